@@ -1,0 +1,87 @@
+# mypy: disable-error-code="empty-body"  # a hook specification has no body
+"""The whole plugin contract, on one screen.
+
+A plugin is a module whose functions are marked with `@paribus.hookimpl` and named as here. A hook of a slot maps names,
+[a-z0-9][a-z0-9._-]{0,63}, to classes; the others are told of a trial's life and may change its trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lightning import LightningModule, Trainer
+
+    from paribus.slots.attention import Attention
+    from paribus.slots.corpus import Corpus
+    from paribus.slots.embedding import Embedding
+    from paribus.slots.feedforward import FeedForward
+    from paribus.slots.initialisation import Initialisation
+    from paribus.slots.launcher import Launcher
+    from paribus.slots.norm import Norm
+    from paribus.slots.objective import Objective
+    from paribus.slots.optimizer import Optimizer
+    from paribus.slots.placement import Placement
+    from paribus.slots.position import Position
+    from paribus.slots.schedule import Schedule
+    from paribus.slots.tokenizer import Tokenizer
+    from paribus.slots.topology import Topology
+
+hookspec = pluggy.HookspecMarker("paribus")
+hookimpl = pluggy.HookimplMarker("paribus")
+
+
+# fmt: off
+@hookspec
+def attention() -> Mapping[str, type[Attention]]: ...
+@hookspec
+def position() -> Mapping[str, type[Position]]: ...
+@hookspec
+def norm() -> Mapping[str, type[Norm]]: ...
+@hookspec
+def placement() -> Mapping[str, type[Placement]]: ...
+@hookspec
+def feedforward() -> Mapping[str, type[FeedForward]]: ...
+@hookspec
+def topology() -> Mapping[str, type[Topology]]: ...
+@hookspec
+def embedding() -> Mapping[str, type[Embedding]]: ...
+@hookspec
+def initialisation() -> Mapping[str, type[Initialisation]]: ...
+@hookspec
+def objective() -> Mapping[str, type[Objective]]: ...
+@hookspec
+def tokenizer() -> Mapping[str, type[Tokenizer]]: ...
+@hookspec
+def corpus() -> Mapping[str, type[Corpus]]: ...
+@hookspec
+def optimizer() -> Mapping[str, type[Optimizer]]: ...
+@hookspec
+def schedule() -> Mapping[str, type[Schedule]]: ...
+@hookspec
+def launcher() -> Mapping[str, type[Launcher]]: ...
+
+@hookspec
+def presets() -> Path:
+    """A folder of NAME.yaml, each a spec."""
+@hookspec
+def studies() -> Path:
+    """A folder of NAME/study.yaml."""
+@hookspec
+def configure_trainer(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Arguments for Lightning's Trainer, under those of the spec."""
+@hookspec
+def trial_started(spec: Mapping[str, Any], model: LightningModule, trainer: Trainer) -> None: ...
+@hookspec
+def trial_finished(spec: Mapping[str, Any], record: Mapping[str, Any]) -> None: ...
+# fmt: on
+
+SLOTS = (
+    "topology", "embedding", "attention", "position", "norm", "placement", "feedforward", "initialisation",
+    "objective", "corpus", "tokenizer", "optimizer", "schedule", "launcher",
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""What travels beside the rows through a stack: plans, memory, decoding state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from paribus.parts.rows import Rows
+from paribus.parts.sight import Sight
+
+State = dict[str, Tensor]
+"""One sublayer's own decoding state, batch first; it is updated in place of being returned."""
+
+
+class Demand(NamedTuple):
+    """What an attention and a position declare of themselves: all that a kernel is chosen by."""
+
+    sight: Sight
+    bias: str = "none"  # none | positions | content: what the bias added to the scores depends on
+    soft_cap: bool = False
+    mixes: bool = False  # the position changes what the weights are applied to
+    weights: bool = False  # somebody asked for the attention weights
+    ordered: bool = False  # the rows come with an order of their own
+    aligned: bool = True  # the queries are the keys' own rows: no cache, no memory, no second stream
+    rows: int = 0  # how many queries; 0: not known yet
+    device: str = "cpu"
+
+
+class Pair(NamedTuple):
+    """Queries against keys, whole or one block of them: the same call to a position's bias either way."""
+
+    q: Tensor | None  # (B, H, T, K); None where the bias depends on positions alone
+    k: Tensor | None  # (B, H, S, K): always as many heads as queries
+    q_positions: Tensor  # (B|1, T)
+    k_positions: Tensor  # (B|1, S)
+    scale: float
+    heads: int
+    project: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None  # the layer's own query and key projections
+
+
+class Content(NamedTuple):
+    """The moments of a position that need the layer's queries and keys."""
+
+    bias: Callable[[Pair], Tensor]
+    project: Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+class Plan(NamedTuple):
+    """What the layers of one sight and one position share, made once a forward pass."""
+
+    kernel: Kernel
+    demand: Demand
+    scale: float
+    soft_cap: float | None
+    q: Rows  # with their order filled in
+    k: Rows
+    q_tables: Any  # whatever the position's rotation reads
+    k_tables: Any
+    prepared: Any  # whatever the kernel made of rows and bias: a mask, blocks of one
+
+
+class Kernel(Protocol):
+    """A way to compute attention. All agree with `eager`; which one runs follows from a `Demand` alone."""
+
+    name: str
+
+    def serves(self, demand: Demand) -> bool:
+        """Whether this kernel computes exactly what is asked."""
+        ...
+
+    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Any:
+        """What depends on rows and positions alone; `bias` is the position's, where it depends on those."""
+        ...
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+        """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K)."""
+        ...
+
+
+class Memory(NamedTuple):
+    """What a cross-attention attends to: another stack's output."""
+
+    hidden: Tensor  # (B, S, D)
+    rows: Rows
+
+
+class Context(NamedTuple):
+    """All that a sublayer is given besides its rows."""
+
+    plans: tuple[Plan, ...]
+    memory: Tensor | None = None  # keys come from here
+    state: State | None = None
+    past: int = 0  # rows that the state holds already
+    carry: dict[str, Tensor] | None = None  # what an early layer leaves for later ones
+    capture: dict[str, Tensor] | None = None  # asked for: weights; forces the eager kernel

@@ -1,0 +1,62 @@
+"""The four projections of an attention: one set of parameter paths for every variant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, final
+
+from torch import Tensor, nn
+
+from paribus.parts.roles import Role
+from paribus.parts.shape import Shape
+
+
+@final
+class Heads(nn.Module):
+    """Queries for `heads` heads, keys and values for `kv_heads` of them, and the way back to the width.
+
+    Query head h reads key/value head h // (heads / kv_heads), as in "GQA" (Ainslie et al. 2023).
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {
+        "q.weight": "query",
+        "k.weight": "key",
+        "v.weight": "value",
+        "o.weight": "residual",
+    }
+
+    def __init__(self, shape: Shape, *, kv_heads: int, bias: bool) -> None:
+        super().__init__()
+        source = shape.memory_width or shape.width
+        self.heads = shape.heads
+        self.kv_heads = kv_heads
+        self.head_width = shape.head_width
+        self.q = nn.Linear(shape.width, shape.heads * shape.head_width, bias=bias)
+        self.k = nn.Linear(source, kv_heads * shape.head_width, bias=bias)
+        self.v = nn.Linear(source, kv_heads * shape.head_width, bias=bias)
+        self.o = nn.Linear(shape.heads * shape.head_width, shape.width, bias=bias)
+
+    def queries(self, x: Tensor) -> Tensor:
+        return self.split(self.q(x), self.heads)
+
+    def keys(self, x: Tensor) -> Tensor:
+        return self.split(self.k(x), self.kv_heads)
+
+    def values(self, x: Tensor) -> Tensor:
+        return self.split(self.v(x), self.kv_heads)
+
+    def split(self, x: Tensor, heads: int) -> Tensor:
+        return x.unflatten(-1, (heads, self.head_width)).transpose(-3, -2)  # (B, T, H*K) -> (B, H, T, K)
+
+    def merge(self, x: Tensor) -> Tensor:
+        merged: Tensor = self.o(x.transpose(-3, -2).flatten(-2))  # (B, H, T, K) -> (B, T, H*K) -> (B, T, D)
+        return merged
+
+    def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """`table` as queries and as keys, both with all heads: for biases that read content."""
+        return self.queries(table), spread(self.keys(table), self.heads)
+
+
+def spread(x: Tensor, heads: int) -> Tensor:
+    """(B, G, S, K) -> (B, H, S, K): each key/value head repeated for the query heads that read it."""
+    return x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], dim=-3)

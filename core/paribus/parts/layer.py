@@ -1,0 +1,65 @@
+"""One layer: sublayers by name, wired by a placement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from torch import Tensor, nn
+
+from paribus.parts.context import Context
+
+if TYPE_CHECKING:
+    from paribus.slots.attention import Attention
+    from paribus.slots.feedforward import FeedForward
+    from paribus.slots.placement import Placement, Sublayer
+    from paribus.slots.position import Position
+
+
+@final
+class Layer(nn.Module):
+    """Attention, cross-attention where there is a memory, and feed-forward, each behind its dropout."""
+
+    def __init__(
+        self,
+        *,
+        attention: Attention,
+        feedforward: FeedForward,
+        placement: Placement,
+        dropout: float,
+        cross: Attention | None = None,
+        position: Position | None = None,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        if cross is not None:
+            self.cross = cross
+        self.feedforward = feedforward
+        self.placement = placement
+        if position is not None:  # one that belongs to the layer and not to the stack
+            self.position = position
+        self.dropout = nn.Dropout(dropout)
+        self.crosses = cross is not None
+
+    def forward(self, x: Tensor, ctx: Context, cross: Context | None = None) -> tuple[Tensor, Tensor | None]:
+        """(B, T, D) -> (B, T, D), and the auxiliary loss of its feed-forward, if it has one."""
+        auxiliary: Tensor | None = None
+
+        def attend(h: Tensor) -> Tensor:
+            mixed: Tensor = self.dropout(self.attention(h, ctx))
+            return mixed
+
+        def attend_memory(h: Tensor) -> Tensor:
+            mixed: Tensor = self.dropout(self.cross(h, cross))
+            return mixed
+
+        def feed_forward(h: Tensor) -> Tensor:
+            nonlocal auxiliary
+            y, auxiliary = self.feedforward(h)
+            fed: Tensor = self.dropout(y)
+            return fed
+
+        sublayers: dict[str, Sublayer] = {"attention": attend}
+        if self.crosses:
+            sublayers["cross"] = attend_memory
+        sublayers["feedforward"] = feed_forward
+        return self.placement(x, sublayers), auxiliary

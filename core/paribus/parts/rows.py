@@ -1,0 +1,54 @@
+"""What the rows of a batch are: three integer vectors a side instead of a T x S mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+PADDING = -1  # the document of a row that holds nothing
+
+
+class Rows(NamedTuple):
+    """What each row of one side is; every vector is (B or 1, T) int64."""
+
+    positions: Tensor
+    documents: Tensor | None = None  # equal sees equal; negative is padding
+    order: Tensor | None = None  # a key is seen iff its order <= the query's; None: the row's index
+
+    def to(self, device: torch.device) -> Rows:
+        return Rows(*(None if vector is None else vector.to(device) for vector in self))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+
+
+class Stream(NamedTuple):
+    """One sequence of tokens a row of the batch, as a stack of the model reads it; all (B, T)."""
+
+    tokens: Tensor
+    documents: Tensor | None = None
+    positions: Tensor | None = None
+    order: Tensor | None = None
+    segments: Tensor | None = None
+    special: Tensor | None = None  # True where a token is none of the text's: never corrupted, never drawn
+
+
+class Batch(NamedTuple):
+    """What one step trains on. `counts` are those of the whole step, of which this may be a micro-batch."""
+
+    streams: Mapping[str, Stream]
+    targets: Mapping[str, Mapping[str, Tensor]]
+    index: Tensor  # (B,) which example of the epoch each row is: corruption is keyed by it
+    counts: Mapping[str, Tensor] | None = None
+
+
+IGNORED = -100  # the label of what is no target: torch's own convention
+
+
+def rows_of(stream: Stream, past: int = 0) -> Rows:
+    """The rows of a stream, whose positions run on from `past` unless it says otherwise."""
+    positions = stream.positions
+    if positions is None:
+        length = stream.tokens.shape[1]
+        positions = torch.arange(past, past + length, device=stream.tokens.device).unsqueeze(0)
+    return Rows(positions, stream.documents, stream.order)

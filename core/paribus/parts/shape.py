@@ -1,0 +1,24 @@
+"""What a component is told of its surroundings, so that a spec never repeats it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The place that a component is built for. It never changes after assembly."""
+
+    width: int
+    heads: int
+    head_width: int
+    length: int
+    vocabulary: int
+    layers: int
+    layer: int | None = None  # None: one instance serves several layers, or stands outside of them
+    branches: int = 0  # residual branches of this stack, for the initialisations that scale by depth
+    stack: str = "body"
+    causal: bool = False
+    sublayers: tuple[str, ...] = ("attention", "feedforward")
+    dropout: float = 0.0
+    memory_width: int | None = None  # set where this is cross-attention: the width of what is attended to

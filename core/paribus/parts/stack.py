@@ -1,0 +1,213 @@
+"""A stack of layers, and what its layers share in one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from paribus.parts.attend import Attend
+from paribus.parts.context import Context, Demand, Kernel, Memory, Plan, State
+from paribus.parts.layer import Layer
+from paribus.parts.rows import Rows
+from paribus.parts.shape import Shape
+from paribus.parts.sight import ordered
+
+if TYPE_CHECKING:
+    from paribus.slots.norm import Norm
+    from paribus.slots.position import Position
+
+
+class Output(NamedTuple):
+    """What a stack gives: rows, what they are, and what was asked for besides."""
+
+    hidden: Tensor  # (B, T, D)
+    rows: Rows
+    auxiliary: Tensor | None = None
+    captured: tuple[dict[str, Tensor], ...] = ()
+
+
+@dataclass
+class States:
+    """What a stack remembers between decoding steps: what its keys are, and each sublayer's own state."""
+
+    layers: list[dict[str, State]]
+    past: int = 0
+    rows: Rows | None = None
+    memory: Memory | None = None
+
+    def extend(self, fresh: Rows) -> Rows:
+        """All rows so far, after `fresh` ones came in."""
+        if self.rows is None:
+            self.rows = fresh
+        else:
+            self.rows = Rows(*(_joined(old, new) for old, new in zip(self.rows, fresh, strict=True)))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        return self.rows
+
+
+@dataclass
+class _Planned:
+    """What one plan is made from: the first attention with this sight and this position."""
+
+    attend: Attend
+    position: Position
+    cross: bool
+    key: tuple[object, ...] = field(default=())
+
+
+@final
+class Stack(nn.Module):
+    """Layers in order, the positions that they share, and a final norm where the placement asks for one."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        layers: Sequence[Layer],
+        positions: Sequence[Position],
+        wiring: Sequence[tuple[Position, Position | None]],
+        final: Norm | None,
+        kernels: Sequence[Kernel],
+    ) -> None:
+        """`wiring` says which position each layer's attention reads, and which its cross-attention."""
+        super().__init__()
+        self.shape = shape
+        self.layers = nn.ModuleList(layers)
+        self.position = nn.ModuleList(positions)
+        if final is not None:
+            self.norm = final
+        self.normed = final is not None
+        self._kernels = tuple(kernels)
+        self._planned: list[_Planned] = []
+        for layer, (own, cross) in zip(layers, wiring, strict=True):
+            self._bind(layer.attention, own, cross=False)
+            if cross is not None:
+                self._bind(layer.cross, cross, cross=True)
+
+    def _bind(self, attention: nn.Module, position: Position, *, cross: bool) -> None:
+        for attend in (module for module in attention.modules() if isinstance(module, Attend)):
+            key = (attend.sight, id(position), attend.soft_cap, attend.scaled, cross)
+            known = [planned.key for planned in self._planned]
+            if key not in known:
+                self._planned.append(_Planned(attend, position, cross, key))
+            attend.bind(position, known.index(key) if key in known else len(known))
+
+    def place(self, x: Tensor, positions: Tensor) -> Tensor:
+        """What the positions of this stack add to its rows before the first layer."""
+        for position in self.position:
+            x = position.embed(x, positions)
+        return x
+
+    def forward(
+        self,
+        x: Tensor,
+        rows: Rows,
+        memory: Memory | None = None,
+        states: States | None = None,
+        capture: bool = False,
+    ) -> Output:
+        """(B, T, D) -> (B, T, D)."""
+        past = states.past if states is not None else 0
+        keys = rows if states is None else states.extend(rows)
+        plans = self.plans(x, rows, keys, past, memory, capture)
+        auxiliary: Tensor | None = None
+        captured: list[dict[str, Tensor]] = []
+        for index, layer in enumerate(self.layers):
+            state = states.layers[index] if states is not None else None
+            if capture:
+                captured.append({})
+            asked = captured[-1] if capture else None
+            ctx = Context(plans, None, state["attention"] if state is not None else None, past, capture=asked)
+            cross = None
+            if memory is not None:
+                cross = Context(plans, memory.hidden, state["cross"] if state is not None else None, past)
+            x, extra = layer(x, ctx, cross)
+            if extra is not None:
+                auxiliary = extra if auxiliary is None else auxiliary + extra
+        if states is not None:
+            states.past = past + rows.positions.shape[-1]
+        return Output(self.norm(x) if self.normed else x, rows, auxiliary, tuple(captured))
+
+    def plans(
+        self, x: Tensor, rows: Rows, keys: Rows, past: int, memory: Memory | None, capture: bool
+    ) -> tuple[Plan, ...]:
+        """What layers share, made once: visibility, rotation tables, biases of positions, the choice of kernel."""
+        made: list[Plan] = []
+        for planned in self._planned:
+            seen = memory.rows if planned.cross and memory is not None else keys
+            made.append(self._plan(planned, x, rows, seen, past, capture))
+        return tuple(made)
+
+    def _plan(self, planned: _Planned, x: Tensor, rows: Rows, seen: Rows, past: int, capture: bool) -> Plan:
+        attend, position = planned.attend, planned.position
+        demand = self.demand(planned)._replace(
+            weights=capture and not planned.cross,
+            ordered=rows.order is not None,
+            aligned=past == 0 and not planned.cross and seen.positions.shape[-1] == rows.positions.shape[-1],
+            rows=rows.positions.shape[-1],
+            device=x.device.type,
+        )
+        kernel = chosen(self._kernels, demand)
+        fresh = seen.positions if planned.cross else seen.positions[:, past:]
+        width = attend.head_width
+        q = ordered(rows, past)
+        plan = Plan(
+            kernel,
+            demand,
+            attend.scale,
+            attend.soft_cap,
+            q,
+            ordered(seen),
+            position.tables(rows.positions, width),
+            position.tables(fresh, width),
+            None,
+        )
+        bias = position.bias if demand.bias == "positions" else None
+        return plan._replace(prepared=kernel.prepare(plan, bias, self.shape.heads, x))
+
+    def demand(self, planned: _Planned) -> Demand:
+        """What is known of a plan before any row is."""
+        traits = planned.position.traits
+        return Demand(
+            planned.attend.sight,
+            bias=traits["bias"],
+            soft_cap=planned.attend.soft_cap is not None,
+            mixes="mix" in traits["moments"],
+            aligned=not planned.cross,
+        )
+
+    def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
+        """The kernel that each layer's attention will run on, for a summary."""
+        names = [
+            chosen(self._kernels, self.demand(planned)._replace(device=device, rows=rows)).name
+            for planned in self._planned
+        ]
+        attends = [next((m for m in layer.attention.modules() if isinstance(m, Attend)), None) for layer in self.layers]
+        return tuple("none" if attend is None else names[attend.plan] for attend in attends)
+
+    def start(self, batch: int, length: int) -> States:
+        """Empty decoding state for `length` rows."""
+        like = next(self.parameters())
+        layers: list[dict[str, State]] = []
+        for layer in self.layers:
+            state = {"attention": layer.attention.start(batch, length, like)}
+            if layer.crosses:
+                state["cross"] = {}
+            layers.append(state)
+        return States(layers)
+
+
+def chosen(kernels: Sequence[Kernel], demand: Demand) -> Kernel:
+    """The first kernel, in order of speed, that serves the demand; the last one serves them all."""
+    return next(kernel for kernel in kernels if kernel.serves(demand))
+
+
+def _joined(old: Tensor | None, new: Tensor | None) -> Tensor | None:
+    if old is None and new is None:
+        return None
+    assert old is not None, "rows that come later say no more than the first ones did"
+    assert new is not None, "rows that come later say no less than the first ones did"
+    batch = max(old.shape[0], new.shape[0])
+    return torch.cat([old.expand(batch, -1), new.expand(batch, -1)], dim=1)

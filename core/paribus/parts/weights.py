@@ -1,0 +1,47 @@
+"""Attention weights as the papers write them: the reference that every kernel is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from paribus.parts.context import Content, Pair, Plan
+from paribus.parts.heads import spread
+from paribus.parts.sight import visible
+
+
+class Dense(NamedTuple):
+    """Visibility and position bias for all queries and keys at once."""
+
+    seen: Tensor | None  # (B|1, 1, T, S) bool
+    bias: Tensor | None  # (B|1, H, T, S)
+
+
+def dense(plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Dense:
+    """The dense form of a plan, made once a forward pass."""
+    added = None
+    if bias is not None:
+        added = bias(Pair(None, None, plan.q.positions, plan.k.positions, plan.scale, heads)).to(like.dtype)
+    return Dense(visible(plan.demand.sight, plan.q, plan.k), added)
+
+
+def attention_weights(q: Tensor, k: Tensor, plan: Plan, content: Content | None) -> Tensor:
+    """softmax(cap(q k^T * scale + bias)) over the keys that are seen; a query that sees none weighs all with 0."""
+    k = spread(k, q.shape[1])
+    scores = q @ k.transpose(-1, -2) * plan.scale  # (B, H, T, K) @ (B, H, K, S) -> (B, H, T, S)
+    made: Dense = plan.prepared
+    if made.bias is not None:
+        scores = scores + made.bias
+    if content is not None:
+        pair = Pair(q, k, plan.q.positions, plan.k.positions, plan.scale, q.shape[1], content.project)
+        scores = scores + content.bias(pair)
+    if plan.soft_cap is not None:
+        scores = plan.soft_cap * torch.tanh(scores / plan.soft_cap)
+    if made.seen is None:
+        return scores.softmax(-1)
+    # Finite, not -inf: a row that sees nothing would be 0/0, and its gradient NaN wherever it is used.
+    weights = scores.masked_fill(~made.seen, torch.finfo(scores.dtype).min).softmax(-1)
+    return weights * made.seen

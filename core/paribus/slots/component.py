@@ -1,0 +1,90 @@
+"""What every component is, and what may be said about one without importing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypedDict
+
+from paribus.parts.roles import Role
+
+if TYPE_CHECKING:  # corpora and tokenizers are components that need no torch
+    from torch import Tensor
+
+
+class Traits(TypedDict, total=False):
+    """What a component needs, provides and cannot be combined with: literals only, so that the index can hold them."""
+
+    # attention
+    consumes: list[str]  # the position moments it asks for: rotate, bias, mix
+    causal: bool  # can be made causal
+    cross: bool  # can attend to a memory
+    documents: bool  # keeps documents of a packed row apart, and never sees padding
+    order: bool  # follows an explicit order of rows (permutation, prefix)
+    residual: bool  # returns the width of the stream, so that a placement can wrap it
+    weights: bool  # can say how much each query weighs each key
+    decodes: bool  # keeps state from step to step
+    # position
+    moments: list[str]  # embed, rotate, bias, mix
+    bias: Literal["none", "positions", "content"]
+    owner: Literal["stack", "layer"]
+    terms: int  # how many score terms share the scale (DeBERTa: 3)
+    table: bool  # cannot go beyond dims.length
+    # placement
+    final: bool  # a norm follows the last layer
+    # objective
+    forms: Literal["stream", "segments", "pairs"]
+    corrupts: bool
+    sight: Literal["both", "past", "any"]  # what a row of the body may see for the loss to mean anything
+    parts: list[str]  # stacks that it reads besides the body
+    segments: bool  # gives the rows segments
+    needs: list[str]  # specials or other provisions it needs: mask, sentinels, sentences, documents
+    # tokenizer
+    provides: list[str]  # the specials it has: mask, sentinels …
+    # any
+    compiles: bool
+
+
+class Cost(NamedTuple):
+    """What a component does for a load: floating-point operations, and elements of state kept for decoding.
+
+    A multiply-add counts as two operations; norms, softmax and activations count as none, as in torch's own counter.
+    """
+
+    flops: int = 0
+    state: int = 0
+
+    def __add__(self, other: object) -> Cost:
+        assert isinstance(other, Cost)
+        return Cost(self.flops + other.flops, self.state + other.state)
+
+
+class Load(NamedTuple):
+    """One sequence's worth of work. A decoding step is `queries=1` against all the keys."""
+
+    queries: int
+    keys: int
+    memory: int = 0  # rows of the memory that a cross-attention reads
+    picks: int = 0  # rows that an objective's head runs on
+
+
+class Keyed(Protocol):
+    """Draws for buffers that a component makes for itself, keyed like parameters."""
+
+    def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Standard normal float32 draws, keyed by (seed, path of the component, name)."""
+        ...
+
+
+class Component:
+    """Anything that fills a slot.
+
+    The keyword-only parameters of `__init__` are its options: typed, with a one-line description and their limits in
+    the annotation. What is positional is injected; each slot says what (`injects`). Nothing else may be declared.
+    """
+
+    injects: ClassVar[tuple[str, ...]] = ()
+    traits: ClassVar[Traits] = {}
+    roles: ClassVar[Mapping[str, Role]] = {}
+
+    def prepare(self, keyed: Keyed) -> None:
+        """Makes buffers, once the parameters have been drawn; what can be derived in `forward` needs none."""

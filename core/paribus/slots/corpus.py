@@ -1,0 +1,39 @@
+"""The slot `corpus`: documents, and which of them are held out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from paribus.slots.component import Component
+
+Split = Literal["train", "val"]
+
+
+class Document(NamedTuple):
+    """One text, as its sentences in order (joined by `joint` they are the text), or a source with its target."""
+
+    name: str  # what an error calls it: a path and a line, a topic
+    sentences: tuple[str, ...]
+    target: tuple[str, ...] = ()  # of a pair: the other side's sentences
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.sentences)
+
+
+class Corpus(Component, ABC):
+    """Yields documents in a fixed order, split by document. It imports no torch."""
+
+    @abstractmethod
+    def documents(self, split: Split) -> Iterator[Document]:
+        """The documents of a split, always in the same order; the two splits share none."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """sha256 of all that decides what `documents` yields: contents, not paths or times."""
+
+    def dropped(self) -> dict[str, int]:
+        """How many inputs were left out, by reason; told before training starts."""
+        return {}

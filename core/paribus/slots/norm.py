@@ -1,0 +1,20 @@
+"""The slot `norm`: what normalises; where it stands is the placement's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from paribus.slots.component import Component
+
+
+class Norm(Component, nn.Module, ABC):
+    """Normalises rows over their last axis: (…, D) -> (…, D). It is injected as a factory wherever a norm stands."""
+
+    injects: ClassVar[tuple[str, ...]] = ("width",)
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) -> (…, D)."""

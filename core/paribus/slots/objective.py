@@ -1,0 +1,115 @@
+"""The slot `objective`: which examples are formed, how they are corrupted, and what is to be predicted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from torch import Tensor, nn
+
+from paribus.parts.draw import Draw
+from paribus.parts.rows import Stream
+from paribus.slots.component import Component, Cost, Load
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+Ints = np.ndarray[tuple[int], np.dtype[Any]]
+
+
+class Term(NamedTuple):
+    """A part of a loss: a sum and its count, so that it is exact over micro-batches and ranks."""
+
+    total: Tensor
+    count: Tensor
+    weight: float = 1.0
+
+
+class Tokens(Protocol):
+    """The encoded documents of one split. `ids` is flat; sentence i is ids[sentences[i] : sentences[i + 1]];
+    document d has the sentences documents[d] up to, not including, documents[d + 1]."""
+
+    ids: Ints
+    sentences: Ints
+    documents: Ints
+    targets: Tokens | None  # of a corpus of pairs: the other side, document for document
+
+
+class Formed(NamedTuple):
+    """Streams by the path of the part that reads them, and the targets of the objective that made them."""
+
+    streams: Mapping[str, Stream]
+    targets: Mapping[str, Tensor]
+
+
+class Run(Protocol):
+    """One forward pass, as an objective sees it. What two objectives both ask for is computed once."""
+
+    streams: Mapping[str, Stream]
+    targets: Mapping[str, Tensor]  # this objective's own
+
+    def hidden(self, part: str = "body") -> Tensor:
+        """(B, T, D): the output of a part."""
+        ...
+
+    def unembed(self, h: Tensor) -> Tensor:
+        """(…, D) -> (…, V)."""
+        ...
+
+    def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """`make()`, or what it gave when this objective asked for `name` before in this pass."""
+        ...
+
+
+class Objective(Component, nn.Module, ABC):
+    """What a model is trained for, or evaluated with.
+
+    The data side knows no parameters: `form` makes examples (only where traits say `forms`), `corrupt` hides and marks
+    what is to be predicted; both draw from a `Draw` and from nothing else. The model side is `forward`. Each term of the
+    loss has a tensor of labels in the targets, with IGNORED where there is nothing to predict; `terms` says which.
+    A term's count is the number of its labels that are not IGNORED: it is known before the model runs.
+    """
+
+    injects: ClassVar[tuple[str, ...]] = ("shape", "vocabulary", "norm")
+    terms: ClassVar[Mapping[str, str]] = {"loss": "labels"}
+
+    def raw(self, length: int) -> int:
+        """How many tokens of text one example of `length` rows eats."""
+        return length
+
+    def examples(self, tokens: Tokens, length: int) -> int:
+        """How many examples an epoch has; asked of the objective that `forms`."""
+        raise NotImplementedError
+
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+        """The examples `draw.index`, of at most `length` rows each; asked of the objective that `forms`."""
+        raise NotImplementedError
+
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+        """The streams as the model is to see them, and this objective's targets (`targets` is what it formed)."""
+        return Formed(streams, targets)
+
+    @abstractmethod
+    def logits(self, hidden: Tensor, unembed: Callable[[Tensor], Tensor]) -> Tensor:
+        """The head alone, on any rows: (…, D) -> (…, C)."""
+
+    @abstractmethod
+    def forward(self, run: Run) -> Mapping[str, Term]:
+        """The terms of the loss."""
+
+    @abstractmethod
+    def cost(self, load: Load) -> Cost:
+        """What the head does for `load.picks` rows, `unembed` not counted."""
+
+    @abstractmethod
+    def picks(self, length: int) -> int:
+        """On how many rows the head runs, for an example of `length` rows."""
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """What is measured besides the loss; `observe` updates them."""
+        return {}
+
+    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+        """Updates `metrics` with one batch."""

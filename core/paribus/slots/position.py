@@ -1,0 +1,51 @@
+"""The slot `position`: where a row is, told to the model in up to four moments."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+from paribus.parts.context import Pair
+from paribus.slots.component import Component, Traits
+
+
+class Position(Component, nn.Module, ABC):
+    """Tells rows apart by where they are. Each moment is the identity unless overridden; `traits` say which are:
+
+    - `embed` adds to the rows before the first layer (sinusoidal, learned);
+    - `rotate` turns queries and keys by tables that are made once a forward pass (RoPE, xPos);
+    - `bias` is added to the scaled scores, valid on any block of rows (ALiBi, T5, disentangled);
+    - `mix` changes what the weights are applied to (Shaw), on the eager kernel only.
+
+    A position belongs to the stack, and is shared by its layers, or to each layer, as `owner` declares.
+    Positions may be any integers: padding continues the ramp, so a table clamps and never fails on them.
+    """
+
+    injects: ClassVar[tuple[str, ...]] = ("shape",)
+    traits: ClassVar[Traits] = {"moments": [], "bias": "none", "owner": "stack"}
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """(B, T, D), (B|1, T) -> (B, T, D)."""
+        return x
+
+    def tables(self, positions: Tensor, width: int) -> Any:
+        """What `rotate` reads, for rows at these positions; `width` is what will be rotated."""
+        return None
+
+    def rotate(self, x: Tensor, tables: Any, side: Literal["query", "key"]) -> Tensor:
+        """(B, H, T, K) -> (B, H, T, K)."""
+        return x
+
+    def bias(self, pair: Pair) -> Tensor:
+        """(B|1, H, T, S), for one block of rows or for all."""
+        raise NotImplementedError  # only called where traits say that there is one
+
+    def mix(self, weights: Tensor, pair: Pair) -> Tensor | None:
+        """What is added to the output, (B, H, T, K), given the weights (B, H, T, S)."""
+        return None
+
+    @abstractmethod
+    def reach(self) -> int | None:
+        """The first position that it cannot express; None where there is no such."""

@@ -1,0 +1,50 @@
+"""The slot `tokenizer`: text to ids and back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from paribus.slots.component import Component
+
+
+class Vocabulary(NamedTuple):
+    """What the rest of the system knows of a tokenizer."""
+
+    size: int
+    specials: Mapping[str, int]  # pad, cls, sep, mask, unk, bos, eos: those that it has
+    sentinels: tuple[int, ...] = ()  # ids that stand for removed spans, in the order in which they are used
+
+    @property
+    def reserved(self) -> frozenset[int]:
+        """Ids that are none of the text's: never corrupted, never drawn as a random token."""
+        return frozenset(self.specials.values()) | frozenset(self.sentinels)
+
+
+class Tokenizer(Component, ABC):
+    """Turns text into ids. Trained on the training split only; what it learned is `state`, which is data, not code."""
+
+    @abstractmethod
+    def train(self, texts: Iterable[str], size: int | None) -> None:
+        """Learns a vocabulary of at most `size` from `texts`; a tokenizer with nothing to learn does nothing."""
+
+    @abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, without specials around them."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; specials are shown by name in angle brackets."""
+
+    @abstractmethod
+    def vocabulary(self) -> Vocabulary:
+        """Sizes and specials; valid once trained."""
+
+    @abstractmethod
+    def state(self) -> bytes:
+        """What `train` learned, for `load`; its sha256 is the tokenizer's fingerprint."""
+
+    @abstractmethod
+    def load(self, state: bytes) -> None:
+        """Becomes the tokenizer that gave `state`."""
