@@ -1,0 +1,80 @@
+# `make help` lists the targets. PYTHON=python3.12 picks another interpreter for a new .venv,
+# ARGS="-k rope -x" goes to pytest, WORKERS=0 runs the tests in one process.
+PYTHON  ?= python3
+WORKERS ?= 2
+ARGS    ?=
+
+VENV := .venv
+BIN  := $(VENV)/bin
+# As a variable, and not as an option, the constraints hold for what builds the package as well.
+# -qq shows errors only: what pip has to say about its indexes is not what the user asked for.
+PIP  := PIP_CONSTRAINT='$(CURDIR)/constraints.txt' $(BIN)/python -m pip --disable-pip-version-check install -qq
+PYTEST   := $(BIN)/python -m pytest
+PARALLEL := -n $(WORKERS) --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help install quickstart test lint format bench slow faults peers gpu constraints wheel clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+install: $(VENV)/.installed  ## make .venv with paribus in it, editable
+
+quickstart: $(VENV)/.installed  ## install, run the first study, print its verdict table
+	$(BIN)/paribus run quickstart
+
+test: $(VENV)/.installed-test  ## the tests that are neither slow, peers nor faults (gpu ones skip without a GPU)
+	$(PYTEST) $(PARALLEL) $(ARGS)
+
+lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(shell find core plugins tests benchmarks -name '*.py' 2>/dev/null | cut -d/ -f1 | sort -u)
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev  ## let ruff format and fix what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-bench  ## the benchmarks, one thread, results to benchmarks/results/
+	OMP_NUM_THREADS=1 $(PYTEST) benchmarks -o python_files='bench_*.py' -o filterwarnings= -m '' --timeout 0 $(ARGS)
+
+slow: $(VENV)/.installed-test  ## the slow tests
+	$(PYTEST) $(PARALLEL) -m slow --timeout 1800 $(ARGS)
+
+faults: $(VENV)/.installed-test  ## kills, cuts and full disks
+	$(PYTEST) -m faults --timeout 1800 $(ARGS)
+
+peers: $(VENV)/.installed-test  ## measured against other libraries
+	$(PYTEST) -m peers --timeout 1800 $(ARGS)
+
+gpu: $(VENV)/.installed-test  ## the tests that need a CUDA device
+	$(PYTEST) -m gpu --timeout 1800 $(ARGS)
+
+constraints: $(VENV)/.installed-dev  ## write constraints.txt anew from .venv
+	$(BIN)/python -m pip freeze --all --exclude-editable --exclude pip \
+	    | sed -E 's/\+[a-z0-9.]+$$//' > constraints.new
+	{ sed -n '/^#/p' constraints.txt; cat constraints.new; } > constraints.tmp
+	rm constraints.new
+	mv constraints.tmp constraints.txt
+
+wheel: $(VENV)/.installed-test  ## build the wheel into dist/
+	$(BIN)/python -m hatchling build -t wheel
+
+clean:  ## remove .venv, builds and caches (never runs/)
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+
+# ------------------------------------------------------------------- what is installed, once for each change of the two
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"python must be 3.11 or newer, but $(PYTHON) is {sys.version.split()[0]}; valid: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing paribus into $(VENV) (the first time takes some minutes)'
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing paribus[$*] into $(VENV) (the first time takes some minutes)'
+	$(PIP) -e '.[$*]'
+	@touch $@ $(VENV)/.installed

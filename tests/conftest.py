@@ -1,0 +1,45 @@
+"""What holds for every test: one thread, a cache of its own, no network, and no luck."""
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+# Before anything imports torch, and inherited by every process a test starts: results that are compared bitwise
+# must not depend on how many cores the machine has.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[variable] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork
+os.environ["HF_HUB_OFFLINE"] = "1"  # the twins are random: a download would be a mistake
+
+settings.register_profile("paribus", deadline=None, derandomize="CI" in os.environ, print_blob=True)
+settings.load_profile("paribus")
+
+
+def pytest_configure() -> None:
+    if "torch" in sys.modules:  # by another pytest plugin, so that the variables above came too late
+        sys.modules["torch"].set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the caches of whoever runs it."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARIBUS_CACHE_DIR", str(folder / "paribus"))
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k, so that torch is imported only if a gpu test is left
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))

@@ -1,0 +1,115 @@
+"""The house itself: what the layout promises, held against the files."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE_ROOTS = ("core", "plugins", "tests", "benchmarks")
+
+
+def pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def plugins() -> set[str]:
+    return {init.parent.name for init in (ROOT / "plugins").glob("*/__init__.py")}
+
+
+def packages() -> Iterator[Path]:
+    for pattern in ("core/*/__init__.py", "plugins/*/__init__.py"):
+        yield from (init.parent for init in ROOT.glob(pattern))
+
+
+def pins() -> dict[str, str]:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    return {canonical(name): version for name, _, version in (line.partition("==") for line in lines)}
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize("folder", SOURCE_ROOTS)
+def test_a_source_root_is_no_package(folder: str) -> None:
+    assert not (ROOT / folder / "__init__.py").exists()
+
+
+def test_every_plugin_comes_through_an_entry_point() -> None:
+    assert set(pyproject()["project"]["entry-points"]["paribus"].values()) == plugins()
+
+
+def test_import_linter_watches_every_package() -> None:
+    linter = pyproject()["tool"]["importlinter"]
+    (strangers,) = (contract for contract in linter["contracts"] if contract["id"] == "plugins-are-strangers")
+    assert set(strangers["protected_modules"]) == plugins()
+    assert set(linter["root_packages"]) == {"paribus"} | plugins()
+
+
+def test_every_package_shows_its_types() -> None:
+    assert [package.name for package in packages() if not (package / "py.typed").exists()] == []
+
+
+def test_constraints_pin_whatever_we_name() -> None:
+    project = pyproject()["project"]
+    named = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    names = {canonical(re.match(r"[\w.-]+", line)[0]) for line in named} - {"paribus"}  # type: ignore[index]  # each has one
+    assert names - set(pins()) == set()
+
+
+def test_constraints_pin_exact_versions_that_every_index_has() -> None:
+    # torch 2.13.0+cpu satisfies ==2.13.0, and not the other way round
+    assert {name: version for name, version in pins().items() if not re.fullmatch(r"\d+(\.\w+)*", version)} == {}
+
+
+@pytest.mark.parametrize("folder", SOURCE_ROOTS)
+def test_an_exception_from_a_checker_names_its_rule_and_its_reason(folder: str) -> None:
+    exception = re.compile(r"#\s*(noqa|type:\s*ignore)\b(?P<rest>.*)")
+    reasoned = re.compile(r"(: [A-Z]+\d+(, ?[A-Z]+\d+)*|\[[\w, -]+\])\W+\w.*")
+    bare = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in (ROOT / folder).rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if (found := exception.search(line)) and "re.compile" not in line and not reasoned.match(found["rest"])
+    ]
+    assert bare == []
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """The names of the files in the wheel."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        return set(archive.namelist())
+
+
+def test_the_wheel_installs_our_packages_and_nothing_else(wheel: set[str]) -> None:
+    tops = {name.partition("/")[0] for name in wheel if ".dist-info/" not in name}
+    assert tops == {package.name for package in packages()}
+
+
+def test_the_wheel_holds_every_source_file(wheel: set[str]) -> None:
+    sources = {
+        path.relative_to(root).as_posix()
+        for root in (ROOT / "core", ROOT / "plugins")
+        for path in root.rglob("*")
+        if path.suffix in {".py", ".yaml"} or path.name == "py.typed"
+    }
+    assert sources - wheel == set()
+
+
+def test_the_wheel_holds_every_shipped_study_and_no_record(wheel: set[str]) -> None:
+    studies = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ablations").rglob("study.yaml")}
+    shipped = {name.removeprefix("paribus/shipped/") for name in wheel if name.startswith("paribus/shipped/")}
+    assert studies - shipped == set()
+    assert [name for name in shipped if "/records/" in name] == []
