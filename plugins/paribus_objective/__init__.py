@@ -1,0 +1,14 @@
+"""Objectives: what a model is trained for, a file each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paribus import Objective, hookimpl, offered
+from paribus_objective.causal_language_modelling import CausalLanguageModelling as clm
+from paribus_objective.masked_language_modelling import MaskedLanguageModelling as mlm
+
+
+@hookimpl
+def objective() -> Mapping[str, type[Objective]]:
+    return offered(globals(), Objective)

@@ -1,0 +1,62 @@
+"""Predict the next token from those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, final
+
+from torch import Tensor
+
+from paribus import IGNORED, Cost, Draw, Formed, Load, Norm, Objective, Run, Shape, Stream, Term, Traits, Vocabulary
+from paribus_objective import scoring
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+
+@final
+class CausalLanguageModelling(Objective):
+    """Each row predicts the token after it: "Improving Language Understanding" (Radford et al. 2018).
+
+    An example eats one token more than it has rows, so that the last row has a label as well. Neither padding nor the
+    first token of another document is predicted: no row could know it. (B, T + 1) -> rows (B, T), labels (B, T).
+    """
+
+    traits: ClassVar[Traits] = {"corrupts": True, "sight": "past", "parts": [], "segments": False, "needs": []}
+
+    def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Callable[[int], Norm]) -> None:
+        super().__init__()
+        self.classes = shape.vocabulary
+
+    def raw(self, length: int) -> int:
+        return length + 1
+
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+        body = streams["body"]
+        labels = body.tokens[:, 1:]
+        if body.documents is not None:
+            here, next_ = body.documents[:, :-1], body.documents[:, 1:]
+            labels = labels.masked_fill((here != next_) | (next_ < 0), IGNORED)
+        rows = Stream(*(None if vector is None else vector[:, :-1] for vector in body))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        return Formed({**streams, "body": rows}, {"labels": labels})
+
+    def logits(self, hidden: Tensor, unembed: Callable[[Tensor], Tensor]) -> Tensor:
+        return unembed(hidden)
+
+    def forward(self, run: Run) -> Mapping[str, Term]:
+        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
+
+    def cost(self, load: Load) -> Cost:
+        return Cost()  # the head is `unembed` and nothing else
+
+    def picks(self, length: int) -> int:
+        return length
+
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"accuracy": scoring.accuracy(self.classes)}
+
+    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+        scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
+
+    def _logits(self, run: Run) -> Tensor:
+        return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))

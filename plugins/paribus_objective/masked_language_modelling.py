@@ -1,0 +1,94 @@
+"""Hide some of the tokens, and predict them from what is left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from paribus import (
+    Cost,
+    Draw,
+    Formed,
+    Load,
+    Norm,
+    Objective,
+    Range,
+    Role,
+    Run,
+    Shape,
+    Stream,
+    Term,
+    Traits,
+    Vocabulary,
+)
+from paribus_objective import masking, scoring
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+
+@final
+class MaskedLanguageModelling(Objective):
+    """Hidden tokens are predicted from both sides, hidden afresh in each epoch: "BERT" (Devlin et al. 2019), "RoBERTa".
+
+    The head runs on the rows that were picked and on no other: (B, T, D) -> (B, N, D) -> (B, N, V). Special tokens and
+    padding are never picked, and no special token is ever put in another's place.
+    """
+
+    traits: ClassVar[Traits] = {"corrupts": True, "sight": "both", "parts": [], "segments": False, "needs": ["mask"]}
+    roles: ClassVar[Mapping[str, Role]] = {"dense.weight": "head", "dense.bias": "bias", "bias": "bias"}
+
+    def __init__(
+        self,
+        shape: Shape,
+        vocabulary: Vocabulary,
+        norm: Callable[[int], Norm],
+        *,
+        rate: Annotated[float, "share of a text's tokens that are predicted", Range(above=0, high=1)] = 0.15,
+        mask: Annotated[float, "share of these that the mask token stands in for", Range(0, 1)] = 0.8,
+        random: Annotated[float, "share of these that a random token stands in for", Range(0, 1)] = 0.1,
+        transform: Annotated[bool, "whether a dense layer, GELU and a norm precede the scores"] = True,
+        bias: Annotated[bool, "whether each entry of the vocabulary has a bias"] = True,
+    ) -> None:
+        super().__init__()
+        self.classes = shape.vocabulary
+        self.rate = rate
+        self.disguise = masking.Disguise(vocabulary, mask, random)
+        self.text = masking.Text(vocabulary)
+        self.dense = nn.Linear(shape.width, shape.width) if transform else None
+        self.norm = norm(shape.width) if transform else None
+        self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
+
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+        body = streams["body"]
+        pick, labels = masking.picked(body, self.text.eligible(body), self.rate, self.picks(body.tokens.shape[1]), draw)
+        hidden = body._replace(tokens=self.disguise(body.tokens, pick, labels, draw))
+        return Formed({**streams, "body": hidden}, {"pick": pick, "labels": labels})
+
+    def logits(self, hidden: Tensor, unembed: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.dense is not None and self.norm is not None:
+            hidden = self.norm(nn.functional.gelu(self.dense(hidden)))
+        scores = unembed(hidden)
+        return scores if self.bias is None else scores + self.bias
+
+    def forward(self, run: Run) -> Mapping[str, Term]:
+        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
+
+    def cost(self, load: Load) -> Cost:
+        return Cost(flops=0 if self.dense is None else 2 * load.picks * self.dense.weight.numel())
+
+    def picks(self, length: int) -> int:
+        return min(length, max(1, math.ceil(self.rate * length)))
+
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"accuracy": scoring.accuracy(self.classes)}
+
+    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+        scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
+
+    def _logits(self, run: Run) -> Tensor:
+        return run.once("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))

@@ -1,0 +1,31 @@
+"""What every objective does with its logits: a sum and a count for the loss, and how often the best guess is right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+from torch.nn import functional
+
+from paribus import IGNORED, Term
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Term:
+    """(…, C), (…) -> the summed loss over the labels that are not IGNORED, and how many they are."""
+    total = functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+    return Term(total, (labels != IGNORED).sum())
+
+
+def accuracy(classes: int) -> Metric:
+    """The share of labels, of those that are not IGNORED, that were the first guess."""
+    from torchmetrics.classification import MulticlassAccuracy
+
+    return MulticlassAccuracy(classes, average="micro", ignore_index=IGNORED, validate_args=False)
+
+
+def update(metric: Metric, logits: Tensor, labels: Tensor) -> None:
+    """Shows a batch to `accuracy`: (…, C), (…)."""
+    metric.update(logits.detach().argmax(-1).flatten(), labels.flatten())
