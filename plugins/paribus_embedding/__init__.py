@@ -1,0 +1,13 @@
+"""Embeddings: from tokens to rows, and from rows back to scores over tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paribus import Embedding, hookimpl, offered
+from paribus_embedding.token_table import TokenTable as tokens
+
+
+@hookimpl
+def embedding() -> Mapping[str, type[Embedding]]:
+    return offered(globals(), Embedding)

@@ -1,0 +1,66 @@
+"""A table with a row for each token."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Annotated, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paribus import Cost, Embedding, Load, Norm, Place, Range, Role, Rows, Shape, Stream, rows_of
+
+
+@final
+class TokenTable(Embedding):
+    """Rows looked up in a table that scores rows as well, where tied: "Using the Output Embedding to Improve Language
+    Models" (Press & Wolf 2017).
+
+    In order: tokens, scaled; segments; what the position places; the norm; dropout, as in "BERT" (Devlin et al. 2019).
+    Padding is a row like any other. A stream without segments is all of segment 0, so every table has a gradient.
+    (B, T) -> (B, T, D), and (…, D) -> (…, V).
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {
+        "tokens.weight": "embedding",
+        "segments.weight": "embedding",
+        "head.weight": "head",
+    }
+
+    def __init__(
+        self,
+        shape: Shape,
+        norm: Callable[[], Norm],
+        *,
+        segments: Annotated[int, "kinds of segments with a row each; 0: none (BERT: 2)", Range(0)] = 0,
+        normed: Annotated[bool, "whether a norm follows, behind the position (BERT: yes)"] = False,
+        scale: Annotated[bool, "whether tokens are multiplied by the root of the width (Transformer: yes)"] = False,
+        tie: Annotated[bool, "whether rows are scored by the table itself, and not by a head"] = True,
+    ) -> None:
+        super().__init__()
+        self.vocabulary, self.width = shape.vocabulary, shape.width
+        self.scale = math.sqrt(shape.width) if scale else 1.0
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.segments = nn.Embedding(segments, shape.width) if segments else None
+        self.norm = norm() if normed else None
+        self.head = None if tie else nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(self, stream: Stream, past: int, place: Place) -> tuple[Tensor, Rows]:
+        rows = rows_of(stream, past)
+        x = self.tokens(stream.tokens) * self.scale
+        if self.segments is not None:
+            kinds = stream.segments if stream.segments is not None else torch.zeros_like(stream.tokens)
+            x = x + self.segments(kinds)
+        x = place(x, rows.positions)
+        if self.norm is not None:
+            x = self.norm(x)
+        return self.dropout(x), rows
+
+    def unembed(self, h: Tensor) -> Tensor:
+        return functional.linear(h, self.tokens.weight if self.head is None else self.head.weight)
+
+    def cost(self, load: Load) -> Cost:
+        return Cost(flops=2 * load.picks * self.width * self.vocabulary)

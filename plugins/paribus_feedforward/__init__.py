@@ -1,0 +1,14 @@
+"""Feed-forwards: what is done to each row by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paribus import FeedForward, hookimpl, offered
+from paribus_feedforward.gated_linear_unit import GatedLinearUnit as glu
+from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron as mlp
+
+
+@hookimpl
+def feedforward() -> Mapping[str, type[FeedForward]]:
+    return offered(globals(), FeedForward)

@@ -1,0 +1,46 @@
+"""Two linear maps with an activation between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, final
+
+from torch import Tensor, nn
+
+from paribus import Cost, FeedForward, Load, Range, Role, Shape
+from paribus_feedforward.activation import ACTIVATIONS, Activation
+from paribus_feedforward.inner_width import inner_width
+
+EXPAND = 4.0
+
+
+@final
+class MultiLayerPerceptron(FeedForward):
+    """outer(activation(inner(x))): "Attention Is All You Need" (Vaswani et al. 2017, with ReLU).
+
+    (B, T, D) -> (B, T, F) -> (B, T, D).
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"inner.weight": "inner", "outer.weight": "residual"}
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        activation: Annotated[Activation, "what is between the two maps; gelu is by erf (BERT)"] = "gelu",
+        expand: Annotated[float | None, "inner width, in widths of the stream", Range(above=0)] = EXPAND,
+        inner: Annotated[int | None, "inner width itself; given, it decides, and expand does not", Range(1)] = None,
+        bias: Annotated[bool, "whether the two maps have a bias"] = True,
+    ) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.width = shape.width
+        self.inner_width = inner_width(shape.width, expand, EXPAND, inner)
+        self.inner = nn.Linear(self.width, self.inner_width, bias=bias)
+        self.outer = nn.Linear(self.inner_width, self.width, bias=bias)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self.outer(self.activation(self.inner(x))), None
+
+    def cost(self, load: Load) -> Cost:
+        return Cost(flops=2 * 2 * load.queries * self.width * self.inner_width)

@@ -1,0 +1,15 @@
+"""Initialisations: how a standard normal draw becomes a parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paribus import Initialisation, hookimpl, offered
+from paribus_initialisation.gpt2 import Gpt2 as gpt2
+from paribus_initialisation.normal import Normal as normal
+from paribus_initialisation.xavier import Xavier as xavier
+
+
+@hookimpl
+def initialisation() -> Mapping[str, type[Initialisation]]:
+    return offered(globals(), Initialisation)

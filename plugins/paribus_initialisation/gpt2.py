@@ -1,0 +1,26 @@
+"""What writes into the residual stream starts the smaller, the deeper the stack."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, final
+
+from torch import Tensor
+
+from paribus import About, Initialisation, Range
+
+
+@final
+class Gpt2(Initialisation):
+    """N(0, std²), and std / √branches for what writes into the residual stream: "Language Models are Unsupervised
+    Multitask Learners" (Radford et al. 2019).
+
+    A decoder of L layers has 2 L branches; their sum then has the variance of one.
+    """
+
+    def __init__(self, *, std: Annotated[float, "standard deviation, but for branches", Range(above=0)] = 0.02) -> None:
+        self.std = std
+
+    def draw(self, unit: Tensor, about: About) -> Tensor:
+        depth = math.sqrt(max(1, about.branches)) if about.role == "residual" else 1.0
+        return unit * (self.std * about.gain / depth)

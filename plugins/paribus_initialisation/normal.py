@@ -1,0 +1,22 @@
+"""One standard deviation for all."""
+
+from __future__ import annotations
+
+from typing import Annotated, final
+
+from torch import Tensor
+
+from paribus import About, Initialisation, Range
+
+
+@final
+class Normal(Initialisation):
+    """N(0, std²) for every matrix and table: "BERT" (Devlin et al. 2019), without its truncation."""
+
+    def __init__(
+        self, *, std: Annotated[float, "standard deviation of every parameter", Range(above=0)] = 0.02
+    ) -> None:
+        self.std = std
+
+    def draw(self, unit: Tensor, about: About) -> Tensor:
+        return unit * (self.std * about.gain)

@@ -1,0 +1,15 @@
+"""Norms: what normalises a row; where it stands is the placement's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paribus import Norm, hookimpl, offered
+from paribus_norm.identity import Identity as none
+from paribus_norm.layer_norm import LayerNorm as layernorm
+from paribus_norm.root_mean_square_norm import RootMeanSquareNorm as rmsnorm
+
+
+@hookimpl
+def norm() -> Mapping[str, type[Norm]]:
+    return offered(globals(), Norm)

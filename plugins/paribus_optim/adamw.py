@@ -1,0 +1,39 @@
+"""Adam with decoupled weight decay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, final
+
+import torch
+from torch import nn
+
+from paribus import Optimizer, Range
+
+
+@final
+class AdamW(Optimizer):
+    """Adam whose weight decay does not pass through its moments: "Decoupled Weight Decay Regularization" (Loshchilov &
+    Hutter 2019). Only matrices decay.
+    """
+
+    def __init__(
+        self,
+        *,
+        lr: Annotated[float, "learning rate, before the schedule", Range(above=0)] = 1e-3,
+        beta1: Annotated[float, "share of the mean gradient that is kept", Range(0, below=1)] = 0.9,
+        beta2: Annotated[float, "share of the mean squared gradient that is kept", Range(0, below=1)] = 0.999,
+        eps: Annotated[float, "added to the root of the mean squared gradient", Range(above=0)] = 1e-8,
+        weight_decay: Annotated[float, "share of a matrix that is lost a step, times the rate", Range(0)] = 0.01,
+    ) -> None:
+        self.lr = lr
+        self.betas = (beta1, beta2)
+        self.eps = eps
+        self.weight_decay = weight_decay
+
+    def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        groups = [
+            {"params": list(matrices), "weight_decay": self.weight_decay},
+            {"params": list(others), "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=True)

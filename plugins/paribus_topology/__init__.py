@@ -1,0 +1,15 @@
+"""Topologies: which stacks there are, and how streams run through them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paribus import Topology, hookimpl, offered
+from paribus_topology.decoder import Decoder as decoder
+from paribus_topology.encoder import Encoder as encoder
+from paribus_topology.encoder_decoder import EncoderDecoder as encoder_decoder
+
+
+@hookimpl
+def topology() -> Mapping[str, type[Topology]]:
+    return offered(globals(), Topology)

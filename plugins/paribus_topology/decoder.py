@@ -1,0 +1,38 @@
+"""Rows that see what came before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, final
+
+from paribus import Builder, Memory, Output, Part, States, Stream, Topology
+from paribus_topology.passing import passed
+
+
+@final
+class Decoder(Topology):
+    """One stack in which a row sees what came before it: "Improving Language Understanding by Generative
+    Pre-Training" (Radford et al. 2018).
+
+    (B, T) -> (B, T, D).
+    """
+
+    parts: ClassVar[tuple[Part, ...]] = (Part("decoder", "body", causal=True),)
+
+    def __init__(self, build: Builder) -> None:
+        super().__init__()
+        self.embedding = build.embedding()
+        self.body = build.stack("body")
+
+    def run(
+        self,
+        streams: Mapping[str, Stream],
+        part: str,
+        *,
+        memory: Memory | None = None,
+        states: States | None = None,
+        capture: bool = False,
+    ) -> Output:
+        assert part == "body", "the rules let an objective ask for no other part"
+        assert memory is None, "there is nothing here that attends to a memory"
+        return passed(streams[part], self.embedding, self.body, memory=None, states=states, capture=capture)
