@@ -13,32 +13,67 @@ from paribus.offer import offered
 from paribus.schema import AtLeast, AtMost, Divides, Example, Range, Slot
 
 if TYPE_CHECKING:
-    from paribus.errors import DataError, NotComparableError, ParibusError, PluginError, Problem, SpecError, StoreError
-    from paribus.parts.attend import Attend
-    from paribus.parts.context import Context, Memory, Pair, State
-    from paribus.parts.draw import Draw
-    from paribus.parts.heads import Heads
-    from paribus.parts.roles import Role
-    from paribus.parts.rows import IGNORED, PADDING, Rows, Stream, rows_of
-    from paribus.parts.scores import Scores
-    from paribus.parts.shape import Shape
-    from paribus.parts.sight import Sight
-    from paribus.parts.stack import Output, Stack, States
-    from paribus.slots.attention import Attention, softmax_cost
-    from paribus.slots.component import Component, Cost, Keyed, Load, Traits
-    from paribus.slots.corpus import Corpus, Document, Split
-    from paribus.slots.embedding import Embedding, Place
-    from paribus.slots.feedforward import FeedForward
-    from paribus.slots.initialisation import About, Initialisation
-    from paribus.slots.launcher import Ended, Job, Launcher
-    from paribus.slots.norm import Norm
-    from paribus.slots.objective import Formed, Objective, Run, Term, Tokens
-    from paribus.slots.optimizer import Optimizer
-    from paribus.slots.placement import Placement, Sublayer
-    from paribus.slots.position import Position
-    from paribus.slots.schedule import Schedule
-    from paribus.slots.tokenizer import Tokenizer, Vocabulary
-    from paribus.slots.topology import Builder, Part, Topology, memory_of
+    from paribus.errors import DataError as DataError
+    from paribus.errors import NotComparableError as NotComparableError
+    from paribus.errors import ParibusError as ParibusError
+    from paribus.errors import PluginError as PluginError
+    from paribus.errors import Problem as Problem
+    from paribus.errors import SpecError as SpecError
+    from paribus.errors import StoreError as StoreError
+    from paribus.parts.attend import Attend as Attend
+    from paribus.parts.context import Context as Context
+    from paribus.parts.context import Memory as Memory
+    from paribus.parts.context import Pair as Pair
+    from paribus.parts.context import State as State
+    from paribus.parts.draw import Draw as Draw
+    from paribus.parts.heads import Heads as Heads
+    from paribus.parts.roles import Role as Role
+    from paribus.parts.rows import IGNORED as IGNORED
+    from paribus.parts.rows import PADDING as PADDING
+    from paribus.parts.rows import Rows as Rows
+    from paribus.parts.rows import Stream as Stream
+    from paribus.parts.rows import rows_of as rows_of
+    from paribus.parts.scores import Scores as Scores
+    from paribus.parts.shape import Shape as Shape
+    from paribus.parts.sight import Sight as Sight
+    from paribus.parts.stack import Output as Output
+    from paribus.parts.stack import Stack as Stack
+    from paribus.parts.stack import States as States
+    from paribus.slots.attention import Attention as Attention
+    from paribus.slots.attention import softmax_cost as softmax_cost
+    from paribus.slots.component import Component as Component
+    from paribus.slots.component import Cost as Cost
+    from paribus.slots.component import Keyed as Keyed
+    from paribus.slots.component import Load as Load
+    from paribus.slots.component import Traits as Traits
+    from paribus.slots.corpus import Corpus as Corpus
+    from paribus.slots.corpus import Document as Document
+    from paribus.slots.corpus import Split as Split
+    from paribus.slots.embedding import Embedding as Embedding
+    from paribus.slots.embedding import Place as Place
+    from paribus.slots.feedforward import FeedForward as FeedForward
+    from paribus.slots.initialisation import About as About
+    from paribus.slots.initialisation import Initialisation as Initialisation
+    from paribus.slots.launcher import Ended as Ended
+    from paribus.slots.launcher import Job as Job
+    from paribus.slots.launcher import Launcher as Launcher
+    from paribus.slots.norm import Norm as Norm
+    from paribus.slots.objective import Formed as Formed
+    from paribus.slots.objective import Objective as Objective
+    from paribus.slots.objective import Run as Run
+    from paribus.slots.objective import Term as Term
+    from paribus.slots.objective import Tokens as Tokens
+    from paribus.slots.optimizer import Optimizer as Optimizer
+    from paribus.slots.placement import Placement as Placement
+    from paribus.slots.placement import Sublayer as Sublayer
+    from paribus.slots.position import Position as Position
+    from paribus.slots.schedule import Schedule as Schedule
+    from paribus.slots.tokenizer import Tokenizer as Tokenizer
+    from paribus.slots.tokenizer import Vocabulary as Vocabulary
+    from paribus.slots.topology import Builder as Builder
+    from paribus.slots.topology import Part as Part
+    from paribus.slots.topology import Topology as Topology
+    from paribus.slots.topology import memory_of as memory_of
 
 __version__ = "0.1.0"
 
@@ -75,7 +110,7 @@ _WHERE: dict[str, str] = {
     for name in names.split()
 }
 
-__all__ = ["AtLeast", "AtMost", "Divides", "Example", "Range", "Slot", "hookimpl", "offered", *_WHERE]
+__all__ = ["AtLeast", "AtMost", "Divides", "Example", "Range", "Slot", "hookimpl", "offered", *_WHERE]  # noqa: PLE0604  # `_WHERE` holds strings
 
 
 def __getattr__(name: str) -> Any:

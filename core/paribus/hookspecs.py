@@ -1,4 +1,3 @@
-# mypy: disable-error-code="empty-body"  # a hook specification has no body
 """The whole plugin contract, on one screen.
 
 A plugin is a module whose functions are marked with `@paribus.hookimpl` and named as here. A hook of a slot maps names,

@@ -4,7 +4,8 @@ The keyword-only parameters are the options; the annotation gives a type, a one-
 
     kv_heads: Annotated[int, "key/value heads", Range(1), Divides("heads")] = 2
 
-What is derived here is data (JSON and back), so that `list`, `explain` and `check` need neither the component nor torch.
+What is derived here is data (JSON and back), so that `list`, `explain` and `check` need neither
+the component nor torch.
 """
 
 from __future__ import annotations
@@ -209,7 +210,8 @@ def _option(parameter: inspect.Parameter, where: str, names: dict[str, Any]) -> 
 
 
 def _described(name: str, annotation: Any, default: Any, required: bool, where: str, names: dict[str, Any]) -> Option:
-    plain, extras = annotation, ()
+    plain = annotation
+    extras: tuple[Any, ...] = ()
     if get_origin(annotation) is Annotated:
         plain, *rest = get_args(annotation)
         extras = tuple(rest)

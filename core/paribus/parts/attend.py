@@ -54,12 +54,18 @@ class Attend(nn.Module):
         plan = ctx.plans[self.plan]
         q = self.position.rotate(heads.queries(x), plan.q_tables, "query")
         k, v = self.keys_and_values(heads, x, ctx, plan)
-        content = None
-        if self.position.traits["bias"] == "content":
-            content = Content(self.position.bias, heads.project)
+        content = self.content(heads)
         if ctx.capture is not None:
             ctx.capture["weights"] = attention_weights(q, k, plan, content)
         return plan.kernel(q, k, v, plan, content, self.dropout if self.training else 0.0)
+
+    def content(self, heads: Heads) -> Content | None:
+        """The moments of the position that read queries, keys or weights, where it has any."""
+        reads = self.position.traits["bias"] == "content"
+        mixes = "mix" in self.position.traits["moments"]
+        if not (reads or mixes):
+            return None
+        return Content(self.position.bias if reads else None, heads.project, self.position.mix if mixes else None)
 
     def keys_and_values(self, heads: Heads, x: Tensor, ctx: Context, plan: Plan) -> tuple[Tensor, Tensor]:
         if ctx.memory is not None and ctx.state:  # the memory of a decoder never changes: projected once

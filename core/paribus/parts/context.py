@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from paribus.parts.rows import Rows
@@ -38,13 +39,15 @@ class Pair(NamedTuple):
     scale: float
     heads: int
     project: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None  # the layer's own query and key projections
+    dtype: torch.dtype = torch.float32  # that of the scores
 
 
 class Content(NamedTuple):
     """The moments of a position that need the layer's queries and keys."""
 
-    bias: Callable[[Pair], Tensor]
+    bias: Callable[[Pair], Tensor] | None  # None where the bias depends on positions alone, or there is none
     project: Callable[[Tensor], tuple[Tensor, Tensor]]
+    mix: Callable[[Tensor, Pair], Tensor | None] | None = None
 
 
 class Plan(NamedTuple):

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from paribus.keyed import key64
 
+_Bits = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
+
 _STRIDE_EXAMPLE = np.uint64(0x9E3779B97F4A7C15)  # odd constants: multiplying by them permutes the 64-bit integers
 _STRIDE_PLACE = np.uint64(0xD1B54A32D192ED03)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)  # splitmix64's finaliser (Steele, Lea & Flood 2014)
@@ -27,28 +29,43 @@ class Draw:
     def __init__(self, seed: int, epoch: int, index: Tensor) -> None:
         self.seed = seed
         self.epoch = epoch
-        self.index = index
+        self.index = index  # (B,)
 
     def uniform(self, name: str, count: int) -> Tensor:
-        """(B, count) float32 in [0, 1), independent between names."""
-        return torch.from_numpy((self._bits(name, count) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24))
+        """(B, count) float32 in [0, 1), independent between names; a longer draw begins as a shorter one does."""
+        bits = self._bits(name, count)
+        bits >>= np.uint64(40)  # 24 bits are what a float32 holds exactly
+        values = bits.view(np.int64).astype(np.float32)  # signed: twice as fast to convert
+        values *= np.float32(2.0**-24)
+        return torch.from_numpy(values)
 
     def below(self, name: str, high: int, count: int) -> Tensor:
         """(B, count) int64 in [0, high), for `high` up to 2^31."""
-        high_bits = self._bits(name, count) >> np.uint64(33)  # 31 bits x 31 bits stays within 62
-        return torch.from_numpy(((high_bits * np.uint64(high)) >> np.uint64(31)).astype(np.int64))
+        assert 0 < high <= 2**31, high
+        bits = self._bits(name, count)
+        bits >>= np.uint64(33)  # 31 bits x 31 bits stays within 62
+        bits *= np.uint64(high)
+        bits >>= np.uint64(31)
+        return torch.from_numpy(bits.view(np.int64))
 
-    def _bits(self, name: str, count: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
+    def _bits(self, name: str, count: int) -> _Bits:
         key = np.uint64(key64(self.seed, self.epoch, name))
-        rows = _mixed(self.index.numpy().astype(np.uint64) * _STRIDE_EXAMPLE + key)
+        rows = _mix(self.index.numpy().astype(np.uint64) * _STRIDE_EXAMPLE + key)
         places = np.arange(count, dtype=np.uint64) * _STRIDE_PLACE
-        return _mixed(rows[:, None] + places[None, :])
+        return _mix(rows[:, None] + places)
 
 
-def _mixed(x: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
-    x = (x ^ (x >> np.uint64(30))) * _MIX_1
-    x = (x ^ (x >> np.uint64(27))) * _MIX_2
-    return x ^ (x >> np.uint64(31))
+def _mix(x: _Bits) -> _Bits:
+    """Each number hashed, in its own place: what would be allocated on the way costs more than the arithmetic."""
+    shifted = x >> np.uint64(30)
+    x ^= shifted
+    x *= _MIX_1
+    np.right_shift(x, np.uint64(27), out=shifted)
+    x ^= shifted
+    x *= _MIX_2
+    np.right_shift(x, np.uint64(31), out=shifted)
+    x ^= shifted
+    return x
 
 
 def order(seed: int, epoch: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

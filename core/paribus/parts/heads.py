@@ -46,7 +46,8 @@ class Heads(nn.Module):
         return self.split(self.v(x), self.kv_heads)
 
     def split(self, x: Tensor, heads: int) -> Tensor:
-        return x.unflatten(-1, (heads, self.head_width)).transpose(-3, -2)  # (B, T, H*K) -> (B, H, T, K)
+        headed: Tensor = x.unflatten(-1, (heads, self.head_width))  # (B, T, H*K) -> (B, T, H, K)
+        return headed.transpose(-3, -2)
 
     def merge(self, x: Tensor) -> Tensor:
         merged: Tensor = self.o(x.transpose(-3, -2).flatten(-2))  # (B, H, T, K) -> (B, T, H*K) -> (B, T, D)

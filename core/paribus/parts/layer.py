@@ -31,8 +31,7 @@ class Layer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = attention
-        if cross is not None:
-            self.cross = cross
+        self.cross = cross
         self.feedforward = feedforward
         self.placement = placement
         if position is not None:  # one that belongs to the layer and not to the stack
@@ -49,6 +48,7 @@ class Layer(nn.Module):
             return mixed
 
         def attend_memory(h: Tensor) -> Tensor:
+            assert self.cross is not None
             mixed: Tensor = self.dropout(self.cross(h, cross))
             return mixed
 

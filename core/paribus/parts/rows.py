@@ -38,7 +38,8 @@ class Batch(NamedTuple):
 
     streams: Mapping[str, Stream]
     targets: Mapping[str, Mapping[str, Tensor]]
-    index: Tensor  # (B,) which example of the epoch each row is: corruption is keyed by it
+    index: Tensor  # type: ignore[assignment]  # a tuple has a method of this name
+    # (B,): which example of the epoch each row is: corruption is keyed by it
     counts: Mapping[str, Tensor] | None = None
 
 

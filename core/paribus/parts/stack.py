@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -84,6 +84,7 @@ class Stack(nn.Module):
         for layer, (own, cross) in zip(layers, wiring, strict=True):
             self._bind(layer.attention, own, cross=False)
             if cross is not None:
+                assert layer.cross is not None
                 self._bind(layer.cross, cross, cross=True)
 
     def _bind(self, attention: nn.Module, position: Position, *, cross: bool) -> None:
@@ -96,7 +97,7 @@ class Stack(nn.Module):
 
     def place(self, x: Tensor, positions: Tensor) -> Tensor:
         """What the positions of this stack add to its rows before the first layer."""
-        for position in self.position:
+        for position in cast("list[Position]", list(self.position)):
             x = position.embed(x, positions)
         return x
 
@@ -184,14 +185,15 @@ class Stack(nn.Module):
             chosen(self._kernels, self.demand(planned)._replace(device=device, rows=rows)).name
             for planned in self._planned
         ]
-        attends = [next((m for m in layer.attention.modules() if isinstance(m, Attend)), None) for layer in self.layers]
+        layers = cast("list[Layer]", list(self.layers))
+        attends = [next((m for m in layer.attention.modules() if isinstance(m, Attend)), None) for layer in layers]
         return tuple("none" if attend is None else names[attend.plan] for attend in attends)
 
     def start(self, batch: int, length: int) -> States:
         """Empty decoding state for `length` rows."""
         like = next(self.parameters())
         layers: list[dict[str, State]] = []
-        for layer in self.layers:
+        for layer in cast("list[Layer]", list(self.layers)):
             state = {"attention": layer.attention.start(batch, length, like)}
             if layer.crosses:
                 state["cross"] = {}

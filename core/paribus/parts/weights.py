@@ -24,8 +24,23 @@ def dense(plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: T
     """The dense form of a plan, made once a forward pass."""
     added = None
     if bias is not None:
-        added = bias(Pair(None, None, plan.q.positions, plan.k.positions, plan.scale, heads)).to(like.dtype)
+        pair = Pair(None, None, plan.q.positions, plan.k.positions, plan.scale, heads, dtype=like.dtype)
+        added = bias(pair).to(like.dtype)
     return Dense(visible(plan.demand.sight, plan.q, plan.k), added)
+
+
+def pair_of(q: Tensor, k: Tensor, plan: Plan, content: Content) -> Pair:
+    """All queries against all keys, as a position's bias or mix is shown them."""
+    return Pair(
+        q,
+        spread(k, q.shape[1]),
+        plan.q.positions,
+        plan.k.positions,
+        plan.scale,
+        q.shape[1],
+        content.project,
+        q.dtype,
+    )
 
 
 def attention_weights(q: Tensor, k: Tensor, plan: Plan, content: Content | None) -> Tensor:
@@ -35,9 +50,8 @@ def attention_weights(q: Tensor, k: Tensor, plan: Plan, content: Content | None)
     made: Dense = plan.prepared
     if made.bias is not None:
         scores = scores + made.bias
-    if content is not None:
-        pair = Pair(q, k, plan.q.positions, plan.k.positions, plan.scale, q.shape[1], content.project)
-        scores = scores + content.bias(pair)
+    if content is not None and content.bias is not None:
+        scores = scores + content.bias(pair_of(q, k, plan, content))
     if plan.soft_cap is not None:
         scores = plan.soft_cap * torch.tanh(scores / plan.soft_cap)
     if made.seen is None:

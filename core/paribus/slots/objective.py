@@ -23,7 +23,7 @@ class Term(NamedTuple):
     """A part of a loss: a sum and its count, so that it is exact over micro-batches and ranks."""
 
     total: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # a tuple has a method of this name
     weight: float = 1.0
 
 
@@ -47,8 +47,13 @@ class Formed(NamedTuple):
 class Run(Protocol):
     """One forward pass, as an objective sees it. What two objectives both ask for is computed once."""
 
-    streams: Mapping[str, Stream]
-    targets: Mapping[str, Tensor]  # this objective's own
+    @property
+    def streams(self) -> Mapping[str, Stream]: ...
+
+    @property
+    def targets(self) -> Mapping[str, Tensor]:
+        """This objective's own."""
+        ...
 
     def hidden(self, part: str = "body") -> Tensor:
         """(B, T, D): the output of a part."""
@@ -67,8 +72,8 @@ class Objective(Component, nn.Module, ABC):
     """What a model is trained for, or evaluated with.
 
     The data side knows no parameters: `form` makes examples (only where traits say `forms`), `corrupt` hides and marks
-    what is to be predicted; both draw from a `Draw` and from nothing else. The model side is `forward`. Each term of the
-    loss has a tensor of labels in the targets, with IGNORED where there is nothing to predict; `terms` says which.
+    what is to be predicted; both draw from a `Draw` and from nothing else. The model side is `forward`. Each term of
+    the loss has a tensor of labels in the targets, with IGNORED where there is nothing to predict; `terms` says which.
     A term's count is the number of its labels that are not IGNORED: it is known before the model runs.
     """
 

@@ -1,0 +1,167 @@
+"""The builder that a topology is given: every stack, layer and sublayer as the spec names them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import nn
+
+from paribus.assembly.components import Classes, Node, make
+from paribus.parts.context import Kernel
+from paribus.parts.layer import Layer
+from paribus.parts.shape import Shape
+from paribus.parts.stack import Stack
+from paribus.slots.attention import Attention
+from paribus.slots.embedding import Embedding
+from paribus.slots.feedforward import FeedForward
+from paribus.slots.norm import Norm
+from paribus.slots.objective import Objective
+from paribus.slots.placement import Placement
+from paribus.slots.position import Position
+from paribus.slots.tokenizer import Vocabulary
+from paribus.slots.topology import Part, Topology
+
+Spec = Mapping[str, Any]
+
+
+class Assembled(NamedTuple):
+    """The modules of a model, before anything trains them."""
+
+    topology: Topology
+    objectives: nn.ModuleDict
+
+    def children(self) -> dict[str, nn.Module]:
+        """The modules by the first word of their path: embedding, body, encoder, objectives."""
+        return {**dict(self.topology.named_children()), "objectives": self.objectives}
+
+
+def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequence[Kernel]) -> Assembled:
+    """A model on the meta device: shapes without storage, in milliseconds at any size."""
+    topology_class = classes.get("topology", spec["topology"]["name"])
+    assert issubclass(topology_class, Topology)
+    with torch.device("meta"):
+        builder = SpecBuilder(spec, classes, vocabulary, kernels, topology_class.parts)
+        topology = make(classes, "topology", spec["topology"], builder, kind=Topology)
+        main = next(part for part in topology.parts if part.path == "body")
+        shape = builder.shape(main)
+        objectives = nn.ModuleDict()
+        for node in objective_nodes(spec):
+            norm = builder.norm(spec["norm"], shape.width, 0)
+            objective = make(classes, "objective", node, shape, vocabulary, norm, kind=Objective)
+            objectives[node["name"]] = objective
+    return Assembled(topology, objectives)
+
+
+def objective_nodes(spec: Spec) -> list[Node]:
+    """What the model is trained for, then what it is evaluated with besides; each once."""
+    trained = listed(spec["objective"])
+    names = {node["name"] for node in trained}
+    return [*trained, *(node for node in listed(spec.get("evaluate") or []) if node["name"] not in names)]
+
+
+def listed(node: Any) -> list[Node]:
+    return list(node) if isinstance(node, Sequence) else [node]
+
+
+def cycled(node: Any, layer: int) -> Node:
+    """The component of layer `layer`: a list of components is cycled over the layers."""
+    nodes = listed(node)
+    return nodes[layer % len(nodes)]
+
+
+@final
+class SpecBuilder:
+    """Builds what a topology asks for. A part reads the spec with what stands under `parts:` for it merged over."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        classes: Classes,
+        vocabulary: Vocabulary,
+        kernels: Sequence[Kernel],
+        parts: tuple[Part, ...],
+    ) -> None:
+        self.spec = spec
+        self.classes = classes
+        self.vocabulary = vocabulary
+        self.kernels = kernels
+        self.parts = {part.path: part for part in parts}
+
+    def of(self, part: Part) -> Spec:
+        """The spec as this part reads it."""
+        own = (self.spec.get("parts") or {}).get(part.name, {})
+        dims = {**self.spec["dims"], **own.get("dims", {})}
+        return {**self.spec, **own, "dims": dims}
+
+    def shape(self, part: Part, layer: int | None = None) -> Shape:
+        spec = self.of(part)
+        dims = spec["dims"]
+        sublayers = ("attention", "cross", "feedforward") if part.cross else ("attention", "feedforward")
+        return Shape(
+            width=dims["width"],
+            heads=dims["heads"],
+            head_width=dims["head_width"] or dims["width"] // dims["heads"],
+            length=dims["length"],
+            vocabulary=dims["vocabulary"] or self.vocabulary.size,
+            layers=dims["layers"],
+            layer=layer,
+            branches=dims["layers"] * len(sublayers),
+            stack=part.path,
+            causal=part.causal,
+            sublayers=sublayers,
+            dropout=float(spec["dropout"]),
+        )
+
+    def norm(self, node: Any, width: int, layer: int) -> Callable[[], Norm]:
+        return lambda: make(self.classes, "norm", cycled(node, layer), width, kind=Norm)
+
+    def embedding(self) -> Embedding:
+        shape = self.shape(self.parts["body"])
+        norm = self.norm(self.spec["norm"], shape.width, 0)
+        return make(self.classes, "embedding", self.spec["embedding"], shape, norm, kind=Embedding)
+
+    def stack(self, path: str) -> Stack:
+        part = self.parts[path]
+        spec, shape = self.of(part), self.shape(part)
+        positions = {index: self._position(node, shape) for index, node in enumerate(listed(spec["position"]))}
+        cross_position = self._position(self._cross(spec)["position"], shape) if part.cross else None
+        layers, wiring = [], []
+        for index in range(shape.layers):
+            position = positions[index % len(positions)]
+            if position.traits["owner"] == "layer":
+                position = self._position(cycled(spec["position"], index), self.shape(part, index))
+            layers.append(self._layer(spec, part, index, position if position.traits["owner"] == "layer" else None))
+            wiring.append((position, cross_position))
+        shared = [position for position in positions.values() if position.traits["owner"] == "stack"]
+        shared += [cross_position] if cross_position is not None and any(cross_position.parameters()) else []
+        needs_final = layers[-1].placement.traits["final"] if layers else False
+        final_norm = self.norm(spec["norm"], shape.width, shape.layers - 1)() if needs_final else None
+        return Stack(shape, layers, shared, wiring, final_norm, self.kernels)
+
+    def _position(self, node: Node, shape: Shape) -> Position:
+        return make(self.classes, "position", node, shape, kind=Position)
+
+    def _cross(self, spec: Spec) -> Mapping[str, Any]:
+        own: Mapping[str, Any] = spec.get("cross") or {}
+        return {"attention": own.get("attention", spec["attention"]), "position": own.get("position", {"name": "none"})}
+
+    def _layer(self, spec: Spec, part: Part, index: int, position: Position | None) -> Layer:
+        shape = self.shape(part, index)
+        cross = None
+        if part.cross:
+            memory_width = self.shape(self.parts[part.cross]).width
+            around = dataclasses.replace(shape, causal=False, memory_width=memory_width)
+            node = cycled(self._cross(spec)["attention"], index)
+            cross = make(self.classes, "attention", node, around, kind=Attention)
+        norm = self.norm(spec["norm"], shape.width, index)
+        return Layer(
+            attention=make(self.classes, "attention", cycled(spec["attention"], index), shape, kind=Attention),
+            feedforward=make(self.classes, "feedforward", cycled(spec["feedforward"], index), shape, kind=FeedForward),
+            placement=make(self.classes, "placement", cycled(spec["placement"], index), shape, norm, kind=Placement),
+            dropout=shape.dropout,
+            cross=cross,
+            position=position,
+        )

@@ -1,0 +1,134 @@
+"""Keyed initialisation: each parameter is a scheme's function of draws that are its own.
+
+The draws of a parameter are standard normal float32, made on the CPU from a Philox generator whose key is the seed and
+the parameter's path. So swapping one component leaves every other tensor bitwise equal, whatever is built before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from paribus.errors import PluginError, Problem
+from paribus.keyed import key64
+from paribus.parts.roles import Role
+from paribus.parts.stack import Stack
+from paribus.slots.component import Component
+from paribus.slots.initialisation import About, Initialisation
+
+
+def unit(seed: int, path: str, shape: tuple[int, ...]) -> Tensor:
+    """Standard normal float32 draws, keyed by (seed, path)."""
+    key = (key64(seed, path) << 64) | key64(path, seed)
+    drawn = np.random.Generator(np.random.Philox(key=key)).standard_normal(shape, dtype=np.float32)
+    return torch.from_numpy(np.asarray(drawn))
+
+
+def initialise(children: Mapping[str, nn.Module], scheme: Initialisation, seed: int) -> dict[str, About]:
+    """Gives every parameter storage and its first value; returns what was known of each, by path."""
+    root = nn.ModuleDict(children)
+    described = describe(root)
+    made: dict[int, nn.Parameter] = {}  # by identity, so that tied parameters stay one
+    for path, owner, name, parameter in list(_parameters(root)):
+        if id(parameter) not in made:
+            value = _first_value(scheme, described[path], seed, parameter.dtype)
+            made[id(parameter)] = nn.Parameter(value, requires_grad=parameter.requires_grad)
+        owner._parameters[name] = made[id(parameter)]
+    for path, module in root.named_modules():
+        if isinstance(module, Component):
+            module.prepare(lambda name, shape, path=path: unit(seed, f"{path}.{name}", shape))
+    _all_real(root)
+    return described
+
+
+def describe(root: nn.Module) -> dict[str, About]:
+    """What an initialisation may know of each parameter, by path."""
+    roles = _roles(root)
+    stacks = [(f"{path}.", module) for path, module in root.named_modules() if isinstance(module, Stack)]
+    described: dict[str, About] = {}
+    for path, owner, name, parameter in _parameters(root):
+        role = roles.get(path) or _default_role(path, owner, name, parameter)
+        stack = next((module for prefix, module in stacks if path.startswith(prefix)), None)
+        described[path] = About(
+            path=path,
+            role=role,
+            shape=tuple(parameter.shape),
+            layers=stack.shape.layers if stack else 0,
+            branches=stack.shape.branches if stack else 0,
+            gain=_gain(root, path, role),
+        )
+    return described
+
+
+def _first_value(scheme: Initialisation, about: About, seed: int, dtype: torch.dtype) -> Tensor:
+    if about.role == "bias":
+        return torch.zeros(about.shape, dtype=dtype)
+    if about.role == "gain":
+        return torch.ones(about.shape, dtype=dtype)
+    drawn = scheme.draw(unit(seed, about.path, about.shape), about)
+    assert drawn.shape == about.shape, f"{type(scheme).__name__}.draw changed the shape of {about.path}"
+    return drawn.to(dtype)
+
+
+def _parameters(root: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:
+    """Every place where a parameter hangs, tied ones at each of their places."""
+    for prefix, module in root.named_modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                yield f"{prefix}.{name}" if prefix else name, module, name, parameter
+
+
+def _roles(root: nn.Module) -> dict[str, Role]:
+    """Roles that classes declare for their own parameters; an outer class has the last word."""
+    found: dict[str, Role] = {}
+    for prefix, module in reversed(list(root.named_modules())):
+        for name, role in getattr(type(module), "roles", {}).items():
+            found[f"{prefix}.{name}"] = role
+    return found
+
+
+def _default_role(path: str, owner: nn.Module, name: str, parameter: nn.Parameter) -> Role:
+    if isinstance(owner, nn.Embedding):
+        return "embedding"
+    if name.endswith("bias"):
+        return "bias"
+    if parameter.ndim >= 2:
+        return "weight"
+    raise PluginError(
+        Problem(
+            code="no-role",
+            path=path,
+            what="this vector has no role, so it is not known how it starts",
+            valid=f'`roles = {{"{name}": "gain"}}` (starts at 1) or `"bias"` (starts at 0) on the class that owns it',
+        )
+    )
+
+
+def _gain(root: nn.Module, path: str, role: Role) -> float:
+    """The gain of the placement of the layer that the parameter is in."""
+    words = path.split(".")
+    if "layers" not in words[:-1]:
+        return 1.0
+    at = words.index("layers")
+    layer = root.get_submodule(".".join(words[: at + 2]))
+    placement = getattr(layer, "placement", None)
+    return float(placement.gain(role)) if placement is not None else 1.0
+
+
+def _all_real(root: nn.Module) -> None:
+    """A tensor that was computed on the meta device would be garbage later: it is refused now."""
+    for prefix, module in root.named_modules():
+        held = {**module._buffers, **{name: value for name, value in vars(module).items() if isinstance(value, Tensor)}}
+        for name, value in held.items():
+            if value is not None and value.is_meta:
+                raise PluginError(
+                    Problem(
+                        code="meta-buffer",
+                        path=f"{prefix}.{name}",
+                        what=f"{type(module).__name__} computes a tensor in __init__, where there is no storage yet",
+                        valid="make it in `prepare(keyed)`, or derive it in `forward`",
+                    )
+                )

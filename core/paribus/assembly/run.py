@@ -1,0 +1,66 @@
+"""One forward pass as objectives see it: what two of them ask for is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import final
+
+from torch import Tensor
+
+from paribus.parts.rows import Batch, Stream
+from paribus.parts.stack import Output
+from paribus.slots.topology import Topology, memory_of
+
+
+@final
+class Pass:
+    """A forward pass of one batch; `of(name)` is the same pass, as the objective of that name sees it."""
+
+    def __init__(self, topology: Topology, batch: Batch, *, capture: bool = False) -> None:
+        self.topology = topology
+        self.batch = batch
+        self.capture = capture
+        self.outputs: dict[str, Output] = {}
+        self._views: dict[str, ObjectiveRun] = {}
+
+    def output(self, part: str) -> Output:
+        if part not in self.outputs:
+            crosses = next(each.cross for each in self.topology.parts if each.path == part)
+            memory = memory_of(self.output(crosses)) if crosses else None
+            self.outputs[part] = self.topology.run(self.batch.streams, part, memory=memory, capture=self.capture)
+        return self.outputs[part]
+
+    def auxiliary(self) -> Tensor | None:
+        """The sum of what the layers of all parts that ran add to the loss."""
+        found = [output.auxiliary for output in self.outputs.values() if output.auxiliary is not None]
+        return sum(found[1:], found[0]) if found else None
+
+    def of(self, name: str) -> ObjectiveRun:
+        if name not in self._views:
+            self._views[name] = ObjectiveRun(self, self.batch.targets.get(name, {}))
+        return self._views[name]
+
+
+@final
+class ObjectiveRun:
+    """A pass with one objective's own targets; it is a `slots.objective.Run`."""
+
+    def __init__(self, shared: Pass, targets: Mapping[str, Tensor]) -> None:
+        self.shared = shared
+        self.targets = targets
+        self._made: dict[str, Tensor] = {}
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        return self.shared.batch.streams
+
+    def hidden(self, part: str = "body") -> Tensor:
+        return self.shared.output(part).hidden
+
+    def unembed(self, h: Tensor) -> Tensor:
+        return self.shared.topology.embedding.unembed(h)
+
+    def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]

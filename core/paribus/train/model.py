@@ -1,0 +1,170 @@
+"""The LightningModule: what `paribus.assemble` returns, and what anybody's Trainer can fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from lightning import LightningModule
+from torch import Tensor
+from torchmetrics import MeanMetric, Metric
+
+from paribus.assembly.build import Assembled
+from paribus.assembly.run import Pass
+from paribus.keyed import key32
+from paribus.parts.rows import Batch, Stream
+from paribus.parts.stack import States
+from paribus.slots.objective import Objective, Term
+from paribus.slots.optimizer import Optimizer
+from paribus.slots.schedule import Schedule
+from paribus.slots.topology import Topology, memory_of
+
+if TYPE_CHECKING:
+    from lightning.pytorch.utilities.types import OptimizerLRScheduler
+
+
+@final
+class Model(LightningModule):
+    """A topology with its objectives. Its state_dict starts at embedding, body, objectives: there is no wrapper."""
+
+    def __init__(
+        self,
+        assembled: Assembled,
+        *,
+        spec: Any,
+        optimizer: Optimizer,
+        schedule: Schedule,
+        trained: Sequence[str],
+        evaluated: Sequence[str],
+        seed: int,
+        steps: int | None,
+    ) -> None:
+        super().__init__()
+        for name, child in assembled.children().items():
+            self.add_module(name, child)
+        self._assembled = (assembled,)  # a tuple: its modules are this module's own children already
+        self.spec = spec
+        self.trained = tuple(trained)
+        self.evaluated = tuple(evaluated)
+        self.seed = seed
+        self.steps = steps
+        self.done = 0  # steps taken before this fit: a resumed run goes on counting
+        self._optimizer = optimizer
+        self._schedule = schedule
+        self._metrics: dict[str, Metric] = {}
+        self._sums: Tensor | None = None  # running loss since it was last logged, never synchronised before
+
+    @property
+    def topology(self) -> Topology:
+        return self._assembled[0].topology
+
+    def objective(self, name: str) -> Objective:
+        found = self._assembled[0].objectives[name]
+        assert isinstance(found, Objective)
+        return found
+
+    def forward(
+        self, tokens: Tensor, states: States | None = None, *, source: Tensor | None = None
+    ) -> tuple[Tensor, States | None]:
+        """(B, T) -> (B, T, V) scores of the first objective's head, and `states` moved on, if any were given.
+
+        A decoder is stepped by `states = model.start(batch)`, then `model(tokens, states)`, as often as one likes.
+        """
+        hidden = self.hidden(tokens, states, source=source)
+        return self.objective(self.trained[0]).logits(hidden, self.topology.embedding.unembed), states
+
+    def hidden(self, tokens: Tensor, states: States | None = None, *, source: Tensor | None = None) -> Tensor:
+        """(B, T) -> (B, T, D): the body's output."""
+        streams = {"body": Stream(tokens)}
+        cross = next(part.cross for part in self.topology.parts if part.path == "body")
+        memory = states.memory if states is not None else None
+        if cross is not None and memory is None:
+            if source is None:
+                raise ValueError(f"this topology reads a source: model(tokens, source=…), (B, S) for `{cross}`")
+            memory = memory_of(self.topology.run({cross: Stream(source)}, cross))
+            if states is not None:
+                states.memory = memory
+        return self.topology.run(streams, "body", memory=memory, states=states).hidden
+
+    def start(self, batch: int, length: int | None = None) -> States:
+        """Empty decoding state for `batch` sequences of at most `length` tokens (dims.length)."""
+        return self.topology.start(batch, length or int(self.spec["dims"]["length"]))
+
+    def terms(self, run: Pass, names: Sequence[str]) -> dict[str, Term]:
+        """The terms of the named objectives' losses: `mlm/loss`, `nsp/loss`."""
+        return {f"{name}/{term}": value for name in names for term, value in self.objective(name)(run.of(name)).items()}
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The training loss: each term's sum over its count in the whole step, of which `batch` may be a part."""
+        run = Pass(self.topology, batch)
+        loss: Tensor | None = None
+        for name, term in self.terms(run, self.trained).items():
+            count = term.count if batch.counts is None else batch.counts[name]
+            part = term.weight * term.total / count.clamp(min=1)
+            loss = part if loss is None else loss + part
+        assert loss is not None, "a spec has at least one objective"
+        auxiliary = run.auxiliary()
+        return loss if auxiliary is None else loss + auxiliary
+
+    # -- what Lightning calls ------------------------------------------------------------------------------------
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        if batch_idx % self.trainer.accumulate_grad_batches == 0:
+            # Dropout of a step depends on (seed, step) alone: a swap shifts no draw of a later step.
+            torch.manual_seed(key32(self.seed, "step", self.done + self.trainer.global_step))
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        loss = self.loss(batch)
+        if batch.counts is not None:  # a share of the step's sum: undo the means that Lightning and DDP will take
+            loss = loss * (self.trainer.accumulate_grad_batches * self.trainer.world_size)
+        self._log_sometimes(loss.detach())
+        return loss
+
+    def _log_sometimes(self, loss: Tensor) -> None:
+        # self.log costs as much as a small model's step, so losses are summed and logged every so many steps.
+        self._sums = torch.stack([loss, torch.ones_like(loss)]) + (0 if self._sums is None else self._sums)
+        every = getattr(self.trainer, "log_every_n_steps", 50)
+        if (self.trainer.global_step + 1) % every == 0:
+            self.log("train/loss", self._sums[0] / self._sums[1], sync_dist=False)
+            self._sums = None
+
+    def on_validation_epoch_start(self) -> None:
+        self._metrics = self.metrics()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.observe(batch, self._metrics)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log_dict({name: metric.compute() for name, metric in self._metrics.items()}, sync_dist=False)
+
+    def metrics(self) -> dict[str, Metric]:
+        """Fresh metrics of what this model is evaluated with: `val/<objective>/<name>`."""
+        found: dict[str, Metric] = {}
+        for name in self.evaluated:
+            for term in self.objective(name).terms:
+                found[f"val/{name}/{term}"] = MeanMetric()
+            for metric_name, metric in self.objective(name).metrics().items():
+                found[f"val/{name}/{metric_name}"] = metric
+        return {name: metric.to(self.device) for name, metric in found.items()}
+
+    def observe(self, batch: Batch, metrics: Mapping[str, Metric]) -> None:
+        """Updates `metrics` with one batch of the validation split."""
+        run = Pass(self.topology, batch)
+        for name, term in self.terms(run, self.evaluated).items():
+            metrics[f"val/{name}"].update(term.total / term.count.clamp(min=1), weight=term.count)
+        for name in self.evaluated:
+            prefix = f"val/{name}/"
+            own = {key.removeprefix(prefix): metric for key, metric in metrics.items() if key.startswith(prefix)}
+            self.objective(name).observe(run.of(name), own)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        distinct = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        matrices = [parameter for parameter in distinct if parameter.ndim >= 2]
+        others = [parameter for parameter in distinct if parameter.ndim < 2]
+        optimizer = self._optimizer.build(matrices, others)
+        steps = self.steps or int(self.trainer.estimated_stepping_batches)
+        rates = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: self._schedule.factor(min(self.done + step, steps - 1), steps)
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": rates, "interval": "step"}}
