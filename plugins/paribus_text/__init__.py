@@ -1,0 +1,17 @@
+"""Text: tokenizers and corpora. Importing it imports no torch, and no tokenizer library until one is used."""
+
+from collections.abc import Mapping
+
+from paribus import Corpus, Tokenizer, hookimpl, offered
+from paribus_text.bytes import Bytes as bytes
+from paribus_text.python_docs import PythonDocs as python_docs
+
+
+@hookimpl
+def corpus() -> Mapping[str, type[Corpus]]:
+    return offered(globals(), Corpus)
+
+
+@hookimpl
+def tokenizer() -> Mapping[str, type[Tokenizer]]:
+    return offered(globals(), Tokenizer)

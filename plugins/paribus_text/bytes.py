@@ -1,0 +1,68 @@
+"""Every byte of the text's UTF-8 is a token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Annotated, ClassVar, final
+
+from paribus import Range, Tokenizer, Traits, Vocabulary
+from paribus_text.reserved import names, reserved, too_small, unreadable
+
+BYTES = 256
+
+
+@final
+class Bytes(Tokenizer):
+    """The bytes of a text's UTF-8: nothing to learn, and nothing that it cannot write.
+
+    ByT5 (https://arxiv.org/abs/2105.13626). Ids 0-255 are the bytes themselves, the specials and sentinels follow.
+    """
+
+    traits: ClassVar[Traits] = {"provides": ["pad", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
+
+    def __init__(self, *, sentinels: Annotated[int, "ids that stand for removed spans", Range(0, 4096)] = 32) -> None:
+        self._vocabulary = reserved(BYTES, sentinels)
+
+    def train(self, texts: Iterable[str], size: int | None) -> None:
+        least = self._vocabulary.size
+        if size is not None and size < least:
+            raise too_small("bytes", size, least, f"it has 256 bytes and {least - BYTES} specials and sentinels")
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [list(text.encode("utf-8", "surrogatepass")) for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        shown = names(self._vocabulary)
+        pieces: list[str] = []
+        run = bytearray()
+        for token in (*ids, None):
+            if token is not None and 0 <= token < BYTES:
+                run.append(token)
+                continue
+            pieces.append(_text(bytes(run)))
+            run.clear()
+            if token is not None:
+                pieces.append(shown.get(token, f"<unknown {token}>"))
+        return "".join(pieces)
+
+    def vocabulary(self) -> Vocabulary:
+        return self._vocabulary
+
+    def state(self) -> bytes:
+        return json.dumps({"bytes": {"sentinels": len(self._vocabulary.sentinels)}}).encode()
+
+    def load(self, state: bytes) -> None:
+        try:
+            sentinels = json.loads(state)["bytes"]["sentinels"]
+            self._vocabulary = reserved(BYTES, sentinels)
+        except (ValueError, KeyError, TypeError) as error:
+            raise unreadable("bytes", str(error)) from error
+
+
+def _text(run: bytes) -> str:
+    """The text of bytes; those that are no UTF-8 are shown as \\xff."""
+    try:
+        return run.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return run.decode("utf-8", "backslashreplace")
