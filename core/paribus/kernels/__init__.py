@@ -1,1 +1,11 @@
+"""Ways to compute attention: one a file, chosen from what an attention and a position declare of themselves.
 
+All agree with `eager`, the readable one, which serves every demand and so comes last.
+"""
+
+from paribus.kernels.eager import Eager
+from paribus.kernels.sdpa import Sdpa
+from paribus.parts.context import Kernel
+
+KERNELS: tuple[Kernel, ...] = (Sdpa(), Eager())
+"""Fastest first."""

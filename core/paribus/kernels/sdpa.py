@@ -1,0 +1,85 @@
+"""The kernel `sdpa`: torch's fused attention, with a mask only where there is something to mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paribus.parts.context import Content, Demand, Pair, Plan
+from paribus.parts.heads import spread
+from paribus.parts.rows import Rows
+from paribus.parts.sight import Sight
+from paribus.parts.weights import Dense, dense, pair_of
+
+
+class Masked(NamedTuple):
+    """What is masked: nothing, the future (which torch can do without a mask), or what `mask` says."""
+
+    causal: bool
+    mask: Tensor | None  # (B|1, H|1, T, S), added to the scores: -inf where a key is not seen
+
+
+@final
+class Sdpa:
+    """`scaled_dot_product_attention`. A query that sees nothing gets 0, and so do its gradients."""
+
+    name = "sdpa"
+
+    def serves(self, demand: Demand) -> bool:
+        return not (demand.weights or demand.mixes or demand.soft_cap)
+
+    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Masked:
+        if bias is None and _plain(plan.demand.sight, plan.q, plan.k):
+            if not plan.demand.sight.causal or (not plan.demand.ordered and plan.q.positions.shape[-1] == 1):
+                return Masked(causal=False, mask=None)  # a single query is the last row: it sees all the keys
+            # is_causal lines up the first query with the first key: right for rows that are their own keys alone
+            if plan.demand.aligned and not plan.demand.ordered and plan.demand.bias != "content":
+                return Masked(causal=True, mask=None)
+        return Masked(causal=False, mask=_added(dense(plan, bias, heads, like), like.dtype))
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+        """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K)."""
+        made: Masked = plan.prepared
+        mask = made.mask
+        if content is not None and content.bias is not None:
+            bias = content.bias(pair_of(q, k, plan, content))
+            mask = bias if mask is None else bias + mask
+        if k.shape[1] != q.shape[1] and q.shape[2] == 1:
+            return _one_query(q, k, v, mask, plan.scale, dropout)
+        shared = k.shape[1] != q.shape[1]
+        if shared and mask is not None and q.is_cuda:  # no fused CUDA kernel takes both a mask and shared heads
+            k, v, shared = spread(k, q.shape[1]), spread(v, q.shape[1]), False
+        return functional.scaled_dot_product_attention(
+            q, k, v, mask, dropout, is_causal=made.causal, scale=plan.scale, enable_gqa=shared
+        )
+
+
+def _plain(sight: Sight, q: Rows, k: Rows) -> bool:
+    """Whether nothing but the future is hidden from anybody."""
+    return sight.window is None and q.documents is None and k.documents is None
+
+
+def _added(made: Dense, dtype: torch.dtype) -> Tensor | None:
+    """Visibility and bias as one tensor that is added to the scores, so that no layer converts it again."""
+    if made.seen is None:
+        return made.bias
+    if made.bias is not None:
+        return made.bias.masked_fill(~made.seen, -torch.inf)
+    hidden = torch.zeros((), dtype=dtype, device=made.seen.device)
+    return torch.where(made.seen, hidden, -torch.inf)
+
+
+def _one_query(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, dropout: float) -> Tensor:
+    """A decoding step: the query heads that share a key head are its queries, so that the cache is read once."""
+    groups = k.shape[1]
+    sharing = q.shape[1] // groups
+    if mask is not None:
+        heads = sharing if mask.shape[1] > 1 else 1
+        mask = mask.reshape(mask.shape[0], mask.shape[1] // heads, heads, mask.shape[-1]).expand(-1, -1, sharing, -1)
+    folded = q.reshape(q.shape[0], groups, sharing, q.shape[-1])  # (B, H, 1, K) -> (B, G, H/G, K)
+    mixed = functional.scaled_dot_product_attention(folded, k, v, mask, dropout, scale=scale)
+    return mixed.reshape(q.shape)

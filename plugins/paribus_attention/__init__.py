@@ -1,0 +1,14 @@
+"""Attentions: one variant a file, one line here."""
+
+from collections.abc import Mapping
+
+from paribus import Attention, hookimpl, offered
+from paribus_attention.grouped_query import GroupedQuery as gqa
+from paribus_attention.multi_head import MultiHead as mha
+from paribus_attention.multi_query import MultiQuery as mqa
+from paribus_attention.restricted import Restricted as restricted
+
+
+@hookimpl
+def attention() -> Mapping[str, type[Attention]]:
+    return offered(globals(), Attention)

@@ -1,0 +1,33 @@
+"""The attention `mha`."""
+
+from __future__ import annotations
+
+from typing import final
+
+from torch import Tensor
+
+from paribus import Attend, Attention, Context, Cost, Heads, Load, Scores, Shape, State
+from paribus_attention.softmax import SOFTMAX, cost_of, empty_cache, sight_of
+
+
+@final
+class MultiHead(Attention):
+    """A key/value head for each query head: "Attention Is All You Need" (Vaswani et al. 2017)."""
+
+    traits = SOFTMAX
+
+    def __init__(self, shape: Shape, *, scores: Scores = Scores()) -> None:
+        super().__init__()
+        self.shape = shape
+        self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias)
+        self.attend = Attend(shape, sight_of(shape), scores)
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        return self.heads.merge(self.attend(self.heads, x, ctx))
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return empty_cache(self.shape, self.heads.kv_heads, batch, length, like)
+
+    def cost(self, load: Load) -> Cost:
+        return cost_of(self.shape, self.heads.kv_heads, self.attend.sight, load)

@@ -1,0 +1,33 @@
+"""The attention `mqa`."""
+
+from __future__ import annotations
+
+from typing import final
+
+from torch import Tensor
+
+from paribus import Attend, Attention, Context, Cost, Heads, Load, Scores, Shape, State
+from paribus_attention.softmax import SOFTMAX, cost_of, empty_cache, sight_of
+
+
+@final
+class MultiQuery(Attention):
+    """One key/value head for all query heads: "Fast Transformer Decoding" (Shazeer 2019)."""
+
+    traits = SOFTMAX
+
+    def __init__(self, shape: Shape, *, scores: Scores = Scores()) -> None:
+        super().__init__()
+        self.shape = shape
+        self.heads = Heads(shape, kv_heads=1, bias=scores.bias)
+        self.attend = Attend(shape, sight_of(shape), scores)
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        return self.heads.merge(self.attend(self.heads, x, ctx))
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return empty_cache(self.shape, self.heads.kv_heads, batch, length, like)
+
+    def cost(self, load: Load) -> Cost:
+        return cost_of(self.shape, self.heads.kv_heads, self.attend.sight, load)

@@ -1,0 +1,15 @@
+"""Positions: one variant a file, one line here."""
+
+from collections.abc import Mapping
+
+from paribus import Position, hookimpl, offered
+from paribus_position.learned import Learned as learned
+from paribus_position.linear_biases import LinearBiases as alibi
+from paribus_position.no_position import NoPosition as none
+from paribus_position.rotary import Rotary as rope
+from paribus_position.sinusoidal import Sinusoidal as sinusoidal
+
+
+@hookimpl
+def position() -> Mapping[str, type[Position]]:
+    return offered(globals(), Position)

@@ -1,0 +1,54 @@
+"""The position `learned`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from paribus import AtLeast, DataError, Position, Problem, Range, Role, Shape, Traits
+
+
+@final
+class Learned(Position):
+    """Adds a vector learned for each position: "Convolutional Sequence to Sequence Learning" (Gehring et al. 2017).
+
+    Padding on the left may have negative positions, which read the first vector. A position past the table is an error
+    and never a clamp: found here on a CPU, and by the device's own bounds check on a GPU, where asking would stall it.
+    """
+
+    traits: ClassVar[Traits] = {"moments": ["embed"], "bias": "none", "owner": "stack", "table": True}
+    roles: ClassVar[Mapping[str, Role]] = {"table.weight": "embedding"}
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        length: Annotated[int | None, "places in the table; null: dims.length", Range(1), AtLeast("length")] = None,
+    ) -> None:
+        super().__init__()
+        self.table = nn.Embedding(length or shape.length, shape.width)
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """(B, T, D), (B|1, T) -> (B, T, D)."""
+        if positions.device.type == "cpu" and not torch.compiler.is_compiling():
+            self._within(positions)
+        placed: Tensor = self.table(positions.clamp(min=0))
+        return x + placed
+
+    def _within(self, positions: Tensor) -> None:
+        last, places = int(positions.max()), self.table.num_embeddings
+        if last >= places:
+            raise DataError(
+                Problem(
+                    code="past-the-table",
+                    path="position.length",
+                    what=f"position {last} is past the table of `learned`, which has {places} places",
+                    valid=f"positions up to {places - 1}, or a `length` of at least {last + 1}",
+                )
+            )
+
+    def reach(self) -> int:
+        return self.table.num_embeddings

@@ -1,0 +1,62 @@
+"""The position `rope`."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from paribus import Position, Problem, Range, Shape, SpecError, Traits
+
+
+@final
+class Rotary(Position):
+    """Turns queries and keys by an angle that grows with their position: "RoFormer" (Su et al. 2021).
+
+    Column i of a head is turned together with column i + R/2 (GPT-NeoX, Llama), where R is the part of the width that
+    is turned, by p * theta^(-2i/R); columns from R on stay as they are.
+    """
+
+    traits: ClassVar[Traits] = {"moments": ["rotate"], "bias": "none", "owner": "stack"}
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        theta: Annotated[float, "the longest wavelength is 2 pi times this", Range(above=1)] = 10_000.0,
+        fraction: Annotated[
+            float, "how much of each head is turned, from its first column", Range(above=0, high=1)
+        ] = 1.0,
+    ) -> None:
+        super().__init__()
+        self.theta = theta
+        self.fraction = fraction
+        self._turned(shape.head_width)
+
+    def tables(self, positions: Tensor, width: int) -> Tensor:
+        """(B|1, T) -> (2, B|1, 1, T, R/2): cosines and sines, exact in any dtype that they are read in."""
+        turned = self._turned(width)
+        exponents = torch.arange(0, turned, 2, dtype=torch.float64, device=positions.device) / turned
+        angles = positions[:, None, :, None] * self.theta**-exponents
+        return torch.stack([angles.cos(), angles.sin()])
+
+    def rotate(self, x: Tensor, tables: Tensor, side: Literal["query", "key"]) -> Tensor:
+        """(B, H, T, K) -> (B, H, T, K)."""
+        cos, sin = tables.to(torch.promote_types(x.dtype, torch.float32))
+        half = cos.shape[-1]
+        first, second, rest = x.split([half, half, x.shape[-1] - 2 * half], dim=-1)
+        turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+        return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+
+    def _turned(self, width: int) -> int:
+        turned = round(width * self.fraction, 6)
+        if turned >= 2 and turned % 2 == 0:
+            return int(turned)
+        what = f"`fraction` ({self.fraction:g}) of the head width ({width}) must be an even number of columns, "
+        evens = [f"{even / width:g}" for even in range(2, width + 1, 2)]
+        valid = ", ".join(evens) or "a head width of at least 2"
+        raise SpecError(Problem(code="odd-rotation", path="position", what=f"{what}but is {turned:g}", valid=valid))
+
+    def reach(self) -> None:
+        return None
