@@ -1,1 +1,7 @@
+"""What is installed: an object with the components' classes, and an index of them that needs no torch."""
 
+from paribus.registry.cache import index
+from paribus.registry.classes import Registry, installed
+from paribus.registry.entries import Broken, Entry, Index, Part, failure
+
+__all__ = ["Broken", "Entry", "Index", "Part", "Registry", "failure", "index", "installed"]
