@@ -1,0 +1,147 @@
+"""The token table: what is added in which order, what is tied, what has a gradient."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Load, Rows, Shape, Stream
+from paribus_embedding.token_table import TokenTable
+from paribus_norm.layer_norm import LayerNorm
+
+TOKENS = torch.tensor([[3, 1, 4], [1, 5, 0]])
+SEGMENTS = torch.tensor([[0, 1, 1], [0, 0, 1]])
+
+
+def table(*, dropout: float = 0.0, **options: Any) -> TokenTable:
+    shape = Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2, dropout=dropout)
+    return TokenTable(shape, lambda: LayerNorm(6), **options).double()
+
+
+def unplaced(x: Tensor, positions: Tensor) -> Tensor:
+    return x
+
+
+def rows_of(embedding: TokenTable, stream: Stream, place: Callable[[Tensor, Tensor], Tensor] = unplaced) -> Tensor:
+    x: Tensor = embedding(stream, 0, place)[0]
+    return x
+
+
+def test_a_row_is_its_tokens_row_of_the_table() -> None:
+    embedding = table()
+    x = rows_of(embedding, Stream(TOKENS))
+    for b in range(2):
+        for t in range(3):
+            assert torch.equal(x[b, t], embedding.tokens.weight[int(TOKENS[b, t])])
+
+
+def test_tokens_and_not_segments_are_scaled_by_the_root_of_the_width() -> None:
+    embedding = table(scale=True, segments=2)
+    expected = embedding.tokens.weight[TOKENS] * math.sqrt(6) + embedding.segments.weight[SEGMENTS]  # type: ignore[union-attr]  # it was asked for
+    torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, segments=SEGMENTS)), expected)
+
+
+def test_rows_without_segments_are_of_segment_0_so_that_every_table_has_a_gradient() -> None:
+    embedding = table(segments=2)
+    without = rows_of(embedding, Stream(TOKENS))
+    assert torch.equal(without, rows_of(embedding, Stream(TOKENS, segments=torch.zeros_like(TOKENS))))
+    without.sum().backward()
+    assert all(parameter.grad is not None for parameter in embedding.parameters())
+
+
+def test_the_norm_comes_behind_the_position_and_the_position_behind_the_segments() -> None:
+    embedding = table(segments=2, normed=True, scale=True)
+
+    def place(x: Tensor, positions: Tensor) -> Tensor:
+        return x * 2 + positions.unsqueeze(-1) * torch.arange(6)
+
+    x = embedding.tokens.weight[TOKENS] * math.sqrt(6) + embedding.segments.weight[SEGMENTS]  # type: ignore[union-attr]  # it was asked for
+    expected = LayerNorm(6).double()(place(x, torch.arange(3).unsqueeze(0)))
+    torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, segments=SEGMENTS), place), expected)
+
+
+def test_dropout_comes_last_and_in_training_only() -> None:
+    embedding = table(dropout=0.5, normed=True)
+    still = rows_of(embedding.eval(), Stream(TOKENS))
+    dropped = rows_of(embedding.train(), Stream(TOKENS))
+    kept = dropped != 0
+    assert 0 < int(kept.sum()) < kept.numel()
+    torch.testing.assert_close(dropped[kept], still[kept] * 2)
+
+
+@pytest.mark.parametrize(
+    ("stream", "past", "expected"),
+    [
+        (Stream(TOKENS), 0, [[0, 1, 2]]),
+        (Stream(TOKENS), 5, [[5, 6, 7]]),
+        (Stream(TOKENS, positions=torch.tensor([[0, 0, 1], [7, 8, 9]])), 5, [[0, 0, 1], [7, 8, 9]]),
+    ],
+)
+def test_positions_run_on_from_the_past_unless_the_stream_says_otherwise(
+    stream: Stream, past: int, expected: list[list[int]]
+) -> None:
+    placed: list[Tensor] = []
+
+    def place(x: Tensor, positions: Tensor) -> Tensor:
+        placed.append(positions)
+        return x
+
+    _, rows = table()(stream, past, place)
+    assert isinstance(rows, Rows)
+    assert rows.positions.tolist() == placed[0].tolist() == expected
+
+
+def test_what_the_stream_says_of_its_rows_is_passed_on() -> None:
+    stream = Stream(TOKENS, documents=torch.zeros_like(TOKENS), order=torch.ones_like(TOKENS))
+    _, rows = table()(stream, 0, unplaced)
+    assert rows.documents is stream.documents
+    assert rows.order is stream.order
+
+
+def test_a_tied_table_scores_rows_by_itself() -> None:
+    embedding = table()
+    h = torch.randn(2, 6, dtype=torch.float64)
+    torch.testing.assert_close(embedding.unembed(h), h @ embedding.tokens.weight.T)
+    assert {name for name, _ in embedding.named_parameters()} == {"tokens.weight"}
+
+
+def test_a_tied_table_learns_from_both_of_its_uses() -> None:
+    embedding = table()
+    (looked_up,) = torch.autograd.grad(rows_of(embedding, Stream(TOKENS)).sum(), embedding.tokens.weight)
+    h = torch.randn(2, 6, dtype=torch.float64)
+    (scored,) = torch.autograd.grad(embedding.unembed(h).sum(), embedding.tokens.weight)
+    (rows_of(embedding, Stream(TOKENS)).sum() + embedding.unembed(h).sum()).backward()
+    torch.testing.assert_close(embedding.tokens.weight.grad, looked_up + scored)
+
+
+def test_an_untied_table_leaves_the_scoring_to_its_head() -> None:
+    embedding = table(tie=False)
+    h = torch.randn(2, 6, dtype=torch.float64)
+    torch.testing.assert_close(embedding.unembed(h), h @ embedding.head.weight.T)  # type: ignore[union-attr]  # it was asked for
+    assert {name for name, _ in embedding.named_parameters()} == {"tokens.weight", "head.weight"}
+
+
+def test_only_rows_that_are_used_have_a_gradient_and_padding_is_a_row_like_any_other() -> None:
+    embedding = table(tie=False)
+    rows_of(embedding, Stream(TOKENS)).pow(2).sum().backward()
+    assert embedding.tokens.weight.grad is not None
+    touched = embedding.tokens.weight.grad.abs().sum(-1) > 0
+    assert touched.nonzero().flatten().tolist() == [0, 1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_what_it_costs_is_what_torch_counts(tie: bool) -> None:
+    embedding = table(tie=tie).to("meta")
+    with FlopCounterMode(display=False) as counter:
+        embedding.unembed(torch.empty(4, 6, device="meta", dtype=torch.float64))
+        rows_of(embedding, Stream(TOKENS.to("meta")))
+    assert embedding.cost(Load(queries=8, keys=8, picks=4)).flops == counter.get_total_flops() == 2 * 4 * 6 * 11
+
+
+def test_every_matrix_has_a_role() -> None:
+    matrices = {name for name, parameter in table(segments=2, tie=False).named_parameters() if parameter.ndim == 2}
+    assert matrices == TokenTable.roles.keys()

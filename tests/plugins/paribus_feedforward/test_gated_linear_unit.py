@@ -1,0 +1,58 @@
+"""The gated feed-forward against loops and closed forms."""
+
+import math
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Load, Shape
+from paribus_feedforward.activation import ACTIVATIONS, Activation
+from paribus_feedforward.gated_linear_unit import GatedLinearUnit
+from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
+
+
+def by_loops(glu: GatedLinearUnit, row: list[float]) -> list[float]:
+    inner: list[float] = []
+    for f in range(glu.inner_width):
+        gate = sum(value * glu.gate.weight[f, d].item() for d, value in enumerate(row))
+        up = sum(value * glu.inner.weight[f, d].item() for d, value in enumerate(row))
+        inner.append(gate / (1 + math.exp(-gate)) * up)
+    return [sum(value * glu.outer.weight[d, f].item() for f, value in enumerate(inner)) for d in range(len(row))]
+
+
+def test_with_silu_it_is_swiglu(shape: Shape) -> None:
+    glu = GatedLinearUnit(shape, inner=5).double()
+    x = torch.randn(2, 3, 6, dtype=torch.float64)
+    y, auxiliary = glu(x)
+    expected = [[by_loops(glu, x[b, t].tolist()) for t in range(3)] for b in range(2)]
+    torch.testing.assert_close(y, torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=0)
+    assert auxiliary is None
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_gate_goes_through_the_activation_and_the_inner_rows_do_not(shape: Shape, activation: Activation) -> None:
+    glu = GatedLinearUnit(shape, activation=activation, bias=True).double()
+    x = torch.randn(2, 6, dtype=torch.float64)
+    gated = ACTIVATIONS[activation](x @ glu.gate.weight.T + glu.gate.bias) * (x @ glu.inner.weight.T + glu.inner.bias)
+    torch.testing.assert_close(glu(x)[0], gated @ glu.outer.weight.T + glu.outer.bias, atol=1e-12, rtol=0)
+
+
+def test_by_default_it_has_the_parameters_and_the_cost_of_two_maps() -> None:
+    shape = Shape(width=48, heads=2, head_width=24, length=8, vocabulary=11, layers=2)
+    three, two = GatedLinearUnit(shape), MultiLayerPerceptron(shape, bias=False)
+    assert sum(p.numel() for p in three.parameters()) == sum(p.numel() for p in two.parameters())
+    assert three.cost(Load(queries=5, keys=5)) == two.cost(Load(queries=5, keys=5))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_what_it_costs_is_what_torch_counts(shape: Shape, bias: bool) -> None:
+    glu = GatedLinearUnit(shape, inner=15, bias=bias).to("meta")
+    with FlopCounterMode(display=False) as counter:
+        glu(torch.empty(1, 7, 6, device="meta"))
+    assert glu.cost(Load(queries=7, keys=7)).flops == counter.get_total_flops() == 3 * 2 * 7 * 6 * 15
+
+
+def test_every_matrix_has_a_role(shape: Shape) -> None:
+    matrices = {name for name, _ in GatedLinearUnit(shape).named_parameters()}
+    assert matrices == GatedLinearUnit.roles.keys()

@@ -1,0 +1,61 @@
+"""The feed-forward of two maps against loops and closed forms."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Load, Shape
+from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
+
+
+def by_loops(mlp: MultiLayerPerceptron, row: list[float], *, bias: bool) -> list[float]:
+    inner: list[float] = []
+    for f in range(mlp.inner_width):
+        total = mlp.inner.bias[f].item() if bias else 0.0
+        for d, value in enumerate(row):
+            total += value * mlp.inner.weight[f, d].item()
+        inner.append(total * 0.5 * (1 + math.erf(total / math.sqrt(2))))
+    outer: list[float] = []
+    for d in range(len(row)):
+        total = mlp.outer.bias[d].item() if bias else 0.0
+        for f, value in enumerate(inner):
+            total += value * mlp.outer.weight[d, f].item()
+        outer.append(total)
+    return outer
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_it_is_its_formula(shape: Shape, bias: bool) -> None:
+    mlp = MultiLayerPerceptron(shape, inner=5, bias=bias).double()
+    x = torch.randn(2, 3, 6, dtype=torch.float64)
+    y, auxiliary = mlp(x)
+    expected = [[by_loops(mlp, x[b, t].tolist(), bias=bias) for t in range(3)] for b in range(2)]
+    torch.testing.assert_close(y, torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=0)
+    assert auxiliary is None
+
+
+def test_a_row_reads_itself_alone(shape: Shape) -> None:
+    mlp = MultiLayerPerceptron(shape).double()
+
+    def first(x: Tensor) -> Tensor:
+        return torch.as_tensor(mlp(x)[0][0, 0])
+
+    jacobian = torch.autograd.functional.jacobian(first, torch.randn(2, 3, 6, dtype=torch.float64))
+    reached = jacobian.abs().sum(dim=(0, -1)) > 0
+    assert reached.tolist() == [[True, False, False], [False, False, False]]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_what_it_costs_is_what_torch_counts(shape: Shape, bias: bool) -> None:
+    mlp = MultiLayerPerceptron(shape, expand=2.5, bias=bias).to("meta")
+    with FlopCounterMode(display=False) as counter:
+        mlp(torch.empty(1, 7, 6, device="meta"))
+    assert mlp.cost(Load(queries=7, keys=7)).flops == counter.get_total_flops() == 2 * 2 * 7 * 6 * 15
+
+
+def test_every_matrix_has_a_role(shape: Shape) -> None:
+    matrices = {name for name, parameter in MultiLayerPerceptron(shape).named_parameters() if parameter.ndim == 2}
+    assert matrices == MultiLayerPerceptron.roles.keys()

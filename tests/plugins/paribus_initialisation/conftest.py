@@ -1,0 +1,25 @@
+"""Draws, and parameters to be made of them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import About, Role
+
+
+@pytest.fixture
+def about() -> Callable[..., About]:
+    def make(
+        role: Role = "weight", shape: tuple[int, ...] = (300, 200), branches: int = 24, gain: float = 1.0
+    ) -> About:
+        return About("body.layers.0.some.weight", role, shape, layers=12, branches=branches, gain=gain)
+
+    return make
+
+
+@pytest.fixture
+def unit() -> Tensor:
+    """60 000 draws: their standard deviation is within 1 % of 1, three times over."""
+    return torch.randn(300, 200, generator=torch.Generator().manual_seed(3))

@@ -1,0 +1,36 @@
+"""What writes into the residual stream starts the smaller, the deeper the stack."""
+
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import About, Role
+from paribus_initialisation.gpt2 import Gpt2
+from paribus_initialisation.normal import Normal
+
+OTHERS = sorted(set(get_args(Role)) - {"bias", "gain", "residual"})
+
+
+@pytest.mark.parametrize("layers", [1, 12])
+def test_a_residual_matrix_has_the_published_standard_deviation(
+    layers: int, about: Callable[..., About], unit: Tensor
+) -> None:
+    drawn = Gpt2().draw(unit, about("residual", branches=2 * layers))
+    assert drawn.std().item() == pytest.approx(0.02 / (2 * layers) ** 0.5, rel=0.01)
+
+
+@pytest.mark.parametrize("role", OTHERS)
+def test_everything_else_is_as_if_there_were_no_depth(role: Role, about: Callable[..., About], unit: Tensor) -> None:
+    assert torch.equal(Gpt2(std=0.05).draw(unit, about(role)), Normal(std=0.05).draw(unit, about(role)))
+
+
+def test_outside_of_a_stack_nothing_is_divided(about: Callable[..., About], unit: Tensor) -> None:
+    torch.testing.assert_close(Gpt2().draw(unit, about("residual", branches=0)), unit * 0.02)
+
+
+def test_the_placement_has_its_say(about: Callable[..., About], unit: Tensor) -> None:
+    plain = Gpt2().draw(unit, about("residual"))
+    torch.testing.assert_close(Gpt2().draw(unit, about("residual", gain=0.5)), plain / 2)

@@ -1,0 +1,59 @@
+"""Root mean square normalisation against its formula and against torch's own."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paribus_norm.root_mean_square_norm import RootMeanSquareNorm
+
+
+def rows(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) + 1
+
+
+@pytest.mark.parametrize("eps", [1e-12, 1e-6, 0.3])
+def test_it_is_the_formula_of_the_paper(eps: float) -> None:
+    norm = RootMeanSquareNorm(6, eps=eps).double()
+    norm.weight.data = rows(6)
+    x = rows(3, 6)
+    y = norm(x)
+    for row in range(3):
+        values: list[float] = x[row].tolist()
+        root = math.sqrt(sum(value * value for value in values) / 6 + eps)
+        for column in range(6):
+            assert y[row, column].item() == pytest.approx(values[column] / root * norm.weight[column].item(), abs=1e-12)
+
+
+def test_it_agrees_with_torch() -> None:
+    norm = RootMeanSquareNorm(8, eps=1e-5)
+    norm.weight.data = rows(8).float()
+    x = rows(2, 8).float()
+    torch.testing.assert_close(norm(x), functional.rms_norm(x, (8,), norm.weight, 1e-5))
+
+
+def test_it_keeps_the_mean_of_a_row() -> None:
+    torch.testing.assert_close(
+        RootMeanSquareNorm(4).double()(torch.full((1, 4), 7.0, dtype=torch.float64)),
+        torch.ones(1, 4, dtype=torch.float64),
+    )
+
+
+@pytest.mark.parametrize("scale", [0.5, 8.0])
+def test_it_does_not_see_how_large_a_row_is(scale: float) -> None:
+    norm = RootMeanSquareNorm(8, eps=1e-30).double()
+    torch.testing.assert_close(norm(rows(3, 8) * scale), norm(rows(3, 8)), atol=1e-12, rtol=0)
+
+
+def test_rows_of_bfloat16_stay_so_and_stay_close() -> None:
+    norm = RootMeanSquareNorm(64)
+    exact = norm.double()(rows(5, 64).bfloat16().double())
+    rough = norm.bfloat16()(rows(5, 64).bfloat16())
+    assert rough.dtype == torch.bfloat16
+    torch.testing.assert_close(rough.double(), exact, atol=2**-6, rtol=2**-6)
+
+
+def test_it_has_a_gain_and_no_bias() -> None:
+    assert dict(RootMeanSquareNorm(8).named_parameters()).keys() == {"weight"} == RootMeanSquareNorm.roles.keys()

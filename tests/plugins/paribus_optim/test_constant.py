@@ -1,0 +1,11 @@
+"""A learning rate that stays."""
+
+from paribus_optim.constant import Constant
+
+
+def test_it_stays() -> None:
+    assert [Constant().factor(step, 5) for step in range(5)] == [1.0] * 5
+
+
+def test_it_stays_behind_its_warm_up() -> None:
+    assert [Constant(warmup=0.5).factor(step, 4) for step in range(4)] == [0.5, 1.0, 1.0, 1.0]

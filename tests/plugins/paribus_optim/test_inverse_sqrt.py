@@ -1,0 +1,21 @@
+"""A warm-up, then a slow fall without an end."""
+
+import pytest
+
+from paribus_optim.inverse_sqrt import InverseSqrt
+
+
+def test_it_is_the_formula_of_the_paper_brought_to_a_top_of_1() -> None:
+    width, warmup = 512, 4000
+
+    def published(step: int) -> float:
+        return float(width**-0.5 * min(step**-0.5, step * warmup**-1.5))
+
+    schedule = InverseSqrt(warmup=0.04)
+    for step in (1, 100, 3999, 4000, 4001, 50_000, 100_000):
+        expected = published(step) / published(warmup)
+        assert schedule.factor(step - 1, 100_000) == pytest.approx(expected)
+
+
+def test_at_four_times_its_warm_up_it_is_half() -> None:
+    assert InverseSqrt(warmup=0.1).factor(39, 100) == pytest.approx(0.5)

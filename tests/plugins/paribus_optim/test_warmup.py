@@ -1,0 +1,65 @@
+"""The warm-up that every schedule begins with, and what holds for every schedule."""
+
+import pytest
+
+from paribus import Schedule
+from paribus_optim.constant import Constant
+from paribus_optim.inverse_sqrt import InverseSqrt
+from paribus_optim.warmup import warmed, warmup_steps
+from paribus_optim.warmup_cosine import WarmupCosine
+
+SCHEDULES: list[Schedule] = [
+    Constant(),
+    Constant(warmup=0.3),
+    Constant(warmup=1.0),
+    WarmupCosine(),
+    WarmupCosine(warmup=0.0, floor=0.1),
+    WarmupCosine(warmup=1.0),
+    WarmupCosine(warmup=0.5, floor=1.0),
+    InverseSqrt(),
+    InverseSqrt(warmup=0.0),
+    InverseSqrt(warmup=1.0),
+]
+
+
+def named(schedule: Schedule) -> str:
+    return f"{type(schedule).__name__}{vars(schedule)}"
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 100])
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=named)
+def test_every_step_of_a_run_moves_and_none_exceeds_the_rate(schedule: Schedule, steps: int) -> None:
+    factors = [schedule.factor(step, steps) for step in range(steps)]
+    assert all(0 < factor <= 1 for factor in factors)
+    assert max(factors) == 1
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 100])
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=named)
+def test_it_rises_without_a_fall_and_then_falls_without_a_rise(schedule: Schedule, steps: int) -> None:
+    factors = [schedule.factor(step, steps) for step in range(steps)]
+    top = factors.index(1)
+    assert factors[: top + 1] == sorted(factors[: top + 1])
+    assert factors[top:] == sorted(factors[top:], reverse=True)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=named)
+def test_a_resumed_run_goes_on_as_if_it_had_never_stopped(schedule: Schedule) -> None:
+    forwards = [schedule.factor(step, 50) for step in range(50)]
+    backwards = [schedule.factor(step, 50) for step in reversed(range(50))]
+    assert forwards == backwards[::-1]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=named)
+def test_it_can_be_asked_for_the_step_behind_the_last(schedule: Schedule) -> None:
+    assert 0 <= schedule.factor(20, 20) <= schedule.factor(19, 20)
+
+
+def test_it_rises_evenly_and_is_over_at_its_last_step() -> None:
+    assert [warmed(step, 4) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert warmed(0, 0) == 1.0
+
+
+@pytest.mark.parametrize(("share", "steps", "expected"), [(0.1, 100, 10), (0.0, 100, 0), (1.0, 7, 7), (0.1, 3, 0)])
+def test_a_share_of_the_steps_is_the_nearest_whole_number_of_them(share: float, steps: int, expected: int) -> None:
+    assert warmup_steps(share, steps) == expected

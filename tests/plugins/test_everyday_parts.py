@@ -1,0 +1,131 @@
+"""What the everyday plugins offer: their names, one variant a file, and no option that changes nothing."""
+
+import importlib
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paribus import About, Shape, Stream
+from paribus.schema import Option, schema_of
+
+OFFERED = {
+    "norm": ("paribus_norm", {"layernorm", "rmsnorm", "none"}),
+    "placement": ("paribus_placement", {"pre", "post"}),
+    "feedforward": ("paribus_feedforward", {"mlp", "glu"}),
+    "embedding": ("paribus_embedding", {"tokens"}),
+    "topology": ("paribus_topology", {"encoder", "decoder", "encoder-decoder"}),
+    "initialisation": ("paribus_initialisation", {"normal", "gpt2", "xavier"}),
+    "optimizer": ("paribus_optim", {"adamw"}),
+    "schedule": ("paribus_optim", {"constant", "warmup-cosine", "inverse-sqrt"}),
+}
+SHAPE = Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2, branches=4)
+
+
+def offered(slot: str) -> Mapping[str, type[Any]]:
+    found: Mapping[str, type[Any]] = getattr(importlib.import_module(OFFERED[slot][0]), slot)()
+    return found
+
+
+@pytest.mark.parametrize("slot", OFFERED)
+def test_a_plugin_offers_its_components_by_these_names(slot: str) -> None:
+    assert set(offered(slot)) == OFFERED[slot][1]
+
+
+@pytest.mark.parametrize("slot", OFFERED)
+def test_a_variant_is_a_file_and_cannot_be_inherited_from(slot: str) -> None:
+    classes = offered(slot).values()
+    assert len({component.__module__ for component in classes}) == len(classes)
+    assert all(component.__final__ for component in classes)
+
+
+def filled(module: nn.Module) -> nn.Module:
+    """`module` in float64, each parameter random and keyed by its name."""
+    module.double()
+    for name, parameter in module.named_parameters():
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return module
+
+
+def norm(**options: Any) -> nn.Module:
+    made: nn.Module = offered("norm")["layernorm"](SHAPE.width, **options)
+    return made
+
+
+def rows() -> Tensor:
+    return torch.randn(2, 3, SHAPE.width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def seen_norm(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+    seen: Tensor = filled(component(SHAPE.width, **options))(rows())
+    return seen
+
+
+def seen_feedforward(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+    seen: Tensor = filled(component(SHAPE, **options))(rows())[0]
+    return seen
+
+
+def seen_embedding(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+    embedding: Any = filled(component(SHAPE, norm, **options))
+    x, _ = embedding(Stream(torch.arange(6).view(2, 3)), 0, lambda x, positions: x)
+    return torch.cat([x, embedding.unembed(rows())], dim=-1)
+
+
+def seen_initialisation(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+    about = About("body.layers.0.feedforward.outer.weight", "residual", (6, 24), layers=2, branches=4, gain=1.0)
+    seen: Tensor = component(**options).draw(torch.ones(about.shape), about)
+    return seen
+
+
+def seen_optimizer(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+    parameter = nn.Parameter(torch.ones(2, 2, dtype=torch.float64))
+    optimizer = component(**options).build([parameter], [])
+    for gradient in (1.0, -0.5):
+        parameter.grad = torch.full_like(parameter, gradient)
+        optimizer.step()
+    return parameter.detach()
+
+
+def seen_schedule(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+    return torch.tensor([component(**options).factor(step, 200) for step in range(200)])
+
+
+SEEN: Mapping[str, Callable[[type[Any], Mapping[str, Any]], Tensor]] = {
+    "norm": seen_norm,
+    "feedforward": seen_feedforward,
+    "embedding": seen_embedding,
+    "initialisation": seen_initialisation,
+    "optimizer": seen_optimizer,
+    "schedule": seen_schedule,
+}
+
+
+def other_values(option: Option) -> list[Any]:
+    value = option.default
+    if option.kind.name == "choice":
+        return [choice for choice in option.kind.choices if choice != value]
+    if option.kind.name == "bool":
+        return [not value]
+    if option.kind.name == "int":
+        return [3]
+    return [value / 2 if value else 0.5]
+
+
+def options() -> Iterator[Any]:
+    for slot in OFFERED:
+        for name, component in offered(slot).items():
+            for option in schema_of(component, component.injects):
+                yield pytest.param(slot, component, option, id=f"{name}.{option.name}")
+
+
+@pytest.mark.parametrize(("slot", "component", "option"), list(options()))
+def test_every_value_of_an_option_changes_something(slot: str, component: type[Any], option: Option) -> None:
+    results = [SEEN[slot](component, {})]
+    results += [SEEN[slot](component, {option.name: value}) for value in other_values(option)]
+    for index, result in enumerate(results):
+        assert not any(result.shape == other.shape and torch.equal(result, other) for other in results[:index])
