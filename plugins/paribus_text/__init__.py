@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 
 from paribus import Corpus, Tokenizer, hookimpl, offered
+from paribus_text.byte_pair import BytePair as bpe
 from paribus_text.bytes import Bytes as bytes
 from paribus_text.python_docs import PythonDocs as python_docs
+from paribus_text.text import Text as text
+from paribus_text.word_piece import WordPiece as wordpiece
 
 
 @hookimpl

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Annotated, ClassVar, final
 
 from paribus import Range, Tokenizer, Traits, Vocabulary
-from paribus_text.reserved import names, reserved, too_small, unreadable
+from paribus_text.reserved import names, packed, reserved, shown, too_small, unpacked
 
 BYTES = 256
 
@@ -33,7 +32,7 @@ class Bytes(Tokenizer):
         return [list(text.encode("utf-8", "surrogatepass")) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        shown = names(self._vocabulary)
+        special = names(self._vocabulary)
         pieces: list[str] = []
         run = bytearray()
         for token in (*ids, None):
@@ -43,21 +42,18 @@ class Bytes(Tokenizer):
             pieces.append(_text(bytes(run)))
             run.clear()
             if token is not None:
-                pieces.append(shown.get(token, f"<unknown {token}>"))
+                pieces.append(shown(special, token))
         return "".join(pieces)
 
     def vocabulary(self) -> Vocabulary:
         return self._vocabulary
 
     def state(self) -> bytes:
-        return json.dumps({"bytes": {"sentinels": len(self._vocabulary.sentinels)}}).encode()
+        return packed("bytes", {"sentinels": len(self._vocabulary.sentinels)})
 
     def load(self, state: bytes) -> None:
-        try:
-            sentinels = json.loads(state)["bytes"]["sentinels"]
-            self._vocabulary = reserved(BYTES, sentinels)
-        except (ValueError, KeyError, TypeError) as error:
-            raise unreadable("bytes", str(error)) from error
+        with unpacked("bytes", state) as learned:
+            self._vocabulary = reserved(BYTES, int(learned["sentinels"]))
 
 
 def _text(run: bytes) -> str:

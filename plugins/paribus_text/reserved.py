@@ -1,26 +1,53 @@
-"""The ids that no text ever gets: specials, then sentinels, in one order for every tokenizer here."""
+"""What the tokenizers share: the ids that no text ever gets, and how what was learned is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from paribus import DataError, Problem, Vocabulary
 
-SPECIALS = ("pad", "cls", "sep", "mask", "bos", "eos")
 
-
-def reserved(first: int, sentinels: int, *, before: Sequence[str] = ()) -> Vocabulary:
-    """Specials (those of `before`, then ours) and sentinels, numbered on from `first`; `size` is the next free id."""
-    names = (*before, *SPECIALS)
-    specials = {name: first + place for place, name in enumerate(names)}
+def reserved(first: int, sentinels: int, *, unknown: bool = False) -> Vocabulary:
+    """Specials, then sentinels, numbered on from `first`; its size is the next free id."""
+    names = ("pad", *(("unk",) if unknown else ()), "cls", "sep", "mask", "bos", "eos")
     start = first + len(names)
+    specials = {name: first + place for place, name in enumerate(names)}
     return Vocabulary(start + sentinels, specials, tuple(range(start, start + sentinels)))
 
 
 def names(vocabulary: Vocabulary) -> dict[int, str]:
     """How `decode` shows each reserved id: `<mask>`, `<sentinel 3>`."""
-    shown = {token: f"<{name}>" for name, token in vocabulary.specials.items()}
-    return shown | {token: f"<sentinel {place}>" for place, token in enumerate(vocabulary.sentinels)}
+    special = {token: f"<{name}>" for name, token in vocabulary.specials.items()}
+    return special | {token: f"<sentinel {place}>" for place, token in enumerate(vocabulary.sentinels)}
+
+
+def shown(special: Mapping[int, str], token: int) -> str:
+    """How `decode` shows an id that is none of the text's."""
+    return special.get(token, f"<no token {token}>")
+
+
+def packed(name: str, learned: Mapping[str, Any]) -> bytes:
+    """A state: JSON, the same bytes for the same contents."""
+    return json.dumps({name: learned}, sort_keys=True, separators=(",", ":")).encode()
+
+
+@contextmanager
+def unpacked(name: str, state: bytes) -> Iterator[Any]:
+    """What `packed` was given. Whatever is wrong with it, until it has been used, is a `DataError`."""
+    try:
+        yield json.loads(state)[name]
+    except Exception as error:  # the library raises its own kinds, which share no base
+        raise DataError(
+            Problem(
+                code="tokenizer-state",
+                path="tokenizer",
+                what=f"what was stored is no state of the tokenizer `{name}`: {type(error).__name__}: {error}",
+                valid="what the same tokenizer wrote; remove it, and the tokenizer is trained anew",
+            )
+        ) from error
 
 
 def too_small(name: str, size: int, least: int, why: str) -> DataError:
@@ -31,17 +58,5 @@ def too_small(name: str, size: int, least: int, why: str) -> DataError:
             path="dims.vocabulary",
             what=f"the tokenizer `{name}` cannot do with {size:,} ids: {why}",
             valid=f"{least:,} or more, or null for as many as it wants",
-        )
-    )
-
-
-def unreadable(name: str, why: str) -> DataError:
-    """A tokenizer's state that is not what `state` wrote."""
-    return DataError(
-        Problem(
-            code="tokenizer-state",
-            path="tokenizer",
-            what=f"what was stored is no state of the tokenizer `{name}`: {why}",
-            valid="a state that the same tokenizer wrote; remove the stored one to train it anew",
         )
     )
