@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from paribus.report.statistics import holm, interval, seeds_needed
 from paribus.report.verdict import MOST_SEEDS, Kind, Paired, Verdict, decide
 
-STUDIES = 1500  # of each simulation
+STUDIES = 1000  # of each simulation
 MIRRORED: dict[Kind, Kind] = {"better": "worse", "worse": "better"}
 
 
