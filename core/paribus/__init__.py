@@ -14,6 +14,8 @@ from paribus.schema import AtLeast, AtMost, Divides, Example, Range, Slot
 
 if TYPE_CHECKING:
     from paribus.errors import DataError as DataError
+    from paribus.errors import listed as listed
+    from paribus.errors import nearest as nearest
     from paribus.errors import NotComparableError as NotComparableError
     from paribus.errors import ParibusError as ParibusError
     from paribus.errors import PluginError as PluginError
@@ -80,7 +82,7 @@ __version__ = "0.1.0"
 _WHERE: dict[str, str] = {
     name: module
     for module, names in {
-        "paribus.errors": ("DataError NotComparableError ParibusError PluginError Problem SpecError StoreError"),
+        "paribus.errors": ("DataError NotComparableError ParibusError PluginError Problem SpecError StoreError listed nearest"),
         "paribus.parts.attend": "Attend",
         "paribus.parts.context": "Context Memory Pair State",
         "paribus.parts.draw": "Draw",

@@ -15,6 +15,7 @@ from paribus.assembly.run import Pass
 from paribus.keyed import key32
 from paribus.parts.rows import Batch, Stream
 from paribus.parts.stack import States
+from paribus.slots.initialisation import About
 from paribus.slots.objective import Objective, Term
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
@@ -52,8 +53,14 @@ class Model(LightningModule):
         self.done = 0  # steps taken before this fit: a resumed run goes on counting
         self._optimizer = optimizer
         self._schedule = schedule
+        self.about: dict[str, About] = {}  # what the initialisation was told of each parameter
+        self.shares: Tensor | None = None  # the loss of the step so far, summed over its micro-batches
         self._metrics: dict[str, Metric] = {}
         self._sums: Tensor | None = None  # running loss since it was last logged, never synchronised before
+
+    @property
+    def assembled(self) -> Assembled:
+        return self._assembled[0]
 
     @property
     def topology(self) -> Topology:
@@ -113,9 +120,11 @@ class Model(LightningModule):
         if batch_idx % self.trainer.accumulate_grad_batches == 0:
             # Dropout of a step depends on (seed, step) alone: a swap shifts no draw of a later step.
             torch.manual_seed(key32(self.seed, "step", self.done + self.trainer.global_step))
+            self.shares = None
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = self.loss(batch)
+        self.shares = loss.detach() if self.shares is None else self.shares + loss.detach()
         if batch.counts is not None:  # a share of the step's sum: undo the means that Lightning and DDP will take
             loss = loss * (self.trainer.accumulate_grad_batches * self.trainer.world_size)
         self._log_sometimes(loss.detach())

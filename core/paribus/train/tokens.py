@@ -10,10 +10,8 @@ from __future__ import annotations
 import inspect
 import logging
 import secrets
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -30,19 +28,16 @@ from paribus.durable import (
     write_bytes,
     write_json,
 )
-from paribus.errors import DataError, Problem
-from paribus.slots.corpus import Corpus, Document, Split
+from paribus.errors import DataError, Problem, StoreError
+from paribus.slots.corpus import Corpus
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
+from paribus.train.encoding import SPLITS, Made, Progress, encode
 
 if TYPE_CHECKING:
     from paribus.slots.objective import Ints, Tokens
 
 FORMAT: Final = 1
-SPLITS: Final[tuple[Split, ...]] = ("train", "val")
 _ALIGNED: Final = 8
-_BATCH: Final = 256  # documents that are encoded, and reported, at a time
-
-Progress = Callable[[str, int], None]  # what is being read (tokenizer, train, val), and how many documents of it
 
 _log = logging.getLogger("paribus")
 
@@ -72,7 +67,7 @@ class Encoded:
     val: Tokens
     fingerprint: str  # of the corpus
     tokenizer_fingerprint: str
-    dropped: Mapping[str, int]  # how many were left out, by reason
+    dropped: Mapping[str, int]  # how many inputs were left out, by reason
     overlap: int  # documents of the validation split whose text the training split has as well
 
     def show(self, tokens: Tokens, rows: slice) -> str:
@@ -93,20 +88,19 @@ def encoded(
     """The corpus as ids, from the cache or built into it.
 
     `tokenizer` comes untrained and leaves trained, on the training split and to at most `size` ids. `spec` is what the
-    user wrote of corpus and tokenizer: with the corpus' fingerprint, the tokenizer's file and `size` it names the
+    user wrote of corpus and tokenizer: with the corpus' fingerprint, the tokenizer's code and `size` it names the
     entry.
     """
     fingerprint = corpus.fingerprint()
     folder = cache / digest_json([FORMAT, fingerprint, spec, _code(tokenizer), size])
-    try:
-        meta, data = _opened(folder)
-    except (FileNotFoundError, DamagedError) as error:
-        if isinstance(error, DamagedError):
-            _log.warning("%s\nit is built anew", error)
-        _build(folder, corpus, tokenizer, size, progress)
+    entry = _found(folder)
+    if entry is None:
+        made = encode(corpus, tokenizer, size, progress)
         if corpus.fingerprint() != fingerprint:
-            raise _changed() from None
-        meta, data = _opened(folder)
+            raise _changed()
+        _write(folder, tokenizer.state(), made)
+        entry = _opened(folder)
+    meta, data = entry
     if meta["overlap"] and not allow_overlap:
         raise _overlapping(meta["overlap"], meta["held"])
     state = data[: meta["state"]].tobytes()
@@ -115,12 +109,6 @@ def encoded(
     return Encoded(
         tokenizer, tokenizer.vocabulary(), train, val, fingerprint, digest(state), meta["dropped"], meta["overlap"]
     )
-
-
-def shared(train: Iterable[str], val: Iterable[str]) -> int:
-    """How many texts of the validation split are, to the letter, in the training split as well."""
-    known = set(map(_key, train))
-    return sum(_key(text) in known for text in val)
 
 
 def unigram_nats(train: Tokens, val: Tokens, size: int) -> float:
@@ -133,29 +121,39 @@ def unigram_nats(train: Tokens, val: Tokens, size: int) -> float:
     return float(-(asked @ np.log(counts / counts.sum())) / asked.sum())
 
 
-def _key(text: str) -> bytes:
-    return bytes.fromhex(digest(text.encode("utf-8", "surrogatepass")))
-
-
 def _code(tokenizer: Tokenizer) -> str:
-    """What the class is, with its file; a notebook's class has none, and is never taken for one of another time."""
+    """The tokenizer's class, with the files of its folder.
+
+    A notebook's class has none, and is never taken for one of another time.
+    """
     kind = type(tokenizer)
+    name = f"{kind.__module__}.{kind.__qualname__}"
     try:
-        source = digest(Path(inspect.getfile(kind)).read_bytes().replace(b"\r\n", b"\n"))
+        files = sorted(Path(inspect.getfile(kind)).parent.glob("*.py"))
+        sources: list[Json] = [[file.name, digest(file.read_bytes().replace(b"\r\n", b"\n"))] for file in files]
     except (OSError, TypeError):
-        source = secrets.token_hex(16)
-    return f"{kind.__module__}.{kind.__qualname__} {source}"
+        sources = []
+    return f"{name} {digest_json(sources) if sources else secrets.token_hex(32)}"
 
 
-# --- reading an entry ---
+# --- entries ---
+
+
+def _found(folder: Path) -> tuple[dict[str, Any], Ints] | None:
+    """An entry, where there is one and it is whole."""
+    try:
+        return _opened(folder)
+    except DamagedError as error:
+        _log.warning("%s; it is built anew", error)
+    except StoreError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+    return None
 
 
 def _opened(folder: Path) -> tuple[dict[str, Any], Ints]:
     """An entry's meta data, and its data file mapped and held against its hash."""
-    path = folder / "meta.json"
-    if not path.exists():
-        raise FileNotFoundError(path)
-    meta = read_json(path)
+    meta = read_json(folder / "meta.json")
     path = folder / f"{meta['data']}.tokens"
     try:
         data = np.asarray(np.memmap(path, np.uint8, "r"))
@@ -174,146 +172,30 @@ def _side(sides: Mapping[str, Any], data: Ints, name: str) -> Side:
     return Side(ids, sentences, documents, _side(sides, data, targets) if targets in sides else None)
 
 
-# --- building an entry ---
-
-
-@final
-class _Gathered:
-    """One side of one split while it is built."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._size = vocabulary.size
-        self._kind = np.uint16 if self._size <= 1 << 16 else np.int32
-        self._ids: list[np.ndarray[Any, Any]] = []
-        self._sentences: list[int] = []  # how long each is
-        self._documents: list[int] = []  # how many sentences each has
-
-    def add(self, name: str, sentences: Sequence[Sequence[int]]) -> None:
-        ids = np.fromiter(chain.from_iterable(sentences), np.int64)
-        wrong = np.flatnonzero((ids < 0) | (ids >= self._size))
-        if wrong.size:
-            raise _outside(name, int(wrong[0]), int(ids[wrong[0]]), self._size)
-        self._ids.append(ids.astype(self._kind))
-        self._sentences.extend(map(len, sentences))
-        self._documents.append(len(sentences))
-
-    def arrays(self) -> tuple[np.ndarray[Any, Any], ...]:
-        return np.concatenate(self._ids), _offsets(self._sentences), _offsets(self._documents)
-
-
-def _offsets(lengths: Sequence[int]) -> np.ndarray[Any, Any]:
-    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-
-
-def _build(folder: Path, corpus: Corpus, tokenizer: Tokenizer, size: int | None, progress: Progress) -> None:
-    tokenizer.train(_texts(corpus, progress), size)
-    dropped: Counter[str] = Counter()
-    sides: dict[str, _Gathered] = {}
-    keys: dict[Split, list[bytes]] = {}
-    for split in SPLITS:
-        made, keys[split] = _gather(corpus, tokenizer, split, dropped, progress)
-        if not keys[split]:
-            raise _nothing(split, {**corpus.dropped(), **dropped})
-        sides |= made
-    known = set(keys["train"])
-    meta: dict[str, Json] = {
-        "dropped": {**corpus.dropped(), **dropped},
-        "overlap": sum(key in known for key in keys["val"]),
-        "held": len(keys["val"]),
-    }
-    _write(folder, tokenizer.state(), {name: side.arrays() for name, side in sides.items()}, meta)
-
-
-def _gather(
-    corpus: Corpus, tokenizer: Tokenizer, split: Split, dropped: Counter[str], progress: Progress
-) -> tuple[dict[str, _Gathered], list[bytes]]:
-    """The sides of a split, and a key for the text of each of its documents."""
-    vocabulary = tokenizer.vocabulary()
-    source, target = _Gathered(vocabulary), _Gathered(vocabulary)
-    keys: list[bytes] = []
-    paired = False
-    for batch in _batches(_counted(corpus.documents(split), split, progress)):
-        rows = _rows(tokenizer, [document.sentences for document in batch])
-        others = _rows(tokenizer, [document.target for document in batch])
-        for document, row, other in zip(batch, rows, others, strict=True):
-            paired = bool(other) if not keys else paired  # as the first is, so are all
-            if not row:
-                dropped["documents without a sentence"] += 1
-            elif bool(other) != paired:
-                dropped["documents with one side among pairs, or with two among others"] += 1
-            else:
-                source.add(document.name, row)
-                if paired:
-                    target.add(document.name, other)
-                keys.append(_key("\0".join((*document.sentences, "", *document.target))))
-    return {split: source} | ({f"{split} targets": target} if paired else {}), keys
-
-
-def _rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-    """The ids of each sentence of each text, without those that have none."""
-    spaced = [" " * (place > 0) + sentence for text in texts for place, sentence in enumerate(text)]
-    ids = iter(tokenizer.encode_batch(spaced))
-    return [[row for row in islice(ids, len(text)) if row] for text in texts]
-
-
-def _texts(corpus: Corpus, progress: Progress) -> Iterator[str]:
-    for document in _counted(corpus.documents("train"), "tokenizer", progress):
-        yield document.text
-        if document.target:
-            yield " ".join(document.target)
-
-
-def _counted(documents: Iterable[Document], what: str, progress: Progress) -> Iterator[Document]:
-    done = 0
-    for document in documents:
-        yield document
-        done += 1
-        if done % _BATCH == 0:
-            progress(what, done)
-    progress(what, done)
-
-
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    while batch := list(islice(documents, _BATCH)):
-        yield batch
-
-
-def _write(
-    folder: Path, state: bytes, sides: Mapping[str, Sequence[np.ndarray[Any, Any]]], meta: Mapping[str, Json]
-) -> None:
+def _write(folder: Path, state: bytes, made: Made) -> None:
     chunks: list[bytes | memoryview] = []
-    places: dict[str, list[Json]] = {}
     end = 0
 
     def put(chunk: bytes | memoryview) -> int:
         nonlocal end
-        start, end = end, end + len(chunk) + -len(chunk) % _ALIGNED
-        chunks.extend((chunk, bytes(-len(chunk) % _ALIGNED)))
+        padding = bytes(-len(chunk) % _ALIGNED)
+        chunks.extend((chunk, padding))
+        start, end = end, end + len(chunk) + len(padding)
         return start
 
     put(state)
-    for name, arrays in sides.items():
-        places[name] = [[array.dtype.str, put(array.data.cast("B")), len(array)] for array in arrays]
+    sides: dict[str, Json] = {
+        name: [[array.dtype.str, put(array.data.cast("B")), len(array)] for array in arrays]
+        for name, arrays in made.sides.items()
+    }
     data = digest(*chunks)
+    counts: dict[str, Json] = {"dropped": made.dropped, "overlap": made.overlap, "held": made.held}
     make_folder(folder)
     write_bytes(folder / f"{data}.tokens", *chunks)
-    write_json(folder / "meta.json", {**meta, "data": data, "state": len(state), "sides": places})
+    write_json(folder / "meta.json", {**counts, "data": data, "state": len(state), "sides": sides})
 
 
 # --- what can be wrong ---
-
-
-def _outside(name: str, position: int, token: int, size: int) -> DataError:
-    what = f"document {name!r} has the id {token} at position {position}, of a vocabulary of {size:,}"
-    return DataError(Problem(code="id-outside", path="tokenizer", what=what, valid=f"ids from 0 to {size - 1:,}"))
-
-
-def _nothing(split: Split, dropped: Mapping[str, int]) -> DataError:
-    left_out = "; ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
-    what = f"no document is left in the split `{split}`" + (f" (left out: {left_out})" if left_out else "")
-    return DataError(
-        Problem(code="no-documents", path="corpus", what=what, valid="at least one document in each split")
-    )
 
 
 def _changed() -> DataError:
@@ -323,5 +205,5 @@ def _changed() -> DataError:
 
 def _overlapping(number: int, held: int) -> DataError:
     what = f"{number:,} of {held:,} validation documents ({number / held:.1%}) are in the training split as well"
-    valid = "none, or allow_overlap to train and be validated on the same text"
+    valid = "none, or allow_overlap to be validated on what was trained on"
     return DataError(Problem(code="overlap", path="corpus", what=what, valid=valid))

@@ -1,0 +1,112 @@
+"""Which trial a trial is: the hash of its spec, of the code of its components, and of its data.
+
+Change a plugin's file and its old records belong to another trial: they are stale, and are not compared in silence.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import paribus
+from paribus.durable import digest_json
+from paribus.hookspecs import SLOTS
+
+ENGINE = ("slots", "parts", "kernels", "assembly", "train")
+WITHOUT_EFFECT = (("data", "workers"),)  # what a spec may change and still describe the same trial
+LENGTH = 24  # hexadecimal digits of an identity: 96 bits
+
+Spec = Mapping[str, Any]
+
+
+def identity_of(spec: Spec, code: str, corpus: str) -> str:
+    """The name of a trial's folder."""
+    plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in spec.items()}
+    for part, key in WITHOUT_EFFECT:
+        plain.get(part, {}).pop(key, None)
+    return digest_json({"spec": plain, "code": code, "corpus": corpus})[:LENGTH]
+
+
+def components_of(spec: Spec) -> Iterator[tuple[str, str]]:
+    """Every (slot, name) that a resolved spec names, its parts' and nested ones included."""
+    for slot in SLOTS:
+        for node in _nodes(spec.get(slot)):
+            yield slot, node["name"]
+    yield from (("objective", node["name"]) for node in _nodes(spec.get("evaluate")))
+    for part in (spec.get("parts") or {}).values():
+        yield from components_of(part)
+        yield from components_of(part.get("cross") or {})
+
+
+def _nodes(value: Any) -> list[Mapping[str, Any]]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def code_of(files: Iterable[Path]) -> str:
+    """One hash of the components' files, of what these import of their own package, and of the engine."""
+    parts = sorted(file_hash(path) for path in {each for file in files for each in closure(file)})
+    return digest_json([engine_hash(), *parts])
+
+
+@lru_cache(maxsize=1)
+def engine_hash() -> str:
+    """One hash of all that every trial runs through."""
+    root = Path(paribus.__file__).parent
+    files = sorted(path for folder in ENGINE for path in (root / folder).rglob("*.py"))
+    return digest_json([[str(path.relative_to(root)), file_hash(path)] for path in files])
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a source file; line endings do not count, since git may change them."""
+    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+
+
+def closure(file: Path) -> set[Path]:
+    """`file` and, transitively, the files of its own top-level package that it imports."""
+    root = _source_root(file)
+    found: set[Path] = set()
+    left = [file.resolve()]
+    while left:
+        path = left.pop()
+        if path in found:
+            continue
+        found.add(path)
+        left.extend(_imported(path, root))
+    return found
+
+
+def _source_root(file: Path) -> Path:
+    """The folder that holds the top-level package."""
+    folder = file.resolve().parent
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
+    return folder
+
+
+def _imported(path: Path, root: Path) -> Iterator[Path]:
+    package = path.relative_to(root).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join([*package[: len(package) - node.level + 1], node.module or ""]) if node.level else node.module
+            names = [str(base).strip("."), *(f"{base}.{alias.name}".strip(".") for alias in node.names)]
+        for name in names:
+            if package and name.partition(".")[0] == package[0]:
+                yield from _files_of(name, root, package[0])
+
+
+def _files_of(module: str, root: Path, package: str) -> Iterator[Path]:
+    place = root.joinpath(*module.split("."))
+    if place.with_suffix(".py").is_file():
+        yield place.with_suffix(".py")
+    elif (place / "__init__.py").is_file() and module != package:
+        # A package's own __init__ lists all of its variants: adding one must not make the others stale.
+        yield place / "__init__.py"

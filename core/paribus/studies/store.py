@@ -1,0 +1,127 @@
+"""The store: `runs/<study>/<identity>`, a folder a trial, of which nothing is ever half written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, final
+
+from paribus.durable import FILES, DamagedError, Files, make_folder, quarantine, read_json, write_json
+from paribus.lock import Lock
+
+RECORD = "record.json"
+TRIAL = "trial.json"
+FAILURE = "failure.json"
+LOCK = "lock"
+PROGRESS = "progress.jsonl"
+LOG = "log.txt"
+STORE = Path("runs")
+
+State = Literal["pending", "running", "done", "diverged", "failed", "out-of-memory", "timeout", "interrupted"]
+FINISHED: tuple[State, ...] = ("done", "diverged")
+
+
+@final
+@dataclass(frozen=True)
+class Trial:
+    """One spec with one seed, as a study names it."""
+
+    identity: str
+    variant: str
+    seed: int
+    spec: Mapping[str, Any]  # resolved
+    varied: Mapping[str, Any]  # dotted key -> value: what this variant changes in the base
+    code: str
+    corpus: str
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "identity": self.identity,
+            "variant": self.variant,
+            "seed": self.seed,
+            "spec": dict(self.spec),
+            "varied": dict(self.varied),
+            "code": self.code,
+            "corpus": self.corpus,
+        }
+
+
+@final
+class Store:
+    """The trials of one study, on disk."""
+
+    def __init__(self, root: Path, study: str, files: Files = FILES) -> None:
+        self.root = root / study
+        self.files = files
+        self.notes: list[str] = []  # what was found damaged and set aside
+
+    def folder(self, identity: str) -> Path:
+        return self.root / identity
+
+    def enter(self, trial: Trial) -> Path:
+        """Makes the trial's folder and says in it which trial it is."""
+        folder = self.folder(trial.identity)
+        make_folder(folder, files=self.files)
+        if self._read(folder / TRIAL) is None:
+            write_json(folder / TRIAL, trial.document(), files=self.files)
+        return folder
+
+    def record(self, identity: str) -> dict[str, Any] | None:
+        """The trial's record; a damaged one is set aside, and the trial counts as not run."""
+        record = self._read(self.folder(identity) / RECORD)
+        if record is not None and record.get("identity") != identity:
+            self._set_aside(self.folder(identity) / RECORD, "it is the record of another trial")
+            return None
+        return record
+
+    def failure(self, identity: str) -> dict[str, Any] | None:
+        return self._read(self.folder(identity) / FAILURE)
+
+    def fail(self, identity: str, state: State, why: str, **more: Any) -> None:
+        """Writes down how a trial ended that has no record."""
+        write_json(self.folder(identity) / FAILURE, {"state": state, "why": why, **more}, files=self.files)
+
+    def lock(self, identity: str) -> Lock:
+        return Lock(self.folder(identity) / LOCK)
+
+    def state(self, identity: str) -> State:
+        """What has become of a trial; a running one is one whose lock is held."""
+        record = self.record(identity)
+        if record is not None:
+            state: State = record["result"]["state"]
+            return state
+        if not self.folder(identity).is_dir():
+            return "pending"
+        lock = self.lock(identity)
+        if lock.owner() is not None and not lock.try_acquire():
+            return "running"
+        lock.release()
+        failure = self.failure(identity)
+        return failure["state"] if failure is not None else "pending"
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """All whole records of this study, of the variants that it has now and of those that it once had."""
+        if not self.root.is_dir():
+            return
+        for folder in sorted(self.root.iterdir()):
+            record = self.record(folder.name) if (folder / RECORD).is_file() else None
+            if record is not None:
+                yield record
+
+    def trial(self, identity: str) -> dict[str, Any] | None:
+        """What `enter` wrote of a trial."""
+        return self._read(self.folder(identity) / TRIAL)
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        if not path.is_file():
+            return None
+        try:
+            return read_json(path)
+        except DamagedError as error:
+            self._set_aside(path, str(error))
+            return None
+
+    def _set_aside(self, path: Path, why: str) -> None:
+        aside = quarantine(path, files=self.files)
+        self.notes.append(f"{why}; set aside as {aside.name}")

@@ -1,0 +1,132 @@
+"""A spec becomes a model and its data: the two things that a Trainer wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from paribus.assembly.build import Assembled, build, listed
+from paribus.assembly.components import Classes, make
+from paribus.assembly.initialise import initialise
+from paribus.errors import Problem, SpecError
+from paribus.folders import cache_folder
+from paribus.kernels import KERNELS
+from paribus.slots.corpus import Corpus
+from paribus.slots.initialisation import Initialisation
+from paribus.slots.objective import Objective
+from paribus.slots.optimizer import Optimizer
+from paribus.slots.schedule import Schedule
+from paribus.slots.tokenizer import Tokenizer, Vocabulary
+from paribus.train.data import Data, Feed
+from paribus.train.model import Model
+from paribus.train.tokens import Encoded, Progress, encoded
+
+Spec = Mapping[str, Any]
+
+
+def silent(what: str, done: int) -> None:
+    """The progress of an encoding that nobody watches."""
+
+
+def text_of(spec: Spec, classes: Classes, progress: Progress = silent) -> Encoded:
+    """The spec's corpus as its tokenizer reads it, from the cache or encoded now."""
+    corpus = make(classes, "corpus", spec["corpus"], kind=Corpus)
+    tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
+    said = {"corpus": spec["corpus"], "tokenizer": spec["tokenizer"]}
+    found = encoded(
+        corpus,
+        tokenizer,
+        spec=said,
+        size=spec["dims"]["vocabulary"],
+        cache=cache_folder() / "tokens",
+        progress=progress,
+    )
+    wanted = spec["dims"]["vocabulary"]
+    if wanted is not None and wanted < found.vocabulary.size:
+        raise SpecError(
+            Problem(
+                code="vocabulary-too-small",
+                path="dims.vocabulary",
+                what=f"it is {wanted}, but the tokenizer `{spec['tokenizer']['name']}` has {found.vocabulary.size} ids",
+                valid=f"≥ {found.vocabulary.size}, or null for the tokenizer's own",
+            )
+        )
+    return found
+
+
+def shapes_of(spec: Spec, classes: Classes) -> Assembled:
+    """The model on the meta device, for counting: no corpus is read where the size of the vocabulary is known."""
+    return build(spec, classes, _known_vocabulary(spec, classes), KERNELS)
+
+
+def assembled(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
+    """The model with its first values."""
+    parts = build(spec, classes, vocabulary, KERNELS)
+    scheme = make(classes, "initialisation", spec["initialisation"], kind=Initialisation)
+    about = initialise(parts.children(), scheme, spec["seed"])
+    trained = [node["name"] for node in listed(spec["objective"])]
+    evaluated = [node["name"] for node in listed(spec.get("evaluate") or spec["objective"])]
+    _heads_are_trained(parts, trained, evaluated)
+    model = Model(
+        parts,
+        spec=spec,
+        optimizer=make(classes, "optimizer", spec["optimizer"], kind=Optimizer),
+        schedule=make(classes, "schedule", spec["schedule"], kind=Schedule),
+        trained=trained,
+        evaluated=evaluated,
+        seed=spec["seed"],
+        steps=(spec["trainer"] or {}).get("max_steps"),
+    )
+    model.about = about
+    return model
+
+
+def data_of(spec: Spec, classes: Classes, text: Encoded) -> Data:
+    """Batches as the spec's objectives form and corrupt them."""
+    objectives = build(spec, classes, text.vocabulary, KERNELS).objectives
+    trainer = spec["trainer"] or {}
+    return Data(
+        text,
+        _named(objectives, listed(spec["objective"])),
+        _named(objectives, listed(spec.get("evaluate") or spec["objective"])),
+        Feed(**spec["data"]),
+        length=spec["dims"]["length"],
+        seed=spec["seed"],
+        steps=trainer.get("max_steps"),
+        accumulate=trainer.get("accumulate_grad_batches", 1),
+    )
+
+
+def _named(objectives: nn.ModuleDict, nodes: list[Mapping[str, Any]]) -> dict[str, Objective]:
+    found = {node["name"]: objectives[node["name"]] for node in nodes}
+    assert all(isinstance(objective, Objective) for objective in found.values())
+    return found  # type: ignore[return-value]  # asserted above; mypy does not follow `all`
+
+
+def _known_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
+    """The vocabulary without a corpus: that of a tokenizer with nothing to learn, or one of the size the spec names."""
+    size = spec["dims"]["vocabulary"]
+    tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
+    try:
+        own = tokenizer.vocabulary()
+    except (RuntimeError, ValueError):  # it has yet to be trained
+        if size is None:
+            return text_of(spec, classes).vocabulary
+        names = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+        return Vocabulary(size, {name: at for at, name in enumerate(names)}, tuple(range(len(names), size)))
+    return own if size is None else own._replace(size=size)
+
+
+def _heads_are_trained(parts: Assembled, trained: list[str], evaluated: list[str]) -> None:
+    for name in evaluated:
+        if name not in trained and any(True for _ in parts.objectives[name].parameters()):
+            raise SpecError(
+                Problem(
+                    code="untrained-head",
+                    path="evaluate",
+                    what=f"`{name}` has a head of its own, which the objective {', '.join(trained)} would never train",
+                    valid=f"add `{name}` to the objective, or evaluate with what has no parameters",
+                )
+            )

@@ -1,0 +1,207 @@
+"""Checkpoints: all that a trial needs to go on as if it had never been cut, one sealed file a step.
+
+A checkpoint is data: tensors and JSON. Nothing in it is run, and whatever is wrong with it is said and set aside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor, nn
+
+from paribus.durable import BAD, FILES, DamagedError, Files, Json, damaged, make_folder, quarantine, sweep
+from paribus.errors import Problem, StoreError
+from paribus.train.states import (
+    aliases,
+    check_optimizer,
+    distinct,
+    fill_model,
+    fill_optimizer,
+    named_tensors,
+    pack_optimizer,
+)
+from paribus.train.tensorfile import digest_tensors, pack, read_tensors, unpack, write_tensors
+
+KEPT: Final = 2
+
+_NAME: Final = re.compile(r"step-(\d{8,18})\.safetensors")
+_CPU: Final = torch.device("cpu")
+_PARTS: Final = {"aliases", "extra", "fingerprint", "generators", "identity", "kind", "optimizer", "step"}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A whole checkpoint of this trial, to be handed to `restore`."""
+
+    path: Path
+    step: int
+    generators: Mapping[str, Tensor]
+    extra: Mapping[str, Any]
+    notes: tuple[str, ...] = ()  # one line for each newer checkpoint that could not be used
+    tensors: Mapping[str, Tensor] = field(repr=False)
+    document: Mapping[str, Any] = field(repr=False)
+
+
+@final
+@dataclass(frozen=True)
+class Lost:
+    """There were checkpoints, and none is left that can be used. Its notes are to be shown before a trial restarts."""
+
+    notes: tuple[str, ...]
+
+
+def surroundings(device: torch.device) -> dict[str, str]:
+    """What must be the same for a trial to go on bitwise: the least that a checkpoint's fingerprint should hold."""
+    return {"torch": torch.__version__, "threads": str(torch.get_num_threads()), "device": device.type}
+
+
+def save(
+    folder: Path,
+    step: int,
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    generators: Mapping[str, Tensor],
+    extra: Mapping[str, Json],
+    identity: str,
+    fingerprint: Mapping[str, str],
+    files: Files = FILES,
+) -> Path:
+    """Write the checkpoint of a step; then only the newest older one is kept. For the holder of the trial's lock."""
+    assert step >= 0, step
+    named = named_tensors(model)
+    tensors = {f"model/{name}": tensor for name, tensor in distinct(named).items()}
+    document: dict[str, Json] = {
+        "kind": "checkpoint",
+        "identity": identity,
+        "fingerprint": dict(fingerprint),
+        "step": step,
+        "aliases": aliases(named),
+        "optimizer": pack_optimizer(optimizer, model, tensors),
+        "generators": pack(dict(generators), "generators", tensors),
+        "extra": pack(dict(extra), "extra", tensors),
+    }
+    path = folder / f"step-{step:08d}.safetensors"
+    make_folder(folder, files=files)
+    sweep(folder, files=files)  # a killed writer's stray is as big as a checkpoint
+    write_tensors(path, tensors, document, files=files)
+    older = [place for at, place in _found(folder) if at < step]
+    for place in older[KEPT - 1 :]:
+        with suppress(OSError):  # the checkpoint is safe; the next save tries again
+            files.unlink(place)
+    return path
+
+
+def latest(
+    folder: Path, identity: str, fingerprint: Mapping[str, str], *, files: Files = FILES
+) -> Loaded | Lost | None:
+    """The newest whole checkpoint of this trial; `Lost` where none of them is whole; None only if there was none."""
+    notes: list[str] = []
+    for step, path in _found(folder):
+        try:
+            loaded = _load(path, step, identity)
+        except DamagedError as error:
+            notes.append(_set_aside(path, error, files))
+            continue
+        _check_fingerprint(path, loaded.document["fingerprint"], fingerprint)
+        if notes:
+            notes.append(f"going on from the checkpoint of step {step}")
+        return replace(loaded, notes=tuple(notes))
+    if not notes:  # set aside by a run that ended before its first checkpoint
+        notes = [f"{path.name} was set aside earlier" for path in sorted(folder.glob(f"step-*{BAD}"))]
+    return Lost((*notes, "no checkpoint of this trial can be used: it begins again at step 0")) if notes else None
+
+
+def restore(loaded: Loaded, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Put a checkpoint into a model and an optimiser that fit it to the last name, shape and tie; or change nothing."""
+    prefix = "model/"
+    packed = loaded.document["optimizer"]
+    check_optimizer(optimizer, model, packed, loaded.path)
+    tensors = {name.removeprefix(prefix): held for name, held in loaded.tensors.items() if name.startswith(prefix)}
+    fill_model(model, tensors, loaded.document["aliases"], loaded.path)
+    fill_optimizer(optimizer, model, packed, loaded.tensors, loaded.path)
+
+
+def save_weights(path: Path, model: nn.Module, metadata: Mapping[str, Json], *, files: Files = FILES) -> None:
+    """Write a model's tensors, under the names that they have in it, and a document about them."""
+    named = named_tensors(model)
+    document: dict[str, Json] = {"kind": "weights", "aliases": aliases(named), "metadata": dict(metadata)}
+    write_tensors(path, distinct(named), document, files=files)
+
+
+def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
+    """Put saved weights into a model that fits them strictly, and answer the document that was saved with them."""
+    tensors, document = read_tensors(path)
+    if document.get("kind") != "weights":
+        what = f"this file holds a {document.get('kind')}"
+        raise StoreError(Problem(code="not-weights", where=str(path), what=what, valid="weights"))
+    fill_model(model, tensors, document["aliases"], path)
+    metadata: dict[str, Any] = document["metadata"]
+    return metadata
+
+
+def parameter_digest(model: nn.Module) -> str:
+    """SHA-256 of a model's parameters and persistent buffers: names, ties, types, shapes and bytes."""
+    named = named_tensors(model)
+    return digest_tensors(distinct(named), aliases(named))
+
+
+def optimizer_digest(optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
+    """SHA-256 of an optimiser's state and hyper-parameters, each by the name of its parameter in the model."""
+    tensors: dict[str, Tensor] = {}
+    document = pack_optimizer(optimizer, model, tensors)
+    return digest_tensors(tensors, document)
+
+
+def _found(folder: Path) -> list[tuple[int, Path]]:
+    """The checkpoints of a folder, the newest first."""
+    matches = ((_NAME.fullmatch(path.name), path) for path in folder.glob("step-*"))
+    return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
+
+
+def _load(path: Path, step: int, identity: str) -> Loaded:
+    tensors, document = read_tensors(path)
+    if document.keys() != _PARTS or document["kind"] != "checkpoint" or document["step"] != step:
+        raise damaged(path, "it is not the checkpoint that its name says it is")
+    if document["identity"] != identity:
+        what = f"this is the checkpoint of another trial, {document['identity']}"
+        raise DamagedError(Problem(code="other-trial", where=str(path), what=what, valid=identity))
+    return Loaded(
+        path=path,
+        step=step,
+        generators=unpack(document["generators"], tensors, _CPU),
+        extra=unpack(document["extra"], tensors, _CPU),
+        tensors=tensors,
+        document=document,
+    )
+
+
+def _set_aside(path: Path, error: DamagedError, files: Files) -> str:
+    try:
+        aside = f"set aside as {quarantine(path, files=files).name}"
+    except StoreError as failed:  # a read-only folder: the one before is still worth finding
+        aside = f"left where it is, as {failed}"
+    return f"{error}; {aside}"
+
+
+def _check_fingerprint(path: Path, then: Mapping[str, str], now: Mapping[str, str]) -> None:
+    differences = [
+        Problem(
+            code="other-machine",
+            path=name,
+            where=str(path),
+            what=f"here it is {now.get(name, 'not known')}, so this trial would not go on bitwise",
+            valid=then.get(name, "not known"),
+        )
+        for name in sorted(then.keys() | now.keys())
+        if then.get(name) != now.get(name)
+    ]
+    if differences:
+        raise StoreError(*differences)

@@ -1,0 +1,85 @@
+"""Digests by which two trials are shown to differ in what was varied and in nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paribus.assembly.run import Pass
+from paribus.durable import digest_json
+from paribus.parts.rows import Batch
+from paribus.train.data import Data
+from paribus.train.evaluate import moved
+from paribus.train.model import Model
+
+SHORT = 16  # hexadecimal digits kept of a digest that is only ever compared with its like
+
+
+def beginnings(model: Model) -> dict[str, dict[str, str]]:
+    """Each parameter before the first step: what it was drawn from, what shaped it, and what it came to."""
+    found: dict[str, dict[str, str]] = {}
+    named = dict(model.named_parameters(remove_duplicate=False))
+    for path, about in model.about.items():
+        found[path] = {
+            "draws": digest_json([model.seed, path, list(about.shape)])[:SHORT],
+            "shaped": digest_json([_scheme(model), about.role, about.layers, about.branches, about.gain])[:SHORT],
+            "value": tensor_digest(named[path])[:SHORT],
+        }
+    return found
+
+
+def outputs(model: Model, data: Data) -> str:
+    """What the untrained model makes of the first validation batch: equal in two trials, the swap had no effect."""
+    training = model.training
+    model.eval()
+    hashed = hashlib.sha256()
+    with torch.no_grad():
+        run = Pass(model.topology, moved(data.validation_batch(0), model))
+        for part in model.topology.parts:
+            hashed.update(tensor_digest(run.output(part.path).hidden).encode())
+        for name in model.evaluated:
+            for term in model.objective(name)(run.of(name)).values():
+                hashed.update(tensor_digest(term.total).encode())
+    model.train(training)
+    return hashed.hexdigest()
+
+
+def batch_digest(batch: Batch) -> str:
+    """All that a batch holds, and the order of its rows."""
+    hashed = hashlib.sha256()
+    for name, tensor in _tensors(batch):
+        hashed.update(name.encode())
+        hashed.update(tensor_digest(tensor).encode())
+    return hashed.hexdigest()
+
+
+def chained(before: str, now: str) -> str:
+    """A digest of a sequence, one link further."""
+    return hashlib.sha256(f"{before}{now}".encode()).hexdigest()
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """sha256 of a tensor's type, shape and bytes."""
+    plain = tensor.detach().cpu().contiguous()
+    hashed = hashlib.sha256(f"{plain.dtype}{tuple(plain.shape)}".encode())
+    hashed.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return hashed.hexdigest()
+
+
+def _tensors(batch: Batch) -> Iterator[tuple[str, Tensor]]:
+    yield "index", batch.index
+    for name, stream in sorted(batch.streams.items()):
+        for field, tensor in zip(stream._fields, stream, strict=True):
+            if tensor is not None:
+                yield f"streams.{name}.{field}", tensor
+    for name, targets in sorted(batch.targets.items()):
+        for key, tensor in sorted(targets.items()):
+            yield f"targets.{name}.{key}", tensor
+
+
+def _scheme(model: Model) -> Any:
+    return dict(model.spec["initialisation"])

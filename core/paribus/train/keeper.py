@@ -1,0 +1,177 @@
+"""What watches a trial from step to step: losses, digests, evaluations, checkpoints, and the wish to stop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from lightning import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from paribus.durable import FILES, Files
+from paribus.parts.rows import Batch
+from paribus.train.checkpoint import Loaded, restore, save
+from paribus.train.data import Data
+from paribus.train.digests import batch_digest, chained
+from paribus.train.evaluate import evaluate
+from paribus.train.model import Model
+
+UNSYNCED = 20  # on an accelerator, losses are read this many steps at a time, so that no step waits
+
+
+@final
+class DivergedError(Exception):
+    """The loss stopped being a number."""
+
+    def __init__(self, step: int, last: float | None) -> None:
+        super().__init__(f"the loss was not finite at step {step}; the last finite value was {last}")
+        self.step = step
+        self.last = last
+
+
+@final
+class InterruptedTrialError(Exception):
+    """Somebody asked for the trial to stop; its checkpoint is written."""
+
+
+@final
+class Keeper(Callback):
+    """Keeps a trial: all that it knows goes into a checkpoint and comes back out of it."""
+
+    def __init__(
+        self,
+        model: Model,
+        data: Data,
+        *,
+        steps: int,
+        points: Sequence[int],
+        keep: Callable[[Keeper, Trainer], None],
+        due: Callable[[int], bool],
+        asked: Callable[[], bool],
+        tell: Callable[[int, float], None],
+    ) -> None:
+        self.model = model
+        self.data = data
+        self.steps = steps
+        self.points = frozenset(points)
+        self.keep = keep
+        self.due = due
+        self.asked = asked
+        self.tell = tell
+        self.step = 0
+        self.losses: list[float] = []
+        self.curve: list[dict[str, Any]] = []
+        self.batches = ""
+        self.order = ""
+        self.no_gradient: list[str] = []
+        self.seconds = 0.0  # spent in training steps, evaluations and checkpoints not counted
+        self.loaded: Loaded | None = None
+        self._unread: list[Tensor] = []
+        self._began = 0.0
+
+    # -- a checkpoint's worth ------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "losses": torch.tensor(self.losses, dtype=torch.float64),
+            "curve": self.curve,
+            "batches": self.batches,
+            "order": self.order,
+            "no_gradient": self.no_gradient,
+            "seconds": self.seconds,
+        }
+
+    def resume(self, loaded: Loaded) -> None:
+        """Goes on from a checkpoint; parameters and optimizer follow once Lightning has made the optimizer."""
+        self.loaded = loaded
+        self.step = self.model.done = self.data.done = loaded.step
+        self.losses = loaded.extra["losses"].tolist()
+        self.curve = list(loaded.extra["curve"])
+        self.batches, self.order = loaded.extra["batches"], loaded.extra["order"]
+        self.no_gradient = list(loaded.extra["no_gradient"])
+        self.seconds = loaded.extra["seconds"]
+
+    # -- what Lightning calls ------------------------------------------------------------------------------------
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.loaded is not None:
+            restore(self.loaded, self.model, trainer.optimizers[0])
+        self._began = time.perf_counter()
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
+        self.batches = chained(self.batches, batch_digest(batch))
+        self.order = chained(self.order, str(batch.index.tolist()))
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        if self.step == 0:
+            self.no_gradient = [name for name, parameter in self.model.named_parameters() if parameter.grad is None]
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        if self.model.done + trainer.global_step == self.step:
+            return  # a micro-batch that is not the last of its step
+        self.step = self.model.done + trainer.global_step
+        assert self.model.shares is not None
+        self._unread.append(self.model.shares)
+        if self.model.device.type == "cpu" or len(self._unread) >= UNSYNCED or self.step == self.steps:
+            self.read()
+        if self.step in self.points:
+            self._evaluate()
+        asked = self.asked()
+        if (asked and self.step < self.steps) or self.due(self.step):
+            self._pause()
+            self.read()
+            self.keep(self, trainer)
+            self._began = time.perf_counter()
+        if asked and self.step < self.steps:
+            raise InterruptedTrialError
+
+    def read(self) -> None:
+        """Takes losses off the device, and notices the first that is no number."""
+        for loss in self._unread:
+            value = float(loss)
+            if not math.isfinite(value):
+                last = next((each for each in reversed(self.losses) if math.isfinite(each)), None)
+                raise DivergedError(len(self.losses) + 1, last)
+            self.losses.append(value)
+        self._unread.clear()
+        self.tell(self.step, self.losses[-1])
+
+    def _evaluate(self) -> None:
+        self._pause()
+        self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
+        self._began = time.perf_counter()
+
+    def _pause(self) -> None:
+        self.seconds += time.perf_counter() - self._began
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._pause()
+
+
+def keeping(
+    folder: Path, identity: str, fingerprint: dict[str, str], files: Files = FILES
+) -> Callable[[Keeper, Trainer], None]:
+    """Writes a checkpoint of the keeper's trial into `folder`."""
+
+    def keep(keeper: Keeper, trainer: Trainer) -> None:
+        save(
+            folder,
+            keeper.step,
+            model=keeper.model,
+            optimizer=trainer.optimizers[0],
+            generators={"torch": torch.get_rng_state()},
+            extra=keeper.state(),
+            identity=identity,
+            fingerprint=fingerprint,
+            files=files,
+        )
+
+    return keep

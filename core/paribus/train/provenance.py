@@ -1,0 +1,68 @@
+"""Where and how a trial ran: what a record says outside of its hash."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import resource
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("paribus", "torch", "lightning", "numpy", "tokenizers")
+
+
+def watch_memory() -> None:
+    """Starts the peak anew, as a process forked from another inherits that one's."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory() -> int:
+    """The most resident memory since `watch_memory`, in bytes."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def provenance(started: float, training_seconds: float, contended: bool, device: torch.device) -> dict[str, Any]:
+    """Times, machine and versions."""
+    memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else peak_memory()
+    return {
+        "started": started,
+        "ended": time.time(),
+        "training_seconds": training_seconds,
+        "contended": contended,
+        "peak_bytes": memory,
+        "host": socket.gethostname(),
+        "machine": machine(device),
+        "versions": versions(),
+        "pid": os.getpid(),
+    }
+
+
+def machine(device: torch.device) -> dict[str, str]:
+    """What speed depends on."""
+    name = torch.cuda.get_device_name() if device.type == "cuda" else _processor()
+    return {"device": device.type, "name": name, "threads": str(torch.get_num_threads())}
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def _processor() -> str:
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+    return platform.processor() or platform.machine()

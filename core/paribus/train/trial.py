@@ -1,0 +1,210 @@
+"""One trial, from its spec to its record; cut anywhere and run again, it comes to the same record."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from lightning import Trainer
+
+from paribus.assembly.build import listed
+from paribus.assembly.components import Classes
+from paribus.assembly.cost import costs
+from paribus.durable import FILES, Files, write_json
+from paribus.train.assemble import assembled, data_of, text_of
+from paribus.train.checkpoint import (
+    Loaded,
+    Lost,
+    latest,
+    optimizer_digest,
+    parameter_digest,
+    save_weights,
+    surroundings,
+)
+from paribus.train.data import Data
+from paribus.train.digests import beginnings, outputs, tensor_digest
+from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper, keeping
+from paribus.train.model import Model
+from paribus.train.provenance import provenance, watch_memory
+from paribus.train.tokens import unigram_nats
+
+RECORD = "record.json"
+WEIGHTS = "weights.safetensors"
+CHECKPOINTS = "checkpoints"
+DEFAULT_STEPS = 200
+POINTS = 4  # evaluations over a run, the last one at its end
+
+Spec = Mapping[str, Any]
+Record = dict[str, Any]
+
+
+@final
+@dataclass(frozen=True)
+class Terms:
+    """Under what a trial runs: none of it changes what comes out."""
+
+    identity: str
+    folder: Path
+    checkpoint_seconds: float = 30.0
+    checkpoint_steps: int | None = None  # instead, every so many steps: for tests
+    asked_to_stop: Callable[[], bool] = lambda: False
+    tell: Callable[[int, float], None] = lambda step, loss: None
+    note: Callable[[str], None] = lambda text: None
+    contended: bool = False  # other trials share the machine, so its speed is not the trial's own
+    hooks: Any = None  # the plugins' `configure_trainer`, `trial_started`, `trial_finished`
+    files: Files = field(default=FILES)
+
+
+def run_trial(spec: Spec, classes: Classes, terms: Terms) -> Record:
+    """Trains, evaluates and writes the record; a trial that diverges has a record too."""
+    started = time.time()
+    watch_memory()
+    _hush()
+    text = text_of(spec, classes)
+    model = assembled(spec, classes, text.vocabulary)
+    data = data_of(spec, classes, text)
+    steps = (spec["trainer"] or {}).get("max_steps") or DEFAULT_STEPS
+    model.steps = data.steps = steps
+    began = {"tensors": beginnings(model), "outputs": outputs(model, data)}
+    keeper = _keeper(model, data, steps, terms)
+    diverged: DivergedError | None = None
+    trainer = _trainer(spec, steps - keeper.step, keeper, terms)
+    try:
+        if keeper.step < steps:
+            _fit(spec, trainer, model, data, terms)
+    except DivergedError as error:
+        diverged = error
+    record: Record = {
+        "identity": terms.identity,
+        "spec": dict(spec),
+        "result": _result(spec, model, data, keeper, trainer, began, diverged),
+        "provenance": provenance(started, keeper.seconds, terms.contended, model.device),
+    }
+    if diverged is None:
+        save_weights(terms.folder / WEIGHTS, model, {"identity": terms.identity}, files=terms.files)
+    write_json(terms.folder / RECORD, record, files=terms.files)
+    if terms.hooks is not None:
+        terms.hooks.trial_finished(spec=spec, record=record)
+    return record
+
+
+def _keeper(model: Model, data: Data, steps: int, terms: Terms) -> Keeper:
+    fingerprint = surroundings(model.device)
+    last = time.monotonic()
+
+    def due(step: int) -> bool:
+        nonlocal last
+        if terms.checkpoint_steps is not None:
+            return step % terms.checkpoint_steps == 0
+        if time.monotonic() - last < terms.checkpoint_seconds:
+            return False
+        last = time.monotonic()
+        return True
+
+    checkpoints = terms.folder / CHECKPOINTS
+    keeper = Keeper(
+        model,
+        data,
+        steps=steps,
+        points=[math.ceil(steps * (at + 1) / POINTS) for at in range(POINTS)],
+        keep=keeping(checkpoints, terms.identity, fingerprint, terms.files),
+        due=due,
+        asked=terms.asked_to_stop,
+        tell=terms.tell,
+    )
+    found = latest(checkpoints, terms.identity, fingerprint, files=terms.files)
+    if isinstance(found, (Loaded, Lost)):
+        for line in found.notes:
+            terms.note(line)
+    if isinstance(found, Loaded):
+        keeper.resume(found)
+    return keeper
+
+
+def _trainer(spec: Spec, steps: int, keeper: Keeper, terms: Terms) -> Trainer:
+    own: dict[str, Any] = {
+        "accelerator": "auto",
+        "devices": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+        "limit_val_batches": 0,
+        "max_epochs": 1,
+    }
+    for asked in terms.hooks.configure_trainer(spec=spec) if terms.hooks is not None else ():
+        own.update(asked or {})
+    own.update(spec["trainer"] or {})
+    callbacks = [*own.pop("callbacks", []), keeper]
+    return Trainer(**{**own, "max_steps": steps}, callbacks=callbacks)
+
+
+def _fit(spec: Spec, trainer: Trainer, model: Model, data: Data, terms: Terms) -> None:
+    if terms.hooks is not None:
+        terms.hooks.trial_started(spec=spec, model=model, trainer=trainer)
+    failure: list[BaseException] = []
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=UserWarning, module="lightning")
+        try:
+            trainer.fit(model, data)
+        except (DivergedError, InterruptedTrialError) as error:
+            failure.append(error)
+    if failure:
+        raise failure[0]
+
+
+def _result(
+    spec: Spec,
+    model: Model,
+    data: Data,
+    keeper: Keeper,
+    trainer: Trainer,
+    began: Mapping[str, Any],
+    diverged: DivergedError | None,
+) -> dict[str, Any]:
+    """All that must come out bitwise the same when the trial is run again."""
+    length = spec["dims"]["length"]
+    cost = costs(model.assembled, length)
+    text = data.encoded
+    result: dict[str, Any] = {
+        "state": "done" if diverged is None else "diverged",
+        "steps": keeper.step,
+        "tokens": keeper.step * data.batch_size * length,
+        "metrics": {} if diverged else {key: value for key, value in keeper.curve[-1].items() if key != "step"},
+        "curve": keeper.curve,
+        "losses": keeper.losses,
+        "unigram": unigram_nats(text.train, text.val, text.vocabulary.size),
+        "parameters": cost.parameters,
+        "flops_per_token": cost.flops_per_token,
+        "cache_bytes_per_token": cost.cache_bytes_per_token(),
+        "data": {"corpus": text.fingerprint, "tokenizer": text.tokenizer_fingerprint, "dropped": dict(text.dropped)},
+        "objectives": [node["name"] for node in listed(spec["objective"])],
+        "certificate": {
+            **began,
+            "batches": keeper.batches,
+            "order": keeper.order,
+            "losses": tensor_digest(torch.tensor(keeper.losses, dtype=torch.float64)),
+            "no_gradient": keeper.no_gradient,
+        },
+    }
+    if diverged is not None:
+        return {**result, "diverged": {"step": diverged.step, "last": diverged.last}}
+    optimizer = trainer.optimizers[0] if trainer.optimizers else None
+    digests = {"parameters": parameter_digest(model), "generators": tensor_digest(torch.get_rng_state())}
+    if optimizer is not None:
+        digests["optimizer"] = optimizer_digest(optimizer, model)
+    return {**result, "digests": digests}
+
+
+def _hush() -> None:
+    """Lightning's advice is for people; a trial reports by its record."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
