@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Annotated, final
+from typing import Annotated, ClassVar, final
 
-from paribus import Corpus, Document, Range, Split
+from paribus import Corpus, Document, Range, Split, Traits
 from paribus_text.docstrings import docstrings as read_docstrings
 from paribus_text.holding import digest, hold_out
 from paribus_text.sentences import paragraphs, sentences
@@ -25,6 +25,8 @@ class PythonDocs(Corpus):
     paragraph stays in the smallest topic that has it, or text held out would stand in the training split as well. It
     ranks mechanisms; it does not show scaling.
     """
+
+    traits: ClassVar[Traits] = {"provides": ["sentences", "documents"]}
 
     def __init__(
         self,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Annotated, NamedTuple, final
+from typing import Annotated, ClassVar, NamedTuple, final
 
-from paribus import Corpus, DataError, Document, Example, Problem, Range, Split
+from paribus import Corpus, DataError, Document, Example, Problem, Range, Split, Traits
 from paribus_text.files import Reading, Unit, check
 from paribus_text.holding import digest, hashed, hold_out
 
@@ -29,6 +29,8 @@ class Text(Corpus):
     validation split is chosen by a hash of each document's text: the same text is never in both splits, and neither the
     order nor the names of the files matter.
     """
+
+    traits: ClassVar[Traits] = {"provides": ["sentences", "documents"]}
 
     def __init__(
         self,

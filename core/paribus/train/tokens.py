@@ -31,10 +31,12 @@ from paribus.durable import (
 from paribus.errors import DataError, Problem, StoreError
 from paribus.slots.corpus import Corpus
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
-from paribus.train.encoding import SPLITS, Made, Progress, encode
+from paribus.train.encoding import SPLITS, Made, Progress, encode, shared
 
 if TYPE_CHECKING:
     from paribus.slots.objective import Ints, Tokens
+
+__all__ = ["Encoded", "Progress", "Side", "encoded", "shared", "unigram_nats"]
 
 FORMAT: Final = 1
 _ALIGNED: Final = 8
