@@ -1,8 +1,8 @@
 """The one seam through which everything that must survive is written: whole or not at all, and checked when read.
 
 A file is written beside its place, flushed, renamed, and its folder flushed: whoever dies on the way leaves the old
-content or the new, and at worst a stray that `sweep` clears. A JSON document is sealed with the hash of its body, and
-is read only if it is to the byte what was written.
+content or the new, and at worst a stray that `sweep` clears. A JSON document is sealed with its hash, and is
+read only if it is to the byte what was written.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def write_bytes(path: Path, *chunks: bytes | memoryview, files: Files = FILES) -
 def _fill(path: Path, views: Sequence[memoryview], files: Files) -> None:
     descriptor = files.create(path)
     try:
-        for left in views:
+        for view in views:
+            left = view
             while left:  # one call writes 2 GiB at the most, and less on a disk that is filling up
                 left = left[files.write(descriptor, left) :]
         files.fsync(descriptor)
@@ -117,7 +118,7 @@ def _fill(path: Path, views: Sequence[memoryview], files: Files) -> None:
 
 
 def write_json(path: Path, document: Mapping[str, Json], *, schema: int = SCHEMA, files: Files = FILES) -> None:
-    """Replace what is at `path` by a document, sealed: `{"body": …, "schema": …, "sha256": …}`."""
+    """Replace what is at `path` by `{"body": document, "schema": …, "sha256": …}`: the hash of the two before it."""
     write_bytes(path, _sealed(document, schema), files=files)
 
 
@@ -195,7 +196,8 @@ def read_json(path: Path, *, schema: int = SCHEMA) -> dict[str, Any]:
 
 
 def _sealed(body: Mapping[str, Json], schema: int) -> bytes:
-    return canonical({"body": body, "schema": schema, "sha256": digest_json(body)}) + b"\n"
+    document: dict[str, Json] = {"body": body, "schema": schema}
+    return canonical({**document, "sha256": digest_json(document)}) + b"\n"
 
 
 def _unsealed(data: bytes) -> tuple[dict[str, Any], int]:
@@ -203,9 +205,11 @@ def _unsealed(data: bytes) -> tuple[dict[str, Any], int]:
     if not isinstance(envelope, dict) or envelope.keys() != {"body", "schema", "sha256"}:
         raise ValueError("it is not an object with exactly the keys body, schema and sha256")
     body, schema = envelope["body"], envelope["schema"]
-    if not isinstance(body, dict) or not isinstance(schema, int) or digest_json(body) != envelope["sha256"]:
-        raise ValueError("its body does not have the hash that it was sealed with")
-    if data != _sealed(body, schema):  # the hash is of the meaning: a flipped bit turns \\u00e9 into \\u00E9
+    if digest_json({"body": body, "schema": schema}) != envelope["sha256"]:
+        raise ValueError("it does not have the hash that it was sealed with")
+    if not isinstance(body, dict) or not isinstance(schema, int):
+        raise ValueError("its body is not an object, or its schema not an integer")
+    if data != _sealed(body, schema):  # the hash is of the meaning: a flipped bit turns \u00e9 into \u00E9
         raise ValueError("it is spelt otherwise than it was written")
     return body, schema
 
@@ -265,7 +269,7 @@ def _refused(constant: str) -> Json:
 
 
 def _coded(value: Json, place: str) -> Json:
-    """The value as JSON can spell it. What it cannot spell is a mistake of ours, and never written as something else."""
+    """The value as JSON can spell it. What it cannot spell is our own mistake, and a `TypeError`."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if value is None or isinstance(value, str | int):

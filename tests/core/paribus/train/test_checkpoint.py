@@ -1,0 +1,673 @@
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import pickle
+import random
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from paribus.durable import FILES, DamagedError, Files, Json, canonical, digest
+from paribus.errors import EXIT_STORE, StoreError
+from paribus.train import checkpoint, tensorfile
+from paribus.train.checkpoint import (
+    Loaded,
+    Lost,
+    latest,
+    load_weights,
+    optimizer_digest,
+    parameter_digest,
+    restore,
+    save,
+    save_weights,
+    surroundings,
+)
+from paribus.train.states import fill_model
+from paribus.train.tensorfile import pack, read_tensors, unpack, write_tensors
+
+CPU = torch.device("cpu")
+HERE = {"torch": "2.13.0", "threads": "1", "device": "cpu"}
+TRIAL = "a" * 64
+
+Make = Callable[[Any], torch.optim.Optimizer]
+
+
+class Tiny(nn.Module):
+    """A model with what is hard to keep: a tie, a shared layer, bfloat16, a 0-dim tensor, an empty one, a buffer."""
+
+    def __init__(self, *, tied: bool = True, width: int = 4, names: tuple[str, str] = ("first", "second")) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(6, width)
+        self.layers = nn.ModuleDict({name: nn.Linear(width, width) for name in names})
+        self.again = self.layers[names[0]]
+        self.head = nn.Linear(width, 6, bias=False)
+        if tied:
+            self.head.weight = self.embedding.weight
+        self.narrow = nn.Parameter(torch.randn(3, dtype=torch.bfloat16))
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.nothing = nn.Parameter(torch.empty(0, 3))
+        self.register_buffer("counts", torch.arange(4))
+        self.register_buffer("flags", torch.tensor([True, False]))
+        self.register_buffer("slow", self.embedding.weight.detach()[1:3])  # in the memory of another
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = self.embedding(tokens)
+        for layer in (*self.layers.values(), self.again):
+            hidden = torch.tanh(layer(hidden))
+        out: Tensor = self.head(hidden) * self.scale + self.narrow.float().sum()
+        return out
+
+
+OPTIMIZERS: dict[str, Make] = {
+    "adamw": lambda groups: torch.optim.AdamW(groups, lr=1e-2, betas=(0.8, 0.95)),
+    "amsgrad": lambda groups: torch.optim.Adam(groups, lr=1e-2, amsgrad=True),
+    "tensor-lr": lambda groups: torch.optim.AdamW(groups, lr=torch.tensor(1e-2)),
+    "sgd": lambda groups: torch.optim.SGD(groups, lr=1e-2),
+    "momentum": lambda groups: torch.optim.SGD(groups, lr=1e-2, momentum=0.9, nesterov=True),
+    "adafactor": lambda groups: torch.optim.Adafactor(groups, lr=1e-2),
+}
+
+
+def built(make: Make = OPTIMIZERS["adamw"], *, seed: int = 0, **options: Any) -> tuple[Tiny, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    model = Tiny(**options)
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2 and parameter.numel()]
+    others = [parameter for parameter in model.parameters() if parameter.ndim != 2]
+    return model, make([{"params": matrices}, {"params": others, "weight_decay": 0.0}])
+
+
+def trained(model: Tiny, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    for _ in range(steps):
+        optimizer.zero_grad()
+        tokens = torch.randint(6, (2, 5))
+        torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+        optimizer.step()
+
+
+def saved(folder: Path, step: int = 1, *, seed: int = 0, **other: Any) -> Path:
+    """A checkpoint of a trial whose weights are `seed`'s, drawn anew."""
+    model, optimizer = built(seed=seed)
+    options = {"model": model, "optimizer": optimizer, "generators": {}, "extra": {}, "identity": TRIAL}
+    return save(folder, step, **{**options, "fingerprint": HERE, **other})
+
+
+def loaded(folder: Path) -> Loaded:
+    found = latest(folder, TRIAL, HERE)
+    assert isinstance(found, Loaded)
+    return found
+
+
+def digests(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[str, str]:
+    return parameter_digest(model), optimizer_digest(optimizer, model)
+
+
+def faults(code: int) -> Iterator[tuple[Files, list[str]]]:
+    """One disk for each call that can fail, until none is left to fail."""
+    for k in itertools.count():
+        made: list[str] = []
+
+        def before(name: str, k: int = k, made: list[str] = made) -> None:
+            made.append(name)
+            if len(made) == k + 1:
+                raise OSError(code, os.strerror(code))
+
+        yield FILES.announced(before), made
+        if len(made) <= k:
+            return
+
+
+def killing_at(k: int) -> Files:
+    """A disk that kills this process ahead of its k-th call."""
+    calls = itertools.count()
+
+    def before(_: str) -> None:
+        if next(calls) == k:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return FILES.announced(before)
+
+
+def resealed(path: Path, change: Callable[[dict[str, Any]], None], schema: int = tensorfile.SCHEMA) -> None:
+    """Forge a file: another document, and a hash that is right."""
+    tensors, document = read_tensors(path)
+    change(document)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensorfile, "SCHEMA", schema)
+        write_tensors(path, tensors, document)
+
+
+def into_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+# --- what was saved comes back ---
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_cut_run_goes_on_bitwise_as_the_one_that_was_never_cut(tmp_path: Path, name: str) -> None:
+    model, optimizer = built(OPTIMIZERS[name])
+    trained(model, optimizer, 3)
+    generators = {"torch": torch.get_rng_state()}
+    path = save(
+        tmp_path, 3, model=model, optimizer=optimizer, generators=generators, extra={}, identity=TRIAL, fingerprint=HERE
+    )
+    at_three = digests(model, optimizer)
+    trained(model, optimizer, 3)
+    whole = digests(model, optimizer)
+
+    resumed, other = built(OPTIMIZERS[name], seed=7)
+    trained(resumed, other, 2)  # stale state is replaced, not added to
+    found = loaded(tmp_path)
+    assert (found.path, found.step, found.notes) == (path, 3, ())
+    restore(found, resumed, other)
+    assert digests(resumed, other) == at_three
+    assert resumed.head.weight is resumed.embedding.weight
+    assert resumed.again is resumed.layers["first"]
+    torch.set_rng_state(found.generators["torch"])
+    trained(resumed, other, 3)
+    assert digests(resumed, other) == whole
+    restore(found, resumed, other)  # what was loaded has not been trained along
+    assert digests(resumed, other) == at_three
+
+
+def test_the_optimizers_state_is_the_same_in_kind_and_not_only_in_value(tmp_path: Path) -> None:
+    model, optimizer = built()
+    trained(model, optimizer, 1)
+    optimizer.param_groups[0]["initial_lr"] = 0.5
+    saved(tmp_path, model=model, optimizer=optimizer)
+    resumed, other = built(seed=1)
+    groups = list(other.param_groups)
+    groups[0]["stale"] = True
+    restore(loaded(tmp_path), resumed, other)
+    assert all(now is then for now, then in zip(other.param_groups, groups, strict=True))
+    for now, then in zip(other.param_groups, optimizer.param_groups, strict=True):
+        assert {**now, "params": 0} == {**then, "params": 0}
+    assert other.param_groups[0]["betas"] == (0.8, 0.95)
+    assert other.param_groups[0]["initial_lr"] == 0.5
+    state = other.state[resumed.narrow]
+    assert state["step"].shape == ()
+    assert state["step"].dtype == torch.float32
+    assert state["exp_avg"].dtype == torch.bfloat16
+
+
+def test_state_belongs_to_the_name_of_a_parameter_and_not_to_its_place(tmp_path: Path) -> None:
+    model, _ = built()
+    optimizer = torch.optim.AdamW(model.parameters())
+    trained(model, optimizer, 2)
+    saved(tmp_path, model=model, optimizer=optimizer)
+    resumed, _ = built(seed=1)
+    other = torch.optim.AdamW(reversed(list(resumed.parameters())))
+    restore(loaded(tmp_path), resumed, other)
+    assert digests(resumed, other) == digests(model, optimizer)
+    torch.testing.assert_close(
+        other.state[resumed.scale]["exp_avg"], optimizer.state[model.scale]["exp_avg"], rtol=0, atol=0
+    )
+
+
+def test_an_optimizer_without_state_and_a_model_without_tensors_are_saved(tmp_path: Path) -> None:
+    empty = nn.Identity()
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))])
+    optimizer.param_groups[0]["params"] = []
+    saved(tmp_path, model=empty, optimizer=optimizer)
+    restore(loaded(tmp_path), empty, optimizer)
+    model, fresh = built()
+    saved(tmp_path / "b", model=model, optimizer=fresh)
+    trained(model, fresh, 1)
+    restore(loaded(tmp_path / "b"), model, fresh)
+    assert not fresh.state
+
+
+def test_nan_and_minus_zero_and_every_bit_of_a_payload_survive(tmp_path: Path) -> None:
+    bits = torch.tensor([0x7FC1, 0x7F81, -0x8000, 0x0001, -0x0001], dtype=torch.int16)
+    model = nn.ParameterDict({"odd": nn.Parameter(bits.view(torch.bfloat16))})
+    save_weights(tmp_path / "w", model, {})
+    other = nn.ParameterDict({"odd": nn.Parameter(torch.zeros(5, dtype=torch.bfloat16))})
+    load_weights(tmp_path / "w", other)
+    assert torch.equal(other["odd"].view(torch.int16), bits)
+
+
+def test_generators_and_extras_come_back_as_they_were(tmp_path: Path) -> None:
+    generators = {"torch": torch.get_rng_state(), "data": torch.Generator().manual_seed(3).get_state()}
+    extra: dict[str, Any] = {"epoch": 2, "best": float("-inf"), "curve": [1.0, None, True], "nested": {"a": "b"}}
+    saved(tmp_path, generators=generators, extra=extra)
+    found = loaded(tmp_path)
+    assert found.extra == extra
+    assert found.generators.keys() == generators.keys()
+    assert all(torch.equal(found.generators[name], generators[name]) for name in generators)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(values)
+@settings(max_examples=60)
+def test_packing_keeps_every_value_and_its_kind(value: object) -> None:
+    packed = pack(value, "here", {})
+    canonical(packed)
+    found = unpack(packed, {}, CPU)
+    assert found == value
+    assert repr(found) == repr(value)  # (1,) is not [1], and True is not 1
+
+
+def test_a_tensor_goes_back_to_the_device_of_its_parameter_unless_it_was_on_the_cpu() -> None:
+    tensors = {"moment": torch.ones(2), "step": torch.tensor(3.0)}
+    packed = {"dict": {"moment": {"tensor": "moment", "device": "meta"}, "step": {"tensor": "step", "device": "cpu"}}}
+    found = unpack(packed, tensors, torch.device("meta"))  # which stands in for an accelerator
+    assert (found["moment"].device.type, found["step"].device.type) == ("meta", "cpu")
+    assert pack(torch.ones(2, device="meta"), "moment", {}) == packed["dict"]["moment"]
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {"a": [object()]}, torch.float32, b"", {1}])
+def test_what_a_checkpoint_cannot_hold_is_refused_by_its_place(value: object) -> None:
+    with pytest.raises(
+        StoreError, match=r"not-saved\] here.*: a checkpoint cannot hold a \w+; valid: tensors, numbers"
+    ):
+        pack(value, "here", {})
+
+
+def test_the_state_of_a_module_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
+    class Odd(nn.Module):
+        def get_extra_state(self) -> object:
+            return {"a": 1}
+
+    with pytest.raises(StoreError, match=r"_extra_state: the state of the model holds a dict; valid: tensors only"):
+        save_weights(tmp_path / "w", Odd(), {})
+
+
+def test_the_file_opens_with_anybodys_safetensors(tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    model, _ = built()
+    save_weights(tmp_path / "w.safetensors", model, {"steps": 3})
+    with safe_open(tmp_path / "w.safetensors", framework="pt") as file:
+        assert torch.equal(file.get_tensor("embedding.weight"), model.embedding.weight)
+        assert "head.weight" not in file.keys()  # noqa: SIM118
+        assert file.metadata()["format"] == "pt"
+
+
+# --- weights alone ---
+
+
+def test_weights_come_back_with_their_document(tmp_path: Path) -> None:
+    model, _ = built()
+    save_weights(tmp_path / "w", model, {"steps": 3, "loss": float("nan")})
+    other, _ = built(seed=1)
+    assert parameter_digest(other) != parameter_digest(model)
+    assert load_weights(tmp_path / "w", other) == {"steps": 3, "loss": "nan"}
+    assert parameter_digest(other) == parameter_digest(model)
+    assert other.head.weight is other.embedding.weight
+
+
+def test_a_checkpoint_is_not_taken_for_weights_nor_weights_for_a_checkpoint(tmp_path: Path) -> None:
+    model, _ = built()
+    with pytest.raises(StoreError, match="this file holds a checkpoint; valid: weights"):
+        load_weights(saved(tmp_path), model)
+    save_weights(tmp_path / "step-00000009.safetensors", model, {})
+    assert "is not the checkpoint that its name says it is" in loaded(tmp_path).notes[0]
+
+
+# --- what does not fit is refused, and changes nothing ---
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tied": False}, r"`head\.weight` is tied to `embedding\.weight` in the file, but not tied in the model"),
+        ({"width": 3}, r"`embedding\.weight` is float32 \[6, 4\] in the file; valid: float32 \[6, 3\]"),
+        (
+            {"names": ("first", "third")},
+            r"lacks tensors that the model has: layers\.third\.bias, layers\.third\.weight",
+        ),
+        ({"names": ("first", "third")}, r"tensors that the model lacks: layers\.second\.bias, layers\.second\.weight"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_told_every_tensor(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    save_weights(tmp_path / "w", built()[0], {})
+    model, _ = built(seed=1, **options)
+    before = parameter_digest(model)
+    with pytest.raises(StoreError, match=words) as caught:
+        load_weights(tmp_path / "w", model)
+    assert parameter_digest(model) == before
+    assert caught.value.exit_code == EXIT_STORE
+    assert all("does-not-fit" in line for line in str(caught.value).splitlines())
+
+
+def test_an_untied_checkpoint_is_not_loaded_into_a_tied_model(tmp_path: Path) -> None:
+    save_weights(tmp_path / "w", built(tied=False)[0], {})
+    with pytest.raises(StoreError, match=r"`head\.weight` is not tied in the file, but tied to `embedding\.weight`"):
+        load_weights(tmp_path / "w", built()[0])
+
+
+def test_another_type_is_not_cast_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"`weight` is float64 \[1, 2\] in the file; valid: float32 \[1, 2\]"):
+        fill_model(nn.Linear(2, 1, bias=False), {"weight": torch.ones(1, 2).double()}, {}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda model: torch.optim.SGD(model.parameters()),
+            r"holds the state of the optimiser torch\.optim\.adamw\.AdamW; valid: torch\.optim\.sgd\.SGD",
+        ),
+        (lambda model: torch.optim.AdamW(model.parameters()), "the optimiser had 2 groups of parameters; valid: 1"),
+        (
+            lambda model: torch.optim.AdamW([{"params": [model.scale]}, {"params": [model.narrow]}]),
+            r"group 0 of the optimiser held other parameters, which differ in `again\.weight`, `embedding",
+        ),
+        (
+            lambda _: torch.optim.AdamW([nn.Parameter(torch.ones(2, 5))]),
+            r"group 0 of the optimiser has parameters that are not the model's, of shapes \[2, 5\]",
+        ),
+    ],
+)
+def test_an_optimizer_that_does_not_fit_leaves_the_model_as_it_was(
+    tmp_path: Path, make: Callable[[Tiny], torch.optim.Optimizer], words: str
+) -> None:
+    saved(tmp_path)
+    model, _ = built(seed=1)
+    before = parameter_digest(model)
+    with pytest.raises(StoreError, match=words):
+        restore(loaded(tmp_path), model, make(model))
+    assert parameter_digest(model) == before
+
+
+def test_state_of_what_is_no_parameter_is_not_lost_in_silence() -> None:
+    model, optimizer = built()
+    optimizer.state[torch.ones(1)] = {"step": 1}
+    with pytest.raises(StoreError, match="keeps a state for 1 things that are none of its parameters"):
+        optimizer_digest(optimizer, model)
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({**HERE, "torch": "2.14.0"}, r"torch \(.*\): here it is 2\.14\.0, .* not go on bitwise; valid: 2\.13\.0"),
+        ({**HERE, "threads": "2", "device": "cuda"}, r"(?s)device.* is cuda.*valid: cpu.*threads.* is 2,.*valid: 1"),
+        ({**HERE, "cpu": "avx2"}, r"cpu .*here it is avx2.*valid: not known"),
+        ({"torch": "2.13.0", "threads": "1"}, r"device .*here it is not known.*valid: cpu"),
+    ],
+)
+def test_a_trial_is_not_resumed_elsewhere(tmp_path: Path, now: Mapping[str, str], words: str) -> None:
+    path = saved(tmp_path)
+    with pytest.raises(StoreError, match=words):
+        latest(tmp_path, TRIAL, now)
+    assert path.exists()
+
+
+def test_the_surroundings_are_those_of_this_process() -> None:
+    expected = {"torch": torch.__version__, "threads": str(torch.get_num_threads()), "device": "cpu"}
+    assert surroundings(CPU) == expected
+
+
+# --- which checkpoint is found ---
+
+
+def test_none_is_found_only_where_there_was_none(tmp_path: Path) -> None:
+    assert latest(tmp_path / "missing", TRIAL, HERE) is None
+    (tmp_path / "step-1.txt").touch()
+    (tmp_path / ".paribus-1-ab.tmp").touch()
+    assert latest(tmp_path, TRIAL, HERE) is None
+
+
+def test_the_newest_two_are_kept_and_strays_are_cleared(tmp_path: Path) -> None:
+    (tmp_path / ".paribus-1-ab.tmp").touch()
+    for step in (0, 5, 10, 123456789):
+        saved(tmp_path, step)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-00000010.safetensors",
+        "step-123456789.safetensors",
+    ]
+    assert loaded(tmp_path).step == 123456789
+
+
+def test_a_save_never_removes_what_it_wrote_nor_what_is_newer(tmp_path: Path) -> None:
+    for step in (10, 20):
+        saved(tmp_path, step)
+    saved(tmp_path, 5)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "empty": (lambda path: path.write_bytes(b""), "it has no seal"),
+    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-7]), "does not have the hash"),
+    "zeroed": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "it has no seal"),
+    "a folder": (into_a_folder, "Is a directory"),
+    "another trial's": (
+        lambda path: saved(path.parent, 2, identity="b" * 64),
+        "other-trial.* the checkpoint of another trial, b{64}; valid: a{64}",
+    ),
+    "renamed": (lambda path: shutil.copy(path.parent / "step-00000001.safetensors", path), "that its name says it is"),
+    "newer": (lambda path: resealed(path, lambda _: None, schema=2), "unknown-schema.*in schema 2,.*; valid: 1"),
+    "more keys": (lambda path: resealed(path, lambda document: document.update(more=1)), "that its name says it is"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_checkpoint_is_set_aside_by_name_and_the_one_before_is_used(tmp_path: Path, kind: str) -> None:
+    spoil, words = BAD[kind]
+    saved(tmp_path, 1, seed=1)
+    path = saved(tmp_path, 2, seed=2)
+    spoil(path)
+    found = loaded(tmp_path)
+    assert found.step == 1
+    why, then = found.notes
+    assert then == "going on from the checkpoint of step 1"
+    assert re.search(words, why)
+    (aside,) = tmp_path.glob("step-00000002.safetensors.*.bad")
+    assert why.endswith(f"; set aside as {aside.name}")
+    assert loaded(tmp_path).notes == ()
+    saved(tmp_path, 2, seed=2)
+    assert loaded(tmp_path).step == 2
+
+
+def test_where_no_checkpoint_is_whole_that_is_said_and_said_again(tmp_path: Path) -> None:
+    for step in (1, 2):
+        path = saved(tmp_path, step)
+        path.write_bytes(b"PK")
+    found = latest(tmp_path, TRIAL, HERE)
+    assert isinstance(found, Lost)
+    assert ["step-00000002" in found.notes[0], "step-00000001" in found.notes[1]] == [True, True]
+    assert found.notes[-1] == "no checkpoint of this trial can be used: it begins again at step 0"
+    again = latest(tmp_path, TRIAL, HERE)  # the run that was told so ended before it had saved
+    assert isinstance(again, Lost)
+    assert again.notes[0].endswith(".bad was set aside earlier")
+    assert again.notes[-1] == found.notes[-1]
+
+
+def test_a_bad_checkpoint_that_cannot_be_moved_is_still_fallen_back_from(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    saved(tmp_path, 2).write_bytes(b"")
+    files, _ = next(faults(errno.EROFS))
+    found = latest(tmp_path, TRIAL, HERE, files=files)
+    assert isinstance(found, Loaded)
+    assert found.step == 1
+    assert "left where it is, as error[cannot-write]" in found.notes[0]
+    assert "Read-only file system" in found.notes[0]
+
+
+def test_a_checkpoint_that_cannot_be_read_just_now_is_not_called_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path)
+
+    def refuse(_: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(StoreError, match="could not be read: Too many open files"):
+        latest(tmp_path, TRIAL, HERE)
+    assert path.exists()
+
+
+def test_a_pickle_under_the_name_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+
+    class Malicious:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return marker.touch, ()
+
+    path = tmp_path / "step-00000001.safetensors"
+    path.write_bytes(pickle.dumps(Malicious()))
+    assert isinstance(latest(tmp_path, TRIAL, HERE), Lost)
+    torch.save({"a": Malicious()}, path)
+    assert isinstance(latest(tmp_path, TRIAL, HERE), Lost)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"__metadata__":{"sha256":"%s"}}',
+        b'{"__metadata__":{"paribus":"[]","sha256":"%s"}}',
+        b'{"__metadata__":{"paribus":"{\\"body\\":[]}","sha256":"%s"}}',
+        b'{"__metadata__":[],"sha256":"%s"}',
+        b'["sha256":"%s"]',
+        b'{"__metadata__":{"paribus":"{\\"body\\":{}}","sha256":"%s"},"a":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}}',
+    ],
+)
+def test_a_forger_who_gets_the_hash_right_gets_no_further(tmp_path: Path, header: bytes) -> None:
+    blank = header % (b"0" * 64)
+    size = len(blank).to_bytes(8, "little")
+    path = tmp_path / "forged"
+    path.write_bytes(size + header % digest(size + blank).encode())
+    with pytest.raises(
+        DamagedError, match=r"forged\): this file was cut, edited or damaged: (?!it does not have the hash)"
+    ):
+        read_tensors(path)
+
+
+# --- faults ---
+
+
+def test_every_one_of_300_flipped_bits_and_every_sampled_truncation_is_found(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    data = path.read_bytes()
+    draw = random.Random(0)
+    for bit in draw.sample(range(8 * len(data)), 300):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(DamagedError, match="damaged"):
+            read_tensors(path)
+    for length in {0, 1, 7, 8, 9, len(data) - 1, *draw.sample(range(len(data)), 100)}:
+        path.write_bytes(data[:length])
+        with pytest.raises(DamagedError, match="damaged"):
+            read_tensors(path)
+    path.write_bytes(data + b"\0")
+    with pytest.raises(DamagedError, match="damaged"):
+        read_tensors(path)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_whichever_call_fails_a_whole_checkpoint_is_found_and_the_next_save_works(tmp_path: Path, code: int) -> None:
+    calls = ["create", "write", "write", "write", "fsync", "close", "rename", "fsync_dir", "unlink"]
+    for k, (files, made) in enumerate(faults(code)):
+        folder = tmp_path / str(k)
+        saved(folder, 1)
+        saved(folder, 2, seed=2)
+        if k < calls.index("unlink"):
+            with pytest.raises(StoreError, match=r"step-00000003\.safetensors\): .* bytes could not be written"):
+                saved(folder, 3, seed=3, files=files)
+        else:
+            saved(folder, 3, seed=3, files=files)
+            assert made == calls
+        found = loaded(folder)
+        assert (found.step, found.notes) == (2 if k <= calls.index("rename") else 3, ())
+        model, optimizer = built(seed=9)
+        restore(found, model, optimizer)
+        assert parameter_digest(model) == parameter_digest(built(seed=found.step)[0])
+        saved(folder, 3, seed=3)
+        assert [path.name for path in sorted(folder.iterdir())] == [
+            f"step-0000000{step}.safetensors" for step in (2, 3)
+        ]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the child makes no thread and needs none
+def test_a_kill_ahead_of_any_call_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+    steps: list[int] = []
+    for k in itertools.count():
+        folder = tmp_path / str(k)
+        saved(folder, 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                saved(folder, 2, files=killing_at(k))
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        found = loaded(folder)
+        assert found.notes == ()
+        steps.append(found.step)
+        saved(folder, 2)
+        assert len(list(folder.iterdir())) == 2
+        if not os.WIFSIGNALED(status):
+            break
+    assert steps == [1] * 7 + [2] * 2  # the rename is the seventh of eight calls; the last child was not killed
+
+
+# --- digests ---
+
+
+def test_a_digest_sees_names_types_shapes_ties_and_every_byte() -> None:
+    def weights(**tensors: Tensor) -> str:
+        return parameter_digest(nn.ParameterDict({name: nn.Parameter(held) for name, held in tensors.items()}))
+
+    ones = torch.ones(2, 3)
+    tie = nn.ParameterDict({"a": nn.Parameter(ones)})
+    tie["b"] = tie["a"]
+    seen = [
+        weights(a=ones),
+        weights(b=ones),
+        weights(a=ones.bfloat16()),
+        weights(a=ones.T.contiguous()),
+        weights(a=ones.nextafter(torch.tensor(2.0))),
+        weights(a=torch.zeros(2)),
+        weights(a=-torch.zeros(2)),
+        weights(a=torch.zeros(2).half()),
+        weights(a=torch.zeros(2).bfloat16()),
+        weights(a=ones, b=ones),
+        parameter_digest(tie),
+        weights(),
+    ]
+    assert len(set(seen)) == len(seen)
+    assert weights(a=ones, b=torch.zeros(1)) == weights(b=torch.zeros(1), a=ones.clone())
+    assert weights(a=ones.T) == weights(a=ones.T.contiguous())
+
+
+def test_an_optimizers_digest_sees_its_state_and_its_hyperparameters() -> None:
+    model, optimizer = built()
+    seen = {optimizer_digest(optimizer, model)}
+    trained(model, optimizer, 1)
+    seen.add(optimizer_digest(optimizer, model))
+    optimizer.state[model.scale]["step"] += 1
+    seen.add(optimizer_digest(optimizer, model))
+    optimizer.param_groups[1]["lr"] = 0.5
+    seen.add(optimizer_digest(optimizer, model))
+    assert len(seen) == 4
+    assert optimizer_digest(optimizer, model) in seen
+
+
+def test_the_parts_of_a_checkpoint_are_those_that_are_checked(tmp_path: Path) -> None:
+    document: Mapping[str, Json] = read_tensors(saved(tmp_path))[1]
+    assert document.keys() == checkpoint._PARTS
