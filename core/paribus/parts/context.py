@@ -96,5 +96,5 @@ class Context(NamedTuple):
     memory: Tensor | None = None  # keys come from here
     state: State | None = None
     past: int = 0  # rows that the state holds already
-    carry: dict[str, Tensor] | None = None  # what an early layer leaves for later ones
+    carry: dict[str, Tensor] | None = None  # what an early layer leaves for later ones; new in each forward pass
     capture: dict[str, Tensor] | None = None  # asked for: weights; forces the eager kernel

@@ -79,6 +79,8 @@ class Stack(nn.Module):
         if final is not None:
             self.norm = final
         self.normed = final is not None
+        read = {id(own) for own, _ in wiring}
+        self._placed = tuple(index for index, position in enumerate(positions) if id(position) in read)
         self._kernels = tuple(kernels)
         self._planned: list[_Planned] = []
         for layer, (own, cross) in zip(layers, wiring, strict=True):
@@ -96,8 +98,9 @@ class Stack(nn.Module):
             attend.bind(position, known.index(key) if key in known else len(known))
 
     def place(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What the positions of this stack add to its rows before the first layer."""
-        for position in cast("list[Position]", list(self.position)):
+        """What the positions of its own rows add to them before the first layer; a cross-attention's add nothing."""
+        for index in self._placed:
+            position = cast("Position", self.position[index])
             x = position.embed(x, positions)
         return x
 
@@ -115,15 +118,16 @@ class Stack(nn.Module):
         plans = self.plans(x, rows, keys, past, memory, capture)
         auxiliary: Tensor | None = None
         captured: list[dict[str, Tensor]] = []
+        carry: dict[str, Tensor] = {}
+        cross_carry: dict[str, Tensor] = {}
         for index, layer in enumerate(self.layers):
-            state = states.layers[index] if states is not None else None
+            state = states.layers[index] if states is not None else {}
             if capture:
                 captured.append({})
-            asked = captured[-1] if capture else None
-            ctx = Context(plans, None, state["attention"] if state is not None else None, past, capture=asked)
+            ctx = Context(plans, None, state.get("attention"), past, carry, captured[-1] if capture else None)
             cross = None
             if memory is not None:
-                cross = Context(plans, memory.hidden, state["cross"] if state is not None else None, past)
+                cross = Context(plans, memory.hidden, state.get("cross"), past, cross_carry)
             x, extra = layer(x, ctx, cross)
             if extra is not None:
                 auxiliary = extra if auxiliary is None else auxiliary + extra
