@@ -1,0 +1,123 @@
+"""Everything a topology is built from, reduced to what can be reckoned with by hand."""
+
+from collections.abc import Callable
+from typing import ClassVar, final
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import (
+    Attention,
+    Builder,
+    Context,
+    Cost,
+    Embedding,
+    FeedForward,
+    Load,
+    Part,
+    Position,
+    Shape,
+    Stack,
+    State,
+    Topology,
+    Traits,
+)
+from paribus.parts.layer import Layer
+from paribus_embedding.token_table import TokenTable
+from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
+from paribus_norm.layer_norm import LayerNorm
+from paribus_placement.pre_norm import PreNorm
+
+WIDTH = 4
+
+
+@final
+class Mean(Attention):
+    """The mean of the rows that are seen: those so far where causal, all otherwise, or the memory's."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.causal = shape.causal
+        self.mix = torch.nn.Linear(shape.width, shape.width, bias=False)
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        if ctx.memory is not None:
+            return self.mixed(ctx.memory.mean(1, keepdim=True).expand_as(x))
+        if not self.causal:
+            return self.mixed(x.mean(1, keepdim=True).expand_as(x))
+        before = 0 if ctx.state is None else ctx.state["sum"]
+        summed = before + x.cumsum(1)
+        if ctx.state is not None:
+            ctx.state["sum"] = summed[:, -1:]
+        count = torch.arange(ctx.past + 1, ctx.past + x.shape[1] + 1).view(1, -1, 1)
+        return self.mixed(summed / count)
+
+    def mixed(self, x: Tensor) -> Tensor:
+        mixed: Tensor = self.mix(x)
+        return mixed
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return {"sum": like.new_zeros(batch, 1, WIDTH)}
+
+    def cost(self, load: Load) -> Cost:
+        return Cost()
+
+
+@final
+class Ramp(Position):
+    """Adds a tenth of the position to the rows."""
+
+    traits: ClassVar[Traits] = {"moments": ["embed"], "bias": "none", "owner": "stack"}
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + positions.unsqueeze(-1) / 10
+
+    def reach(self) -> int | None:
+        return None
+
+
+@final
+class PartsBuilder:
+    """Two layers for each part, as the parts declare themselves."""
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = {part.path: part for part in parts}
+        self.embeddings = 0
+
+    def shape(self, path: str) -> Shape:
+        part = self.parts[path]
+        sublayers = ("attention", "cross", "feedforward") if part.cross else ("attention", "feedforward")
+        return Shape(WIDTH, 2, 2, 8, 11, 2, stack=path, causal=part.causal, sublayers=sublayers)
+
+    def embedding(self) -> Embedding:
+        self.embeddings += 1
+        return TokenTable(self.shape("body"), lambda: LayerNorm(WIDTH))
+
+    def stack(self, path: str) -> Stack:
+        shape, ramp = self.shape(path), Ramp()
+        layers = [self.layer(shape) for _ in range(shape.layers)]
+        across = Ramp() if "cross" in shape.sublayers else None
+        return Stack(shape, layers, [ramp], [(ramp, across)] * shape.layers, LayerNorm(WIDTH), ())
+
+    def layer(self, shape: Shape) -> Layer:
+        feedforward: FeedForward = MultiLayerPerceptron(shape)
+        return Layer(
+            attention=Mean(shape),
+            cross=Mean(shape) if "cross" in shape.sublayers else None,
+            feedforward=feedforward,
+            placement=PreNorm(shape, lambda: LayerNorm(WIDTH)),
+            dropout=0.0,
+        )
+
+
+@pytest.fixture
+def build() -> Callable[[type[Topology]], Topology]:
+    """A topology in float64, with random parameters."""
+
+    def built(topology: type[Topology]) -> Topology:
+        torch.manual_seed(9)
+        builder: Builder = PartsBuilder(topology.parts)
+        return topology(builder).double()
+
+    return built

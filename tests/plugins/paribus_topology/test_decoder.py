@@ -1,0 +1,58 @@
+"""One stack in which a row sees what came before it."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from paribus import Memory, Rows, Stream, Topology
+from paribus_topology.decoder import Decoder
+from paribus_topology.encoder import Encoder
+
+TOKENS = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])
+Build = Callable[[type[Topology]], Topology]
+
+
+def test_a_row_is_moved_by_itself_and_by_what_came_before_it_and_by_nothing_else(build: Build) -> None:
+    decoder = build(Decoder)
+    before = decoder.run({"body": Stream(TOKENS)}, "body").hidden
+    for t in range(4):
+        changed = TOKENS.clone()
+        changed[0, t] = 7
+        moved = (decoder.run({"body": Stream(changed)}, "body").hidden - before).abs().amax(-1) > 1e-12
+        assert moved.tolist() == [[row >= t for row in range(4)], [False] * 4]
+
+
+@pytest.mark.parametrize("chunks", [[4], [1, 1, 1, 1], [2, 1, 1]])
+def test_decoding_goes_on_where_it_stopped(build: Build, chunks: list[int]) -> None:
+    decoder = build(Decoder)
+    whole = decoder.run({"body": Stream(TOKENS)}, "body").hidden
+    states = decoder.start(batch=2, length=4)
+    given = []
+    for size in chunks:
+        tokens = TOKENS[:, states.past : states.past + size]
+        given.append(decoder.run({"body": Stream(tokens)}, "body", states=states).hidden)
+    torch.testing.assert_close(torch.cat(given, dim=1), whole, atol=1e-12, rtol=0)
+
+
+def test_its_tensors_have_the_names_and_draws_of_an_encoders(build: Build) -> None:
+    ours, theirs = build(Decoder).state_dict(), build(Encoder).state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_weights_that_are_asked_for_come_from_every_layer(build: Build) -> None:
+    decoder = build(Decoder)
+    assert decoder.run({"body": Stream(TOKENS)}, "body").captured == ()
+    assert len(decoder.run({"body": Stream(TOKENS)}, "body", capture=True).captured) == 2
+
+
+def test_it_has_no_other_part(build: Build) -> None:
+    with pytest.raises(AssertionError, match="no other part"):
+        build(Decoder).run({"body": Stream(TOKENS)}, "encoder")
+
+
+def test_it_attends_to_no_memory(build: Build) -> None:
+    memory = Memory(torch.zeros(2, 3, 4), Rows(torch.arange(3).unsqueeze(0)))
+    with pytest.raises(AssertionError, match="nothing here that attends"):
+        build(Decoder).run({"body": Stream(TOKENS)}, "body", memory=memory)

@@ -1,0 +1,49 @@
+"""One stack in which every row sees every other."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from paribus import Memory, Rows, Stream, Topology
+from paribus_topology.encoder import Encoder
+
+TOKENS = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])
+
+
+@pytest.fixture
+def encoder(build: Callable[[type[Topology]], Topology]) -> Topology:
+    return build(Encoder)
+
+
+def test_every_row_sees_every_row_of_its_own_sequence(encoder: Topology) -> None:
+    before = encoder.run({"body": Stream(TOKENS)}, "body").hidden
+    for t in range(4):
+        changed = TOKENS.clone()
+        changed[0, t] = 7
+        moved = (encoder.run({"body": Stream(changed)}, "body").hidden - before).abs().amax(-1) > 1e-12
+        assert moved.tolist() == [[True] * 4, [False] * 4]
+
+
+def test_it_gives_rows_that_are_embedded_placed_and_passed_through_its_stack(encoder: Encoder) -> None:
+    positions = torch.tensor([[0, 1, 0, 1], [5, 6, 7, 8]])
+    output = encoder.run({"body": Stream(TOKENS, positions=positions)}, "body")
+    x = encoder.get_parameter("embedding.tokens.weight")[TOKENS] + positions.unsqueeze(-1) / 10
+    torch.testing.assert_close(output.hidden, encoder.body(x, Rows(positions)).hidden)
+    assert output.rows.positions is positions
+
+
+def test_its_tensors_are_at_the_embedding_and_at_the_body(encoder: Topology) -> None:
+    assert {name.partition(".")[0] for name, _ in encoder.named_parameters()} == {"embedding", "body"}
+    assert [part.path for part in Encoder.parts] == ["body"]
+
+
+def test_it_has_no_other_part(encoder: Topology) -> None:
+    with pytest.raises(AssertionError, match="no other part"):
+        encoder.run({"body": Stream(TOKENS)}, "encoder")
+
+
+def test_it_attends_to_no_memory(encoder: Topology) -> None:
+    memory = Memory(torch.zeros(2, 3, 4), Rows(torch.arange(3).unsqueeze(0)))
+    with pytest.raises(AssertionError, match="nothing here that attends"):
+        encoder.run({"body": Stream(TOKENS)}, "body", memory=memory)

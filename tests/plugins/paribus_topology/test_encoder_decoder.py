@@ -1,0 +1,91 @@
+"""A decoder that attends to an encoder, over one embedding."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Output, Stream, Topology, memory_of
+from paribus_topology.decoder import Decoder
+from paribus_topology.encoder_decoder import EncoderDecoder
+
+SOURCE = torch.tensor([[8, 2, 6], [1, 1, 5]])
+TARGET = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])
+
+
+@pytest.fixture
+def topology(build: Callable[[type[Topology]], Topology]) -> Topology:
+    return build(EncoderDecoder)
+
+
+def both(topology: Topology, source: Tensor, target: Tensor) -> tuple[Output, Output]:
+    streams = {"encoder": Stream(source), "body": Stream(target)}
+    encoded = topology.run(streams, "encoder")
+    return encoded, topology.run(streams, "body", memory=memory_of(encoded))
+
+
+def moved(after: Output, before: Output) -> list[list[bool]]:
+    found: list[list[bool]] = ((after.hidden - before.hidden).abs().amax(-1) > 1e-12).tolist()
+    return found
+
+
+def test_every_row_of_the_source_reaches_every_row_of_its_own_target(topology: Topology) -> None:
+    encoded, decoded = both(topology, SOURCE, TARGET)
+    for s in range(3):
+        changed = SOURCE.clone()
+        changed[1, s] = 7
+        encoded_after, decoded_after = both(topology, changed, TARGET)
+        assert moved(encoded_after, encoded) == [[False] * 3, [True] * 3]
+        assert moved(decoded_after, decoded) == [[False] * 4, [True] * 4]
+
+
+def test_the_target_is_seen_by_later_rows_of_the_target_alone(topology: Topology) -> None:
+    encoded, decoded = both(topology, SOURCE, TARGET)
+    for t in range(4):
+        changed = TARGET.clone()
+        changed[0, t] = 7
+        encoded_after, decoded_after = both(topology, SOURCE, changed)
+        assert torch.equal(encoded_after.hidden, encoded.hidden)
+        assert moved(decoded_after, decoded) == [[row >= t for row in range(4)], [False] * 4]
+
+
+def test_source_and_target_share_one_table(topology: Topology) -> None:
+    tables = [name for name, parameter in topology.named_parameters() if parameter.shape == (11, 4)]
+    assert tables == ["embedding.tokens.weight"]
+    table = topology.get_parameter("embedding.tokens.weight")
+    _, decoded = both(topology, SOURCE, TARGET)
+    (gradient,) = torch.autograd.grad(decoded.hidden.pow(3).sum(), table)
+    used = sorted({*SOURCE.flatten().tolist(), *TARGET.flatten().tolist()})
+    assert (gradient.abs().sum(-1) > 0).nonzero().flatten().tolist() == used
+
+
+def test_decoding_goes_on_where_it_stopped(topology: Topology) -> None:
+    encoded, decoded = both(topology, SOURCE, TARGET)
+    states, memory = topology.start(batch=2, length=4), memory_of(encoded)
+    steps = [{"body": Stream(TARGET[:, t : t + 1])} for t in range(4)]
+    given = [topology.run(step, "body", memory=memory, states=states).hidden for step in steps]
+    torch.testing.assert_close(torch.cat(given, dim=1), decoded.hidden, atol=1e-12, rtol=0)
+
+
+def test_the_decoder_keeps_the_names_that_it_has_alone(
+    topology: Topology, build: Callable[[type[Topology]], Topology]
+) -> None:
+    assert build(Decoder).state_dict().keys() < topology.state_dict().keys()
+    assert {name.partition(".")[0] for name, _ in topology.named_parameters()} == {"embedding", "body", "encoder"}
+
+
+def test_it_declares_what_it_has(topology: Topology) -> None:
+    body, encoder = EncoderDecoder.parts
+    assert (body.path, body.causal, body.cross) == ("body", True, encoder.path)
+    assert (encoder.path, encoder.causal, encoder.cross) == ("encoder", False, None)
+    with pytest.raises(AssertionError, match="no other part"):
+        topology.run({"body": Stream(TARGET)}, "generator")
+
+
+@pytest.mark.parametrize("part", ["body", "encoder"])
+def test_the_decoder_needs_a_memory_and_the_encoder_takes_none(topology: Topology, part: str) -> None:
+    streams = {"encoder": Stream(SOURCE), "body": Stream(TARGET)}
+    memory = memory_of(topology.run(streams, "encoder")) if part == "encoder" else None
+    with pytest.raises(AssertionError, match="attends to the encoder's output, and it alone"):
+        topology.run(streams, part, memory=memory)
