@@ -13,7 +13,7 @@ _END = re.compile(rf"[.!?…]+[{_CLOSES}]*\s+(?=[{re.escape(_OPENS)}]*[A-Z0-9À-
 # What ends in a dot and goes on. `etc.` and `al.` are not among them: before a capital letter they do end a sentence.
 _GOES_ON = re.compile(
     rf"(?:^|[\s{re.escape(_OPENS)}])(?:e\.g|i\.e|cf|vs|approx|resp|nos?|figs?|eqs?|sec|ch|vol|pp?|eds?|"
-    r"mr|mrs|ms|dr|prof|st|dept|est|[a-z])\.\s+$",
+    r"mr|mrs|ms|dr|prof|st|dept|est|(?-i:[A-Z]))\.\s+$",
     re.IGNORECASE,
 )
 

@@ -123,10 +123,10 @@ def _key(document: Document) -> bytes:
 
 
 def _rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-    """The ids of each sentence of each text, without those that have none."""
-    spaced = [" " * (place > 0) + sentence for text in texts for place, sentence in enumerate(text)]
-    ids = iter(tokenizer.encode_batch(spaced))
-    return [[row for row in islice(ids, len(text)) if row] for text in texts]
+    """The ids of each sentence of each text, without the blank ones and those that have none."""
+    kept = [[sentence for sentence in text if sentence.strip()] for text in texts]
+    ids = iter(tokenizer.encode_batch([" " * (place > 0) + it for text in kept for place, it in enumerate(text)]))
+    return [[row for row in islice(ids, len(text)) if row] for text in kept]
 
 
 def _texts(corpus: Corpus, progress: Progress) -> Iterator[str]:

@@ -1,0 +1,150 @@
+"""A corpus and a tokenizer, to arrays of ids."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import final
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus import Corpus, DataError, Document, Split, Tokenizer, Vocabulary
+from paribus.train.encoding import encode, shared
+
+
+@final
+class Listed(Corpus):
+    """Documents that a test made up."""
+
+    def __init__(self, train: Sequence[Document], val: Sequence[Document]) -> None:
+        self.splits: dict[Split, Sequence[Document]] = {"train": train, "val": val}
+
+    def documents(self, split: Split) -> Iterator[Document]:
+        yield from self.splits[split]
+
+    def fingerprint(self) -> str:
+        return repr(self.splits)
+
+    def dropped(self) -> dict[str, int]:
+        return {"burnt": 2}
+
+
+@final
+class Letters(Tokenizer):
+    """The code point of each letter; it remembers what it was trained on."""
+
+    def __init__(self, size: int = 128) -> None:
+        self.size = size
+        self.seen: list[str] = []
+
+    def train(self, texts: Iterable[str], size: int | None) -> None:
+        self.seen = list(texts)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[ord(letter) for letter in text if letter != "\a"] for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.size, {})
+
+    def state(self) -> bytes:
+        return b"letters"
+
+    def load(self, state: bytes) -> None:
+        assert state == b"letters"
+
+
+sentence = st.text(st.characters(max_codepoint=127, exclude_characters="\a"), min_size=1).filter(str.strip)
+split = st.lists(st.lists(sentence, min_size=1, max_size=4), min_size=1, max_size=6)
+VAL = [Document("held", ("x", "y"))]
+
+
+def silent(what: str, done: int) -> None:
+    pass
+
+
+@given(split)
+def test_the_ids_of_a_document_are_those_of_its_text(texts: list[list[str]]) -> None:
+    documents = [Document(f"{place}", tuple(text)) for place, text in enumerate(texts)]
+    side = encode(Listed(documents, VAL), Letters(), None, silent).sides["train"]
+    assert len(side.documents) == len(documents) + 1
+    assert len(side.sentences) == sum(map(len, texts)) + 1
+    for place, document in enumerate(documents):
+        bounds = side.sentences[side.documents[place] : side.documents[place + 1] + 1]
+        found = [side.ids[a:b].tolist() for a, b in pairwise(bounds)]
+        assert [ids for ids in found if not ids] == []
+        assert [token for ids in found for token in ids] == list(map(ord, document.text))
+        assert found[0] == list(map(ord, document.sentences[0]))
+
+
+def test_the_tokenizer_sees_no_text_of_the_validation_split() -> None:
+    tokenizer = Letters()
+    encode(
+        Listed([Document("a", ("One.", "Two."), ("Eins.",))], [Document("b", ("Three.",), ("Drei.",))]),
+        tokenizer,
+        None,
+        silent,
+    )
+    assert tokenizer.seen == ["One. Two.", "Eins."]
+
+
+def test_a_pair_keeps_its_two_sides_document_for_document() -> None:
+    documents = [Document("a", ("One.",), ("Eins.",)), Document("b", ("Two.",)), Document("c", ("Three.",), ("Drei.",))]
+    made = encode(Listed(documents, documents[:1]), Letters(), None, silent)
+    assert bytes(made.sides["train"].ids.astype(np.uint8)) == b"One.Three."
+    assert bytes(made.sides["train targets"].ids.astype(np.uint8)) == b"Eins.Drei."
+    assert made.sides["train targets"].documents.tolist() == [0, 1, 2]
+    assert made.dropped["documents with one side among pairs, or with two among others"] == 1
+
+
+def test_documents_and_sentences_without_ids_are_left_out_and_counted() -> None:
+    documents = [Document("a", ()), Document("b", ("\a",)), Document("c", ("", "One.", " "))]
+    made = encode(Listed(documents, VAL), Letters(), None, silent)
+    assert made.sides["train"].documents.tolist() == [0, 1]
+    assert made.sides["train"].sentences.tolist() == [0, 4]
+    assert made.dropped == {"burnt": 2, "documents without a sentence": 2}
+
+
+@pytest.mark.parametrize(("size", "kind"), [(256, np.uint16), (1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
+def test_ids_take_no_more_room_than_the_vocabulary_asks_for(size: int, kind: type) -> None:
+    assert encode(Listed(VAL, VAL), Letters(size), None, silent).sides["val"].ids.dtype == kind
+
+
+def test_an_id_outside_of_the_vocabulary_is_named_with_its_place() -> None:
+    corpus = Listed([Document("a", ("abc", "abz"))], VAL)
+    with pytest.raises(
+        DataError, match=r"document 'a' has the id 122 at position 6, of a vocabulary of 122; valid: ids"
+    ):
+        encode(corpus, Letters(122), None, silent)
+
+
+@pytest.mark.parametrize("empty", ["train", "val"])
+def test_a_split_without_a_document_is_refused_with_what_was_left_out(empty: Split) -> None:
+    corpus = Listed(VAL, VAL)
+    corpus.splits[empty] = [Document("a", ())]
+    with pytest.raises(
+        DataError, match=rf"in the split `{empty}` \(left out: 2 burnt; 1 documents without a sentence\)"
+    ):
+        encode(corpus, Letters(), None, silent)
+
+
+def test_documents_that_are_in_both_splits_are_counted() -> None:
+    train = [Document("a", ("One.", "Two.")), Document("b", ("Three.",))]
+    val = [Document("c", ("One. Two.",)), Document("d", ("Four.",)), Document("e", ("Three.",))]
+    made = encode(Listed(train, val), Letters(), None, silent)
+    assert (made.overlap, made.held) == (2, 3)
+
+
+@given(st.lists(st.text()), st.lists(st.text()))
+def test_what_is_shared_is_what_a_search_finds(train: list[str], val: list[str]) -> None:
+    assert shared(train, val) == sum(text in train for text in val)
+
+
+def test_a_long_reading_tells_how_far_it_is() -> None:
+    told: list[tuple[str, int]] = []
+    encode(Listed(VAL * 600, VAL), Letters(), None, lambda what, done: told.append((what, done)))
+    whole = [256, 512, 600]
+    assert told == [*(("tokenizer", done) for done in whole), *(("train", done) for done in whole), ("val", 1)]

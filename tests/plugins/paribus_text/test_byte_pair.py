@@ -1,0 +1,83 @@
+"""Byte pairs, learned."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus import DataError
+from paribus_text.byte_pair import BytePair
+
+TEXTS = ["the cat sat on the mat and the dog sat there", "then there they are, these other cats"] * 3
+
+
+def trained(size: int | None = 400) -> BytePair:
+    tokenizer = BytePair(sentinels=4)
+    tokenizer.train(TEXTS, size)
+    return tokenizer
+
+
+TOKENIZER = trained()
+
+
+@given(st.text())
+def test_any_text_comes_back(text: str) -> None:
+    assert TOKENIZER.decode(TOKENIZER.encode_batch([text])[0]) == text
+
+
+@given(st.text())
+def test_no_text_gives_a_reserved_id(text: str) -> None:
+    (ids,) = TOKENIZER.encode_batch([f"<mask> [MASK] <sentinel 0> </s> <|endoftext|> {text}"])
+    assert TOKENIZER.vocabulary().reserved.isdisjoint(ids)
+    assert max(ids) < TOKENIZER.vocabulary().size
+
+
+def test_pairs_that_come_often_are_one_id() -> None:
+    assert len(TOKENIZER.encode_batch([" the the"])[0]) == 2
+    assert TOKENIZER.vocabulary().size < 400  # there was no more to learn
+
+
+@pytest.mark.parametrize("size", [266, 270, 280])
+def test_the_size_asked_for_is_not_exceeded(size: int) -> None:
+    assert trained(size).vocabulary().size == size
+
+
+def test_the_same_texts_give_the_same_state_in_any_process() -> None:
+    code = (
+        "from paribus_text.byte_pair import BytePair; import sys\n"
+        f"t = BytePair(sentinels=4); t.train({TEXTS!r}, 400); sys.stdout.buffer.write(t.state())"
+    )
+    for seed in ("1", "2"):
+        environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed, "TOKENIZERS_PARALLELISM": "true"}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+        assert done.stdout == TOKENIZER.state()
+
+
+def test_a_state_makes_the_same_tokenizer() -> None:
+    other = BytePair()
+    other.load(TOKENIZER.state())
+    assert other.vocabulary() == TOKENIZER.vocabulary()
+    assert other.state() == TOKENIZER.state()
+    assert other.encode_batch(TEXTS) == TOKENIZER.encode_batch(TEXTS)
+
+
+def test_specials_are_shown_by_name() -> None:
+    vocabulary = TOKENIZER.vocabulary()
+    (ids,) = TOKENIZER.encode_batch(["the cat"])
+    ids = [vocabulary.specials["bos"], *ids, vocabulary.sentinels[2], vocabulary.size]
+    assert TOKENIZER.decode(ids) == f"<bos>the cat<sentinel 2><no token {vocabulary.size}>"
+
+
+def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
+    with pytest.raises(DataError, match=r"`bpe` cannot do with 265 ids.*266 or more"):
+        trained(265)
+
+
+@pytest.mark.parametrize(
+    "state", [b"{", b'{"bpe": {"sentinels": 1}}', b'{"bpe": {"sentinels": 1, "pieces": ["a"], "merges": [["a", "b"]]}}']
+)
+def test_a_broken_state_is_refused(state: bytes) -> None:
+    with pytest.raises(DataError, match=r"no state of the tokenizer `bpe`"):
+        BytePair().load(state)

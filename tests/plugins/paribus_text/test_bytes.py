@@ -1,0 +1,62 @@
+"""The bytes of a text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus import DataError
+from paribus_text.bytes import Bytes
+
+anything = st.text(st.characters(categories=None, exclude_categories=()))  # lone surrogates as well
+
+
+@given(st.lists(anything))
+def test_any_text_comes_back(texts: list[str]) -> None:
+    tokenizer = Bytes()
+    assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)] == texts
+
+
+@given(anything)
+def test_no_text_gives_a_reserved_id(text: str) -> None:
+    tokenizer = Bytes()
+    assert tokenizer.vocabulary().reserved.isdisjoint(tokenizer.encode_batch([text + "<mask>"])[0])
+
+
+def test_specials_are_shown_by_name_and_broken_bytes_as_they_are() -> None:
+    tokenizer = Bytes()
+    specials, sentinels = tokenizer.vocabulary().specials, tokenizer.vocabulary().sentinels
+    ids = [specials["cls"], 104, 105, specials["mask"], 0xC3, sentinels[1], 0xA4, 99_999]
+    assert tokenizer.decode(ids) == "<cls>hi<mask>\\xc3<sentinel 1>\\xa4<no token 99999>"
+
+
+@given(st.integers(0, 100))
+def test_all_ids_are_apart_and_below_the_size(sentinels: int) -> None:
+    found = Bytes(sentinels=sentinels).vocabulary()
+    assert len(found.reserved) == len(found.specials) + sentinels
+    assert sorted(found.reserved) == list(range(256, found.size))
+    assert len(found.sentinels) == sentinels
+
+
+def test_pad_is_not_eos() -> None:
+    specials = Bytes().vocabulary().specials
+    assert set(Bytes.traits["provides"]) == {*specials, "sentinels"}
+    assert len(set(specials.values())) == len(specials)
+
+
+def test_a_state_makes_the_same_tokenizer() -> None:
+    other = Bytes()
+    other.load(Bytes(sentinels=5).state())
+    assert other.vocabulary() == Bytes(sentinels=5).vocabulary()
+    assert other.state() == Bytes(sentinels=5).state() != Bytes().state()
+
+
+def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
+    Bytes(sentinels=2).train([], 264)
+    with pytest.raises(DataError, match=r"dims\.vocabulary: the tokenizer `bytes` cannot do with 263 ids.*264 or more"):
+        Bytes(sentinels=2).train([], 263)
+
+
+@pytest.mark.parametrize("state", [b"", b"\xff", b"[]", b'{"bpe": {}}', b'{"bytes": {"sentinels": "x"}}'])
+def test_a_broken_state_is_refused(state: bytes) -> None:
+    with pytest.raises(DataError, match=r"what was stored is no state of the tokenizer `bytes`"):
+        Bytes().load(state)

@@ -1,0 +1,83 @@
+"""The language reference as a corpus."""
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from paribus import Document
+from paribus_text.python_docs import PythonDocs
+
+CORPUS = PythonDocs()
+TRAIN, VAL = list(CORPUS.documents("train")), list(CORPUS.documents("val"))
+
+
+def words(documents: list[Document]) -> int:
+    return sum(len(document.text.split()) for document in documents)
+
+
+def test_every_document_lies_in_exactly_one_split() -> None:
+    names = [document.name for document in TRAIN + VAL]
+    assert len(set(names)) == len(names) > 60
+    assert [document.name for document in TRAIN] == sorted(document.name for document in TRAIN)
+
+
+def test_a_tenth_of_the_text_is_held_out() -> None:
+    assert 0.08 < words(VAL) / (words(TRAIN) + words(VAL)) < 0.12
+    assert words(TRAIN) > 40_000
+
+
+def test_the_share_held_out_is_the_one_asked_for() -> None:
+    corpus = PythonDocs(held_out=0.3)
+    share = words(list(corpus.documents("val"))) / (words(TRAIN) + words(VAL))
+    assert 0.27 < share < 0.33
+    assert corpus.fingerprint() != CORPUS.fingerprint()
+
+
+def test_no_long_paragraph_is_in_both_splits() -> None:
+    # The reference repeats whole sections: without care a sixth of the text stands there twice.
+    seen = {sentence for document in TRAIN for sentence in document.sentences if len(sentence) >= 200}
+    assert [sentence for document in VAL for sentence in document.sentences if sentence in seen] == []
+    assert next(iter(CORPUS.dropped().values())) > 0
+
+
+def test_no_document_has_an_empty_sentence() -> None:
+    assert all(sentence.strip() for document in TRAIN + VAL for sentence in document.sentences)
+
+
+def test_prose_is_unwrapped_and_code_keeps_its_lines() -> None:
+    found = next(document for document in TRAIN + VAL if document.name == "while").sentences
+    assert found[0] == 'The "while" statement'
+    assert any("repeatedly tests the expression and" in sentence for sentence in found)
+    assert any(sentence.startswith("while_stmt") and "\n" in sentence for sentence in found)
+    assert not any("***" in sentence for sentence in found)
+
+
+def test_another_process_reads_the_same() -> None:
+    code = "from paribus_text.python_docs import PythonDocs; print(PythonDocs().fingerprint())"
+    for seed in ("1", "2"):
+        environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)
+        assert done.stdout.strip() == CORPUS.fingerprint()
+
+
+def test_neither_torch_nor_the_tokenizers_are_imported_for_it() -> None:
+    code = (
+        "import sys, paribus_text; list(paribus_text.corpus()['python-docs']().documents('train'));"
+        "paribus_text.tokenizer(); print(sorted({'torch', 'tokenizers', 'lightning'} & set(sys.modules)))"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)
+    assert done.stdout == "[]\n"
+
+
+def test_docstrings_are_read_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    for letter in "ab":
+        (tmp_path / f"{letter}.py").write_text(f'"""About the module {letter}. It does nothing."""')
+    corpus = PythonDocs(docstrings=True)
+    found = {document.name: document for document in [*corpus.documents("train"), *corpus.documents("val")]}
+    assert {"module a", "module b"} < set(found)
+    assert found["module a"].sentences == ("About the module a.", "It does nothing.")

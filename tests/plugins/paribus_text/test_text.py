@@ -1,0 +1,237 @@
+"""The user's own files: what is read, what is left out, and what is refused."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from paribus import DataError, Document
+from paribus_text.text import Text
+
+PARAGRAPHS = [f"Paragraph {number} stands here. It has two sentences." for number in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def both(corpus: Text) -> tuple[list[Document], list[Document]]:
+    return list(corpus.documents("train")), list(corpus.documents("val"))
+
+
+def lines(*documents: object) -> str:
+    return "".join(json.dumps(document) + "\n" for document in documents)
+
+
+def refusal(**options: object) -> str:
+    with pytest.raises(DataError, match=r"corpus\.") as raised:
+        Text(**options).fingerprint()  # type: ignore[arg-type]  # what each test is about
+    assert raised.value.exit_code == 4
+    return str(raised.value)
+
+
+# --- what is read ---
+
+
+def test_each_file_is_a_document_with_its_sentences(folder: Path) -> None:
+    (folder / "a.txt").write_text("One. Two.\n\nThree\nfour.")
+    (folder / "b.md").write_text("Five.\r\n\r\nSix.")
+    train, val = both(Text(path=("*.txt", "*.md")))
+    assert {document.name: document.sentences for document in train + val} == {
+        "a.txt": ("One.", "Two.", "Three four."),
+        "b.md": ("Five.", "Six."),
+    }
+    assert len(train) == len(val) == 1
+
+
+def test_a_paragraph_is_a_document_when_asked_for(folder: Path) -> None:
+    (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS))
+    train, val = both(Text(path=("a.txt",), documents="paragraph"))
+    assert sorted(document.text for document in train + val) == sorted(PARAGRAPHS)
+    assert len(val) == 4
+    assert {document.name for document in train + val} == {f"a.txt, paragraph {number}" for number in range(1, 41)}
+
+
+def test_a_line_of_json_is_a_document(folder: Path) -> None:
+    (folder / "a.jsonl").write_text(lines({"body": "One.\u2028Two."}, {"body": "Three.", "id": 7}) + "\n")
+    train, val = both(Text(path=("a.jsonl",), field="body"))
+    assert {document.name: document.sentences for document in train + val} == {
+        "a.jsonl:1": ("One.", "Two."),
+        "a.jsonl:2": ("Three.",),
+    }
+
+
+def test_files_of_their_own_are_the_validation_split(folder: Path) -> None:
+    (folder / "a.txt").write_text("One.")
+    (folder / "b.txt").write_text("Two.")
+    train, val = both(Text(path=("a.txt",), validation=("b.txt",)))
+    assert [document.text for document in train] == ["One."]
+    assert [document.text for document in val] == ["Two."]
+
+
+def test_patterns_reach_into_folders_and_a_file_is_read_once(folder: Path) -> None:
+    (folder / "in" / "deep").mkdir(parents=True)
+    (folder / "in" / "deep" / "a.txt").write_text("One.")
+    (folder / "in" / "B.TXT").write_text("Two.")
+    train, val = both(Text(path=("in/**/*", "in/deep/a.txt", str(folder / "in" / "B.TXT"))))
+    assert sorted({document.text for document in train + val}) == ["One.", "Two."]
+
+
+# --- the splits ---
+
+
+def test_every_document_lies_in_one_split_whatever_files_it_is_in(folder: Path) -> None:
+    (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS))
+    held = {document.text for document in Text(path=("a.txt",), documents="paragraph").documents("val")}
+    for place, text in enumerate(reversed(PARAGRAPHS)):
+        (folder / f"{place}.md").write_text(text)
+    train, val = both(Text(path=("*.md",)))
+    assert {document.text for document in val} == held
+    assert {document.text for document in train} == set(PARAGRAPHS) - held
+
+
+def test_two_documents_with_one_text_lie_in_the_same_split(folder: Path) -> None:
+    (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS * 2))
+    train, val = both(Text(path=("a.txt",), documents="paragraph", held_out=0.4))
+    assert len(val) == 2 * len({document.text for document in val})
+    assert {document.text for document in train}.isdisjoint(document.text for document in val)
+
+
+def test_the_fingerprint_is_of_contents_and_of_the_split(folder: Path) -> None:
+    (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS))
+    corpus = Text(path=("a.txt",), documents="paragraph")
+    before = corpus.fingerprint()
+    assert Text(path=("a.txt",), documents="paragraph", held_out=0.3).fingerprint() != before
+    (folder / "a.txt").rename(folder / "b.txt")
+    assert Text(path=("b.txt",), documents="paragraph").fingerprint() == before
+    (folder / "a.txt").write_text("\n\n".join([*PARAGRAPHS[1:], "Another one."]))
+    assert corpus.fingerprint() != before
+
+
+def test_what_moves_to_the_validation_files_changes_the_fingerprint(folder: Path) -> None:
+    for name, text in (("a", "One."), ("b", "Two."), ("c", "Two.\n\nThree.")):
+        (folder / f"{name}.txt").write_text(text)
+    one = Text(path=("a.txt", "b.txt"), validation=("c.txt",)).fingerprint()
+    other = Text(path=("a.txt",), validation=("b.txt", "c.txt")).fingerprint()
+    assert one != other
+
+
+# --- what is left out, and counted ---
+
+
+def test_what_is_left_out_is_counted_by_reason(folder: Path) -> None:
+    (folder / "empty.txt").write_text("")
+    (folder / "blank.txt").write_text(" \n\t\n")
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    (folder / "a.jsonl").write_text(lines({"text": " "}, {"text": "One."}, {"text": "\ud800"}, {"text": "Two."}))
+    corpus = Text(path=("*",))
+    train, val = both(corpus)
+    assert len(train) + len(val) == 2
+    assert corpus.dropped() == {
+        "files without text": 2,
+        "files of a kind that is not read": 1,
+        "documents without text": 1,
+        "documents with half of a surrogate pair": 1,
+    }
+
+
+@pytest.mark.parametrize("text", ["", " \n\n\t"])
+def test_nothing_but_blank_files_is_refused_with_what_was_left_out(folder: Path, text: str) -> None:
+    (folder / "a.txt").write_text(text)
+    assert "there is no document to read (left out: 1 files without text)" in refusal(path=("a.txt",))
+    (folder / "b.txt").write_text("One.")
+    assert "corpus.validation: there is no document" in refusal(path=("b.txt",), validation=("a.txt",))
+
+
+def test_a_single_document_is_refused_with_ways_to_have_two(folder: Path) -> None:
+    (folder / "a.txt").write_text("One.\n\nTwo.")
+    said = refusal(path=("a.txt",))
+    assert "only one document" in said
+    assert "`documents: paragraph`" in said
+    assert [len(found) for found in both(Text(path=("a.txt",), documents="paragraph"))] == [1, 1]
+
+
+# --- what is refused ---
+
+
+def test_a_file_that_is_not_there_is_named_with_the_folder_that_was_searched(folder: Path) -> None:
+    said = refusal(path=("missing.txt",))
+    assert said.startswith(f"error[no-file] corpus.path: no file matches 'missing.txt' in {folder}")
+
+
+def test_a_folder_is_refused_with_the_pattern_that_would_do(folder: Path) -> None:
+    (folder / "in").mkdir()
+    assert "'in' is no file; valid: a file, or a pattern that files match, such as 'in/**/*.txt'" in refusal(
+        path=("in",)
+    )
+
+
+def test_a_kind_of_file_that_is_not_read_is_refused(folder: Path) -> None:
+    (folder / "a.pdf").write_text("One.")
+    said = refusal(path=("a.pdf",))
+    assert "corpus.path (a.pdf): the kind of file '.pdf' is not read; valid: .txt, .md, .jsonl" in said
+
+
+def test_text_that_is_not_utf8_is_refused_with_its_line_and_offset(folder: Path) -> None:
+    (folder / "a.txt").write_bytes(b"One.\nTwo \xe4.")
+    said = refusal(path=("a.txt",))
+    assert "corpus.path (a.txt:2): it is not UTF-8: byte 0xe4 at offset 9; valid: UTF-8" in said
+
+
+def test_a_byte_order_mark_is_no_text(folder: Path) -> None:
+    (folder / "a.txt").write_bytes(b"\xef\xbb\xbfOne.\n\nTwo.")
+    train, val = both(Text(path=("a.txt",), documents="paragraph"))
+    assert {document.text for document in train + val} == {"One.", "Two."}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"text": "Two."', "(a.jsonl:2): this line is no JSON: Expecting"),
+        ("[" * 100_000, "(a.jsonl:2): this line is no JSON: "),
+        ('"Two."', "(a.jsonl:2): this line is no object, but str"),
+        (
+            '{"body": "Two.", "id": 1}',
+            "(a.jsonl:2): there is no field 'text'; valid: corpus.field: one of 'body', 'id'",
+        ),
+        ("{}", "valid: corpus.field: one of none"),
+        ('{"text": 7}', "(a.jsonl:2): the field 'text' is int; valid: text in quotes"),
+    ],
+)
+def test_a_broken_line_is_refused_with_its_number(folder: Path, line: str, said: str) -> None:
+    (folder / "a.jsonl").write_text(lines({"text": "One."}) + line + "\n" + lines({"text": "Three."}))
+    assert said in refusal(path=("a.jsonl",))
+
+
+def test_a_file_that_may_not_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "a.txt").write_text("One.")
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert "corpus.path (a.txt): it cannot be read: Permission denied; valid: a file that you may" in refusal(
+        path=("a.txt",)
+    )
+
+
+def test_all_that_is_wrong_is_told_at_once_and_too_much_is_counted(folder: Path) -> None:
+    (folder / "a.jsonl").write_text("nonsense\n" * 30)
+    said = refusal(path=("a.jsonl", "missing.txt"), validation=("gone.txt",)).splitlines()
+    assert len(said) == 21
+    assert said[-1] == "error[more] corpus.path: 12 more problems like these"
+    few = refusal(path=("missing.txt",), validation=("gone.txt",)).splitlines()
+    assert [line.split(":")[0] for line in few] == ["error[no-file] corpus.path", "error[no-file] corpus.validation"]
+
+
+def test_a_file_that_breaks_after_it_was_read_once_is_refused(folder: Path) -> None:
+    (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS))
+    corpus = Text(path=("a.txt",), documents="paragraph")
+    corpus.fingerprint()
+    (folder / "a.txt").write_bytes(b"\xff")
+    with pytest.raises(DataError, match="not UTF-8"):
+        list(corpus.documents("train"))

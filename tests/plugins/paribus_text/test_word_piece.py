@@ -1,0 +1,103 @@
+"""Word pieces, learned."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus import DataError
+from paribus_text.word_piece import WordPiece
+
+TEXTS = ["The cat sat on the mat, and the dog sat there.", "Then there they are: these other cäts."] * 3
+
+
+def trained(size: int | None = 200, *, lowercase: bool = True, texts: list[str] = TEXTS) -> WordPiece:
+    tokenizer = WordPiece(sentinels=4, lowercase=lowercase)
+    tokenizer.train(texts, size)
+    return tokenizer
+
+
+TOKENIZER = trained()
+UNKNOWN = TOKENIZER.vocabulary().specials["unk"]
+
+
+def test_words_come_back_without_capitals_and_accents() -> None:
+    (ids,) = TOKENIZER.encode_batch(["The CÄT, there"])
+    assert TOKENIZER.decode(ids) == "the cat , there"
+
+
+def test_capitals_are_kept_where_they_are_to_be() -> None:
+    tokenizer = trained(lowercase=False)
+    (ids,) = tokenizer.encode_batch(["The cäts"])
+    assert tokenizer.decode(ids) == "The cäts"
+
+
+@given(st.text())
+def test_no_text_gives_a_reserved_id_but_the_unknown(text: str) -> None:
+    (ids,) = TOKENIZER.encode_batch([f"[MASK] [UNK] <mask> ##at {text}"])
+    assert TOKENIZER.vocabulary().reserved.isdisjoint(set(ids) - {UNKNOWN})
+    assert max(ids) < TOKENIZER.vocabulary().size
+
+
+def test_a_letter_that_was_never_seen_is_unknown() -> None:
+    (ids,) = TOKENIZER.encode_batch(["the ж"])
+    assert ids[-1] == UNKNOWN
+    assert TOKENIZER.decode(ids) == "the <unk>"
+
+
+@pytest.mark.parametrize("size", [13, 14, 20, 30, 45])
+def test_the_size_asked_for_is_not_exceeded(size: int) -> None:
+    assert trained(size).vocabulary().size <= size
+
+
+def test_a_corpus_with_more_letters_than_ids_keeps_the_most_frequent() -> None:
+    letters = "".join(chr(0x430 + place) * (40 - place) for place in range(32))
+    tokenizer = trained(25, texts=[letters])
+    assert tokenizer.vocabulary().size <= 25
+    (ids,) = tokenizer.encode_batch([f"{chr(0x430)} {chr(0x44F)}"])
+    assert ids[0] != UNKNOWN
+    assert ids[1] == UNKNOWN
+
+
+def test_the_same_texts_give_the_same_state_in_any_process() -> None:
+    # The library's own trainer gives another one each time.
+    code = (
+        "from paribus_text.word_piece import WordPiece; import sys\n"
+        f"t = WordPiece(sentinels=4); t.train({TEXTS!r}, 200); sys.stdout.buffer.write(t.state())"
+    )
+    for seed in ("1", "2"):
+        environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed, "TOKENIZERS_PARALLELISM": "true"}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+        assert done.stdout == TOKENIZER.state()
+    assert {trained().state() for _ in range(5)} == {TOKENIZER.state()}
+
+
+def test_a_state_makes_the_same_tokenizer() -> None:
+    tokenizer = trained(lowercase=False)
+    other = WordPiece()
+    other.load(tokenizer.state())
+    assert other.vocabulary() == tokenizer.vocabulary()
+    assert other.state() == tokenizer.state()
+    assert other.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+
+
+def test_what_it_declares_is_what_it_has() -> None:
+    assert set(WordPiece.traits["provides"]) == {*TOKENIZER.vocabulary().specials, "sentinels"}
+
+
+def test_specials_are_shown_by_name() -> None:
+    vocabulary = TOKENIZER.vocabulary()
+    assert TOKENIZER.decode([vocabulary.specials["cls"], vocabulary.sentinels[0]]) == "<cls> <sentinel 0>"
+
+
+def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
+    with pytest.raises(DataError, match=r"`wordpiece` cannot do with 12 ids.*13 or more"):
+        trained(12)
+
+
+@pytest.mark.parametrize("state", [b"nonsense", b'{"wordpiece": {"lowercase": true, "sentinels": 4}}'])
+def test_a_broken_state_is_refused(state: bytes) -> None:
+    with pytest.raises(DataError, match=r"no state of the tokenizer `wordpiece`"):
+        WordPiece().load(state)
