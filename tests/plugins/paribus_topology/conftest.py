@@ -66,12 +66,12 @@ class Mean(Attention):
 
 @final
 class Ramp(Position):
-    """Adds a tenth of the position to the rows."""
+    """Adds the position to the rows, to each column another share: a norm would take away one that is the same."""
 
     traits: ClassVar[Traits] = {"moments": ["embed"], "bias": "none", "owner": "stack"}
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x + positions.unsqueeze(-1) / 10
+        return x + positions.unsqueeze(-1) * torch.arange(WIDTH)
 
     def reach(self) -> int | None:
         return None

@@ -28,7 +28,7 @@ def test_every_row_sees_every_row_of_its_own_sequence(encoder: Topology) -> None
 def test_it_gives_rows_that_are_embedded_placed_and_passed_through_its_stack(encoder: Encoder) -> None:
     positions = torch.tensor([[0, 1, 0, 1], [5, 6, 7, 8]])
     output = encoder.run({"body": Stream(TOKENS, positions=positions)}, "body")
-    x = encoder.get_parameter("embedding.tokens.weight")[TOKENS] + positions.unsqueeze(-1) / 10
+    x = encoder.get_parameter("embedding.tokens.weight")[TOKENS] + positions.unsqueeze(-1) * torch.arange(4)
     torch.testing.assert_close(output.hidden, encoder.body(x, Rows(positions)).hidden)
     assert output.rows.positions is positions
 

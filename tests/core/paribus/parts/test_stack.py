@@ -317,6 +317,16 @@ def test_states_begin_empty_with_one_for_each_sublayer() -> None:
     assert states.layers[0]["attention"]["sum"].shape == (3, 1, 4)
 
 
+def test_a_memory_is_projected_once_and_kept_for_later_steps() -> None:
+    stack = stack_of([Summing()], [Ramp()], crosses=[(Scored(causal=False, memory=True), Ramp())])
+    memory, states = Memory(hidden(7), rows(7)), stack.start(batch=2, length=5)
+    stack(hidden(1), rows(1), memory, states)
+    kept = dict(states.layers[0]["cross"])
+    assert {name: tensor.shape for name, tensor in kept.items()} == dict.fromkeys("kv", (2, 2, 7, 2))
+    stack(hidden(1), rows(1, 1), memory, states)
+    assert all(states.layers[0]["cross"][name] is kept[name] for name in kept)
+
+
 def test_rows_that_come_later_say_as_much_as_the_first_ones_did() -> None:
     states = States([])
     states.extend(rows(2)._replace(documents=torch.zeros(3, 2, dtype=torch.int64)))
