@@ -96,7 +96,9 @@ def _imported(path: Path, root: Path) -> Iterator[Path]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = ".".join([*package[: len(package) - node.level + 1], node.module or ""]) if node.level else node.module
+            base = (
+                ".".join([*package[: len(package) - node.level + 1], node.module or ""]) if node.level else node.module
+            )
             names = [str(base).strip("."), *(f"{base}.{alias.name}".strip(".") for alias in node.names)]
         for name in names:
             if package and name.partition(".")[0] == package[0]:

@@ -1,0 +1,223 @@
+"""A study: a base spec, what varies, a design, seeds, a budget and a metric, from one YAML file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, final
+
+from paribus.errors import SpecError, listed, nearest
+from paribus.registry import Index
+from paribus.specs.load import begun, load
+from paribus.specs.override import put
+from paribus.specs.tree import Keys, Tree, copied, shown
+from paribus.specs.values import Checking
+from paribus.studies.designs import DESIGNS
+
+KEYS: Final = (
+    "base", "vary", "design", "variants", "seeds", "budget", "match", "evaluate", "metric", "launcher", "timeout",
+)  # fmt: skip
+BUDGETS: Final = ("steps", "tokens")
+MATCHES: Final = ("params", "flops")
+METRIC: Final = re.compile(r"val/[a-z0-9._-]+/[a-z0-9._-]+")
+SEEDS: Final = 5  # three make an interval 2.5 times as wide, after Holm
+MOST_SEEDS: Final = 10_000
+MOST_MARGIN: Final = 1e9
+
+Better = Literal["lower", "higher"]
+
+
+@final
+@dataclass(frozen=True)
+class Metric:
+    """What the verdict is about; `margin` is how much is too little to matter, where the study says so."""
+
+    name: str
+    better: Better = "lower"
+    margin: float | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Match:
+    """What every variant is made to have as much of as the baseline, and the option that is turned for it."""
+
+    on: str
+    by: str
+
+
+@final
+@dataclass(frozen=True)
+class Study:
+    """A study that has been read and checked; its variants are still to be resolved."""
+
+    name: str
+    base: Tree
+    design: str
+    vary: Mapping[str, Sequence[Any]]
+    variants: Sequence[Mapping[str, Any]]
+    seeds: tuple[int, ...]
+    budget: Mapping[str, int]
+    match: Match | None
+    metric: Metric
+    launcher: Any
+    timeout: float | None
+    marks: Mapping[Keys, str]  # where what varies was written
+
+    def where(self, keys: Keys) -> str:
+        return next((self.marks[keys[:end]] for end in range(len(keys), -1, -1) if keys[:end] in self.marks), "")
+
+
+def study_of(name: str, tree: Tree, index: Index) -> Study:
+    """The study in a tree, or one error with every problem of it."""
+    checking = Checking(tree, index)
+    given: Mapping[str, Any] = tree.data
+    for key in given:
+        if key not in KEYS:
+            checking.unknown(key, (key,), KEYS)
+    design = given.get("design", "one-at-a-time")
+    if design not in DESIGNS:
+        near = nearest(str(design), DESIGNS)
+        checking.wrong("unknown-design", ("design",), f"there is no design {shown(design)}", listed(DESIGNS), near)
+    vary, variants = _vary(checking, given), _variants(checking, given)
+    _filled(checking, design, vary, variants)
+    study = Study(
+        name=name,
+        base=_base(checking, given, index),
+        design=design,
+        vary=vary,
+        variants=variants,
+        seeds=_seeds(checking, given.get("seeds", SEEDS)),
+        budget=_budget(checking, given.get("budget")),
+        match=_match(checking, given.get("match")),
+        metric=_metric(checking, given.get("metric")),
+        launcher=given.get("launcher", "local"),
+        timeout=_timeout(checking, given.get("timeout")),
+        marks=tree.marks,
+    )
+    if checking.problems:
+        raise SpecError(*checking.problems)
+    return study
+
+
+def _base(checking: Checking, given: Mapping[str, Any], index: Index) -> Tree:
+    base = given.get("base")
+    if isinstance(base, str):
+        tree = load(base, (), index)
+    elif isinstance(base, dict):
+        marks = {keys[1:]: mark for keys, mark in checking.tree.marks.items() if keys[:1] == ("base",)}
+        tree = begun(Tree(copied(base), marks), index)
+    else:
+        found = "missing" if base is None else shown(base)
+        checking.wrong("missing", ("base",), f"`base` is {found}: what every variant starts from", "a preset's name")
+        return Tree()
+    if "evaluate" in given:
+        put_at(tree, "evaluate", given["evaluate"], checking.tree.where(("evaluate",)))
+    return tree
+
+
+def put_at(tree: Tree, dotted: str, value: Any, where: str) -> None:
+    """Gives a dotted key a value, and remembers where that was written."""
+    put(tree, dotted, Tree(value, {(): where}), where)
+
+
+def _vary(checking: Checking, given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    found = checking.mapping(given.get("vary") or {}, ("vary",), "slot: [values]") or {}
+    vary: dict[str, list[Any]] = {}
+    for key, values in found.items():
+        if isinstance(values, list) and values:
+            vary[key] = values
+        else:
+            checking.wrong("wrong-type", ("vary", key), f"an axis is a list of values, but this is {shown(values)}")
+    return vary
+
+
+def _variants(checking: Checking, given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = given.get("variants") or []
+    if not isinstance(found, list) or not all(isinstance(each, Mapping) and each for each in found):
+        checking.wrong(
+            "wrong-type", ("variants",), "`variants` is a list of mappings: [{attention: mqa, norm: rmsnorm}]"
+        )
+        return []
+    return found
+
+
+def _filled(checking: Checking, design: str, vary: Mapping[str, Any], variants: Sequence[Any]) -> None:
+    if design == "list" and vary:
+        checking.wrong("not-read", ("vary",), "the design `list` reads `variants`, so `vary` would be ignored")
+    if design != "list" and variants:
+        checking.wrong(
+            "not-read", ("variants",), f"the design `{design}` reads `vary`, so this would be ignored", "design: list"
+        )
+    if not vary and not variants and not checking.problems:
+        what = "this study varies nothing: 0 variants"
+        checking.wrong("empty", ("vary",), what, "vary: {attention: [mqa, gqa]}")
+
+
+def _seeds(checking: Checking, given: Any) -> tuple[int, ...]:
+    if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MOST_SEEDS:
+        return tuple(range(given))
+    whole = isinstance(given, list) and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in given)
+    if whole and given and len(set(given)) == len(given) and all(0 <= seed < 2**63 for seed in given):
+        return tuple(given)
+    checking.wrong("wrong-type", ("seeds",), f"this is {shown(given)}", "how many (≥ 1), or a list of different seeds")
+    return (0,)
+
+
+def _budget(checking: Checking, given: Any) -> dict[str, int]:
+    if given is None:
+        return {}
+    found = checking.mapping(given, ("budget",), listed(BUDGETS)) or {}
+    for key, value in found.items():
+        if key not in BUDGETS:
+            checking.unknown(key, ("budget", key), BUDGETS)
+        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            checking.wrong("wrong-type", ("budget", key), f"this is {shown(value)}", "a whole number ≥ 1")
+    if len(found) > 1:
+        checking.wrong("too-many", ("budget",), "a budget is in one unit", listed(BUDGETS))
+    return dict(found)
+
+
+def _match(checking: Checking, given: Any) -> Match | None:
+    if given is None:
+        return None
+    found = checking.mapping(given, ("match",), "on, by") or {}
+    for key in found:
+        if key not in ("on", "by"):
+            checking.unknown(key, ("match", key), ("on", "by"))
+    if found.get("on") not in MATCHES:
+        checking.wrong("wrong-type", ("match", "on"), f"this is {shown(found.get('on'))}", listed(MATCHES))
+    if not isinstance(found.get("by"), str):
+        checking.wrong(
+            "wrong-type", ("match", "by"), f"this is {shown(found.get('by'))}", "an option: feedforward.expand"
+        )
+    return Match(str(found.get("on")), str(found.get("by")))
+
+
+def _metric(checking: Checking, given: Any) -> Metric:
+    if isinstance(given, str):
+        given = {"name": given}
+    found = checking.mapping(given or {}, ("metric",), "name, better, margin") or {}
+    for key in found:
+        if key not in ("name", "better", "margin"):
+            checking.unknown(key, ("metric", key), ("name", "better", "margin"))
+    name, better, margin = found.get("name"), found.get("better", "lower"), found.get("margin")
+    if not isinstance(name, str) or not METRIC.fullmatch(name):
+        checking.wrong("missing", ("metric", "name"), f"this is {shown(name)}", "val/<objective>/<name>: val/mlm/loss")
+    if better not in ("lower", "higher"):
+        checking.wrong("wrong-type", ("metric", "better"), f"this is {shown(better)}", "lower, higher")
+    if margin is not None and (
+        isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 < margin < 1e9
+    ):
+        checking.wrong("wrong-type", ("metric", "margin"), f"this is {shown(margin)}", "a number > 0, or none")
+    return Metric(str(name), "higher" if better == "higher" else "lower", margin)
+
+
+def _timeout(checking: Checking, given: Any) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1e9:
+        checking.wrong("wrong-type", ("timeout",), f"this is {shown(given)}", "seconds for a trial, > 0")
+        return None
+    return float(given)
