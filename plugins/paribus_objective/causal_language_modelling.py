@@ -24,7 +24,7 @@ class CausalLanguageModelling(Objective):
 
     traits: ClassVar[Traits] = {"corrupts": True, "sight": "past", "parts": [], "segments": False, "needs": []}
 
-    def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Callable[[int], Norm]) -> None:
+    def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Callable[[], Norm]) -> None:
         super().__init__()
         self.classes = shape.vocabulary
 
@@ -33,7 +33,7 @@ class CausalLanguageModelling(Objective):
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
         body = streams["body"]
-        labels = body.tokens[:, 1:]
+        labels = body.tokens[:, 1:].clone()  # not a view: whoever changes a label must not change a token
         if body.documents is not None:
             here, next_ = body.documents[:, :-1], body.documents[:, 1:]
             labels = labels.masked_fill((here != next_) | (next_ < 0), IGNORED)

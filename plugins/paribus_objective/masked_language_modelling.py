@@ -46,7 +46,7 @@ class MaskedLanguageModelling(Objective):
         self,
         shape: Shape,
         vocabulary: Vocabulary,
-        norm: Callable[[int], Norm],
+        norm: Callable[[], Norm],
         *,
         rate: Annotated[float, "share of a text's tokens that are predicted", Range(above=0, high=1)] = 0.15,
         mask: Annotated[float, "share of these that the mask token stands in for", Range(0, 1)] = 0.8,
@@ -56,18 +56,14 @@ class MaskedLanguageModelling(Objective):
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
-        self.rate = rate
-        self.disguise = masking.Disguise(vocabulary, mask, random)
-        self.text = masking.Text(vocabulary)
+        self.masking = masking.Masking(vocabulary, rate, mask, random)
         self.dense = nn.Linear(shape.width, shape.width) if transform else None
-        self.norm = norm(shape.width) if transform else None
+        self.norm = norm() if transform else None
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
-        body = streams["body"]
-        pick, labels = masking.picked(body, self.text.eligible(body), self.rate, self.picks(body.tokens.shape[1]), draw)
-        hidden = body._replace(tokens=self.disguise(body.tokens, pick, labels, draw))
-        return Formed({**streams, "body": hidden}, {"pick": pick, "labels": labels})
+        body, pick, labels = self.masking(streams["body"], self.picks(streams["body"].tokens.shape[1]), draw)
+        return Formed({**streams, "body": body}, {"pick": pick, "labels": labels})
 
     def logits(self, hidden: Tensor, unembed: Callable[[Tensor], Tensor]) -> Tensor:
         if self.dense is not None and self.norm is not None:
@@ -82,7 +78,7 @@ class MaskedLanguageModelling(Objective):
         return Cost(flops=0 if self.dense is None else 2 * load.picks * self.dense.weight.numel())
 
     def picks(self, length: int) -> int:
-        return min(length, max(1, math.ceil(self.rate * length)))
+        return min(length, max(1, math.ceil(self.masking.rate * length)))
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}

@@ -1,0 +1,75 @@
+"""Tell whether the second segment follows the first in the text, or comes from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paribus import Cost, Draw, Formed, Load, Norm, Objective, Run, Shape, Term, Tokens, Traits, Vocabulary
+from paribus_objective import scoring
+from paribus_objective.pooling import Pooled
+from paribus_objective.segments import MARKS, Index, Layout, Span, truncated
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+
+@final
+class NextSentencePrediction(Objective):
+    """Label 0: B follows A in its document; 1: B is from another document, at even odds: "BERT" (Devlin et al. 2019).
+
+    An example is a chunk of consecutive sentences, split between two of them. (B, T, D) -> (B, 2), from the first row.
+    """
+
+    traits: ClassVar[Traits] = {
+        "forms": "segments",
+        "corrupts": False,
+        "sight": "both",
+        "parts": [],
+        "segments": True,
+        "needs": ["cls", "sep", "sentences", "documents"],
+    }
+
+    def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Callable[[], Norm]) -> None:
+        super().__init__()
+        self.layout = Layout(shape, vocabulary, "nsp")
+        self.index = Index("nsp", documents=2)
+        self.head = Pooled(shape.width, 2)
+
+    def examples(self, tokens: Tokens, length: int) -> int:
+        return len(self.index(tokens, length).first)
+
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+        pairs = self.index(tokens, length)
+        a, b = pairs.split(draw)
+        other = pairs.elsewhere(a, b, draw)
+        random = (draw.uniform("next", 1)[:, 0] < 0.5).numpy()
+        b = Span(np.where(random, other.start, b.start), np.where(random, other.length, b.length))
+        a, b = truncated(a, b, length - MARKS, draw)
+        return Formed({"body": self.layout(tokens, a, b, length)}, {"labels": torch.from_numpy(random).long()})
+
+    def logits(self, hidden: Tensor, unembed: Callable[[Tensor], Tensor]) -> Tensor:
+        scores: Tensor = self.head(hidden)
+        return scores
+
+    def forward(self, run: Run) -> Mapping[str, Term]:
+        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
+
+    def cost(self, load: Load) -> Cost:
+        return self.head.cost(load)
+
+    def picks(self, length: int) -> int:
+        return 1
+
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"accuracy": scoring.accuracy(2)}
+
+    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+        scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
+
+    def _logits(self, run: Run) -> Tensor:
+        return run.once("logits", lambda: self.logits(run.hidden("body")[:, 0], run.unembed))

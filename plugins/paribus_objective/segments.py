@@ -1,0 +1,155 @@
+"""Pairs of segments, `[cls] A [sep] B [sep]`: where they lie in a corpus, and how they become streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+
+from paribus import PADDING, DataError, Draw, Problem, Shape, SpecError, Stream, Tokens, Vocabulary
+from paribus_objective import specials
+
+Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
+
+MARKS = 3  # cls, and a sep behind each segment
+
+
+class Span(NamedTuple):
+    """One run of ids an example: `start` is its first place in the flat ids, (B,), and `length` how many there are."""
+
+    start: Array
+    length: Array
+
+
+@final
+@dataclass(frozen=True)
+class Pairs:
+    """Every chunk of a corpus that can be split into two segments: consecutive sentences of one document."""
+
+    bounds: Array  # sentence i is ids[bounds[i] : bounds[i + 1]]; none is empty
+    documents: Array  # document d has the sentences documents[d] up to documents[d + 1]; none is empty
+    first: Array  # (chunks,) the first sentence of each chunk
+    last: Array  # (chunks,) the sentence after its last one
+
+    def split(self, draw: Draw) -> tuple[Span, Span]:
+        """The chunks `draw.index`, each split between two of its sentences, every place being as likely."""
+        first, last = self.first[draw.index.numpy()], self.last[draw.index.numpy()]
+        middle = first + 1 + floored(draw, "split", last - first - 1)
+        return self.span(first, middle), self.span(middle, last)
+
+    def elsewhere(self, a: Span, b: Span, draw: Draw) -> Span:
+        """For each `b` a segment of another document, which starts at a random sentence and is at least as long as `b`
+        if the document goes on for so long: the length of a pair is no hint."""
+        starts = self.bounds[self.documents[:-1]]
+        own = np.searchsorted(starts, a.start, side="right") - 1
+        other = floored(draw, "document", np.full_like(own, len(starts) - 1))
+        other += other >= own
+        begin, end = self.documents[other], self.documents[other + 1]
+        first = begin + floored(draw, "sentence", end - begin)
+        last = np.searchsorted(self.bounds, self.bounds[first] + b.length, side="left")
+        return self.span(first, np.minimum(last, end))
+
+    def span(self, first: Array, last: Array) -> Span:
+        return Span(self.bounds[first], self.bounds[last] - self.bounds[first])
+
+
+@final
+class Index:
+    """The pairs of each corpus that was asked about, found once. Copies and other processes start without any."""
+
+    def __init__(self, who: str, documents: int) -> None:
+        self.who = who
+        self.documents = documents  # how many it takes at least
+        self._found: dict[tuple[int, int], tuple[Tokens, Pairs]] = {}
+
+    def __reduce__(self) -> tuple[type[Index], tuple[str, int]]:
+        return Index, (self.who, self.documents)
+
+    def __call__(self, tokens: Tokens, length: int) -> Pairs:
+        key = (id(tokens), length)
+        if key not in self._found:  # the tokens are kept with what was found, so that nobody else gets their id
+            self._found[key] = (tokens, self._checked(pairs(tokens, length - MARKS)))
+        return self._found[key][1]
+
+    def _checked(self, found: Pairs) -> Pairs:
+        documents = len(found.documents) - 1
+        if documents < self.documents:
+            what = f"{self.who} takes its negatives from another document, but the corpus has {documents}"
+            raise DataError(Problem(code="too-few-documents", path="corpus", what=what, valid="at least 2 documents"))
+        if not len(found.first):
+            what = f"{self.who} pairs consecutive sentences, but no document has two"
+            raise DataError(
+                Problem(code="too-few-sentences", path="corpus", what=what, valid="a document of at least 2 sentences")
+            )
+        return found
+
+
+def pairs(tokens: Tokens, budget: int) -> Pairs:
+    """A corpus in chunks: sentences until there are `budget` tokens, two at least, or until their document ends."""
+    full = np.flatnonzero(np.diff(tokens.sentences) > 0)
+    bounds = np.append(np.asarray(tokens.sentences, dtype=np.int64)[full], tokens.sentences[-1])
+    documents = np.unique(np.searchsorted(full, tokens.documents))  # an empty document starts where the next one does
+    ends = np.repeat(documents[1:], np.diff(documents))
+    after = np.maximum(np.searchsorted(bounds, bounds[:-1] + budget, side="left"), np.arange(len(ends)) + 2)
+    after = np.minimum(after, ends)
+    following = after.tolist()
+    first, at = [], 0
+    while at < len(following):
+        first.append(at)
+        at = following[at]
+    chunks = np.array(first, dtype=np.int64)
+    chunks = chunks[after[chunks] - chunks >= 2]
+    return Pairs(bounds, documents, chunks, after[chunks])
+
+
+def floored(draw: Draw, name: str, high: Array) -> Array:
+    """(B,) in [0, high), for a `high` of each example's own, below 2^24."""
+    return np.asarray((draw.uniform(name, 1)[:, 0].double().numpy() * high).astype(np.int64))
+
+
+def truncated(a: Span, b: Span, most: int, draw: Draw) -> tuple[Span, Span]:
+    """Both cut to `most` ids together: the longer one first, and evenly once they are equal, as in BERT.
+
+    What is kept lies anywhere in the segment: BERT flips a coin for each token between the two ends.
+    """
+    half = np.where(a.length + b.length > most, np.maximum(most - b.length, (most + 1) // 2), most)
+    kept_a = np.minimum(a.length, half)
+    kept_b = np.minimum(b.length, most - kept_a)
+    return _cut(a, kept_a, "cut a", draw), _cut(b, kept_b, "cut b", draw)
+
+
+def _cut(span: Span, kept: Array, name: str, draw: Draw) -> Span:
+    return Span(span.start + floored(draw, name, span.length - kept + 1), kept)
+
+
+@final
+class Layout:
+    """`[cls] A [sep] B [sep]`, and padding up to the length."""
+
+    def __init__(self, shape: Shape, vocabulary: Vocabulary, who: str) -> None:
+        if shape.length < MARKS + 2:
+            what = f"{who} needs rows for cls, two sep and a token of each segment, but there are {shape.length}"
+            raise SpecError(Problem(code="too-short", path="dims.length", what=what, valid=f"≥ {MARKS + 2}"))
+        self.cls = specials.needed(vocabulary, "cls", who)
+        self.sep = specials.needed(vocabulary, "sep", who)
+        self.pad = vocabulary.specials.get("pad", self.sep)  # no row sees it, whatever it is
+
+    def __call__(self, tokens: Tokens, a: Span, b: Span, length: int) -> Stream:
+        """(B,) spans -> (B, T)."""
+        place = np.arange(length)[None, :]
+        middle, end = (1 + a.length)[:, None], (2 + a.length + b.length)[:, None]  # where the two sep are
+        source = np.where(place < middle, a.start[:, None] + place - 1, b.start[:, None] + place - middle - 1)
+        special = (place == 0) | (place == middle) | (place >= end)
+        ids = np.asarray(tokens.ids[np.where(special, a.start[:, None], source)], dtype=np.int64)
+        ids = np.where(special, self.sep, ids)
+        ids[:, 0] = self.cls
+        padding = place > end
+        return Stream(
+            torch.from_numpy(np.where(padding, self.pad, ids)),
+            documents=torch.from_numpy(np.where(padding, PADDING, 0)),
+            positions=torch.arange(length).repeat(len(ids), 1),
+            segments=torch.from_numpy(((place > middle) & ~padding).astype(np.int64)),
+            special=torch.from_numpy(special),
+        )

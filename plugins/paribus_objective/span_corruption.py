@@ -1,0 +1,143 @@
+"""Take spans out of a text, and write down what was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paribus import (
+    IGNORED,
+    Cost,
+    Draw,
+    Formed,
+    Load,
+    Norm,
+    Objective,
+    Problem,
+    Range,
+    Run,
+    Shape,
+    SpecError,
+    Stream,
+    Term,
+    Traits,
+    Vocabulary,
+)
+from paribus_objective import scoring, specials
+from paribus_objective.spans import Array, amount, folded, sides, spans
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+
+@final
+class SpanCorruption(Objective):
+    """The encoder reads a text with a sentinel for each span that was taken out, the decoder writes each sentinel and
+    what it stands for: "Exploring the Limits of Transfer Learning" (Raffel et al. 2020).
+
+    As in T5's own code both sides end in eos, and no closing sentinel stands before it. The decoder is fed its labels
+    shifted by one, behind pad (bos where there is no pad). An example eats more text than it has rows: 568 for 512.
+    (B, n) -> encoder (B, S), body and labels (B, T); S and T follow from n alone.
+    """
+
+    traits: ClassVar[Traits] = {
+        "corrupts": True,
+        "sight": "past",
+        "parts": ["encoder"],
+        "segments": False,
+        "needs": ["sentinels", "eos"],
+    }
+
+    def __init__(
+        self,
+        shape: Shape,
+        vocabulary: Vocabulary,
+        norm: Callable[[], Norm],
+        *,
+        rate: Annotated[float, "share of the text that is taken out", Range(above=0, below=1)] = 0.15,
+        mean_span: Annotated[float, "tokens of a span, on average", Range(1)] = 3.0,
+    ) -> None:
+        super().__init__()
+        self.classes = shape.vocabulary
+        self.rate, self.mean_span = rate, mean_span
+        self.eos = specials.needed(vocabulary, "eos", "span-corruption")
+        self.start = vocabulary.specials.get("pad", vocabulary.specials.get("bos", self.eos))
+        self.sentinels = np.array(vocabulary.sentinels, dtype=np.int64)
+        self._check(shape.length)
+
+    def raw(self, length: int) -> int:
+        """The longest text of which both sides fit `length` rows."""
+        text = 2
+        while max(sides(text + 1, amount(text + 1, self.rate, self.mean_span))) <= length:
+            text += 1
+        return text
+
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+        body = streams["body"]
+        tokens: Array = body.tokens.numpy()
+        noisy, begins = spans(tokens.shape[1], amount(tokens.shape[1], self.rate, self.mean_span), draw)
+        ends = np.roll(begins, -1, axis=1)  # of the text between: no row begins in noise, so nothing comes around
+        inputs, from_ = folded(tokens, noisy, begins, self.sentinels)
+        labels, to = folded(tokens, ~noisy, ends, self.sentinels)
+        to += np.take_along_axis(ends, to, axis=1)  # a sentinel belongs to the document of the span behind it
+        encoder = _stream(_closed(inputs, self.eos), body, from_)
+        written = _closed(labels, self.eos)
+        decoder = _stream(np.roll(written, 1, axis=1), body, to)
+        decoder.tokens[:, 0] = self.start
+        wanted = torch.from_numpy(written)
+        if decoder.documents is not None:
+            wanted = wanted.masked_fill(decoder.documents < 0, IGNORED)
+        return Formed({**streams, "encoder": encoder, "body": decoder}, {"labels": wanted})
+
+    def logits(self, hidden: Tensor, unembed: Callable[[Tensor], Tensor]) -> Tensor:
+        return unembed(hidden)
+
+    def forward(self, run: Run) -> Mapping[str, Term]:
+        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
+
+    def cost(self, load: Load) -> Cost:
+        return Cost()  # the head is `unembed` and nothing else
+
+    def picks(self, length: int) -> int:
+        text = self.raw(length)
+        return sides(text, amount(text, self.rate, self.mean_span))[1]
+
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"accuracy": scoring.accuracy(self.classes)}
+
+    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+        scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
+
+    def _logits(self, run: Run) -> Tensor:
+        return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
+
+    def _check(self, length: int) -> None:
+        if length < 3:
+            what = f"span-corruption needs rows for a token, a sentinel and eos, but there are {length}"
+            raise SpecError(Problem(code="too-short", path="dims.length", what=what, valid="≥ 3"))
+        text = self.raw(length)
+        needed = amount(text, self.rate, self.mean_span).spans
+        if needed > len(self.sentinels):
+            what = (
+                f"span-corruption takes {needed} spans (rate {self.rate:g}, mean_span {self.mean_span:g}) out of "
+                f"{text} tokens, and needs a sentinel for each, but the tokenizer has {len(self.sentinels)}"
+            )
+            raise SpecError(Problem(code="too-few-sentinels", path="tokenizer", what=what, valid=f"≥ {needed}"))
+
+
+def _closed(tokens: Array, eos: int) -> Array:
+    return np.pad(tokens, ((0, 0), (0, 1)), constant_values=eos)
+
+
+def _stream(tokens: Array, body: Stream, places: Array) -> Stream:
+    """Tokens, each in the document of the place that it came from; eos in that of the last."""
+    if body.documents is None:
+        return Stream(torch.from_numpy(tokens))
+    places = np.pad(places, ((0, 0), (0, 1)), mode="edge")
+    return Stream(
+        torch.from_numpy(tokens), torch.from_numpy(np.take_along_axis(body.documents.numpy(), places, axis=1))
+    )

@@ -1,0 +1,90 @@
+"""A model of one table, so that objectives can be run before there is any other; and corpora of a few ids."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paribus import Formed, Objective, Run, Shape, Stream, Tokens, Vocabulary
+from paribus_objective import objective
+
+SPECIALS = {"pad": 0, "cls": 1, "sep": 2, "mask": 3, "bos": 4, "eos": 5}
+
+
+class Table:
+    """A pass of a model whose rows are looked up in a table and know nothing of each other."""
+
+    def __init__(self, formed: Formed, table: nn.Embedding) -> None:
+        self.streams: Mapping[str, Stream] = formed.streams
+        self.targets: Mapping[str, Tensor] = formed.targets
+        self.table = table
+        self.made: dict[str, Tensor] = {}
+
+    def hidden(self, part: str = "body") -> Tensor:
+        rows: Tensor = self.table(self.streams[part].tokens)
+        return rows + self.streams[part].tokens.cos().unsqueeze(-1)
+
+    def unembed(self, h: Tensor) -> Tensor:
+        return nn.functional.linear(h, self.table.weight)
+
+    def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        if name not in self.made:
+            self.made[name] = make()
+        return self.made[name]
+
+
+@dataclass
+class Corpus:
+    ids: Any
+    sentences: Any
+    documents: Any
+    targets: Tokens | None = None
+
+
+@pytest.fixture
+def vocabulary() -> Vocabulary:
+    """100 ids: six specials, 74 words and 20 sentinels."""
+    return Vocabulary(100, SPECIALS, tuple(range(80, 100)))
+
+
+@pytest.fixture
+def build() -> Callable[..., Objective]:
+    """An objective by its name, its parameters in float64 and random."""
+
+    def built(name: str, vocabulary: Vocabulary, length: int = 32, **options: Any) -> Objective:
+        torch.manual_seed(0)
+        shape = Shape(width=8, heads=2, head_width=4, length=length, vocabulary=vocabulary.size, layers=1)
+        made = objective()[name](shape, vocabulary, lambda: nn.LayerNorm(8), **options)
+        return made.double()
+
+    return built
+
+
+@pytest.fixture
+def table() -> nn.Embedding:
+    """All the parameters of the model that `passed` runs."""
+    torch.manual_seed(1)
+    return nn.Embedding(100, 8).double()
+
+
+@pytest.fixture
+def passed(table: nn.Embedding) -> Callable[[Formed], Run]:
+    """A pass of a small random model over what an objective formed."""
+    return lambda formed: Table(formed, table)
+
+
+@pytest.fixture
+def corpus() -> Callable[[Sequence[Sequence[int]]], Tokens]:
+    """Documents by the lengths of their sentences. The ids count up from 100, so that each says where it stood."""
+
+    def of(documents: Sequence[Sequence[int]]) -> Tokens:
+        lengths = [length for document in documents for length in document]
+        sentences = np.cumsum([0, *lengths])
+        ends = np.cumsum([0, *(len(document) for document in documents)])
+        return Corpus(np.arange(100, 100 + sentences[-1]).astype(np.uint16), sentences, ends)
+
+    return of

@@ -1,0 +1,61 @@
+"""Each row's label is the next token, and nothing that it could not know."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from paribus import IGNORED, PADDING, Draw, Formed, Objective, Stream, Vocabulary
+
+Build = Callable[..., Objective]
+
+
+@pytest.fixture
+def clm(build: Build, vocabulary: Vocabulary) -> Objective:
+    return build("clm", vocabulary)
+
+
+def corrupted(clm: Objective, stream: Stream) -> Formed:
+    return clm.corrupt({"body": stream}, {}, Draw(0, 0, torch.arange(len(stream.tokens))))
+
+
+def test_the_label_of_a_row_is_the_token_of_the_next(clm: Objective) -> None:
+    tokens = torch.arange(6, 6 + 2 * 33).reshape(2, 33)
+    made = corrupted(clm, Stream(tokens))
+    body, labels = made.streams["body"].tokens, made.targets["labels"]
+    assert body.shape == labels.shape == (2, 32)
+    assert torch.equal(body, tokens[:, :-1])
+    assert torch.equal(labels[:, :-1], body[:, 1:])
+    assert torch.equal(labels[:, -1], tokens[:, -1])
+
+
+def test_an_example_eats_one_token_more_than_it_has_rows(clm: Objective) -> None:
+    assert clm.raw(32) == 33
+    assert clm.picks(32) == 32
+
+
+def test_the_first_token_of_another_document_is_not_predicted(clm: Objective) -> None:
+    documents = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2]])
+    made = corrupted(clm, Stream(torch.arange(8)[None], documents=documents))
+    assert made.targets["labels"].tolist() == [[1, 2, IGNORED, 4, IGNORED, 6, 7]]
+    assert made.streams["body"].documents is not None
+    assert torch.equal(made.streams["body"].documents, documents[:, :-1])
+
+
+def test_padding_is_neither_predicted_nor_asked(clm: Objective) -> None:
+    documents = torch.tensor([[0, 0, 0, PADDING, PADDING], [PADDING, PADDING, 0, 0, 0]])
+    made = corrupted(clm, Stream(torch.arange(10).reshape(2, 5), documents=documents))
+    assert made.targets["labels"].tolist() == [[1, 2, IGNORED, IGNORED], [IGNORED, IGNORED, 8, 9]]
+
+
+def test_every_vector_of_the_stream_is_cut_alike(clm: Objective) -> None:
+    vectors = [torch.arange(10).reshape(2, 5) for _ in Stream._fields]
+    body = corrupted(clm, Stream(*vectors)).streams["body"]
+    assert all(torch.equal(vector, vectors[0][:, :-1]) for vector in body if vector is not None)
+    assert None not in body
+
+
+def test_other_streams_are_left_as_they_are(clm: Objective) -> None:
+    other = Stream(torch.ones(1, 3, dtype=torch.int64))
+    made = clm.corrupt({"body": Stream(torch.ones(1, 5)), "encoder": other}, {}, Draw(0, 0, torch.arange(1)))
+    assert made.streams["encoder"] is other

@@ -1,0 +1,113 @@
+"""Statistics of what is hidden, and a head that runs where it must and nowhere else."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from paribus import IGNORED, PADDING, Draw, Formed, Objective, Run, SpecError, Stream, Vocabulary
+from paribus_objective.masking import rows
+
+Build = Callable[..., Objective]
+Passed = Callable[[Formed], Run]
+
+
+def corrupted(made: Objective, count: int = 4, **vectors: torch.Tensor) -> Formed:
+    tokens = torch.arange(count * 32).reshape(count, 32) * 7 % 74 + 6
+    return made.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(count)))
+
+
+def test_the_head_on_what_was_picked_is_the_head_on_everything_of_which_that_is_taken(
+    build: Build, passed: Passed, table: nn.Embedding, vocabulary: Vocabulary
+) -> None:
+    made = build("mlm", vocabulary)
+    parameters = [table.weight, *made.parameters()]
+    batch = corrupted(made)
+    run = passed(batch)
+    term = made(run)["loss"]
+    everything = made.logits(run.hidden(), run.unembed)
+    labels = torch.full(batch.streams["body"].tokens.shape, IGNORED)
+    for row, (pick, label) in enumerate(zip(batch.targets["pick"], batch.targets["labels"], strict=True)):
+        labels[row, pick] = label
+    total = nn.functional.cross_entropy(everything.flatten(0, 1), labels.flatten(), reduction="sum")
+    torch.testing.assert_close(term.total, total, rtol=0, atol=1e-12)
+    taken, whole = torch.autograd.grad(term.total, parameters), torch.autograd.grad(total, parameters)
+    torch.testing.assert_close(taken, whole, rtol=0, atol=1e-12)
+
+
+def test_the_transform_is_dense_gelu_and_norm_and_each_entry_has_a_bias(
+    build: Build, passed: Passed, table: nn.Embedding, vocabulary: Vocabulary
+) -> None:
+    made = build("mlm", vocabulary)
+    hidden = torch.randn(3, 8, dtype=torch.float64)
+    weights = dict(made.named_parameters())
+    nn.init.normal_(weights["bias"])
+    inner = hidden @ weights["dense.weight"].T + weights["dense.bias"]
+    inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2
+    inner = (inner - inner.mean(-1, keepdim=True)) / (inner.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    scores = made.logits(hidden, passed(corrupted(made)).unembed)
+    torch.testing.assert_close(scores, inner @ table.weight.T + weights["bias"], rtol=0, atol=1e-12)
+
+
+def test_without_transform_and_bias_the_head_has_no_parameters(
+    build: Build, passed: Passed, vocabulary: Vocabulary
+) -> None:
+    made = build("mlm", vocabulary, transform=False, bias=False)
+    assert list(made.parameters()) == []
+    run = passed(corrupted(made))
+    torch.testing.assert_close(made.logits(run.hidden(), run.unembed), run.unembed(run.hidden()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.15, 0.5, 1.0])
+@pytest.mark.parametrize("length", [1, 2, 7, 32])
+def test_as_many_places_are_kept_as_the_rate_can_fill(
+    rate: float, length: int, build: Build, vocabulary: Vocabulary
+) -> None:
+    made = build("mlm", vocabulary, rate=rate)
+    body = Stream(torch.full((5, length), 9))
+    targets = made.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(5))).targets
+    assert targets["pick"].shape == targets["labels"].shape == (5, made.picks(length))
+    assert made.picks(length) == max(1, math.ceil(rate * length))
+    assert (targets["labels"] != IGNORED).any(1).all()
+
+
+def test_a_stream_keeps_all_that_is_not_its_tokens(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("mlm", vocabulary)
+    zeros = torch.zeros(4, 32, dtype=torch.int64)
+    vectors = {"documents": zeros, "positions": zeros, "segments": zeros, "special": zeros.bool()}
+    body = corrupted(made, **vectors).streams["body"]
+    assert all(getattr(body, name) is vector for name, vector in vectors.items())
+
+
+def test_a_batch_of_nothing_but_padding_has_no_target(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("mlm", vocabulary)
+    batch = corrupted(made, documents=torch.full((4, 32), PADDING))
+    assert (batch.targets["labels"] == IGNORED).all()
+
+
+def test_the_original_batch_is_left_as_it_was(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("mlm", vocabulary)
+    tokens = torch.arange(64).reshape(2, 32) + 6
+    made.corrupt({"body": Stream(tokens)}, {}, Draw(0, 0, torch.arange(2)))
+    assert torch.equal(tokens, torch.arange(64).reshape(2, 32) + 6)
+
+
+def test_shares_that_are_more_than_all_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+    with pytest.raises(ValueError, match=r"`mask` \(0.8\) and `random` \(0.3\) .* a sum ≤ 1"):
+        build("mlm", vocabulary, mask=0.8, random=0.3)
+    build("mlm", vocabulary, mask=0.9, random=0.1)
+
+
+def test_a_tokenizer_without_a_mask_token_is_refused(build: Build) -> None:
+    with pytest.raises(SpecError, match="masking needs the special token `mask`"):
+        build("mlm", Vocabulary(100, {"pad": 0}))
+
+
+def test_picked_rows_are_gathered_in_their_order() -> None:
+    hidden = torch.randn(2, 5, 3)
+    pick = torch.tensor([[4, 0], [1, 1]])
+    for b in range(2):
+        for n in range(2):
+            assert torch.equal(rows(hidden, pick)[b, n], hidden[b, pick[b, n]])

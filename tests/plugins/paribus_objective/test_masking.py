@@ -1,0 +1,148 @@
+"""What is hidden, counted: rates to within 4 standard errors, evenness by chi-square."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from paribus import IGNORED, PADDING, Draw, Stream, Vocabulary
+from paribus_objective.masking import Masking, first
+
+SPECIALS = {"pad": 0, "cls": 1, "sep": 50, "mask": 3, "eos": 99}
+VOCABULARY = Vocabulary(100, SPECIALS, (97, 98))
+WORDS = 100 - 7
+B, T, EPOCHS, RATE = 128, 300, 7, 0.15
+MOST = 45
+
+
+def stream(first: int = 0, count: int = B) -> Stream:
+    """Random ids between cls and eos, a third of the examples padded."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, 100, (B, T), generator=generator)
+    tokens[:, 0], tokens[:, -1] = 1, 99
+    documents = torch.zeros_like(tokens)
+    documents[::3, 200:] = PADDING
+    special = torch.zeros_like(tokens, dtype=torch.bool)
+    special[:, 10] = True
+    rows = slice(first, first + count)
+    return Stream(tokens[rows], documents=documents[rows], special=special[rows])
+
+
+def eligible(body: Stream) -> Tensor:
+    assert body.documents is not None
+    assert body.special is not None
+    reserved = torch.tensor(sorted(VOCABULARY.reserved))
+    return ~torch.isin(body.tokens, reserved) & (body.documents >= 0) & ~body.special
+
+
+def masked(epoch: int, index: Tensor, body: Stream) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens as they are shown, and labels as a row of each token would have them, and which are picked."""
+    hidden, pick, labels = Masking(VOCABULARY, RATE, 0.8, 0.1)(
+        body, min(MOST, body.tokens.shape[1]), Draw(0, epoch, index)
+    )
+    spread = torch.full_like(body.tokens, IGNORED).scatter(1, pick, labels)
+    return hidden.tokens, spread, spread != IGNORED
+
+
+@cache
+def many() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Tokens, what is shown, what is picked and what was eligible, over several epochs."""
+    made = [masked(epoch, torch.arange(B), stream()) for epoch in range(EPOCHS)]
+    shown, picked = torch.cat([each[0] for each in made]), torch.cat([each[2] for each in made])
+    return stream().tokens.repeat(EPOCHS, 1), shown, picked, eligible(stream()).repeat(EPOCHS, 1)
+
+
+def test_the_rate_is_exact_in_expectation() -> None:
+    _, _, picked, allowed = many()
+    assert allowed.sum() > 200_000
+    expected = RATE * allowed.sum(1).double()
+    error = (expected % 1 * (1 - expected % 1)).sum().sqrt()
+    assert abs(picked.sum() - expected.sum()) < 4 * error
+    assert ((picked.sum(1) - expected).abs() < 1).all()
+
+
+def test_labels_are_what_was_hidden_and_the_rest_is_shown_as_it_was() -> None:
+    body = stream()
+    shown, labels, picked = masked(0, torch.arange(B), body)
+    assert torch.equal(labels[picked], body.tokens[picked])
+    assert torch.equal(shown[~picked], body.tokens[~picked])
+
+
+def test_of_what_is_picked_80_percent_are_masked_10_random_and_10_kept() -> None:
+    tokens, shown, picked, _ = many()
+    mask = (shown[picked] == SPECIALS["mask"]).sum()
+    kept = (shown[picked] == tokens[picked]).sum()
+    count = picked.sum()
+    same = 0.1 / WORDS  # a random token may be the token itself
+    expected = np.array([0.8, 0.1 - same, 0.1 + same]) * int(count)
+    assert stats.chisquare([int(mask), int(count - mask - kept), int(kept)], expected).pvalue > 1e-4
+
+
+def test_every_eligible_place_is_as_likely() -> None:
+    _, _, picked, allowed = many()
+    share = RATE * allowed.sum(0).double()
+    there = share > 0
+    statistic = ((picked.sum(0) - share)[there] ** 2 / (share[there] * (1 - RATE))).sum()
+    assert stats.chi2.sf(float(statistic), int(there.sum())) > 1e-4
+
+
+def test_random_tokens_are_every_word_as_likely() -> None:
+    tokens, shown, picked, _ = many()
+    swapped = shown[picked & (shown != SPECIALS["mask"]) & (shown != tokens)]
+    words = sorted(set(range(100)) - VOCABULARY.reserved)
+    counts = torch.bincount(swapped, minlength=100)[words]
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-4
+
+
+def test_no_special_token_is_picked_or_drawn_and_no_padding_is_picked() -> None:
+    tokens, shown, picked, allowed = many()
+    assert not (picked & ~allowed).any()
+    fresh = shown[picked & (shown != tokens)]
+    assert set(fresh.tolist()) & VOCABULARY.reserved == {SPECIALS["mask"]}
+
+
+def test_masks_are_fresh_in_every_epoch_and_do_not_know_each_other() -> None:
+    _, _, picked, allowed = many()
+    one, other = picked[:B], picked[B : 2 * B]
+    both = (one & other).sum() / allowed[:B].sum()
+    assert both.item() == pytest.approx(RATE**2, abs=4 * RATE / allowed[:B].sum().item() ** 0.5)
+
+
+def test_a_mask_does_not_depend_on_the_batch() -> None:
+    whole = masked(2, torch.arange(B), stream())
+    alone = masked(2, torch.arange(40, 50), stream(40, 10))
+    assert all(torch.equal(part, full[40:50]) for part, full in zip(alone, whole, strict=True))
+
+
+def test_padding_further_changes_nothing_of_what_is_picked() -> None:
+    narrow = Stream(stream().tokens[:, :200], documents=torch.zeros(B, 200, dtype=torch.int64))
+    wide = Stream(stream().tokens, documents=torch.zeros(B, T, dtype=torch.int64))
+    assert wide.documents is not None
+    wide.documents[:, 200:] = PADDING
+    for short, long in zip(masked(0, torch.arange(B), narrow), masked(0, torch.arange(B), wide), strict=True):
+        assert torch.equal(short, long[:, :200])
+
+
+def test_an_example_with_any_text_has_a_target() -> None:
+    tokens = torch.full((50, 20), SPECIALS["pad"])
+    tokens[:, 7] = 42
+    _, labels, picked = masked(0, torch.arange(50), Stream(tokens))
+    assert picked.sum() == 50
+    assert (labels[:, 7] == 42).all()
+
+
+def test_the_first_in_a_random_order_are_distinct_and_those_outside_come_last() -> None:
+    luck = Draw(0, 0, torch.arange(9)).uniform("x", 12)
+    outside = (luck * 1000).long().numpy() % 3 == 0
+    for most in (0, 1, 5, 12):
+        order = first(luck, most, outside)
+        for b in range(9):
+            by_hand = sorted(range(12), key=lambda t: (outside[b, t], float(luck[b, t]), t))
+            assert order[b].tolist() == by_hand[:most]
+
+
+def test_equal_draws_are_ordered_by_their_place() -> None:
+    assert first(torch.tensor([[0.5, 0.25, 0.5, 0.25]]), 4).tolist() == [[1, 3, 0, 2]]

@@ -1,0 +1,89 @@
+"""B follows A, or is from another document, at even odds."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from scipy import stats
+
+from paribus import DataError, Draw, Formed, Objective, Tokens, Vocabulary
+
+Build = Callable[..., Objective]
+Corpus = Callable[[Sequence[Sequence[int]]], Tokens]
+
+SENTENCES = [[3, 4, 5, 2, 1, 7, 3] * 4, [6, 2, 3], [4, 4] * 6, [2, 9, 3, 1, 5] * 3, [1, 1], [5]]
+
+
+@pytest.fixture
+def nsp(build: Build, vocabulary: Vocabulary) -> Objective:
+    return build("nsp", vocabulary)
+
+
+def formed(nsp: Objective, tokens: Tokens, length: int, epochs: int) -> list[Formed]:
+    index = torch.arange(nsp.examples(tokens, length))
+    return [nsp.form(tokens, length, Draw(0, epoch, index)) for epoch in range(epochs)]
+
+
+def sides(batch: Formed, row: int) -> tuple[list[int], list[int]]:
+    """The ids of A and of B."""
+    body = batch.streams["body"]
+    assert body.segments is not None
+    assert body.special is not None
+    text = ~body.special[row]
+    tokens, segments = body.tokens[row][text], body.segments[row][text]
+    return tokens[segments == 0].tolist(), tokens[segments == 1].tolist()
+
+
+def document(tokens: Tokens, token: int) -> int:
+    """The document of an id: here ids count up from 100."""
+    starts = tokens.sentences[tokens.documents]
+    return next(number for number in range(len(starts) - 1) if starts[number] <= token - 100 < starts[number + 1])
+
+
+@pytest.mark.parametrize("length", [12, 32, 400])
+def test_both_segments_are_runs_of_text_and_negatives_are_from_another_document(
+    length: int, nsp: Objective, corpus: Corpus
+) -> None:
+    tokens = corpus(SENTENCES)
+    for batch in formed(nsp, tokens, length, 20):
+        for row, label in enumerate(batch.targets["labels"].tolist()):
+            a, b = sides(batch, row)
+            assert 1 <= len(a) <= len(a) + len(b) <= length - 3
+            for side in (a, b):
+                assert side == list(range(side[0], side[0] + len(side)))
+                assert document(tokens, side[0]) == document(tokens, side[-1])
+            assert (document(tokens, a[0]) != document(tokens, b[0])) == (label == 1)
+
+
+def test_positives_begin_where_the_first_segment_ends(nsp: Objective, corpus: Corpus) -> None:
+    tokens = corpus(SENTENCES)
+    starts = set((tokens.sentences + 100).tolist())
+    for batch in formed(nsp, tokens, 400, 20):  # nothing is cut at this length
+        for row, label in enumerate(batch.targets["labels"].tolist()):
+            a, b = sides(batch, row)
+            assert {a[0], a[-1] + 1, b[0], b[-1] + 1} <= starts
+            assert label == 1 or a[-1] + 1 == b[0]
+
+
+def test_both_labels_are_as_likely(nsp: Objective, corpus: Corpus) -> None:
+    labels = torch.cat([batch.targets["labels"] for batch in formed(nsp, corpus(SENTENCES), 12, 200)])
+    assert len(labels) > 2000
+    assert stats.binomtest(int(labels.sum()), len(labels)).pvalue > 1e-4
+
+
+def test_rows_are_filled_but_for_the_ends_of_documents(nsp: Objective, corpus: Corpus) -> None:
+    tokens = corpus([[5] * 100, [3, 3]])
+    for batch in formed(nsp, tokens, 32, 5):
+        documents = batch.streams["body"].documents
+        assert documents is not None
+        full = (documents == 0).all(1)
+        positive = batch.targets["labels"] == 0
+        assert full[positive].sum() >= positive.sum() - 2
+
+
+def test_one_document_is_not_enough(nsp: Objective, corpus: Corpus) -> None:
+    tokens = corpus([[3, 3, 3]])
+    with pytest.raises(DataError, match="nsp takes its negatives from another document"):
+        nsp.examples(tokens, 32)
+    with pytest.raises(DataError, match="nsp takes its negatives from another document"):
+        nsp.form(tokens, 32, Draw(0, 0, torch.arange(1)))

@@ -1,0 +1,198 @@
+"""Where segments lie, and how they are cut, held against loops."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from paribus import PADDING, DataError, Draw, Shape, SpecError, Tokens, Vocabulary
+from paribus_objective.segments import Index, Layout, Pairs, Span, floored, pairs, truncated
+
+Corpus = Callable[[list[list[int]]], Tokens]
+
+DOCUMENTS = [[3, 4, 5, 2, 1], [], [6], [2, 3], [4, 0, 4, 0], [0], [1] * 12, [30, 1, 1]]
+
+
+def chunks(documents: list[list[int]], budget: int) -> list[list[int]]:
+    """The sentences of each chunk, as a loop takes them; sentences without a token are not there."""
+    found, number = [], 0
+    for document in documents:
+        chunk: list[int] = []
+        length = 0
+        full = [size for size in document if size]
+        for size in full:
+            if length >= budget and len(chunk) >= 2:
+                found.append(chunk)
+                chunk, length = [], 0
+            chunk.append(number)
+            length += size
+            number += 1
+        found.append(chunk)
+    return [chunk for chunk in found if len(chunk) >= 2]
+
+
+def draw(count: int, epoch: int = 0) -> Draw:
+    return Draw(0, epoch, torch.arange(count))
+
+
+@pytest.mark.parametrize("budget", [1, 2, 5, 8, 100])
+def test_chunks_are_what_a_loop_over_sentences_takes(budget: int, corpus: Corpus) -> None:
+    found = pairs(corpus(DOCUMENTS), budget)
+    spans = zip(found.first.tolist(), found.last.tolist(), strict=True)
+    assert [list(range(first, last)) for first, last in spans] == chunks(DOCUMENTS, budget)
+
+
+def test_empty_sentences_and_documents_are_left_out(corpus: Corpus) -> None:
+    found = pairs(corpus([[0], [2, 0, 3], [], [0, 0], [1, 1], []]), 10)
+    assert found.bounds.tolist() == [0, 2, 5, 6, 7]
+    assert found.documents.tolist() == [0, 2, 4]
+
+
+def test_a_chunk_is_split_between_any_two_of_its_sentences(corpus: Corpus) -> None:
+    found = pairs(corpus([[2, 3, 4, 5]]), 100)
+    splits = []
+    for epoch in range(3000):
+        a, b = found.split(draw(1, epoch))
+        assert a.start == 0
+        assert b.start == a.length
+        assert a.length + b.length == 14
+        splits.append(int(a.length[0]))
+    assert stats.chisquare([splits.count(size) for size in (2, 5, 9)]).pvalue > 1e-4
+    assert set(splits) == {2, 5, 9}
+
+
+def test_another_document_is_every_other_as_likely_and_begins_with_any_sentence(corpus: Corpus) -> None:
+    found = pairs(corpus([[2, 2], [2, 2], [2, 2, 2], [2]]), 100)
+    a, b = Span(np.full(6000, 4), np.full(6000, 2)), Span(np.full(6000, 6), np.full(6000, 2))
+    start = found.elsewhere(a, b, draw(6000)).start
+    counts = {sentence: int((start == sentence).sum()) for sentence in np.unique(start).tolist()}
+    assert set(counts) == {0, 2, 8, 10, 12, 14}
+    expected = np.array([1 / 6, 1 / 6, 1 / 9, 1 / 9, 1 / 9, 1 / 3]) * 6000
+    assert stats.chisquare([counts[sentence] for sentence in sorted(counts)], expected).pvalue > 1e-4
+
+
+def test_a_segment_from_elsewhere_is_as_long_as_the_one_it_replaces_where_its_document_is(corpus: Corpus) -> None:
+    found = pairs(corpus([[3, 3], [1, 2, 3, 4]]), 100)
+    for epoch in range(200):
+        a, b = Span(np.array([0]), np.array([3])), Span(np.array([3]), np.array([3]))
+        other = found.elsewhere(a, b, draw(1, epoch))
+        assert (int(other.start[0]), int(other.length[0])) in {(6, 3), (7, 5), (9, 3), (12, 4)}
+
+
+def bert(a: int, b: int, most: int) -> tuple[int, int]:
+    """`truncate_seq_pair` of BERT's create_pretraining_data.py."""
+    while a + b > most:
+        if a > b:
+            a -= 1
+        else:
+            b -= 1
+    return a, b
+
+
+@pytest.mark.parametrize("most", [2, 3, 7, 12])
+def test_a_pair_is_cut_to_the_lengths_that_berts_loop_leaves(most: int) -> None:
+    lengths = np.array([(a, b) for a in range(1, 15) for b in range(1, 15)])
+    a, b = Span(np.full(len(lengths), 100), lengths[:, 0]), Span(np.full(len(lengths), 200), lengths[:, 1])
+    kept = truncated(a, b, most, draw(len(lengths)))
+    assert [(int(x), int(y)) for x, y in zip(kept[0].length, kept[1].length, strict=True)] == [
+        bert(int(x), int(y), most) for x, y in lengths
+    ]
+    for whole, part in zip((a, b), kept, strict=True):
+        assert (part.length >= 1).all()
+        assert (part.start >= whole.start).all()
+        assert (part.start + part.length <= whole.start + whole.length).all()
+
+
+def test_what_is_kept_lies_anywhere_in_the_segment() -> None:
+    a, b = Span(np.full(5000, 0), np.full(5000, 9)), Span(np.full(5000, 50), np.full(5000, 5))
+    kept, other = truncated(a, b, 10, draw(5000))
+    assert stats.chisquare(np.bincount(kept.start, minlength=5)).pvalue > 1e-4
+    assert (other.start == 50).all()
+
+
+def test_draws_below_limits_of_their_own_stay_below_them_and_are_even() -> None:
+    high = np.arange(1, 6).repeat(3000)
+    drawn = floored(draw(len(high)), "x", high)
+    for limit in range(1, 6):
+        counts = np.bincount(drawn[high == limit])
+        assert len(counts) == limit
+        assert limit == 1 or stats.chisquare(counts).pvalue > 1e-4
+
+
+@pytest.fixture
+def layout(vocabulary: Vocabulary) -> Layout:
+    return Layout(Shape(8, 2, 4, 16, 100, 1), vocabulary, "nsp")
+
+
+def test_a_pair_is_laid_out_with_its_marks_and_padded(layout: Layout, corpus: Corpus) -> None:
+    a, b = Span(np.array([0, 7]), np.array([2, 5])), Span(np.array([4, 2]), np.array([3, 4]))
+    stream = layout(corpus([[20]]), a, b, 12)
+    assert stream.tokens.tolist() == [
+        [1, 100, 101, 2, 104, 105, 106, 2, 0, 0, 0, 0],
+        [1, 107, 108, 109, 110, 111, 2, 102, 103, 104, 105, 2],
+    ]
+    assert stream.segments is not None
+    assert stream.segments.tolist() == [[0] * 4 + [1] * 4 + [0] * 4, [0] * 7 + [1] * 5]
+    assert stream.special is not None
+    assert stream.special.tolist()[0] == [place in {0, 3, 7, 8, 9, 10, 11} for place in range(12)]
+    assert stream.documents is not None
+    assert stream.documents.tolist() == [[0] * 8 + [PADDING] * 4, [0] * 12]
+    assert stream.positions is not None
+    assert stream.positions.tolist() == [list(range(12))] * 2
+
+
+def test_a_tokenizer_without_padding_is_padded_with_what_nobody_sees(corpus: Corpus) -> None:
+    layout = Layout(Shape(8, 2, 4, 16, 100, 1), Vocabulary(9, {"cls": 7, "sep": 8}), "nsp")
+    stream = layout(corpus([[20]]), Span(np.array([0]), np.array([1])), Span(np.array([1]), np.array([1])), 7)
+    assert stream.tokens.tolist() == [[7, 100, 8, 101, 8, 8, 8]]
+    assert stream.documents is not None
+    assert stream.documents.tolist() == [[0] * 5 + [PADDING] * 2]
+
+
+def test_rows_that_hold_no_pair_are_refused(vocabulary: Vocabulary) -> None:
+    with pytest.raises(SpecError, match=r"dims.length: nsp needs rows for cls, two sep .* there are 4; valid: ≥ 5"):
+        Layout(Shape(8, 2, 4, 4, 100, 1), vocabulary, "nsp")
+
+
+@pytest.mark.parametrize("missing", ["cls", "sep"])
+def test_a_tokenizer_without_marks_is_refused(missing: str, vocabulary: Vocabulary) -> None:
+    has = {name: token for name, token in vocabulary.specials.items() if name != missing}
+    with pytest.raises(SpecError, match=f"sop needs the special token `{missing}`"):
+        Layout(Shape(8, 2, 4, 16, 100, 1), Vocabulary(100, has), "sop")
+
+
+def test_an_index_is_made_once_for_each_corpus_and_length(corpus: Corpus) -> None:
+    index = Index("nsp", documents=2)
+    one, other = corpus([[2, 2], [2, 2]]), corpus([[2, 2], [2, 2]])
+    assert index(one, 20) is index(one, 20)
+    assert index(one, 20) is not index(other, 20)
+    assert index(one, 20) is not index(one, 5)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
+def test_a_copy_of_an_index_holds_no_corpus(again: Callable[[Index], Any], corpus: Corpus) -> None:
+    index = Index("nsp", documents=2)
+    tokens = corpus([[2, 2], [2, 2]])
+    found = index(tokens, 20)
+    made = again(index)
+    assert isinstance(made, Index)
+    assert (made.who, made.documents) == ("nsp", 2)
+    fresh = made(tokens, 20)
+    assert isinstance(fresh, Pairs)
+    assert fresh is not found
+
+
+def test_a_corpus_of_one_document_has_no_negatives(corpus: Corpus) -> None:
+    with pytest.raises(DataError, match=r"from another document, but the corpus has 1; valid: at least 2 documents"):
+        Index("nsp", documents=2)(corpus([[2, 2, 2], [], [0]]), 20)
+
+
+def test_a_corpus_without_two_sentences_in_a_document_has_no_pairs(corpus: Corpus) -> None:
+    with pytest.raises(DataError, match=r"no document has two; valid: a document of at least 2 sentences"):
+        Index("sop", documents=1)(corpus([[2], [3, 0], [4]]), 20)
+    assert DataError.exit_code == 4
