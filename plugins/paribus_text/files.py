@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from paribus_text.sentences import paragraphs, sentences
 Unit = Literal["file", "paragraph"]
 
 KINDS = (".txt", ".md", ".jsonl")
+_HALF = re.compile("[\ud800-\udfff]")  # JSON can spell half of a surrogate pair, and nothing can write it
 MOST = 20  # problems told one by one
 
 
@@ -70,7 +72,7 @@ class Reading(NamedTuple):
             self.dropped["files without text"] += 1
             return None
         for name, found in self._texts(path, text):
-            if any("\ud800" <= character <= "\udfff" for character in found):
+            if _HALF.search(found):
                 self.dropped["documents with half of a surrogate pair"] += 1
                 continue
             parts = tuple(sentence for paragraph in paragraphs(found) for sentence in sentences(paragraph))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from paribus import DataError, Problem, Vocabulary
+from paribus import DataError, Problem, SpecError, Vocabulary
 
 
 def reserved(first: int, sentinels: int, *, unknown: bool = False) -> Vocabulary:
@@ -50,9 +50,9 @@ def unpacked(name: str, state: bytes) -> Iterator[Any]:
         ) from error
 
 
-def too_small(name: str, size: int, least: int, why: str) -> DataError:
+def too_small(name: str, size: int, least: int, why: str) -> SpecError:
     """A vocabulary that cannot hold what every text needs."""
-    return DataError(
+    return SpecError(
         Problem(
             code="vocabulary-too-small",
             path="dims.vocabulary",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus import DataError
+from paribus import DataError, SpecError
 from paribus_text.byte_pair import BytePair
 
 TEXTS = ["the cat sat on the mat and the dog sat there", "then there they are, these other cats"] * 3
@@ -71,7 +71,7 @@ def test_specials_are_shown_by_name() -> None:
 
 
 def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
-    with pytest.raises(DataError, match=r"`bpe` cannot do with 265 ids.*266 or more"):
+    with pytest.raises(SpecError, match=r"`bpe` cannot do with 265 ids.*266 or more"):
         trained(265)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus import DataError
+from paribus import DataError, SpecError
 from paribus_text.bytes import Bytes
 
 anything = st.text(st.characters(categories=None, exclude_categories=()))  # lone surrogates as well
@@ -52,7 +52,7 @@ def test_a_state_makes_the_same_tokenizer() -> None:
 
 def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
     Bytes(sentinels=2).train([], 264)
-    with pytest.raises(DataError, match=r"dims\.vocabulary: the tokenizer `bytes` cannot do with 263 ids.*264 or more"):
+    with pytest.raises(SpecError, match=r"dims\.vocabulary: the tokenizer `bytes` cannot do with 263 ids.*264 or more"):
         Bytes(sentinels=2).train([], 263)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus import DataError
+from paribus import DataError, SpecError
 from paribus_text.word_piece import WordPiece
 
 TEXTS = ["The cat sat on the mat, and the dog sat there.", "Then there they are: these other cäts."] * 3
@@ -93,7 +93,7 @@ def test_specials_are_shown_by_name() -> None:
 
 
 def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
-    with pytest.raises(DataError, match=r"`wordpiece` cannot do with 12 ids.*13 or more"):
+    with pytest.raises(SpecError, match=r"`wordpiece` cannot do with 12 ids.*13 or more"):
         trained(12)
 
 
