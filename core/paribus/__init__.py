@@ -14,14 +14,14 @@ from paribus.schema import AtLeast, AtMost, Divides, Example, Range, Slot
 
 if TYPE_CHECKING:
     from paribus.errors import DataError as DataError
-    from paribus.errors import listed as listed
-    from paribus.errors import nearest as nearest
     from paribus.errors import NotComparableError as NotComparableError
     from paribus.errors import ParibusError as ParibusError
     from paribus.errors import PluginError as PluginError
     from paribus.errors import Problem as Problem
     from paribus.errors import SpecError as SpecError
     from paribus.errors import StoreError as StoreError
+    from paribus.errors import listed as listed
+    from paribus.errors import nearest as nearest
     from paribus.parts.attend import Attend as Attend
     from paribus.parts.context import Context as Context
     from paribus.parts.context import Memory as Memory
@@ -76,13 +76,16 @@ if TYPE_CHECKING:
     from paribus.slots.topology import Part as Part
     from paribus.slots.topology import Topology as Topology
     from paribus.slots.topology import memory_of as memory_of
+    from paribus.specs.resolve import spec as spec
 
 __version__ = "0.1.0"
 
 _WHERE: dict[str, str] = {
     name: module
     for module, names in {
-        "paribus.errors": ("DataError NotComparableError ParibusError PluginError Problem SpecError StoreError listed nearest"),
+        "paribus.errors": (
+            "DataError NotComparableError ParibusError PluginError Problem SpecError StoreError listed nearest"
+        ),
         "paribus.parts.attend": "Attend",
         "paribus.parts.context": "Context Memory Pair State",
         "paribus.parts.draw": "Draw",
@@ -108,6 +111,8 @@ _WHERE: dict[str, str] = {
         "paribus.slots.schedule": "Schedule",
         "paribus.slots.tokenizer": "Tokenizer Vocabulary",
         "paribus.slots.topology": "Builder Part Topology memory_of",
+        "paribus.specs.resolve": "spec",
+        "paribus.specs.resolve": "spec",
     }.items()
     for name in names.split()
 }

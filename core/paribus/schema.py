@@ -62,9 +62,10 @@ class AtLeast:
 
 @dataclass(frozen=True)
 class AtMost:
-    """The value is no more than this one of the dims."""
+    """The value is no more than this one of the dims; `why` is told to whoever asks for more."""
 
     dim: str
+    why: str = ""
 
 
 @dataclass(frozen=True)

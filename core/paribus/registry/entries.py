@@ -16,7 +16,7 @@ from paribus.registry.doors import Door
 from paribus.schema import JSON, Option, from_json, to_json
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-PLUGIN_CODES = frozenset({"plugin-failed", "claimed-twice"})  # the spec may be right: a plugin is at fault
+PLUGIN_CODES = frozenset({"plugin-failed", "plugin-missing", "claimed-twice"})  # not the spec, but a plugin is at fault
 
 
 class Part(NamedTuple):

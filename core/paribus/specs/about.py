@@ -1,0 +1,70 @@
+"""What a spec says of itself, and what it hands on: its schema, the plugins it needs, Lightning's own arguments."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from paribus.errors import listed, nearest
+from paribus.specs.fields import SCHEMA, STEPS
+from paribus.specs.tree import UNREAD, Keys, shown
+from paribus.specs.values import MISSING, Checking
+
+_IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def about(checking: Checking, given: Mapping[str, Any]) -> None:
+    """What a spec says of itself: how it is written, and which plugins it needs."""
+    schema = given.get("paribus", SCHEMA)
+    if schema != SCHEMA or isinstance(schema, bool):
+        advice = "upgrade paribus" if isinstance(schema, int) and schema > SCHEMA else "write it anew"
+        what = f"this spec is written in schema {shown(schema)}, and this paribus reads schema {SCHEMA}: {advice}"
+        checking.wrong("schema", ("paribus",), what, str(SCHEMA))
+    if "preset" in given:
+        what = "a preset is what a spec begins from, so an override comes too late for it"
+        checking.wrong("preset", ("preset",), what, "the preset's name in place of the spec's")
+    needed = given.get("plugins") or []
+    if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
+        checking.wrong("wrong-type", ("plugins",), f"expected a list of names, but this is {shown(needed)}")
+        return
+    doors = [piece.door for piece in checking.index.pieces]
+    for place, name in enumerate(needed):
+        keys = ("plugins", place)
+        for broken in checking.index.broken:
+            if name in (broken.door.name, broken.door.distribution):
+                checking.wrong("plugin-failed", keys, f"this spec needs it, and {broken}")
+        if not any(name in (door.name, door.distribution) for door in doors):
+            what = f"this spec needs the plugin `{name}`, which is not installed; a spec never loads one itself"
+            known = sorted({door.name for door in doors} | {door.distribution for door in doors if door.distribution})
+            checking.wrong("plugin-missing", keys, what, listed(known), nearest(name, known))
+
+
+def trainer(checking: Checking, given: Mapping[str, Any]) -> Any:
+    """Lightning's own arguments: it says which there are; we only keep out what is no plain value."""
+    valid = "arguments of lightning.Trainer"
+    found = checking.mapping(given.get("trainer") or {}, ("trainer",), valid)
+    if found is None:
+        return UNREAD
+    for key, value in found.items():
+        if not _IDENTIFIER.fullmatch(key):
+            checking.wrong("unknown-key", ("trainer", key), f"`{key}` is no argument's name", valid)
+        _finite(checking, value, ("trainer", key))
+    steps = found.get("max_steps")
+    if steps is not None:
+        checking.option(STEPS, steps, ("trainer", "max_steps"), {})
+    return dict(found)
+
+
+def _finite(checking: Checking, value: Any, keys: Keys) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _finite(checking, item, (*keys, key))
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            _finite(checking, item, (*keys, place))
+    elif isinstance(value, float) and not math.isfinite(value):
+        checking.wrong("not-finite", keys, f"this must be finite, but is {value}")
+    elif value == MISSING:
+        checking.wrong("missing", keys, "this is still to be filled in")

@@ -1,0 +1,124 @@
+"""A whole spec against what is installed: everything that is wrong with it at once, or the spec with every default."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from paribus.errors import listed
+from paribus.registry import Entry, Index, failure
+from paribus.specs import references
+from paribus.specs.about import about, trainer
+from paribus.specs.facts import facts
+from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, KEYS, META, SEED
+from paribus.specs.nodes import nodes, shares
+from paribus.specs.parts import parts
+from paribus.specs.rules import RULES
+from paribus.specs.tree import UNREAD, Keys, Tree
+from paribus.specs.values import Checking
+
+_OBJECTS: Final = re.compile(r"_[a-z]+_|hydra(:.*)?")
+
+
+def check(tree: Tree, index: Index) -> dict[str, Any]:
+    """The resolved spec: plain values, nothing left to default; or one error with every problem."""
+    references.resolve(tree)
+    checking = Checking(tree, index)
+    given = tree.data
+    _no_objects(checking, given, ())
+    about(checking, given)
+    for key in given:
+        if key not in KEYS and key not in META:
+            checking.unknown(key, (key,), KEYS)
+    found = _resolved(checking, given)
+    topology = _entry(checking, found)
+    if topology is not None:
+        for rule in RULES:
+            for problem in rule(facts(checking, topology, found)):
+                checking.wrong(*problem)
+    if checking.problems:
+        raise failure(checking.problems)
+    return {key: found[key] for key in KEYS if key in found}
+
+
+def _resolved(checking: Checking, given: Mapping[str, Any]) -> dict[str, Any]:
+    dims = _dims(checking, given)
+    found: dict[str, Any] = {"dims": dims, "topology": _topology(checking, given, dims)}
+    topology = _entry(checking, found)
+    for slot in (*ARCHITECTURE, *ALWAYS):
+        if _wanted(checking, given, slot, topology):
+            found[slot] = nodes(checking, slot, given[slot], (slot,), dims)
+    for option in (DROPOUT, SEED):
+        name = option.name
+        found[name] = (
+            checking.option(option, given[name], (name,), dims) if name in given else checking.default(option, (), dims)
+        )
+    data = given.get("data", {})
+    data = checking.mapping(data if data is not None else {}, ("data",), listed(option.name for option in DATA))
+    found["data"] = checking.options(DATA, data or {}, ("data",), dims)
+    found["trainer"] = trainer(checking, given)
+    found["evaluate"] = _evaluate(checking, given, dims)
+    found["parts"] = parts(checking, topology, given, dims)
+    return found
+
+
+def _entry(checking: Checking, found: Mapping[str, Any]) -> Entry | None:
+    node = found["topology"]
+    return None if node is UNREAD else checking.index.entries["topology"][node["name"]]
+
+
+def _no_objects(checking: Checking, value: Any, keys: Keys) -> None:
+    """Takes out keys by which other tools name Python objects, and says that they mean nothing here."""
+    if isinstance(value, dict):
+        for key in [key for key in value if _OBJECTS.fullmatch(key)]:
+            del value[key]
+            what = f"unknown key `{key}`: specs never name Python objects, only components that are installed"
+            checking.wrong("python-object", (*keys, key), what)
+        for key, item in value.items():
+            _no_objects(checking, item, (*keys, key))
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            _no_objects(checking, item, (*keys, place))
+
+
+def _dims(checking: Checking, given: Mapping[str, Any]) -> dict[str, Any]:
+    names = listed(option.name for option in DIMS)
+    if given.get("dims") is None:
+        checking.wrong("missing", ("dims",), "`dims` is missing: the sizes of the model", names)
+        return {option.name: UNREAD for option in DIMS}
+    found = checking.mapping(given["dims"], ("dims",), names)
+    if found is None:
+        return {option.name: UNREAD for option in DIMS}
+    dims = checking.options(DIMS, found, ("dims",), {})
+    shares(checking, dims, ("dims",))
+    return dims
+
+
+def _topology(checking: Checking, given: Mapping[str, Any], dims: Mapping[str, Any]) -> Any:
+    if given.get("topology") is None:
+        names = listed(checking.index.names("topology"))
+        return checking.wrong("missing", ("topology",), "`topology` is missing: which stacks there are", names)
+    return checking.component("topology", given["topology"], ("topology",), dims)
+
+
+def _wanted(checking: Checking, given: Mapping[str, Any], slot: str, topology: Entry | None) -> bool:
+    """Whether the slot is to be checked. One that is missing, or that nothing would read, is told of here."""
+    present = given.get(slot) is not None  # null takes out what a preset has
+    read = slot in ALWAYS or topology is None or slot in topology.reads
+    if present and not read:
+        assert topology is not None, "only a known topology reads less than all"
+        what = f"the topology `{topology.name}` does not read `{slot}`, so it would be ignored"
+        checking.wrong("not-read", (slot,), what, f"{slot}=null; it reads {listed(topology.reads)}")
+    if read and not present and (slot in ALWAYS or topology is not None):
+        why = "every spec names one" if slot in ALWAYS or topology is None else f"`{topology.name}` reads it"
+        names = listed(checking.index.names(slot))
+        checking.wrong("missing", (slot,), f"`{slot}` is missing: {why}", names)
+    return present and read
+
+
+def _evaluate(checking: Checking, given: Mapping[str, Any], dims: Mapping[str, Any]) -> Any:
+    if given.get("evaluate") is None:
+        return None
+    listed_ = given["evaluate"] if isinstance(given["evaluate"], list) else [given["evaluate"]]
+    return nodes(checking, "objective", listed_, ("evaluate",), dims)

@@ -1,0 +1,130 @@
+"""What the rules look at: the stacks of a spec, with the components of each and where they are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import Any, NamedTuple, final
+
+from paribus.registry import Entry, Index, Part
+from paribus.specs.fields import NO_POSITION
+from paribus.specs.tree import Keys
+from paribus.specs.values import Checking
+
+
+class Named(NamedTuple):
+    """A component of a spec, and where it is named."""
+
+    entry: Entry
+    keys: Keys
+
+    def has(self, trait: str) -> bool:
+        return bool(self.entry.traits.get(trait, False))
+
+    def list(self, trait: str) -> list[str]:
+        found = self.entry.traits.get(trait, [])
+        return [str(item) for item in found] if isinstance(found, list) else []
+
+    def __str__(self) -> str:
+        return f"{self.entry.slot} `{self.entry.name}`"
+
+
+class Mixing(NamedTuple):
+    """An attention and the position that it meets in some layer."""
+
+    attention: Named
+    position: Named | None
+
+
+@final
+@dataclass(frozen=True)
+class Stack:
+    """One stack: what mixes its rows, layer by layer, each different pair once."""
+
+    part: Part
+    own: tuple[Mixing, ...]
+    cross: tuple[Mixing, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Facts:
+    """A spec as the rules see it. What could not be read is left out: it has been told of."""
+
+    index: Index
+    topology: Entry
+    stacks: tuple[Stack, ...]
+    objectives: tuple[Named, ...]
+    evaluated: tuple[Named, ...]
+    spec: Mapping[str, Any]
+
+    @property
+    def body(self) -> Part:
+        return next(part for part in self.topology.parts if part.path == "body")
+
+    def named(self, slot: str) -> Named | None:
+        node = self.spec.get(slot)
+        return _named(self.index, slot, node, (slot,)) if isinstance(node, Mapping) else None
+
+
+def facts(checking: Checking, topology: Entry, spec: Mapping[str, Any]) -> Facts:
+    index = checking.index
+    return Facts(
+        index,
+        topology,
+        tuple(_stack(index, part, spec) for part in topology.parts),
+        _all(index, "objective", spec.get("objective"), ("objective",)),
+        _all(index, "objective", spec.get("evaluate"), ("evaluate",)),
+        spec,
+    )
+
+
+def _stack(index: Index, part: Part, spec: Mapping[str, Any]) -> Stack:
+    parts = spec.get("parts")
+    own: Mapping[str, Any] = parts.get(part.name, {}) if isinstance(parts, Mapping) else {}
+    layers = own.get("dims", {}).get("layers", spec["dims"]["layers"])
+
+    def around(slot: str) -> tuple[Any, Keys]:
+        return (own[slot], ("parts", part.name, slot)) if slot in own else (spec.get(slot), (slot,))
+
+    attention, position = around("attention"), around("position")
+    crossing: tuple[Mixing, ...] = ()
+    if part.cross:
+        inside = own.get("cross") or {}
+        keys: Keys = ("parts", part.name, "cross")
+        seeks = (inside["attention"], (*keys, "attention")) if "attention" in inside else attention
+        placed = inside.get("position", {"name": NO_POSITION})
+        crossing = _mixings(index, seeks, (placed, (*keys, "position")), layers)
+    return Stack(part, _mixings(index, attention, position, layers), crossing)
+
+
+def _mixings(
+    index: Index, attention: tuple[Any, Keys], position: tuple[Any, Keys], layers: object
+) -> tuple[Mixing, ...]:
+    attentions = _all(index, "attention", *attention)
+    positions: tuple[Named | None, ...] = _all(index, "position", *position) or (None,)
+    if not attentions:
+        return ()
+    most = min(layers, len(attentions) * len(positions)) if isinstance(layers, int) else len(attentions)
+    pairs = islice(zip(cycle(attentions), cycle(positions), strict=False), most)
+    different = {(own.keys, placed.keys if placed else None): Mixing(own, placed) for own, placed in pairs}
+    return tuple(different.values())
+
+
+def _all(index: Index, slot: str, node: Any, keys: Keys) -> tuple[Named, ...]:
+    return tuple(_each(index, slot, node, keys))
+
+
+def _each(index: Index, slot: str, node: Any, keys: Keys) -> Iterator[Named]:
+    listed = enumerate(node) if isinstance(node, list) else [(None, node)]
+    for place, item in listed:
+        if isinstance(item, Mapping):
+            named = _named(index, slot, item, keys if place is None else (*keys, place))
+            if named is not None:
+                yield named
+
+
+def _named(index: Index, slot: str, node: Mapping[str, Any], keys: Keys) -> Named | None:
+    entry = index.entries[slot].get(node["name"])
+    return None if entry is None else Named(entry, keys)

@@ -1,0 +1,76 @@
+"""From a name, a file or a mapping, and overrides, to one tree of plain values: presets below, overrides on top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from paribus.errors import Problem, SpecError
+from paribus.registry import Index
+from paribus.specs import guard, override
+from paribus.specs.read import read_file
+from paribus.specs.tree import Tree, shown
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+Source: TypeAlias = "str | Path | Mapping[str, Any] | DictConfig"
+
+_DEEPEST: Final = 16  # presets that begin from presets
+
+
+def load(source: Source, overrides: Sequence[str], index: Index) -> Tree:
+    """All that was said, merged, and where each thing was said; nothing is checked yet but that it can be read."""
+    tree = _based(_read(source, index), index, ())
+    override.apply(tree, overrides)
+    return tree
+
+
+def begun(own: Tree, index: Index) -> Tree:
+    """What was read, on top of the preset that it begins from."""
+    return _based(own, index, ())
+
+
+def _read(source: Source, index: Index) -> Tree:
+    if isinstance(source, Path):
+        return read_file(source)
+    if isinstance(source, str):
+        if source.endswith((".yaml", ".yml")) or "/" in source:
+            return read_file(Path(source))
+        return read_file(index.preset(source), f"{source}.yaml")
+    given: Any = source
+    if type(source).__module__.partition(".")[0] == "omegaconf":
+        from omegaconf import OmegaConf
+
+        given = OmegaConf.to_container(given, resolve=False)
+    if not isinstance(given, Mapping):
+        raise SpecError(Problem(code="no-mapping", what=f"a spec is a mapping, but this is {shown(given)}"))
+    return guard.plain(given)
+
+
+def _based(own: Tree, index: Index, above: tuple[str, ...]) -> Tree:
+    """`own` on top of the preset that it begins from; dotted keys are overrides within it."""
+    name = own.data.pop("preset", None)
+    dotted = {key: own.data.pop(key) for key in [key for key in own.data if "." in key]}
+    tree = Tree({})
+    if name is not None:
+        tree = _preset(name, own, index, above)
+    tree.put(own)
+    for key, value in dotted.items():
+        where = own.where((key,))
+        below = {keys[1:]: mark for keys, mark in own.marks.items() if keys[:1] == (key,)}
+        override.put(tree, key, Tree(value, below or {(): where}), where)
+    return tree
+
+
+def _preset(name: Any, own: Tree, index: Index, above: tuple[str, ...]) -> Tree:
+    where = own.where(("preset",))
+    if not isinstance(name, str):
+        what = f"expected the name of a preset, but this is {shown(name)}"
+        raise SpecError(*own.problems, Problem(code="wrong-type", path="preset", where=where, what=what))
+    if name in above or len(above) >= _DEEPEST:
+        chain = " → ".join((*above, name))
+        what = f"presets that begin from one another have no beginning: {chain}"
+        raise SpecError(*own.problems, Problem(code="preset", path="preset", where=where, what=what))
+    return _based(read_file(index.preset(name), f"{name}.yaml"), index, (*above, name))

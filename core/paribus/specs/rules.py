@@ -1,0 +1,212 @@
+"""The rules across fields, each one sentence over what components declare of themselves, and none over their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from paribus.errors import listed
+from paribus.registry import Entry, Index
+from paribus.specs.facts import Facts, Mixing, Named
+from paribus.specs.tree import Keys
+
+_VERBS: Final = {
+    "rotate": "rotates queries and keys",
+    "bias": "adds a bias to the scores",
+    "mix": "adds to what is mixed",
+    "embed": "adds to the rows",
+}
+_TEXT: Final = frozenset({"sentences", "documents", "pairs"})  # what a corpus has, where the rest is a tokenizer's
+_PADDED: Final = frozenset({"segments", "pairs"})  # examples formed so are filled up with padding
+
+
+class Broken(NamedTuple):
+    """A rule that does not hold: as `Checking.wrong` takes it."""
+
+    code: str
+    keys: Keys
+    what: str
+    valid: str = ""
+
+
+Rule = Callable[[Facts], Iterable[Broken]]
+
+
+def position_fits(facts: Facts) -> Iterator[Broken]:
+    """What a position does in an attention is something that this attention asks for."""
+    for stack in facts.stacks:
+        for mixing in stack.own:
+            yield from _unasked(facts, mixing, crossing=False)
+        for mixing in stack.cross:
+            yield from _unasked(facts, mixing, crossing=True)
+
+
+def _unasked(facts: Facts, mixing: Mixing, *, crossing: bool) -> Iterator[Broken]:
+    attention, position = mixing
+    if position is None:
+        return
+    asked = {*attention.list("consumes"), *([] if crossing else ["embed"])}
+    unasked = [moment for moment in position.list("moments") if moment not in asked]
+    if not unasked:
+        return
+    how = " and ".join(_VERBS.get(moment, moment) for moment in unasked)
+    whose = f"the cross-{attention}" if crossing else f"{attention}"
+    fitting = [entry.name for entry in _entries(facts, "position") if {*entry.traits.get("moments", [])} <= asked]
+    yield Broken(
+        "does-not-fit",
+        position.keys,
+        f"{position} {how}, but {whose} never asks for that, so it would be ignored",
+        f"with {whose}, position {listed(fitting)}",
+    )
+
+
+def attention_is_causal(facts: Facts) -> Iterator[Broken]:
+    """The attention of a causal stack can hide the future."""
+    for stack in facts.stacks:
+        for mixing in stack.own:
+            if stack.part.causal and not mixing.attention.has("causal"):
+                why = f"the {stack.part.name} is causal, but {mixing.attention} cannot hide what comes later"
+                yield Broken("does-not-fit", mixing.attention.keys, why, _with(facts, "attention", "causal"))
+
+
+def attention_crosses(facts: Facts) -> Iterator[Broken]:
+    """What attends to another stack can attend to a memory."""
+    for stack in facts.stacks:
+        for mixing in stack.cross:
+            if not mixing.attention.has("cross"):
+                place = f"parts.{stack.part.name}.cross.attention"
+                why = f"{mixing.attention} cannot attend to another stack, as {place} is to"
+                yield Broken(
+                    "does-not-fit", mixing.attention.keys, why, f"{place}={_with(facts, 'attention', 'cross')}"
+                )
+
+
+def attention_keeps_documents_apart(facts: Facts) -> Iterator[Broken]:
+    """Where rows are padded, or documents are kept apart, the attention can do so."""
+    apart = facts.spec["data"].get("documents") == "apart"
+    padded = [named for named in facts.objectives if named.entry.traits.get("forms") in _PADDED]
+    why = "data.documents is apart" if apart else f"{padded[0]} pads its examples" if padded else ""
+    for stack in facts.stacks:
+        for mixing in (*stack.own, *stack.cross):
+            if why and not mixing.attention.has("documents"):
+                what = f"{why}, but {mixing.attention} lets rows see other documents and padding"
+                yield Broken("does-not-fit", mixing.attention.keys, what, _with(facts, "attention", "documents"))
+
+
+def placement_can_wrap(facts: Facts) -> Iterator[Broken]:
+    """What a placement wraps returns rows of the stream's width."""
+    for stack in facts.stacks:
+        for mixing in (*stack.own, *stack.cross):
+            if "placement" in facts.topology.reads and not mixing.attention.has("residual"):
+                what = f"{mixing.attention} does not return the width of the stream, so no placement can wrap it"
+                yield Broken("does-not-fit", mixing.attention.keys, what, _with(facts, "attention", "residual"))
+
+
+def objective_fits(facts: Facts) -> Iterator[Broken]:
+    """An objective reads the stacks that there are, and its rows see what they may see."""
+    for objective in (*facts.objectives, *facts.evaluated):
+        why = misfit(objective.entry, facts.topology)
+        if why:
+            objectives = [entry.name for entry in _entries(facts, "objective") if not misfit(entry, facts.topology)]
+            topologies = [entry.name for entry in _entries(facts, "topology") if not misfit(objective.entry, entry)]
+            valid = (
+                f"objective {listed(objectives) or '(none)'} with topology {facts.topology.name}; "
+                f"topology {listed(topologies) or '(none)'} with objective {objective.entry.name}"
+            )
+            yield Broken("does-not-fit", objective.keys, why, valid)
+
+
+def misfit(objective: Entry, topology: Entry) -> str:
+    """Why an objective cannot train a topology, or nothing."""
+    others = {part.path: part.name for part in topology.parts if part.path != "body"}
+    reads = set(objective.traits.get("parts", []))
+    for path in sorted(reads - set(others)):
+        return f"objective `{objective.name}` reads the stack `{path}`, which the topology `{topology.name}` has not"
+    for path in sorted(set(others) - reads):
+        return f"objective `{objective.name}` gives the {others[path]} nothing to read, and `{topology.name}` has one"
+    causal = next(part.causal for part in topology.parts if part.path == "body")
+    sight = objective.traits.get("sight", "any")
+    if sight == "both" and causal:
+        return (
+            f"objective `{objective.name}` needs rows that see both sides, but those of `{topology.name}` see only "
+            "what came before: the loss would not mean what its name says"
+        )
+    if sight == "past" and not causal:
+        return (
+            f"objective `{objective.name}` predicts what comes next, but the rows of `{topology.name}` see it: "
+            "the loss would be trivial"
+        )
+    return ""
+
+
+def one_forms_one_corrupts(facts: Facts) -> Iterator[Broken]:
+    """Of a sum of objectives, at most one forms the examples, and at most one corrupts them."""
+    for trait, does in (("forms", "forms the examples"), ("corrupts", "changes what the model sees")):
+        doing = [objective for objective in facts.objectives if objective.has(trait)]
+        for objective in doing[1:]:
+            what = f"{objective} {does}, and {doing[0]} does so already"
+            yield Broken("does-not-fit", objective.keys, what, "one of the two, or one objective that does both")
+
+
+def needs_are_met(facts: Facts) -> Iterator[Broken]:
+    """What an objective needs, the tokenizer or the corpus has."""
+    for objective in (*facts.objectives, *facts.evaluated):
+        for need in objective.list("needs"):
+            slot = "corpus" if need in _TEXT else "tokenizer"
+            source = facts.named(slot)
+            silent = source is None or (slot == "corpus" and "provides" not in source.entry.traits)
+            if silent or source is None or need in source.list("provides"):
+                continue
+            fitting = [entry.name for entry in _entries(facts, slot) if need in entry.traits.get("provides", [])]
+            what = f"{objective} needs `{need}`, which the {source} does not have"
+            yield Broken("does-not-fit", objective.keys, what, f"{slot} {listed(fitting) or '(none has it)'}")
+
+
+def vocabulary_has_room(facts: Facts) -> Iterator[Broken]:
+    """A vocabulary of a given size has room for the tokenizer's specials and sentinels."""
+    size, tokenizer, node = facts.spec["dims"]["vocabulary"], facts.named("tokenizer"), facts.spec.get("tokenizer")
+    if not isinstance(size, int) or tokenizer is None or not isinstance(node, Mapping):
+        return
+    specials = [special for special in tokenizer.list("provides") if special != "sentinels"]
+    sentinels = node.get("sentinels")
+    kept = sentinels if isinstance(sentinels, int) else 0
+    needed = len(specials) + kept + 1
+    if size < needed:
+        what = f"`dims.vocabulary` ({size}) has no room: {tokenizer} keeps {len(specials)} specials, {kept} sentinels"
+        yield Broken("out-of-range", ("dims", "vocabulary"), what, f"at least {needed}, one of them for text")
+
+
+def segments_have_rows(facts: Facts) -> Iterator[Broken]:
+    """An embedding that tells segments apart has a row for each that an objective gives."""
+    node = facts.spec.get("embedding")
+    rows = node.get("segments") if isinstance(node, Mapping) else None
+    for objective in facts.objectives:
+        if objective.has("segments") and rows == 1:
+            what = f"{objective} tells two segments apart, but `embedding.segments` is 1"
+            yield Broken("out-of-range", ("embedding", "segments"), what, "2, or 0 for an embedding without segments")
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    position_fits,
+    attention_is_causal,
+    attention_crosses,
+    attention_keeps_documents_apart,
+    placement_can_wrap,
+    objective_fits,
+    one_forms_one_corrupts,
+    needs_are_met,
+    vocabulary_has_room,
+    segments_have_rows,
+)
+
+
+def _entries(facts: Facts, slot: str) -> list[Entry]:
+    index: Index = facts.index
+    return list(index.entries[slot].values())
+
+
+def _with(facts: Facts, slot: str, trait: str) -> str:
+    return listed(entry.name for entry in _entries(facts, slot) if entry.traits.get(trait)) or "(none is installed)"
+
+
+__all__ = ["RULES", "Broken", "Named", "misfit"]

@@ -1,0 +1,130 @@
+"""A spec before it is checked: plain values, and where each of them was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, final
+
+from paribus.errors import Problem
+
+Keys: TypeAlias = "tuple[str | int, ...]"
+
+
+@final
+class Unread:
+    """Stands for a value that could not be read; what is wrong with it has been said, so no check says more."""
+
+    def __repr__(self) -> str:
+        return "(not read)"
+
+
+UNREAD: Final = Unread()
+
+
+def dotted(keys: Keys) -> str:
+    """`attention.0.kv_heads`: keys as overrides and errors spell them."""
+    return ".".join(map(str, keys))
+
+
+def shown(value: object) -> str:
+    """A value as an error names it, in YAML's words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'the text "{_cut(value)}"'
+    if isinstance(value, Mapping):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list" if value else "an empty list"
+    return f"the number {_cut(str(value))}" if isinstance(value, (int, float)) else _cut(str(value))
+
+
+def _cut(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+@final
+@dataclass
+class Tree:
+    """Plain values, the place of each, and what has been found wrong so far."""
+
+    data: Any = field(default_factory=dict)
+    marks: dict[Keys, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def where(self, keys: Keys) -> str:
+        """The place of what stands at `keys`, or of the nearest thing around it that was written."""
+        for end in range(len(keys), -1, -1):
+            if keys[:end] in self.marks:
+                return self.marks[keys[:end]]
+        return ""
+
+    def put(self, other: Tree, at: Keys = ()) -> None:
+        """Merges `other` in at `at`: mappings into mappings; a changed name replaces its node, as all else does."""
+        value = other.data
+        for key in reversed(at):
+            value = _At(key, value) if isinstance(key, int) else {key: value}
+        self.problems += other.problems
+        self.data = self._merged(self.data, value, ())
+        self.marks.update({(*at, *keys): mark for keys, mark in other.marks.items()})
+
+    def _merged(self, base: Any, over: Any, keys: Keys) -> Any:
+        if isinstance(over, _At):
+            items = list(base)
+            items[over.index] = self._merged(items[over.index], over.value, (*keys, over.index))
+            return items
+        if isinstance(over, Mapping) and isinstance(base, str) and over.get("name", base) == base:
+            base = {"name": base}  # `attention: gqa` is short for `attention: {name: gqa}`
+        if isinstance(over, str) and isinstance(base, Mapping) and base.get("name") == over:
+            return base
+        if isinstance(over, Mapping) and isinstance(base, Mapping) and _same(base, over):
+            joined = dict(base)
+            for key, value in over.items():
+                joined[key] = self._merged(base.get(key), value, (*keys, key))
+            return joined
+        self._forget(keys)
+        return copied(over)
+
+    def _forget(self, keys: Keys) -> None:
+        for mark in [mark for mark in self.marks if mark[: len(keys)] == keys and mark]:
+            del self.marks[mark]
+
+    def get(self, keys: Keys) -> Any:
+        """The value at `keys`, or a KeyError."""
+        value = self.data
+        for key in keys:
+            try:
+                value = value[key]
+            except (KeyError, IndexError, TypeError):
+                raise KeyError(dotted(keys)) from None
+        return value
+
+
+@final
+@dataclass(frozen=True)
+class _At:
+    """A value for one place of a list that is there already."""
+
+    index: int
+    value: Any
+
+
+def copied(value: Any) -> Any:
+    """Plain values anew: mappings and lists are never shared between two trees."""
+    if isinstance(value, Mapping):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
+
+
+def joined(base: Any, over: Any) -> Any:
+    """`over` merged into `base`, as an override would be."""
+    tree = Tree(base)
+    tree.put(Tree(over))
+    return tree.data
+
+
+def _same(base: Mapping[str, Any], over: Mapping[str, Any]) -> bool:
+    return "name" not in over or "name" not in base or base["name"] == over["name"]

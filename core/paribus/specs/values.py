@@ -1,0 +1,216 @@
+"""One value against one option: its type, its limits, and the sizes around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+from paribus.errors import Problem, listed, nearest
+from paribus.registry import Index
+from paribus.schema import AtLeast, AtMost, Divides, Kind, Limit, Option, Range
+from paribus.specs.tree import UNREAD, Keys, Tree, dotted, shown
+
+MISSING: Final = "???"
+_NOT_FINITE: Final = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "-infinity", ".nan", ".inf", "-.inf"})
+Dims = Mapping[str, Any]
+
+
+@final
+class Checking:
+    """Collects what is wrong with a tree while values are read from it; what comes back has every default filled in."""
+
+    def __init__(self, tree: Tree, index: Index) -> None:
+        self.tree = tree
+        self.index = index
+        self.problems: list[Problem] = list(tree.problems)
+
+    def wrong(self, code: str, keys: Keys, what: str, valid: str = "", near: str = "") -> Any:
+        """Notes a problem, and answers what stands for a value that is no longer looked at."""
+        where = self.tree.where(keys)
+        problem = Problem(code=code, path=dotted(keys), where=where, what=what, valid=valid, nearest=near)
+        if problem not in self.problems:
+            self.problems.append(problem)
+        return UNREAD
+
+    def mapping(self, given: Any, keys: Keys, valid: str) -> Mapping[str, Any] | None:
+        """`given`, if it is a mapping."""
+        if given is UNREAD or isinstance(given, Mapping):
+            return given if isinstance(given, Mapping) else None
+        self.wrong("wrong-type", keys, f"expected a mapping, but this is {shown(given)}", valid)
+        return None
+
+    def options(self, options: Sequence[Option], given: Mapping[str, Any], keys: Keys, dims: Dims) -> dict[str, Any]:
+        """A value for each option: the given one, or its default; keys that are no option are told of."""
+        known = [option.name for option in options]
+        for key in given:
+            if key not in known:
+                self.unknown(key, (*keys, key), known)
+        return {
+            option.name: self.option(option, given[option.name], (*keys, option.name), dims)
+            if option.name in given
+            else self.default(option, (*keys, option.name), dims)
+            for option in options
+        }
+
+    def unknown(self, key: str, keys: Keys, known: Sequence[str]) -> None:
+        valid = listed(known) if known else "nothing: it has no options"
+        self.wrong("unknown-key", keys, f"there is no `{key}` here", valid, nearest(key, known))
+
+    def default(self, option: Option, keys: Keys, dims: Dims) -> Any:
+        if option.required:
+            what = f"`{option.name}` is missing: {option.doc}"
+            return self.wrong("missing", keys, what, expected(option, dims))
+        if option.kind.name == "slot":
+            return self.option(option, option.default, keys, dims)
+        if option.kind.name == "group":
+            return self.options(option.kind.options, option.default or {}, keys, dims)
+        value = [*option.default] if isinstance(option.default, (list, tuple)) else option.default
+        self.limits(option, value, keys, dims)  # one that depends on the dims may be broken by its own default
+        return value
+
+    def option(self, option: Option, given: Any, keys: Keys, dims: Dims) -> Any:
+        """The value of one option, with its limits."""
+        if given is UNREAD:
+            return UNREAD
+        if given == MISSING:
+            what = f"`{option.name}` is still to be filled in: {option.doc}"
+            return self.wrong("missing", keys, what, expected(option, dims))
+        value = self.typed(option, option.kind, given, keys, dims)
+        if value is not UNREAD and value is not None and not self.limits(option, value, keys, dims):
+            return UNREAD
+        return value
+
+    def typed(  # noqa: PLR0911  # one answer for each of the kinds that there are
+        self, option: Option, kind: Kind, given: Any, keys: Keys, dims: Dims
+    ) -> Any:
+        if given is None and kind.optional:
+            return None
+        if kind.name == "slot":
+            return self.component(kind.slot, given, keys, dims)
+        if kind.name == "group":
+            found = self.mapping(given, keys, listed(field.name for field in kind.options))
+            return UNREAD if found is None else self.options(kind.options, found, keys, dims)
+        if kind.name == "list":
+            return self.items(option, kind, given, keys, dims)
+        value = plain(kind, given)
+        if value is not None:
+            return value
+        if kind.name in ("int", "float") and _not_finite(given):
+            return self.wrong("not-finite", keys, f"this must be finite, but is {shown(given)}", expected(option, dims))
+        near = nearest(given, kind.choices) if isinstance(given, str) else ""
+        what = f"expected {kind}, but this is {shown(given)}"
+        return self.wrong("wrong-type", keys, what, expected(option, dims), near)
+
+    def items(self, option: Option, kind: Kind, given: Any, keys: Keys, dims: Dims) -> Any:
+        several = len(kind.items) > 1
+        items = given if isinstance(given, (list, tuple)) else [given]  # one item stands for a list of one
+        if (several and len(items) != len(kind.items)) or isinstance(given, Mapping) or given is None:
+            return self.wrong("wrong-type", keys, f"expected {kind}, but this is {shown(given)}", str(kind))
+        kinds = kind.items if several else [kind.items[0] for _ in items]
+        found = [
+            self.typed(option, item, value, (*keys, place), dims)
+            for place, (item, value) in enumerate(zip(kinds, items, strict=True))
+        ]
+        return UNREAD if any(value is UNREAD for value in found) else found
+
+    def limits(self, option: Option, value: Any, keys: Keys, dims: Dims) -> bool:
+        """Whether the value is within all limits; each that it is not is told of."""
+        numbers = value if isinstance(value, list) else [value]
+        held = True
+        for number in numbers:
+            for limit in option.limits:
+                what = outside(option.name, limit, number, dims)
+                if what:
+                    held = False
+                    self.wrong("out-of-range", keys, what, expected(option, dims))
+        return held
+
+    def component(self, slot: str, given: Any, keys: Keys, dims: Dims) -> Any:
+        """`name`, or a mapping with a name and options, as a mapping with every option."""
+        if given is UNREAD:
+            return UNREAD
+        named = {"name": given} if isinstance(given, str) else given
+        valid = f"a name, or {{name: …, option: …}}; names: {listed(self.index.names(slot))}"
+        if given == MISSING or (isinstance(named, Mapping) and named.get("name", MISSING) == MISSING):
+            return self.wrong("missing", keys, f"the {slot} is still to be named", valid)
+        found = self.mapping(named, keys, valid)
+        if found is None or found["name"] is UNREAD:
+            return UNREAD
+        name = found["name"]
+        if not isinstance(name, str):
+            return self.wrong("wrong-type", (*keys, "name"), f"expected a name, but this is {shown(name)}", valid)
+        problem = self.index.problem(slot, name, path=dotted(keys), where=self.tree.where(keys))
+        if problem is not None:
+            self.problems.append(problem)
+            return UNREAD
+        options = {key: value for key, value in found.items() if key != "name"}
+        entry = self.index.entries[slot][name]
+        return {"name": name, **self.options(entry.options, options, keys, dims)}
+
+
+def plain(kind: Kind, given: Any) -> Any:
+    """`given` as a value of this kind, or None if it is none."""
+    if kind.name == "bool":
+        return given if isinstance(given, bool) else None
+    if kind.name == "str":
+        return given if isinstance(given, str) else None
+    if kind.name == "choice":
+        return given if not isinstance(given, bool) and str(given) in kind.choices else None
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not _finite(given):
+        return None
+    if kind.name == "int":
+        return given if isinstance(given, int) else None
+    return float(given)
+
+
+def _finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number that no float can hold
+        return False
+
+
+def _not_finite(given: Any) -> bool:
+    if isinstance(given, str):
+        return given.lower() in _NOT_FINITE
+    return isinstance(given, (int, float)) and not isinstance(given, bool) and not _finite(given)
+
+
+def expected(option: Option, dims: Dims) -> str:
+    """The values that would do, as far as they can be named."""
+    for limit in option.limits:
+        if isinstance(limit, Divides) and isinstance(whole := dims.get(limit.dim), int):
+            return listed(divisors(whole)) + (", or null" if option.kind.optional else "")
+    bounds = [str(limit) for limit in option.limits if isinstance(limit, Range)]
+    bounds += [
+        f"{'≥' if isinstance(limit, AtLeast) else '≤'} {dims[limit.dim]} (dims.{limit.dim})"
+        for limit in option.limits
+        if isinstance(limit, (AtLeast, AtMost)) and isinstance(dims.get(limit.dim), int)
+    ]
+    return " ".join(filter(None, [str(option.kind), " and ".join(filter(None, bounds))]))
+
+
+def outside(name: str, limit: Limit, value: Any, dims: Dims) -> str:  # noqa: PLR0911  # one for each limit
+    """What is wrong with a number, or nothing."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return ""
+    if isinstance(limit, Range):
+        return "" if limit.holds(value) else f"`{name}` must be {limit}, but is {value}"
+    size = dims.get(limit.dim)
+    if not isinstance(size, (int, float)) or isinstance(size, bool):
+        return ""  # not known, or wrong itself
+    if isinstance(limit, Divides):
+        held = value > 0 and size % value == 0
+        return "" if held else f"`{name}` must divide `dims.{limit.dim}` ({size}), but is {value}"
+    if isinstance(limit, AtLeast):
+        return "" if value >= size else f"`{name}` must be at least `dims.{limit.dim}` ({size}), but is {value}"
+    if value <= size:
+        return ""
+    why = f": {limit.why}" if limit.why else ""
+    return f"`{name}` must be at most `dims.{limit.dim}` ({size}), but is {value}{why}"
+
+
+def divisors(whole: int) -> list[int]:
+    small = [number for number in range(1, math.isqrt(whole) + 1) if whole % number == 0]
+    return sorted({*small, *(whole // number for number in small)})
