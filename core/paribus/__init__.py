@@ -112,7 +112,6 @@ _WHERE: dict[str, str] = {
         "paribus.slots.tokenizer": "Tokenizer Vocabulary",
         "paribus.slots.topology": "Builder Part Topology memory_of",
         "paribus.specs.resolve": "spec",
-        "paribus.specs.resolve": "spec",
     }.items()
     for name in names.split()
 }
