@@ -94,11 +94,10 @@ def pairs(tokens: Tokens, budget: int) -> Pairs:
     ends = np.repeat(documents[1:], np.diff(documents))
     after = np.maximum(np.searchsorted(bounds, bounds[:-1] + budget, side="left"), np.arange(len(ends)) + 2)
     after = np.minimum(after, ends)
-    following = after.tolist()
     first, at = [], 0
-    while at < len(following):
+    while at < len(after):
         first.append(at)
-        at = following[at]
+        at = int(after[at])
     chunks = np.array(first, dtype=np.int64)
     chunks = chunks[after[chunks] - chunks >= 2]
     return Pairs(bounds, documents, chunks, after[chunks])

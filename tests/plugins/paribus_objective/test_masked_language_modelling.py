@@ -14,9 +14,9 @@ Build = Callable[..., Objective]
 Passed = Callable[[Formed], Run]
 
 
-def corrupted(made: Objective, count: int = 4, **vectors: torch.Tensor) -> Formed:
-    tokens = torch.arange(count * 32).reshape(count, 32) * 7 % 74 + 6
-    return made.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(count)))
+def corrupted(made: Objective, **vectors: torch.Tensor) -> Formed:
+    tokens = torch.arange(4 * 32).reshape(4, 32) * 7 % 74 + 6
+    return made.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(4)))
 
 
 def test_the_head_on_what_was_picked_is_the_head_on_everything_of_which_that_is_taken(

@@ -11,8 +11,8 @@ from paribus_objective.spans import amount, sides
 Build = Callable[..., Objective]
 
 PAD, BOS, EOS = 0, 1, 2
-SENTINELS = tuple(range(1000, 1300))
-VOCABULARY = Vocabulary(1300, {"pad": PAD, "bos": BOS, "eos": EOS}, SENTINELS)
+SENTINELS = range(1000, 1300)
+VOCABULARY = Vocabulary(1300, {"pad": PAD, "bos": BOS, "eos": EOS}, tuple(SENTINELS))
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_the_decoder_is_fed_its_labels_shifted_behind_pad(t5: Objective) -> None
 def test_without_pad_the_decoder_starts_with_bos_and_without_bos_with_eos(
     specials: dict[str, int], start: int, build: Build
 ) -> None:
-    _, batch = corrupted(build("span-corruption", Vocabulary(1300, specials, SENTINELS), 64), 64)
+    _, batch = corrupted(build("span-corruption", Vocabulary(1300, specials, tuple(SENTINELS)), 64), 64)
     assert (batch.streams["body"].tokens[:, 0] == start).all()
 
 
@@ -120,15 +120,15 @@ def test_padding_is_not_predicted(t5: Objective) -> None:
 
 
 def test_too_few_sentinels_are_refused_with_the_number_that_it_takes(build: Build) -> None:
-    few = Vocabulary(1300, {"eos": EOS}, SENTINELS[:27])
+    few = Vocabulary(1300, {"eos": EOS}, tuple(SENTINELS[:27]))
     with pytest.raises(SpecError, match=r"takes 28 spans .* out of 568 tokens, .* the tokenizer has 27; valid: ≥ 28"):
         build("span-corruption", few, 512)
-    build("span-corruption", Vocabulary(1300, {"eos": EOS}, SENTINELS[:28]), 512)
+    build("span-corruption", Vocabulary(1300, {"eos": EOS}, tuple(SENTINELS[:28])), 512)
 
 
 def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
     with pytest.raises(SpecError, match="span-corruption needs the special token `eos`"):
-        build("span-corruption", Vocabulary(1300, {"pad": 0}, SENTINELS), 64)
+        build("span-corruption", Vocabulary(1300, {"pad": 0}, tuple(SENTINELS)), 64)
 
 
 def test_rows_that_hold_no_span_are_refused(build: Build) -> None:

@@ -1,5 +1,7 @@
 """Draws are keyed by (seed, epoch, example, name, place), and look random whichever of these one walks along."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -39,7 +41,8 @@ def even(values: Tensor, bins: int) -> float:
 def related(x: Tensor, y: Tensor) -> float:
     """The z of the correlation of two samples."""
     together = torch.stack([x.flatten(), y.flatten()]).double()
-    return float(torch.corrcoef(together)[0, 1]) * x.numel() ** 0.5
+    correlation: float = torch.corrcoef(together)[0, 1].item()
+    return correlation * math.sqrt(x.numel())
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (7, 3), (2**40, -1)])
