@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -55,6 +56,12 @@ def code_of(files: Iterable[Path]) -> str:
 
 
 @lru_cache(maxsize=1)
+def unidentified() -> str:
+    """The code of a class without a file (a notebook's): it runs, but no other process will take it for the same."""
+    return f"unidentified-{secrets.token_hex(16)}"
+
+
+@lru_cache(maxsize=1)
 def engine_hash() -> str:
     """One hash of all that every trial runs through."""
     root = Path(paribus.__file__).parent
@@ -67,7 +74,8 @@ def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
 
 
-def closure(file: Path) -> set[Path]:
+@lru_cache(maxsize=1024)
+def closure(file: Path) -> frozenset[Path]:
     """`file` and, transitively, the files of its own top-level package that it imports."""
     root = _source_root(file)
     found: set[Path] = set()
@@ -78,7 +86,7 @@ def closure(file: Path) -> set[Path]:
             continue
         found.add(path)
         left.extend(_imported(path, root))
-    return found
+    return frozenset(found)
 
 
 def _source_root(file: Path) -> Path:

@@ -13,7 +13,7 @@ from paribus.registry import Index
 from paribus.specs.check import check
 from paribus.specs.tree import Tree, copied
 from paribus.studies.designs import BASELINE, DESIGNS, Change, Variant, size
-from paribus.studies.identity import code_of, components_of, identity_of
+from paribus.studies.identity import code_of, components_of, identity_of, unidentified
 from paribus.studies.match import Matched, solve
 from paribus.studies.store import Trial
 from paribus.studies.study import Study, put_at
@@ -211,5 +211,6 @@ def _described(
     varied = dict(variant.changes)
     if variant.name in matched and study.match is not None:
         varied[study.match.by] = matched[variant.name].value
-    files = [Path(index.find(slot, name).file) for slot, name in components_of(spec)]
-    return varied, code_of(files), fingerprint(spec)
+    files = [index.find(slot, name).file for slot, name in components_of(spec)]
+    code = code_of(Path(file) for file in files) if all(files) else unidentified()
+    return varied, code, fingerprint(spec)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,15 +20,20 @@ from paribus.train.model import Model
 SHORT = 16  # hexadecimal digits kept of a digest that is only ever compared with its like
 
 
-def beginnings(model: Model) -> dict[str, dict[str, str]]:
-    """Each parameter before the first step: what it was drawn from, what shaped it, and what it came to."""
-    found: dict[str, dict[str, str]] = {}
+def beginnings(model: Model) -> dict[str, dict[str, Any]]:
+    """Each parameter before the first step: what it was drawn from, what shaped it, and what it came to.
+
+    A scale changes every value and no sign, so two that were drawn alike and scaled otherwise share their `signs`.
+    """
+    found: dict[str, dict[str, Any]] = {}
     named = dict(model.named_parameters(remove_duplicate=False))
     for path, about in model.about.items():
         found[path] = {
+            "shape": list(about.shape),
             "draws": digest_json([model.seed, path, list(about.shape)])[:SHORT],
             "shaped": digest_json([_scheme(model), about.role, about.layers, about.branches, about.gain])[:SHORT],
             "value": tensor_digest(named[path])[:SHORT],
+            "signs": _signs(named[path]),
         }
     return found
 
@@ -68,6 +74,14 @@ def tensor_digest(tensor: Tensor) -> str:
     hashed = hashlib.sha256(f"{plain.dtype}{tuple(plain.shape)}".encode())
     hashed.update(plain.reshape(-1).view(torch.uint8).numpy().data)
     return hashed.hexdigest()
+
+
+def _signs(tensor: Tensor) -> str:
+    """A digest of which numbers are negative; nothing for a tensor of one number throughout, which was not drawn."""
+    plain = tensor.detach().cpu().reshape(-1)
+    if not plain.numel() or bool((plain == plain[0]).all()):
+        return ""
+    return hashlib.sha256(np.packbits(torch.signbit(plain).numpy()).data).hexdigest()[:SHORT]
 
 
 def _tensors(batch: Batch) -> Iterator[tuple[str, Tensor]]:
