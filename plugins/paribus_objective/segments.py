@@ -40,14 +40,17 @@ class Pairs:
         return self.span(first, middle), self.span(middle, last)
 
     def elsewhere(self, a: Span, b: Span, draw: Draw) -> Span:
-        """For each `b` a segment of another document, which starts at a random sentence and is at least as long as `b`
-        if the document goes on for so long: the length of a pair is no hint."""
+        """For each `b` a segment of another document, any of the others being as likely, from a random sentence on.
+
+        It is at least as long as `b` where its document is: else the length of a pair would tell what it is.
+        """
         starts = self.bounds[self.documents[:-1]]
         own = np.searchsorted(starts, a.start, side="right") - 1
         other = floored(draw, "document", np.full_like(own, len(starts) - 1))
         other += other >= own
         begin, end = self.documents[other], self.documents[other + 1]
-        first = begin + floored(draw, "sentence", end - begin)
+        latest = np.searchsorted(self.bounds, self.bounds[end] - b.length, side="right")
+        first = begin + floored(draw, "sentence", np.maximum(latest - begin, 1))
         last = np.searchsorted(self.bounds, self.bounds[first] + b.length, side="left")
         return self.span(first, np.minimum(last, end))
 

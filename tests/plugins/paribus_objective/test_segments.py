@@ -84,6 +84,15 @@ def test_a_segment_from_elsewhere_is_as_long_as_the_one_it_replaces_where_its_do
         assert (int(other.start[0]), int(other.length[0])) in {(6, 3), (7, 5), (9, 3), (12, 4)}
 
 
+def test_a_segment_from_elsewhere_starts_where_there_is_enough_of_its_document_left(corpus: Corpus) -> None:
+    found = pairs(corpus([[9, 9], [1, 2, 3, 4]]), 100)
+    for length, starts in ((4, {18, 19, 21, 24}), (5, {18, 19, 21}), (8, {18, 19}), (10, {18}), (99, {18})):
+        a, b = Span(np.full(200, 0), np.full(200, 9)), Span(np.full(200, 9), np.full(200, length))
+        other = found.elsewhere(a, b, draw(200))
+        assert set(other.start.tolist()) == starts
+        assert (other.length >= min(length, 10)).all()
+
+
 def bert(a: int, b: int, most: int) -> tuple[int, int]:
     """`truncate_seq_pair` of BERT's create_pretraining_data.py."""
     while a + b > most:
