@@ -2,6 +2,6 @@
 
 from paribus.registry.cache import index
 from paribus.registry.classes import Registry, installed
-from paribus.registry.entries import Broken, Entry, Index, Part, failure
+from paribus.registry.entries import Broken, Entry, Index, Part, Piece, failure
 
-__all__ = ["Broken", "Entry", "Index", "Part", "Registry", "failure", "index", "installed"]
+__all__ = ["Broken", "Entry", "Index", "Part", "Piece", "Registry", "failure", "index", "installed"]

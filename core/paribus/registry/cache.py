@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -30,15 +30,20 @@ _CORE: Final = ("hookspecs.py", "offer.py", "schema.py", "registry", "slots", "p
 
 
 def index(
-    *, plugins: Sequence[Path | str] = (), only: Collection[str] | None = None, no_plugins: bool = False
+    *,
+    plugins: Sequence[Path | str] = (),
+    only: Collection[str] | None = None,
+    no_plugins: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Index:
-    """What is installed, without importing it; the first call after a change of any plugin takes some seconds."""
+    """What is installed, without importing it; after a plugin changed that takes some seconds, and `tell` is told."""
     engine = _engine()
     wanted = {door: _key(door, engine) for door in doors(plugins, only=only, no_plugins=no_plugins)}
     folder = _folder()
     pieces = {door: piece for door, key in wanted.items() if (piece := _read(folder, key)) is not None}
     missing = {door: key for door, key in wanted.items() if door not in pieces}
     if missing:
+        tell(f"looking at {len(missing)} plugins that are new or changed …")
         with tempfile.TemporaryDirectory() as spare:
             pieces |= _built(missing, _writable(folder, Path(spare)))
         _prune(folder)

@@ -45,7 +45,8 @@ class Entry:
 
     @property
     def summary(self) -> str:
-        return self.doc.partition("\n")[0]
+        """The first sentence of the docstring, which may stand on two lines."""
+        return " ".join(self.doc.partition("\n\n")[0].split())
 
     @property
     def distribution(self) -> str:
@@ -155,7 +156,7 @@ class Index:
         files = [
             _twice(f"the {kind} {name}", claimants)
             for kind in ("preset", "study")
-            for name, claimants in self._files(kind).items()
+            for name, claimants in self.files(kind).items()
         ]
         return [*map(str, self.broken), *filter(None, twice), *filter(None, files)]
 
@@ -203,11 +204,11 @@ class Index:
 
     @property
     def presets(self) -> Mapping[str, Path]:
-        return {name: claimants[0][1] for name, claimants in self._files("preset").items() if len(claimants) == 1}
+        return {name: claimants[0][1] for name, claimants in self.files("preset").items() if len(claimants) == 1}
 
     @property
     def studies(self) -> Mapping[str, Path]:
-        return {name: claimants[0][1] for name, claimants in self._files("study").items() if len(claimants) == 1}
+        return {name: claimants[0][1] for name, claimants in self.files("study").items() if len(claimants) == 1}
 
     def preset(self, name: str) -> Path:
         """The file of a preset."""
@@ -218,7 +219,7 @@ class Index:
         return self._file("study", name)
 
     def _file(self, kind: str, name: str) -> Path:
-        claims = self._files(kind)
+        claims = self.files(kind)
         claimants = claims.get(name, [])
         if len(claimants) == 1:
             return claimants[0][1]
@@ -228,8 +229,8 @@ class Index:
         what = f"there is no {kind} `{name}`"
         raise SpecError(Problem(code=f"unknown-{kind}", what=what, valid=valid, nearest=nearest(name, claims)))
 
-    def _files(self, kind: str) -> dict[str, list[tuple[Door, Path]]]:
-        """Read anew each time: a folder may get another file without any code changing."""
+    def files(self, kind: str) -> dict[str, list[tuple[Door, Path]]]:
+        """All presets or studies, and who claims each. Read anew: a folder may change without any code changing."""
         found: dict[str, list[tuple[Door, Path]]] = {}
         for piece in self.pieces:
             folder = piece.presets if kind == "preset" else piece.studies

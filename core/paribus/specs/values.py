@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, final
 
 from paribus.errors import Problem, listed, nearest
@@ -179,16 +180,18 @@ def _not_finite(given: Any) -> bool:
 
 def expected(option: Option, dims: Dims) -> str:
     """The values that would do, as far as they can be named."""
+    null = ", or null" if option.kind.optional else ""
     for limit in option.limits:
         if isinstance(limit, Divides) and isinstance(whole := dims.get(limit.dim), int):
-            return listed(divisors(whole)) + (", or null" if option.kind.optional else "")
+            return listed(divisors(whole)) + null
     bounds = [str(limit) for limit in option.limits if isinstance(limit, Range)]
     bounds += [
         f"{'≥' if isinstance(limit, AtLeast) else '≤'} {dims[limit.dim]} (dims.{limit.dim})"
         for limit in option.limits
         if isinstance(limit, (AtLeast, AtMost)) and isinstance(dims.get(limit.dim), int)
     ]
-    return " ".join(filter(None, [str(option.kind), " and ".join(filter(None, bounds))]))
+    plain = str(replace(option.kind, optional=False))
+    return " ".join(filter(None, [plain, " and ".join(filter(None, bounds))])) + null
 
 
 def outside(name: str, limit: Limit, value: Any, dims: Dims) -> str:  # noqa: PLR0911  # one for each limit

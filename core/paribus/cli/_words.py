@@ -1,0 +1,89 @@
+"""Options and traits in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from paribus.registry import Part
+from paribus.schema import AtLeast, AtMost, Divides, Limit, Option
+
+_CAN: Final = {
+    "causal": "hide what comes later",
+    "cross": "attend to another stack",
+    "documents": "keep documents of a packed row apart, and padding out",
+    "order": "follow an order of rows other than their own",
+    "residual": "be wrapped by a placement: it returns the width of the stream",
+    "weights": "say how much each query weighs each key",
+    "decodes": "decode step by step, keeping state",
+    "compiles": "be compiled by torch",
+}
+_SIGHT: Final[Mapping[str, str]] = {
+    "both": "needs rows that see both sides",
+    "past": "needs rows that see only what came before",
+    "any": "takes rows whatever they see",
+}
+_SAID: Final[Mapping[str, Callable[[Any], str]]] = {
+    "sight": lambda value: _SIGHT.get(value, ""),
+    "moments": lambda value: (
+        f"tells where rows are by: {', '.join(value)}" if value else "tells nothing of where rows are"
+    ),
+    "consumes": lambda value: f"asks a position to {', '.join(value)}" if value else "asks a position for nothing",
+    "final": lambda value: f"{'a' if value else 'no'} norm follows the last layer",
+    "needs": lambda value: f"needs {', '.join(value)}" if value else "",
+    "provides": lambda value: f"has {', '.join(value)}" if value else "",
+    "corrupts": lambda value: "changes what the model sees" if value else "",
+    "forms": lambda value: f"forms examples as {value}" if value else "",
+    "table": lambda value: "cannot place rows beyond its table" if value else "",
+    "segments": lambda value: "tells two segments of an example apart" if value else "",
+    "parts": lambda value: f"reads the stacks body, {', '.join(value)}" if value else "",
+    "bias": lambda value: "" if value == "none" else f"its bias depends on {value}",
+    "owner": lambda value: f"each {value} has its own",
+    "terms": lambda value: "" if value == 1 else f"{value} terms share the scale of the scores",
+}
+
+
+def option(option: Option) -> str:
+    """What an option is, what it may be, and what it is unless it is set."""
+    limits = "; ".join(filter(None, [str(option.kind), *map(limit, option.limits)]))
+    if option.kind.name == "group":
+        return f"{option.doc} (a group)"
+    return f"{option.doc} ({limits}; {_default(option)})"
+
+
+def _default(option: Option) -> str:
+    if option.required:
+        return f"needed, such as {json.dumps(option.example, ensure_ascii=False)}"
+    return f"default {json.dumps(option.default, ensure_ascii=False)}"
+
+
+def limit(limit: Limit) -> str:
+    if isinstance(limit, Divides):
+        return f"divides dims.{limit.dim}"
+    if isinstance(limit, AtLeast):
+        return f"at least dims.{limit.dim}"
+    return f"at most dims.{limit.dim}" if isinstance(limit, AtMost) else str(limit)
+
+
+def traits(traits: Mapping[str, Any]) -> Iterator[str]:
+    """Each trait that says something as a few words: `can hide what comes later`."""
+    for name, value in traits.items():
+        if name in _CAN:
+            yield f"{'can' if value else 'cannot'} {_CAN[name]}"
+            continue
+        said = _SAID.get(name, lambda value, name=name: f"{name}: {value}")(value)
+        if said:
+            yield said
+
+
+def stacks(parts: Sequence[Part]) -> Iterator[str]:
+    for part in parts:
+        sees = "sees what came before" if part.causal else "sees both sides"
+        cross = f", and attends to the {part.cross}" if part.cross else ""
+        yield f"part {part.name}, at {part.path}: {sees}{cross}"
+
+
+def reads(reads: Sequence[str]) -> Iterator[str]:
+    if reads:
+        yield f"reads {', '.join(reads)}"

@@ -1,0 +1,131 @@
+"""`paribus explain`: a slot, or a component with its paper, its options and what it declares of itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import paribus
+from paribus.cli import _words as words
+from paribus.cli.console import Session, out, out_json, table, wrapped
+from paribus.errors import EXIT_OK, Problem, SpecError, listed, nearest
+from paribus.hookspecs import SLOTS
+from paribus.schema import Option, to_json
+
+if TYPE_CHECKING:
+    from paribus.registry import Entry, Index
+
+
+@click.command("explain")
+@click.argument("topic")
+@click.option("--json", "as_json", is_flag=True, help="What is told, as data.")
+@click.pass_obj
+def verb(session: Session, topic: str, as_json: bool) -> int:
+    """Explain a TOPIC: a slot (attention), a component (attention.gqa), or what else a spec says (dims)."""
+    from paribus.specs import fields
+
+    sections = {"dims": fields.DIMS, "data": fields.DATA, "dropout": (fields.DROPOUT,), "seed": (fields.SEED,)}
+    if topic in sections:
+        return _section(topic, sections[topic], as_json)
+    index = session.index()
+    slot, dot, name = topic.partition(".")
+    if slot not in SLOTS:
+        slot, name = _bare(index, topic, [*SLOTS, *sections])
+    if name or dot:
+        return _component(index.find(slot, name), as_json)
+    return _slot(index, slot, as_json)
+
+
+def _bare(index: Index, topic: str, others: list[str]) -> tuple[str, str]:
+    """A component by its name alone, where one slot has it."""
+    slots = [slot for slot in SLOTS if topic in index.entries[slot]]
+    if len(slots) == 1:
+        return slots[0], topic
+    if slots:
+        what, valid = f"`{topic}` is in several slots", listed(f"{slot}.{topic}" for slot in slots)
+        raise SpecError(Problem(code="ambiguous", what=what, valid=valid))
+    components = [f"{slot}.{name}" for slot in SLOTS for name in index.entries[slot]]
+    what, valid = f"there is nothing called `{topic}`", f"{listed(others)}, or slot.name, such as {components[0]}"
+    near = nearest(topic, [*others, *components, *(name.partition(".")[2] for name in components)])
+    raise SpecError(Problem(code="unknown-topic", what=what, valid=valid, nearest=near))
+
+
+def _section(topic: str, options: tuple[Option, ...], as_json: bool) -> int:
+    if as_json:
+        out_json({"topic": topic, "options": [to_json(option) for option in options]})
+        return EXIT_OK
+    out(topic)
+    _options(options)
+    return EXIT_OK
+
+
+def _slot(index: Index, slot: str, as_json: bool) -> int:
+    doc = _contract(slot)
+    entries = index.entries[slot]
+    if as_json:
+        out_json({"slot": slot, "doc": doc, "components": list(entries)})
+        return EXIT_OK
+    out(f"{slot}\n")
+    out(doc)
+    out(f"\n{len(entries)} installed")
+    for line in table([(f"{slot}.{name}", entry.summary) for name, entry in entries.items()], indent=2):
+        out(line)
+    return EXIT_OK
+
+
+def _contract(slot: str) -> str:
+    """The docstring of a slot's abstract class, read and not imported: importing it would import torch."""
+    file = Path(paribus.__file__).parent / "slots" / f"{slot}.py"
+    classes = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
+    return next(ast.get_docstring(node) or "" for node in classes if node.name.lower() == slot)
+
+
+def _component(entry: Entry, as_json: bool) -> int:
+    if as_json:
+        out_json(_data(entry))
+        return EXIT_OK
+    out(f"{entry.slot}.{entry.name}\n")
+    out(entry.doc)
+    _options(entry.options)
+    told = [*words.traits(entry.traits), *words.stacks(entry.parts), *words.reads(entry.reads)]
+    if told:
+        out("\nwhat it declares")
+    for line in told:
+        for one in wrapped(line, indent=2):
+            out(one)
+    out("")
+    for line in table([("plugin", str(entry.door)), ("file", entry.file or "none")]):
+        out(line)
+    return EXIT_OK
+
+
+def _data(entry: Entry) -> dict[str, Any]:
+    return {
+        "slot": entry.slot,
+        "name": entry.name,
+        "doc": entry.doc,
+        "distribution": entry.distribution,
+        "plugin": entry.door.name,
+        "file": entry.file,
+        "traits": dict(entry.traits),
+        "parts": [part._asdict() for part in entry.parts],
+        "reads": list(entry.reads),
+        "options": [to_json(option) for option in entry.options],
+    }
+
+
+def _options(options: tuple[Option, ...]) -> None:
+    out("\noptions" if options else "\nno options")
+    for line in table(list(_lines(options, "")), indent=2):
+        out(line)
+
+
+def _lines(options: tuple[Option, ...], before: str) -> Iterator[tuple[str, str]]:
+    for option in options:
+        yield f"{before}{option.name}", words.option(option)
+        if option.kind.name == "group":
+            yield from _lines(option.kind.options, f"{before}{option.name}.")

@@ -1,0 +1,70 @@
+"""`paribus list`: what is installed, by slot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paribus.cli.console import Session, out, out_json, table
+from paribus.errors import EXIT_OK, Problem, SpecError, listed, nearest
+from paribus.hookspecs import SLOTS
+from paribus.schema import to_json
+
+if TYPE_CHECKING:
+    from paribus.registry import Index
+
+_FILES = ("presets", "studies")
+
+
+@click.command("list")
+@click.argument("slot", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Rows of slot, name, summary, distribution, options.")
+@click.pass_obj
+def verb(session: Session, slot: str | None, as_json: bool) -> int:
+    """List what is installed: for one SLOT, or for all.
+
+    `presets` and `studies` list what ships with plugins as files.
+    """
+    if slot is not None and slot not in (*SLOTS, *_FILES):
+        known = (*SLOTS, *_FILES)
+        what = f"there is no slot `{slot}`"
+        raise SpecError(Problem(code="unknown-slot", what=what, valid=listed(known), nearest=nearest(slot, known)))
+    index = session.index()
+    if as_json:
+        out_json([row for name in ([slot] if slot else SLOTS) for row in _rows(index, name)])
+        return EXIT_OK
+    for place, name in enumerate([slot] if slot else [*SLOTS, *_FILES]):
+        found = _rows(index, name)
+        if found or slot:
+            out(f"{'' if place == 0 else chr(10)}{name}")
+        for line in table([(row["name"], row["distribution"], row["summary"]) for row in found], indent=2):
+            out(line)
+    return EXIT_OK
+
+
+def _rows(index: Index, slot: str) -> list[dict[str, Any]]:
+    if slot in SLOTS:
+        return [
+            {
+                "slot": slot,
+                "name": name,
+                "summary": entry.summary,
+                "distribution": entry.distribution,
+                "options": [to_json(option) for option in entry.options],
+            }
+            for name, entry in index.entries[slot].items()
+        ]
+    return [
+        {"slot": slot, "name": name, "summary": _first_line(file), "distribution": door.source, "options": []}
+        for name, claimants in index.files("preset" if slot == "presets" else "study").items()
+        for door, file in claimants
+    ]
+
+
+def _first_line(file: Path) -> str:
+    """What a YAML file says of itself: its first line, where that is a comment."""
+    with file.open(errors="replace") as lines:
+        first = lines.readline().strip()
+    return first.lstrip("# ") if first.startswith("#") else ""

@@ -1,0 +1,140 @@
+"""The command `paribus`: one file a verb, each imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, final
+
+import click
+
+import paribus
+from paribus import cli
+from paribus.cli.console import Session, note
+from paribus.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_SPEC, ParibusError, Problem, listed, nearest
+
+_HELPERS: Final = frozenset({"main", "console"})
+_GLOBAL: Final = {"--plugin": 1, "--no-plugins": 0, "--debug": 0}  # options of every verb, and how many words follow
+
+
+@final
+class Verbs(click.Group):
+    """The verbs are the modules of this package that do not begin with an underscore: `list.py` defines `verb`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        names = (module.name for module in pkgutil.iter_modules(cli.__path__))
+        return sorted(name.replace("_", "-") for name in names if name not in _HELPERS and not name.startswith("_"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"paribus.cli.{cmd_name.replace('-', '_')}")
+        verb: click.Command = module.verb
+        return verb
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            near = nearest(args[0], known)
+            meant = f"; did you mean {near}?" if near else ""
+            raise click.UsageError(f"there is no verb `{args[0]}`; valid: {listed(known)}{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), help="A plugin in one file.")
+@click.option("--no-plugins", is_flag=True, help="Load the built-in plugins alone.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(paribus.__version__, prog_name="paribus")
+@click.pass_context
+def group(ctx: click.Context, plugins: tuple[Path, ...], no_plugins: bool, debug: bool) -> None:
+    """Swap one part of a transformer, keep all else equal, and learn whether it mattered."""
+    ctx.obj = Session(plugins, no_plugins, debug)
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb; what it returns is the exit code, and so is the kind of what it raises."""
+    words = _global_first(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure: Any = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")  # a terminal without ≥ is no reason to fail
+    try:
+        with group.make_context("paribus", words) as context:
+            code = group.invoke(context)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BaseException as error:
+        return _told(error, debug="--debug" in words)
+    return code if isinstance(code, int) else EXIT_OK
+
+
+def _global_first(words: Sequence[str]) -> list[str]:
+    """The options of every verb, wherever they stand, before the verb: that is where click looks for them."""
+    first: list[str] = []
+    rest: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            rest += [word, *left]
+            break
+        option, equals, _ = word.partition("=")
+        if option not in _GLOBAL:
+            rest.append(word)
+            continue
+        first.append(word)
+        if not equals:
+            first += left[: _GLOBAL[option]]
+            del left[: _GLOBAL[option]]
+    return [*first, *rest]
+
+
+def _told(error: BaseException, *, debug: bool) -> int:
+    """Tells what went wrong, a line a problem, and answers the exit code."""
+    if isinstance(error, (click.exceptions.Exit, SystemExit)):
+        return _code(error)
+    if isinstance(error, BrokenPipeError):  # who read has read enough
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_OK
+    if debug:
+        note("".join(traceback.format_exception(error)).rstrip())
+    if isinstance(error, ParibusError):
+        for problem in error.problems:
+            note(str(problem))
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        note(str(Problem(code="usage", what=error.format_message())))
+        return EXIT_SPEC
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        note("interrupted")
+        return EXIT_INTERRUPTED
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    first = next(iter(str(error).splitlines()), "")
+    what = f"{type(error).__name__}: {first} ({frame.filename}:{frame.lineno})"
+    note(str(Problem(code="bug", what=f"{what}; this is a bug in paribus, please report it with what --debug shows")))
+    return EXIT_BUG
+
+
+def _code(error: click.exceptions.Exit | SystemExit) -> int:
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error.code, str):
+        note(error.code)
+        return 1
+    return error.code or EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""`paribus plugins`: what is loaded, from where, and what broke."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from paribus.cli.console import Session, out, out_json, table, wrapped
+from paribus.errors import EXIT_OK, listed
+from paribus.registry import Piece
+
+
+@click.command("plugins")
+@click.option("--json", "as_json", is_flag=True, help="Rows of plugin, distribution, components, hooks, broken.")
+@click.pass_obj
+def verb(session: Session, as_json: bool) -> int:
+    """List the plugins: from which distribution or file each comes, what it offers, and what is broken."""
+    index = session.index()
+    rows = [_row(piece) for piece in index.pieces]
+    if as_json:
+        out_json({"plugins": rows, "problems": index.warnings()})
+        return EXIT_OK
+    for line in table([(row["plugin"], row["distribution"], _offers(row)) for row in rows]):
+        out(line)
+    for warning in index.warnings():
+        out("")
+        for line in wrapped(warning):
+            out(line)
+    return EXIT_OK
+
+
+def _row(piece: Piece) -> dict[str, Any]:
+    return {
+        "plugin": piece.door.name,
+        "distribution": piece.door.source,
+        "module": piece.door.value,
+        "components": [f"{entry.slot}.{entry.name}" for entry in piece.entries],
+        "presets": piece.presets,
+        "studies": piece.studies,
+        "hooks": list(piece.hooks),
+        "broken": [broken.what for broken in piece.broken],
+    }
+
+
+def _offers(row: dict[str, Any]) -> str:
+    offers = [*row["components"], *(kind for kind in ("presets", "studies") if row[kind])]
+    return listed(offers) or ("broken" if row["broken"] else "nothing")
