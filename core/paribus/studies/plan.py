@@ -211,6 +211,16 @@ def _described(
     varied = dict(variant.changes)
     if variant.name in matched and study.match is not None:
         varied[study.match.by] = matched[variant.name].value
+    return varied, code_behind(spec, index), fingerprint(spec)
+
+
+def code_behind(spec: Mapping[str, Any], index: Index) -> str:
+    """One hash of the code of all components that a spec names."""
     files = [index.find(slot, name).file for slot, name in components_of(spec)]
-    code = code_of(Path(file) for file in files) if all(files) else unidentified()
-    return varied, code, fingerprint(spec)
+    return code_of(Path(file) for file in files) if all(files) else unidentified()
+
+
+def single(spec: Mapping[str, Any], index: Index, fingerprint: Fingerprint) -> Trial:
+    """A spec by itself, as a trial of no study."""
+    code, corpus = code_behind(spec, index), fingerprint(dict(spec))
+    return Trial(identity_of(spec, code, corpus), "alone", spec["seed"], spec, {}, code, corpus)

@@ -1,0 +1,88 @@
+"""`paribus train`: one spec, one seed, from the first step to a record; cut and called again, it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paribus.cli.console import Session, note, out, out_json
+from paribus.errors import EXIT_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from paribus.studies.store import Store, Trial
+
+
+@click.command("train")
+@click.argument("spec")
+@click.argument("overrides", nargs=-1)
+@click.option("--store", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The record's result.")
+@click.pass_obj
+def verb(session: Session, spec: str, overrides: tuple[str, ...], store: Path, as_json: bool) -> int:
+    """Train SPEC, with OVERRIDES, and keep what it comes to.
+
+    `paribus train gpt-tiny position=rope trainer.max_steps=200`
+    """
+    from paribus.specs import resolved
+    from paribus.studies.corpora import fingerprint
+    from paribus.studies.plan import single
+    from paribus.studies.store import Store
+
+    index = session.index()
+    plain = resolved(spec, *overrides, registry=index)
+    trial = single(plain, index, lambda each: fingerprint(each["corpus"], index))
+    place = Store(store, "train")
+    record = place.record(trial.identity)
+    if record is None:
+        record = _trained(session, trial, place)
+    else:
+        note("this trial has a record already: nothing to do")
+    if as_json:
+        out_json(record["result"])
+    else:
+        _show(record, place.folder(trial.identity))
+    return EXIT_OK if record["result"]["state"] == "done" else EXIT_FAILED
+
+
+def _trained(session: Session, trial: Trial, store: Store) -> dict[str, Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    folder = store.enter(trial)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with store.lock(trial.identity), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        from paribus.studies.signals import stopping
+        from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
+
+        steps = trial.spec["trainer"].get("max_steps") or DEFAULT_STEPS
+        task = bar.add_task("training", total=steps)
+
+        def tell(step: int, loss: float) -> None:
+            bar.update(task, completed=step, description=f"loss {loss:.3f}")
+
+        registry = session.registry()
+        with stopping() as asked:
+            terms = Terms(
+                trial.identity,
+                folder,
+                asked_to_stop=asked,
+                tell=tell,
+                note=note,
+                hooks=registry.hook,
+                files=store.files,
+            )
+            return run_trial(trial.spec, registry, terms)
+
+
+def _show(record: dict[str, Any], folder: Path) -> None:
+    result = record["result"]
+    if result["state"] == "diverged":
+        at = result["diverged"]
+        out(f"diverged at step {at['step']}; the last finite loss was {at['last']}")
+    for name, value in result["metrics"].items():
+        out(f"{name}  {value:.4f}")
+    out(f"unigram baseline  {result['unigram']:.4f} nats")
+    out(f"{result['parameters']:,} parameters, {result['steps']} steps, {result['tokens']:,} tokens")
+    out(f"record and weights: {folder}")
