@@ -38,7 +38,13 @@ class Restricted(Attention):
         self,
         shape: Shape,
         *,
-        window: Annotated[int, "how far a row sees: |i - j| < window", Range(1), AtMost("length"), Example(8)],
+        window: Annotated[
+            int,
+            "how far a row sees: |i - j| < window",
+            Range(1),
+            AtMost("length", "that equals full attention"),
+            Example(8),
+        ],
         kv_heads: Annotated[
             int | None, "key/value heads; null: one for each query head", Range(1), Divides("heads")
         ] = None,

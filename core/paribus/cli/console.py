@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -29,14 +29,14 @@ class Session:
     plugins: tuple[Path, ...] = ()
     no_plugins: bool = False
     debug: bool = False
+    told: set[str] = field(default_factory=set)  # warnings are told once
 
     def index(self) -> Index:
         """What is installed, without torch; broken plugins are told of on stderr."""
         from paribus import registry
 
         found = registry.index(plugins=self.plugins, no_plugins=self.no_plugins, tell=note)
-        for warning in found.warnings():
-            note(f"warning: {warning}")
+        self._warn(found)
         return found
 
     def registry(self) -> Registry:
@@ -44,9 +44,14 @@ class Session:
         from paribus import registry
 
         found = registry.installed(plugins=self.plugins, no_plugins=self.no_plugins)
-        for warning in found.index.warnings():
-            note(f"warning: {warning}")
+        self._warn(found.index)
         return found
+
+    def _warn(self, index: Index) -> None:
+        for warning in index.warnings():
+            if warning not in self.told:
+                note(f"warning: {warning}")
+            self.told.add(warning)
 
 
 def out(text: str = "") -> None:

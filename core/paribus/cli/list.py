@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+import paribus
 from paribus.cli.console import Session, out, out_json, table
 from paribus.errors import EXIT_OK, Problem, SpecError, listed, nearest
 from paribus.hookspecs import SLOTS
@@ -57,10 +59,23 @@ def _rows(index: Index, slot: str) -> list[dict[str, Any]]:
             for name, entry in index.entries[slot].items()
         ]
     return [
-        {"slot": slot, "name": name, "summary": _first_line(file), "distribution": door.source, "options": []}
-        for name, claimants in index.files("preset" if slot == "presets" else "study").items()
-        for door, file in claimants
+        {"slot": slot, "name": name, "summary": _first_line(file), "distribution": source, "options": []}
+        for name, source, file in (_presets(index) if slot == "presets" else _studies(index))
     ]
+
+
+def _presets(index: Index) -> Iterator[tuple[str, str, Path]]:
+    for name, claimants in index.files("preset").items():
+        for door, file in claimants:
+            yield name, door.source, file
+
+
+def _studies(index: Index) -> Iterator[tuple[str, str, Path]]:
+    from paribus.studies.shipped import studies
+
+    offered = {file: door for claimants in index.files("study").values() for door, file in claimants}
+    for name, file in studies(index).items():
+        yield name, offered[file].source if file in offered else f"paribus {paribus.__version__}", file
 
 
 def _first_line(file: Path) -> str:

@@ -18,6 +18,7 @@ from typing import Final
 
 from paribus import durable
 from paribus.errors import StoreError
+from paribus.folders import cache_folder
 from paribus.registry.classes import refuse_broken_files
 from paribus.registry.doors import Door, doors, search_path
 from paribus.registry.entries import Broken, Index, Piece
@@ -39,7 +40,7 @@ def index(
     """What is installed, without importing it; after a plugin changed that takes some seconds, and `tell` is told."""
     engine = _engine()
     wanted = {door: _key(door, engine) for door in doors(plugins, only=only, no_plugins=no_plugins)}
-    folder = _folder()
+    folder = cache_folder() / "index"
     pieces = {door: piece for door, key in wanted.items() if (piece := _read(folder, key)) is not None}
     missing = {door: key for door, key in wanted.items() if door not in pieces}
     if missing:
@@ -122,14 +123,6 @@ def _stamp(path: Path) -> list[JSON]:
     except OSError:
         return [str(path)]
     return [str(path), found.st_mtime_ns, found.st_size if path.suffix else 0]
-
-
-def _folder() -> Path:
-    named = os.environ.get("PARIBUS_CACHE_DIR")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "paribus"
-    with suppress(RuntimeError):  # no home folder: then it is in the working folder's `~`, which cannot be made either
-        base = base.expanduser()
-    return (Path(named) if named else base) / "index"
 
 
 def _writable(folder: Path, spare: Path) -> Path:

@@ -20,7 +20,7 @@ _SIZE = 10**9
 
 DIMS: Final = (
     Option("width", _INT, "width of the residual stream", (Range(1, _SIZE),), None, True, 64),
-    Option("layers", _INT, "layers of each stack", (Range(1, 10**5),), None, True, 2),
+    Option("layers", _INT, "layers of each stack", (Range(1, 10_000),), None, True, 2),
     Option("heads", _INT, "query heads of each attention", (Range(1, 10**6),), None, True, 4),
     Option("head_width", Kind("int", optional=True), "width of a head; null: width / heads", (Range(1, _SIZE),)),
     Option("length", _INT, "rows of an example", (Range(1, _SIZE),), None, True, 64),
