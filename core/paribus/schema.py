@@ -233,7 +233,7 @@ def _described(name: str, annotation: Any, default: Any, required: bool, where: 
         tuple(extra for extra in extras if isinstance(extra, (Range, Divides, AtLeast, AtMost))),
         None if required else _plain(default),
         required,
-        example.value if example else None,
+        _plain(example.value) if example else None,
     )
     _held(option, where)
     return option

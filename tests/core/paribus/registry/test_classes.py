@@ -1,0 +1,112 @@
+"""The registry as an object: classes by slot and name, and nothing that changes under anybody."""
+
+from pathlib import Path
+from typing import Annotated, Any, final
+
+import pytest
+
+from paribus import Schedule
+from paribus.errors import PluginError, SpecError
+from paribus.registry import Registry, installed
+
+
+@final
+class Steady(Schedule):
+    """Always the same."""
+
+    def __init__(self, *, level: Annotated[float, "the factor"] = 1.0) -> None:
+        self.level = level
+
+    def factor(self, step: int, steps: int) -> float:
+        return self.level
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed(no_plugins=True)
+
+
+def test_what_is_built_in_is_there(registry: Registry) -> None:
+    assert registry.get("attention", "mha").__name__ == "MultiHead"
+    assert registry.index.find("attention", "mha").distribution.startswith("paribus ")
+
+
+def test_every_entry_of_the_index_has_its_class(registry: Registry) -> None:
+    for slot, entries in registry.index.entries.items():
+        for name, entry in entries.items():
+            assert registry.get(slot, name).__doc__ is not None
+            assert entry.summary
+
+
+def test_an_unknown_name_is_told_as_the_index_tells_it(registry: Registry) -> None:
+    with pytest.raises(SpecError, match=r"`gqaa` is no attention.*did you mean `gqa`"):
+        registry.get("attention", "gqaa")
+
+
+def test_with_gives_a_new_registry_and_leaves_the_old_one(registry: Registry) -> None:
+    more = registry.with_(schedule={"steady": Steady})
+    assert more.get("schedule", "steady") is Steady
+    assert more.get("attention", "mha") is registry.get("attention", "mha")
+    assert more.local == ("schedule.steady",)
+    assert registry.local == ()
+    with pytest.raises(SpecError, match=r"`steady` is no schedule"):
+        registry.get("schedule", "steady")
+
+
+def test_with_may_be_called_again(registry: Registry) -> None:
+    more = registry.with_(schedule={"steady": Steady}).with_(schedule={"level": Steady})
+    assert more.local == ("schedule.level", "schedule.steady")
+
+
+def test_with_takes_no_name_that_is_taken(registry: Registry) -> None:
+    with pytest.raises(PluginError, match=r"schedule.constant is claimed by plugin with_\(\) and plugin optim"):
+        registry.with_(schedule={"constant": Steady})
+
+
+def test_with_refuses_what_registration_would(registry: Registry) -> None:
+    with pytest.raises(PluginError, match=r"attention.steady: .*Steady is a Schedule; the slot attention"):
+        registry.with_(attention={"steady": Steady})
+    with pytest.raises(PluginError, match=r"there is no slot `schedules`"):
+        registry.with_(schedules={"steady": Steady})
+
+
+def test_a_file_is_a_plugin_and_another_process_is_told_of_it(tmp_path: Path, poems: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(poems)
+    found = installed(plugins=[file], no_plugins=True)
+    assert found.get("corpus", "poems")(lines=2).lines == 2
+    assert found.files == (file.resolve(),)
+
+
+def test_a_broken_file_is_an_error_since_it_was_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("raise ValueError('no')")
+    with pytest.raises(PluginError, match=r"mine.py failed to load: ValueError: no \(.*mine.py:1, in <module>\)"):
+        installed(plugins=[file], no_plugins=True)
+
+
+def test_a_broken_plugin_hides_no_other(site: Any, poems: str) -> None:
+    site.add("broken-a-plug", "raise ValueError('a')")
+    site.add("whole-b-plug", poems.replace('"poems"', '"b-poems"'))
+    site.add("broken-c-plug", "import no_such_library")
+    found = installed()
+    assert found.get("corpus", "b-poems").__name__ == "Poems"
+    assert found.get("attention", "mha").__name__ == "MultiHead"
+    warnings = "\n".join(found.index.warnings())
+    assert "broken-a-plug 1.0 failed to load: ValueError: a" in warnings
+    assert "broken-c-plug 1.0 failed to load: ModuleNotFoundError" in warnings
+
+
+def test_hooks_of_a_trials_life_are_called_through_the_registry(site: Any) -> None:
+    site.add(
+        "life-plug",
+        """
+        from paribus import hookimpl
+
+
+        @hookimpl
+        def configure_trainer(spec):
+            return {"max_steps": spec["seed"]}
+        """,
+    )
+    assert {"max_steps": 7} in installed().hook.configure_trainer(spec={"seed": 7})
