@@ -75,8 +75,7 @@ def _lines(first: Mapping[str, Any], second: Mapping[str, Any] | None) -> list[s
     both = [first] if second is None else [first, second]
     rows: list[list[str]] = [["component", *(["parameters", "FLOPs/token", "cache B/token"] * len(both)), ""]]
     paths = list(dict.fromkeys(line["path"] for summary in both for line in summary["lines"]))
-    for path in paths:
-        rows.append([path, *(cell for summary in both for cell in _cells(summary, path)), ""])
+    rows += [[path, *(cell for summary in both for cell in _cells(summary, path)), ""] for path in paths]
     rows.append(["whole", *(cell for summary in both for cell in _whole(summary)), ""])
     shown = table(_aligned(rows))
     shown.append("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], store: Path, a
     place = Store(store, "train")
     record = place.record(trial.identity)
     if record is None:
-        record = _trained(session, trial, place)
+        record = _trained(session, trial, place, shlex.join(["paribus", "train", spec, *overrides]))
     else:
         note("this trial has a record already: nothing to do")
     if as_json:
@@ -46,14 +47,15 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], store: Path, a
     return EXIT_OK if record["result"]["state"] == "done" else EXIT_FAILED
 
 
-def _trained(session: Session, trial: Trial, store: Store) -> dict[str, Any]:
+def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[str, Any]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     folder = store.enter(trial)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with store.lock(trial.identity), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        from paribus.studies.signals import stopping
+        from paribus.studies.signals import Stop, catching
+        from paribus.train.keeper import InterruptedTrialError
         from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
 
         steps = trial.spec["trainer"].get("max_steps") or DEFAULT_STEPS
@@ -63,17 +65,21 @@ def _trained(session: Session, trial: Trial, store: Store) -> dict[str, Any]:
             bar.update(task, completed=step, description=f"loss {loss:.3f}")
 
         registry = session.registry()
-        with stopping() as asked:
+        with catching(Stop()) as stop:
             terms = Terms(
                 trial.identity,
                 folder,
-                asked_to_stop=asked,
+                asked_to_stop=lambda: stop.asked,
                 tell=tell,
                 note=note,
                 hooks=registry.hook,
                 files=store.files,
             )
-            return run_trial(trial.spec, registry, terms)
+            try:
+                return run_trial(trial.spec, registry, terms)
+            except InterruptedTrialError:
+                note(f"interrupted; its checkpoint is written. To go on: {again}")
+                raise click.exceptions.Exit(stop.exit_code) from None
 
 
 def _show(record: dict[str, Any], folder: Path) -> None:

@@ -189,29 +189,14 @@ def _trials(
     index: Index,
     fingerprint: Fingerprint,
 ) -> Iterator[Trial]:
-    described = {
-        variant.name: _described(study, variant, resolved, matched, index, fingerprint) for variant in variants
-    }
+    described = {name: (code_behind(spec, index), fingerprint(spec)) for name, spec in resolved.items()}
     for seed in study.seeds:
         for variant in variants:
             spec = {**resolved[variant.name], "seed": seed}
-            varied, code, corpus = described[variant.name]
-            yield Trial(identity_of(spec, code, corpus), variant.name, seed, spec, varied, code, corpus)
-
-
-def _described(
-    study: Study,
-    variant: Variant,
-    resolved: Mapping[str, Spec],
-    matched: Mapping[str, Matched],
-    index: Index,
-    fingerprint: Fingerprint,
-) -> tuple[dict[str, Any], str, str]:
-    spec = resolved[variant.name]
-    varied = dict(variant.changes)
-    if variant.name in matched and study.match is not None:
-        varied[study.match.by] = matched[variant.name].value
-    return varied, code_behind(spec, index), fingerprint(spec)
+            code, corpus = described[variant.name]
+            knobs = {study.match.by: matched[variant.name].value} if study.match and variant.name in matched else {}
+            identity = identity_of(spec, code, corpus)
+            yield Trial(identity, variant.name, seed, spec, dict(variant.changes), code, corpus, knobs)
 
 
 def code_behind(spec: Mapping[str, Any], index: Index) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -34,6 +34,7 @@ class Trial:
     varied: Mapping[str, Any]  # dotted key -> value: what this variant changes in the base
     code: str
     corpus: str
+    matched: Mapping[str, Any] = field(default_factory=dict)  # dotted key -> value: knobs turned to match a budget
 
     def document(self) -> dict[str, Any]:
         return {
@@ -42,6 +43,7 @@ class Trial:
             "seed": self.seed,
             "spec": dict(self.spec),
             "varied": dict(self.varied),
+            "matched": dict(self.matched),
             "code": self.code,
             "corpus": self.corpus,
         }

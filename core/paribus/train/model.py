@@ -51,7 +51,7 @@ class Model(LightningModule):
         self.seed = seed
         self.steps = steps
         self.done = 0  # steps taken before this fit: a resumed run goes on counting
-        self._optimizer = optimizer
+        self.optimizer = optimizer
         self._schedule = schedule
         self.about: dict[str, About] = {}  # what the initialisation was told of each parameter
         self.shares: Tensor | None = None  # the loss of the step so far, summed over its micro-batches
@@ -171,7 +171,7 @@ class Model(LightningModule):
         distinct = [parameter for parameter in self.parameters() if parameter.requires_grad]
         matrices = [parameter for parameter in distinct if parameter.ndim >= 2]
         others = [parameter for parameter in distinct if parameter.ndim < 2]
-        optimizer = self._optimizer.build(matrices, others)
+        optimizer = self.optimizer.build(matrices, others)
         steps = self.steps or int(self.trainer.estimated_stepping_batches)
         rates = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: self._schedule.factor(min(self.done + step, steps - 1), steps)

@@ -29,7 +29,7 @@ from paribus.train.checkpoint import (
     surroundings,
 )
 from paribus.train.data import Data
-from paribus.train.digests import beginnings, outputs, tensor_digest
+from paribus.train.digests import beginnings, outputs, tensor_digest, validation_digest
 from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper, keeping
 from paribus.train.model import Model
 from paribus.train.provenance import provenance, watch_memory
@@ -72,7 +72,11 @@ def run_trial(spec: Spec, classes: Classes, terms: Terms) -> Record:
     data = data_of(spec, classes, text)
     steps = (spec["trainer"] or {}).get("max_steps") or DEFAULT_STEPS
     model.steps = data.steps = steps
-    began = {"tensors": beginnings(model), "outputs": outputs(model, data)}
+    began = {
+        "tensors": beginnings(model),
+        "outputs": outputs(model, data),
+        "validation": validation_digest(data),
+    }
     keeper = _keeper(model, data, steps, terms)
     diverged: DivergedError | None = None
     trainer = _trainer(spec, steps - keeper.step, keeper, terms)
@@ -152,7 +156,7 @@ def _fit(spec: Spec, trainer: Trainer, model: Model, data: Data, terms: Terms) -
         terms.hooks.trial_started(spec=spec, model=model, trainer=trainer)
     failure: list[BaseException] = []
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=UserWarning, module="lightning")
+        warnings.filterwarnings("ignore", module="lightning")  # its advice is for people
         try:
             trainer.fit(model, data)
         except (DivergedError, InterruptedTrialError) as error:

@@ -1,0 +1,202 @@
+"""`paribus run`: every trial of a study that has no record yet, then the verdict."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+import click
+
+from paribus.cli.console import Session, note, out, out_json, table
+from paribus.errors import EXIT_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from paribus.studies.events import Event
+    from paribus.studies.run import Planned
+
+
+@click.command("run")
+@click.argument("study")
+@click.option("--plan", "only_plan", is_flag=True, help="Say what would run, and how long, and run nothing.")
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Trials at a time; one for each core, if not given.")
+@click.option("--store", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option("--max-trials", type=click.IntRange(1), default=10_000, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The verdicts, or the plan, as JSON.")
+@click.pass_obj
+def verb(
+    session: Session, study: str, only_plan: bool, jobs: int | None, store: Path, max_trials: int, as_json: bool
+) -> int:
+    """Run STUDY: the name of a shipped one, or a path. What has a record is not run again.
+
+    `paribus run quickstart`
+    """
+    from paribus.studies.run import run
+    from paribus.studies.run import study as planned_of
+
+    jobs = jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or os.cpu_count() or 1
+    registry = session.registry() if only_plan else None
+    planned = planned_of(study, registry=registry or session.index(), store=store, most=max_trials)
+    if only_plan:
+        return _show_plan(planned, session, jobs, as_json)
+    left = [trial for trial in planned.plan.trials if planned.store.state(trial.identity) not in ("done", "diverged")]
+    for excluded in planned.plan.excluded:
+        note(f"excluded: {excluded.variant}: {excluded.why}")
+    if left:
+        again = shlex.join(["paribus", "run", study, *(["--store", str(store)] if str(store) != "runs" else [])])
+        with Shown(planned, len(left)) as shown:
+            run(planned, jobs=jobs, plugins=session.plugins, again=again, on_event=shown.take)
+    else:
+        note("every trial has its record already: nothing to run")
+    return _verdict(planned, study, as_json)
+
+
+def _verdict(planned: Planned, study: str, as_json: bool) -> int:
+    from paribus.report.door import compare
+    from paribus.report.terminal import show
+
+    found = compare(planned)
+    if as_json:
+        out_json(found.to_json())
+    else:
+        show(found)
+        out()
+        out(f"records: {planned.store.root}")
+        out(f"next: paribus compare {study} · paribus status {study} · another seed: change `seeds` and run again")
+    states = {planned.store.state(trial.identity) for trial in planned.plan.trials}
+    return EXIT_OK if states == {"done"} else EXIT_FAILED
+
+
+def _show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> int:
+    from paribus.studies.estimate import estimate
+
+    states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
+    rows = estimate(planned.plan, session.registry(), states)
+    seconds = sum(row.seconds for row in rows) / jobs
+    if as_json:
+        excluded = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
+        document = {"variants": [row._asdict() for row in rows], "excluded": excluded, "seconds": seconds, "jobs": jobs}
+        out_json(document)
+        return EXIT_OK
+    cells = [("variant", "trials", "left", "parameters", "FLOPs/token", "s/trial", "matched")]
+    cells += [
+        (
+            row.variant,
+            str(row.trials),
+            str(row.left),
+            f"{row.parameters:,}",
+            f"{row.flops_per_token:,.0f}",
+            f"{row.seconds_a_trial:.1f}",
+            row.matched,
+        )
+        for row in rows
+    ]
+    for line in table(cells):
+        out(line)
+    for each in planned.plan.excluded:
+        out(f"excluded: {each.variant}: {each.why}")
+    left = sum(row.left for row in rows)
+    out()
+    out(f"{left} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {_minutes(seconds)},")
+    out("from five steps of each variant, timed now on one thread; nothing was run or written")
+    return EXIT_OK
+
+
+def _minutes(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+@final
+class Shown:
+    """The progress of a study on stderr: a bar for all of it, and a line for what ends otherwise than well."""
+
+    def __init__(self, planned: Planned, left: int) -> None:
+        self.planned = planned
+        self.left = left
+        self.running: dict[str, float] = {}  # identity -> share of its steps
+        self.losses: dict[str, float] = {}
+        self.ended: Counter[str] = Counter()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._said = False
+
+    def __enter__(self) -> Shown:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        note(f"{self.planned.name}: {self.left} of {len(self.planned.plan.trials)} trials to run")
+        self._bar = Progress(
+            TextColumn("{task.fields[done]}/{task.fields[of]} trials"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._bar.start()
+        self._task = self._bar.add_task("starting", total=float(self.left), done=0, of=self.left)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def take(self, event: Event) -> None:
+        """Shows one event."""
+        trial = event.trial
+        if event.kind == "note":
+            self._say(event.text)
+        if trial is None:
+            return
+        if event.kind == "progress" and event.steps:
+            self.running[trial.identity] = event.step / event.steps
+            self._first_metric(event)
+        elif event.kind == "ended":
+            self.running.pop(trial.identity, None)
+            self.ended[str(event.state)] += 1
+            self._end(event)
+        elif event.kind == "rehearsed" and event.state is not None:
+            self._say(f"{trial.variant}: its first step fails ({event.state}): {event.text}")
+        self._draw(event)
+
+    def _first_metric(self, event: Event) -> None:
+        """Without a terminal there is no bar; that it goes forward is still said."""
+        if event.loss is not None and not self._said and self._bar is not None and self._bar.disable:
+            self._said = True
+            note(f"step {event.step} of {event.steps}: loss {event.loss:.3f}")
+
+    def _end(self, event: Event) -> None:
+        assert event.trial is not None
+        if event.state != "done":
+            self._say(f"{event.trial.variant}, seed {event.trial.seed}: {event.state}: {event.text}")
+        elif self._bar is not None and self._bar.disable:
+            done = sum(self.ended.values())
+            note(f"{done}/{self.left} trials: {event.trial.variant}, seed {event.trial.seed}: done")
+
+    def _say(self, text: str) -> None:
+        if self._bar is not None and not self._bar.disable:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            note(text)
+
+    def _draw(self, event: Event) -> None:
+        if self._bar is None or self._task is None or event.trial is None:
+            return
+        done = sum(self.ended.values())
+        loss = "" if event.loss is None else f" loss {event.loss:.3f}"
+        self._bar.update(
+            self._task,
+            completed=done + sum(self.running.values()),
+            done=done,
+            description=f"{event.trial.variant}, seed {event.trial.seed}{loss}",
+        )

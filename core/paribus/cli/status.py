@@ -1,0 +1,70 @@
+"""`paribus status`: what has become of every trial of a study."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paribus.cli.console import Session, note, out, out_json, table
+from paribus.errors import EXIT_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from paribus.studies.store import Store
+
+HEALTHY = frozenset({"done", "pending", "running", "interrupted"})
+
+
+@click.command("status")
+@click.argument("study")
+@click.option("--store", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option("--trials", "each", is_flag=True, help="A line for each trial, with its folder.")
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -> int:
+    """Say what has become of the trials of STUDY: pending, running, done, diverged, failed."""
+    from paribus.studies.run import study as planned_of
+
+    planned = planned_of(study, registry=session.index(), store=store)
+    states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
+    rows: list[dict[str, Any]] = [
+        {
+            "variant": trial.variant,
+            "seed": trial.seed,
+            "state": states[trial.identity],
+            "identity": trial.identity,
+            "why": _why(planned.store, trial.identity, states[trial.identity]),
+        }
+        for trial in planned.plan.trials
+    ]
+    for line in planned.store.notes:
+        note(line)
+    if as_json:
+        out_json(rows)
+        return EXIT_OK
+    if each:
+        cells = [(r["variant"], f"seed {r['seed']}", r["state"], str(store / study / r["identity"])) for r in rows]
+        for line in table(cells):
+            out(line)
+    else:
+        for line in table([(name, _counted(rows, name)) for name in dict.fromkeys(r["variant"] for r in rows)]):
+            out(line)
+    for row in rows:
+        if row["why"]:
+            note(f"{row['variant']}, seed {row['seed']}: {row['state']}: {row['why']}")
+    left = sum(row["state"] not in ("done", "diverged") for row in rows)
+    out()
+    out(f"{len(rows) - left} of {len(rows)} trials have a record" + (f"; next: paribus run {study}" if left else ""))
+    return EXIT_OK if all(row["state"] in HEALTHY for row in rows) else EXIT_FAILED
+
+
+def _why(store: Store, identity: str, state: str) -> str:
+    failure = None if state in (*HEALTHY, "diverged") else store.failure(identity)
+    return str(failure["why"]) if failure is not None else ""
+
+
+def _counted(rows: list[dict[str, Any]], variant: str) -> str:
+    counts = Counter(str(row["state"]) for row in rows if row["variant"] == variant)
+    return ", ".join(f"{count} {state}" for state, count in counts.most_common())

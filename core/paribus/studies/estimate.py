@@ -1,0 +1,81 @@
+"""What a study will take, before any of it runs: counted on the meta device, and five steps of each variant timed."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from paribus.assembly.cost import costs
+from paribus.registry import Registry
+from paribus.studies.plan import Plan
+from paribus.studies.store import FINISHED
+from paribus.train.assemble import assembled, data_of, text_of
+from paribus.train.trial import DEFAULT_STEPS
+
+TIMED: Final = 5
+
+
+class Row(NamedTuple):
+    """One variant of a plan."""
+
+    variant: str
+    trials: int
+    left: int
+    parameters: int
+    flops_per_token: float
+    seconds_a_trial: float
+    matched: str
+
+    @property
+    def seconds(self) -> float:
+        return self.left * self.seconds_a_trial
+
+
+def estimate(plan: Plan, registry: Registry, states: Mapping[str, str]) -> list[Row]:
+    """A row for each variant. It trains copies that are thrown away, on one thread, as trials do."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [_row(plan, variant.name, registry, states) for variant in plan.variants]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _row(plan: Plan, variant: str, registry: Registry, states: Mapping[str, str]) -> Row:
+    trials = plan.of(variant)
+    spec = trials[0].spec
+    seconds, parameters, flops = _timed(spec, registry)
+    matched = plan.matched.get(variant)
+    match = plan.study.match
+    return Row(
+        variant,
+        len(trials),
+        sum(states[trial.identity] not in FINISHED for trial in trials),
+        parameters,
+        flops,
+        seconds * (spec["trainer"].get("max_steps") or DEFAULT_STEPS),
+        f"{match.by}={matched.value:g} ({matched.residual:+.2%} {match.on})" if matched and match else "",
+    )
+
+
+def _timed(spec: Mapping[str, Any], registry: Registry) -> tuple[float, int, float]:
+    """Seconds a step, parameters, operations a token."""
+    text = text_of(spec, registry)
+    model, data = assembled(spec, registry, text.vocabulary), data_of(spec, registry, text)
+    model.steps = spec["trainer"].get("max_steps") or DEFAULT_STEPS
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
+    others = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+    optimizer = model.optimizer.build(matrices, others)
+    taken: list[float] = []
+    for step in range(TIMED):
+        began = time.perf_counter()
+        model.loss(data.step(step)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        taken.append(time.perf_counter() - began)
+    cost = costs(model.assembled, spec["dims"]["length"])
+    return statistics.median(taken), cost.parameters, cost.flops_per_token

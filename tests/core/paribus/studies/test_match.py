@@ -1,0 +1,49 @@
+"""A matched knob comes as near to its target as any value can, and stays readable."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.errors import SpecError
+from paribus.studies.match import solve
+
+
+@given(st.integers(16, 512), st.floats(0.5, 8.0), st.integers(0, 5_000))
+def test_no_other_ratio_comes_nearer(width: int, wanted: float, fixed: int) -> None:
+    def count(expand: float) -> int:
+        return fixed + 2 * width * max(1, round(expand * width))
+
+    target = count(wanted) + width // 2  # off the plateaus, so that there is a residual
+    found = solve(count, target, whole=False, start=4.0, path="feedforward.expand")
+    inner = round(found.value * width)
+    near = [fixed + 2 * width * max(1, inner + step) for step in (-1, 0, 1)]
+    assert abs(found.count - target) == min(abs(each - target) for each in near)
+    assert found.count == count(found.value)
+    assert found.residual == pytest.approx(found.count / target - 1)
+
+
+@given(st.integers(1, 5_000), st.integers(1, 40))
+def test_a_whole_knob_stays_whole(target: int, slope: int) -> None:
+    found = solve(
+        lambda value: round(slope * value), max(target, slope), whole=True, start=7.0, path="feedforward.inner"
+    )
+    assert isinstance(found.value, int) or float(found.value).is_integer()
+    assert abs(found.count - max(target, slope)) <= slope / 2
+
+
+def test_a_knob_that_fits_already_is_left_alone() -> None:
+    found = solve(lambda value: 100, 100, whole=False, start=4.0, path="feedforward.expand")
+    assert found.value == 4.0
+    assert found.residual == 0.0
+
+
+def test_a_variant_that_is_too_large_even_without_the_knob_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"even at .* this variant has 1,000 where the baseline has 100"):
+        solve(lambda value: 1000, 100, whole=False, start=4.0, path="feedforward.expand")
+
+
+def test_a_value_is_as_short_as_its_count_allows() -> None:
+    found = solve(lambda value: round(value * 64), 300, whole=False, start=4.0, path="feedforward.expand")
+    assert len(repr(found.value)) <= 6

@@ -1,0 +1,99 @@
+"""A study file is read whole: every mistake of it at once, each with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paribus.errors import SpecError
+from paribus.registry import Index, index
+from paribus.specs.read import read_file
+from paribus.studies.study import Study, study_of
+
+WHOLE = """
+base: encoder-tiny
+vary:
+  attention: [mqa, {name: gqa, kv_heads: 2}]
+seeds: 3
+budget: {steps: 10}
+metric: {name: val/mlm/loss, margin: 0.02}
+"""
+
+
+@pytest.fixture(scope="session")
+def known() -> Index:
+    return index()
+
+
+def read(tmp_path: Path, text: str, known: Index) -> Study:
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    return study_of("mine", read_file(path, "study.yaml"), known)
+
+
+def test_a_study_says_what_it_varies(tmp_path: Path, known: Index) -> None:
+    study = read(tmp_path, WHOLE, known)
+    assert study.vary == {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]}
+    assert study.seeds == (0, 1, 2)
+    assert study.budget == {"steps": 10}
+    assert (study.metric.name, study.metric.better, study.metric.margin) == ("val/mlm/loss", "lower", 0.02)
+    assert study.design == "one-at-a-time"
+
+
+def test_a_base_may_be_a_name_with_overrides_and_dotted_keys(tmp_path: Path, known: Index) -> None:
+    text = WHOLE.replace("base: encoder-tiny", "base: {preset: encoder-tiny, dims.width: 32, norm: rmsnorm}")
+    base = read(tmp_path, text, known).base.data
+    assert base["dims"]["width"] == 32
+    assert base["norm"] == "rmsnorm"
+    assert base["topology"] == "encoder"
+
+
+FAULTS = [
+    ("unknown key", "sedes: 5", r"sedes.*\(study.yaml:\d+.*did you mean `seeds`"),
+    ("unknown design", "design: onee-at-a-time", "there is no design .*valid: one-at-a-time, grid, list"),
+    ("no base", "base: null", "`base` is missing"),
+    ("base of a wrong kind", "base: [1]", "`base` is a list"),
+    ("no such preset", "base: encodr-tiny", "there is no preset `encodr-tiny`.*did you mean `encoder-tiny`"),
+    ("axis that is no list", "vary: {attention: mqa}", "an axis is a list of values"),
+    ("empty axis", "vary: {attention: []}", "an axis is a list of values, but this is an empty list"),
+    ("nothing varied", "vary: {}", "this study varies nothing: 0 variants"),
+    ("variants without their design", "variants: [{norm: rmsnorm}]", "reads `vary`, so this would be ignored"),
+    ("axes under a list", "design: list", "reads `variants`, so `vary` would be ignored"),
+    ("variants of a wrong kind", "variants: 3", "a list of mappings"),
+    ("no seeds", "seeds: 0", "valid: how many"),
+    ("a seed twice", "seeds: [1, 1]", "valid: how many"),
+    ("seeds of a wrong kind", "seeds: many", "valid: how many"),
+    ("unknown budget", "budget: {stpes: 3}", "stpes.*did you mean `steps`"),
+    ("budget of nothing", "budget: {steps: 0}", "valid: a whole number ≥ 1"),
+    ("two budgets", "budget: {steps: 5, tokens: 5}", "a budget is in one unit"),
+    ("unknown match", "match: {on: wings, by: feedforward.expand}", "valid: params, flops"),
+    ("match without a knob", "match: {on: params}", "valid: an option: feedforward.expand"),
+    ("unknown key of match", "match: {on: params, by: feedforward.expand, bye: 1}", "bye"),
+    ("metric without a name", "metric: {margin: 1}", "val/<objective>/<name>"),
+    ("metric of a wrong form", "metric: loss", "val/<objective>/<name>"),
+    ("unknown key of metric", "metric: {name: val/mlm/loss, betterr: lower}", "did you mean `better`"),
+    ("which is better", "metric: {name: val/mlm/loss, better: more}", "valid: lower, higher"),
+    ("a margin of nothing", "metric: {name: val/mlm/loss, margin: 0}", "valid: a number > 0"),
+    ("a timeout of nothing", "timeout: 0", "valid: seconds for a trial"),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), [row[1:] for row in FAULTS], ids=[row[0] for row in FAULTS])
+def test_a_mistake_is_told_with_what_would_do(tmp_path: Path, known: Index, line: str, words: str) -> None:
+    key = line.partition(":")[0]
+    kept, skipping = [], False
+    for each in WHOLE.splitlines():
+        skipping = each.startswith(f"{key}:") or (skipping and each.startswith(" "))
+        if not skipping:
+            kept.append(each)
+    with pytest.raises(SpecError, match=words) as told:
+        read(tmp_path, "\n".join([*kept, line]), known)
+    assert told.value.exit_code == 2
+
+
+def test_all_mistakes_of_a_study_are_told_at_once(tmp_path: Path, known: Index) -> None:
+    text = WHOLE.replace("seeds: 3", "seeds: 0").replace("steps: 10", "steps: 0").replace("val/mlm/loss", "loss")
+    with pytest.raises(SpecError, match="error") as told:
+        read(tmp_path, text, known)
+    assert len(told.value.problems) == 3
