@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from paribus.parts.stack import Output as Output
     from paribus.parts.stack import Stack as Stack
     from paribus.parts.stack import States as States
+    from paribus.registry.classes import Registry as Registry
+    from paribus.registry.classes import installed as installed
+    from paribus.report.door import compare as compare
     from paribus.slots.attention import Attention as Attention
     from paribus.slots.attention import softmax_cost as softmax_cost
     from paribus.slots.component import Component as Component
@@ -59,6 +62,10 @@ if TYPE_CHECKING:
     from paribus.slots.launcher import Ended as Ended
     from paribus.slots.launcher import Job as Job
     from paribus.slots.launcher import Launcher as Launcher
+    from paribus.slots.launcher import News as News
+    from paribus.slots.launcher import Note as Note
+    from paribus.slots.launcher import Plugins as Plugins
+    from paribus.slots.launcher import Started as Started
     from paribus.slots.norm import Norm as Norm
     from paribus.slots.objective import Formed as Formed
     from paribus.slots.objective import Objective as Objective
@@ -77,6 +84,13 @@ if TYPE_CHECKING:
     from paribus.slots.topology import Topology as Topology
     from paribus.slots.topology import memory_of as memory_of
     from paribus.specs.resolve import spec as spec
+    from paribus.studies.run import records as records
+    from paribus.studies.run import run as run
+    from paribus.studies.run import study as study
+    from paribus.studies.zygote import Zygote as Zygote
+    from paribus.train.door import assemble as assemble
+    from paribus.train.door import data as data
+    from paribus.train.door import load as load
 
 __version__ = "0.1.0"
 
@@ -96,13 +110,18 @@ _WHERE: dict[str, str] = {
         "paribus.parts.shape": "Shape",
         "paribus.parts.sight": "Sight",
         "paribus.parts.stack": "Output Stack States",
+        "paribus.specs.resolve": "spec",
+        "paribus.registry.classes": "Registry installed",
+        "paribus.train.door": "assemble data load",
+        "paribus.studies.run": "study run records",
+        "paribus.report.door": "compare",
         "paribus.slots.attention": "Attention softmax_cost",
         "paribus.slots.component": "Component Cost Keyed Load Traits",
         "paribus.slots.corpus": "Corpus Document Split",
         "paribus.slots.embedding": "Embedding Place",
         "paribus.slots.feedforward": "FeedForward",
         "paribus.slots.initialisation": "About Initialisation",
-        "paribus.slots.launcher": "Ended Job Launcher",
+        "paribus.slots.launcher": "Ended Job Launcher News Note Plugins Started",
         "paribus.slots.norm": "Norm",
         "paribus.slots.objective": "Formed Objective Run Term Tokens",
         "paribus.slots.optimizer": "Optimizer",
@@ -111,7 +130,7 @@ _WHERE: dict[str, str] = {
         "paribus.slots.schedule": "Schedule",
         "paribus.slots.tokenizer": "Tokenizer Vocabulary",
         "paribus.slots.topology": "Builder Part Topology memory_of",
-        "paribus.specs.resolve": "spec",
+        "paribus.studies.zygote": "Zygote",
     }.items()
     for name in names.split()
 }

@@ -1,0 +1,36 @@
+"""The public way to a verdict: a study and its store in, a table out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from paribus.report.compare import compare as compared
+from paribus.report.entry import Question, gathered
+from paribus.report.table import Table
+from paribus.studies.designs import BASELINE
+from paribus.studies.run import Planned, study
+
+
+def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ()) -> Table:
+    """The verdict table of a study, from the records that it has.
+
+    `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
+    """
+    if not isinstance(planned, Planned):
+        planned = study(planned)
+    return compared(gathered(planned.store, planned.plan.trials), question_of(planned), accept_code=accept_code)
+
+
+def question_of(planned: Planned) -> Question:
+    """What the study asks."""
+    asked = planned.plan.study
+    return Question(
+        study=asked.name,
+        baseline=BASELINE,
+        variants={variant.name: dict(variant.changes) for variant in planned.plan.variants},
+        metric=asked.metric.name,
+        better=asked.metric.better,
+        margin=asked.metric.margin,
+        seeds=asked.seeds,
+    )
