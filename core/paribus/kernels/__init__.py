@@ -3,9 +3,10 @@
 All agree with `eager`, the readable one, which serves every demand and so comes last.
 """
 
+from paribus.kernels.blocked import Blocked
 from paribus.kernels.eager import Eager
 from paribus.kernels.sdpa import Sdpa
 from paribus.parts.context import Kernel
 
-KERNELS: tuple[Kernel, ...] = (Sdpa(), Eager())
+KERNELS: tuple[Kernel, ...] = (Blocked(), Sdpa(), Eager())
 """Fastest first."""

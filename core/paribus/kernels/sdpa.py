@@ -39,7 +39,7 @@ class Sdpa:
             # is_causal lines up the first query with the first key: right for rows that are their own keys alone
             if plan.demand.aligned and not plan.demand.ordered and plan.demand.bias != "content":
                 return Masked(causal=True, mask=None)
-        return Masked(causal=False, mask=_added(dense(plan, bias, heads, like), like.dtype))
+        return Masked(causal=False, mask=added(dense(plan, bias, heads, like), like.dtype))
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K)."""
@@ -50,12 +50,19 @@ class Sdpa:
             mask = bias if mask is None else bias + mask
         if k.shape[1] != q.shape[1] and q.shape[2] == 1:
             return _one_query(q, k, v, mask, plan.scale, dropout)
-        shared = k.shape[1] != q.shape[1]
-        if shared and mask is not None and q.is_cuda:  # no fused CUDA kernel takes both a mask and shared heads
-            k, v, shared = spread(k, q.shape[1]), spread(v, q.shape[1]), False
-        return functional.scaled_dot_product_attention(
-            q, k, v, mask, dropout, is_causal=made.causal, scale=plan.scale, enable_gqa=shared
-        )
+        return fused(q, k, v, mask, plan.scale, dropout, causal=made.causal)
+
+
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, dropout: float, *, causal: bool = False
+) -> Tensor:
+    """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K): torch's own, with no copy of shared heads on a CPU."""
+    shared = k.shape[1] != q.shape[1]
+    if shared and mask is not None and q.is_cuda:  # no fused CUDA kernel takes both a mask and shared heads
+        k, v, shared = spread(k, q.shape[1]), spread(v, q.shape[1]), False
+    return functional.scaled_dot_product_attention(
+        q, k, v, mask, dropout, is_causal=causal, scale=scale, enable_gqa=shared
+    )
 
 
 def _plain(sight: Sight, q: Rows, k: Rows) -> bool:
@@ -63,7 +70,7 @@ def _plain(sight: Sight, q: Rows, k: Rows) -> bool:
     return sight.window is None and q.documents is None and k.documents is None
 
 
-def _added(made: Dense, dtype: torch.dtype) -> Tensor | None:
+def added(made: Dense, dtype: torch.dtype) -> Tensor | None:
     """Visibility and bias as one tensor that is added to the scores, so that no layer converts it again."""
     if made.seen is None:
         return made.bias

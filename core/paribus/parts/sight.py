@@ -15,7 +15,7 @@ class Sight(NamedTuple):
     """What an attention declares of its visibility, before any row is known."""
 
     causal: bool = False
-    window: int | None = None  # |i - j| < window, measured on positions; causal: 0 <= i - j < window
+    window: int | None = None  # |i - j| < window; causal: 0 <= i - j < window
 
     def span(self, keys: int) -> int:
         """How many keys a query far from both ends sees, of `keys`."""
@@ -33,19 +33,22 @@ def ordered(rows: Rows, past: int = 0) -> Rows:
     return rows._replace(order=order)
 
 
-def visible(sight: Sight, q: Rows, k: Rows) -> Tensor | None:
-    """Which key each query sees, (B or 1, 1, T, S) bool; None where everybody sees everybody."""
+def visible(sight: Sight, q: Rows, k: Rows, *, by_row: bool = False) -> Tensor | None:
+    """Which key each query sees, (B or 1, 1, T, S) bool; None where everybody sees everybody.
+
+    A window is measured on positions, which skip the holes that padding leaves; `by_row` on rows, where nothing is
+    left out and positions are free to mean something else.
+    """
     seen: list[Tensor] = []
     if sight.causal:
-        assert q.order is not None, "kernels are given rows whose order is filled in"
-        assert k.order is not None, "kernels are given rows whose order is filled in"
-        seen.append(_against(k.order, q.order, lambda key, query: key <= query))
+        seen.append(_against(*_orders(q, k), lambda query, key: key <= query))
     if sight.window is not None:
         window = sight.window
-        seen.append(_against(k.positions, q.positions, lambda key, query: (query - key).abs() < window))
+        near = _orders(q, k) if by_row else (q.positions, k.positions)
+        seen.append(_against(*near, lambda query, key: (query - key).abs() < window))
     if k.documents is not None:
         queries = q.documents if q.documents is not None else torch.zeros_like(q.positions)
-        seen.append(_against(k.documents, queries, lambda key, query: (key == query) & (key >= 0)))
+        seen.append(_against(queries, k.documents, lambda query, key: (key == query) & (key >= 0)))
     if not seen:
         return None
     mask = seen[0]
@@ -54,8 +57,11 @@ def visible(sight: Sight, q: Rows, k: Rows) -> Tensor | None:
     return mask.unsqueeze(1)
 
 
-_Relation = Callable[[Tensor, Tensor], Tensor]
+def _orders(q: Rows, k: Rows) -> tuple[Tensor, Tensor]:
+    assert q.order is not None, "kernels are given rows whose order is filled in"
+    assert k.order is not None, "kernels are given rows whose order is filled in"
+    return q.order, k.order
 
 
-def _against(keys: Tensor, queries: Tensor, relation: _Relation) -> Tensor:
-    return relation(keys.unsqueeze(-2), queries.unsqueeze(-1))  # (B|1, 1, S), (B|1, T, 1) -> (B|1, T, S)
+def _against(queries: Tensor, keys: Tensor, relation: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    return relation(queries.unsqueeze(-1), keys.unsqueeze(-2))  # (B|1, T, 1), (B|1, 1, S) -> (B|1, T, S)

@@ -26,7 +26,8 @@ def dense(plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: T
     if bias is not None:
         pair = Pair(None, None, plan.q.positions, plan.k.positions, plan.scale, heads, dtype=like.dtype)
         added = bias(pair).to(like.dtype)
-    return Dense(visible(plan.demand.sight, plan.q, plan.k), added)
+    by_row = plan.k.documents is None and not plan.demand.ordered
+    return Dense(visible(plan.demand.sight, plan.q, plan.k, by_row=by_row), added)
 
 
 def pair_of(q: Tensor, k: Tensor, plan: Plan, content: Content) -> Pair:

@@ -1,0 +1,163 @@
+"""The kernel `blocked`: windowed attention in time and memory O(n r), with nothing but torch.
+
+Queries are cut into blocks, and each block meets the keys within its reach: one stretch, of which most are seen.
+Stretches overlap, so they are a view of the keys; a gather of each query's own keys would be linear too, and 90 times
+slower. Documents are unbroken runs of rows whose positions rise: so what is near by position is near by row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paribus.kernels.sdpa import added, fused
+from paribus.parts.context import Content, Demand, Pair, Plan
+from paribus.parts.rows import PADDING, Rows
+from paribus.parts.sight import Sight, visible
+from paribus.parts.weights import Dense
+
+
+class Grid(NamedTuple):
+    """How rows are cut: `size` queries a block, which meet the keys from `left` before it to `right` behind it."""
+
+    size: int
+    left: int
+    right: int
+
+    @property
+    def stretch(self) -> int:
+        return self.left + self.size + self.right
+
+    def count(self, rows: int) -> int:
+        return -(-rows // self.size)
+
+
+class Blocks(NamedTuple):
+    """A grid, and what each block of queries sees of its stretch of keys (W)."""
+
+    grid: Grid
+    mask: Tensor  # (B * blocks, H|1, size, W), added to the scores: -inf where a key is not seen
+
+
+@final
+class Blocked:
+    """`scaled_dot_product_attention` on blocks of queries, each against its own stretch of keys."""
+
+    name = "blocked"
+
+    def serves(self, demand: Demand) -> bool:
+        if demand.sight.window is None or not demand.aligned or demand.ordered or demand.bias == "content":
+            return False
+        if demand.weights or demand.mixes or demand.soft_cap:
+            return False
+        return demand.rows == 0 or demand.rows >= 2 * grid_of(demand.sight).stretch  # of fewer, a mask is faster
+
+    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Blocks:
+        grid = grid_of(plan.demand.sight)
+        q, k = _cut(plan.q, grid)
+        offset = None
+        if bias is not None:
+            pair = Pair(None, None, q.positions, k.positions, plan.scale, heads, dtype=like.dtype)
+            offset = bias(pair).to(like.dtype)
+        by_row = plan.k.documents is None  # as for the whole: here only the padding has a document of its own
+        mask = added(Dense(visible(plan.demand.sight, q, k, by_row=by_row), offset), like.dtype)
+        assert mask is not None, "padding is hidden, so there is something to hide"
+        blocks = grid.count(like.shape[1])
+        return Blocks(grid, mask if mask.shape[0] == blocks * like.shape[0] else mask.repeat(like.shape[0], 1, 1, 1))
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+        """(B, H, T, K), (B, G, T, K), (B, G, T, K) -> (B, H, T, K)."""
+        grid, mask = plan.prepared
+        batch, heads, rows, width = q.shape
+        blocks = grid.count(rows)
+        by_row = functional.pad(q.transpose(1, 2), (0, 0, 0, 0, 0, blocks * grid.size - rows))
+        queries = by_row.reshape(batch * blocks, grid.size, heads, width).transpose(1, 2)
+        keys, values = stretches(k, grid), stretches(v, grid)
+        mixed = fused(queries, keys, values, mask, plan.scale, dropout)  # (B * blocks, H, size, K)
+        return mixed.transpose(1, 2).reshape(batch, -1, heads, width)[:, :rows].transpose(1, 2)
+
+
+def grid_of(sight: Sight) -> Grid:
+    """Blocks of half a window's span: smaller ones do less in vain, larger ones do it in fewer and larger products."""
+    assert sight.window is not None, "only a window makes blocks"
+    reach = sight.window - 1
+    span = reach if sight.causal else 2 * reach
+    size = 2 ** round(math.log2(max(span, 1) / 2))
+    side = -(-reach // _ALIGNED) * _ALIGNED
+    return Grid(min(max(size, 32), 128), side, 0 if sight.causal else side)
+
+
+_ALIGNED = 16  # rows of a mask begin where vector units like it
+
+
+def _cut(rows: Rows, grid: Grid) -> tuple[Rows, Rows]:
+    """Rows as blocks of queries and as the stretches of keys that they meet: (B|1 * blocks, size) and (…, W).
+
+    What is added around is padding, whose positions run on in both directions.
+    """
+    length = rows.positions.shape[-1]
+    index = torch.arange(-grid.left, grid.count(length) * grid.size + grid.right, device=rows.positions.device)
+    nearest = index.clamp(0, length - 1)
+    positions = rows.positions[:, nearest] + (index - nearest)
+    documents = torch.zeros_like(positions) if rows.documents is None else rows.documents[:, nearest]
+    documents = documents.where(index == nearest, PADDING)
+    batch = max(positions.shape[0], documents.shape[0])
+    padded = [vector.expand(batch, -1) for vector in (positions, documents, index.unsqueeze(0))]
+    own = slice(grid.left, index.shape[0] - grid.right)
+    queries = [vector[:, own].reshape(-1, grid.size) for vector in padded]
+    keys = [vector.unfold(-1, grid.stretch, grid.size).flatten(0, 1) for vector in padded]
+    return Rows(*queries), Rows(*keys)
+
+
+def stretches(x: Tensor, grid: Grid) -> Tensor:
+    """(B, G, T, K) -> (B * blocks, G, W, K): the rows within reach of each block, as a view of one padded copy."""
+    if torch.compiler.is_compiling():  # torch.compile derives a backward as good, and warns of itself at a Function
+        return unfolded(x, grid)
+    made: Tensor = _Stretches.apply(x, grid)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return made
+
+
+def unfolded(x: Tensor, grid: Grid) -> Tensor:
+    """The same, said in torch's own words: rows of a batch end to end, and of these what lies around each block."""
+    _, groups, rows, width = x.shape
+    filled = functional.pad(x.transpose(1, 2), (0, 0, 0, 0, 0, grid.count(rows) * grid.size - rows))
+    laid = functional.pad(filled.reshape(-1, groups, width), (0, 0, 0, 0, grid.left, grid.right))
+    return laid.unfold(0, grid.stretch, grid.size).transpose(-1, -2)
+
+
+@final
+class _Stretches(torch.autograd.Function):
+    """`unfolded`, written out for its backward: that of `unfold` takes a third of the whole step."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, grid: Grid) -> Tensor:
+        batch, groups, rows, width = x.shape
+        blocks = grid.count(rows)
+        ctx.grid, ctx.shape = grid, x.shape
+        laid = x.new_zeros(grid.left + batch * blocks * grid.size + grid.right, groups, width)
+        _own(laid, grid, x.shape).copy_(x)
+        step = groups * width
+        return laid.as_strided((batch * blocks, groups, grid.stretch, width), (grid.size * step, width, step, 1))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (grad,) = grads
+        grid, blocks = ctx.grid, grad.shape[0]
+        pieces = grid.count(grid.stretch)
+        summed = grad.new_zeros(blocks + pieces, grid.size, grad.shape[1], grad.shape[3])
+        for piece in range(pieces):  # row r of block b is row r + size of the block before
+            part = grad[:, :, piece * grid.size : (piece + 1) * grid.size].transpose(1, 2)
+            summed[piece : piece + blocks, : part.shape[1]] += part
+        return _own(summed.flatten(0, 1), grid, ctx.shape), None
+
+
+def _own(laid: Tensor, grid: Grid, shape: torch.Size) -> Tensor:
+    """The rows of a batch in what `_Stretches` lays end to end: (…, G, K) -> (B, G, T, K)."""
+    batch, groups, rows, width = shape
+    own = laid[grid.left : grid.left + batch * grid.count(rows) * grid.size]
+    return own.view(batch, -1, groups, width)[:, :rows].transpose(1, 2)

@@ -1,0 +1,60 @@
+"""Rows of every kind, and plans made by hand."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import PADDING, Pair, Rows, Sight
+from paribus.parts.context import Demand, Kernel, Plan
+from paribus.parts.sight import ordered
+
+
+@pytest.fixture(scope="session")
+def planned() -> Callable[..., Plan]:
+    def plan(
+        kernel: Kernel,
+        sight: Sight,
+        q: Rows,
+        k: Rows | None = None,
+        *,
+        like: Tensor,
+        bias: Callable[[Pair], Tensor] | None = None,
+        demand: Demand | None = None,
+        past: int = 0,
+    ) -> Plan:
+        """As a stack makes it, for 4 heads and a scale of 0.7; `like` is (B, T, …)."""
+        kind = "none" if bias is None else "positions"
+        asked = demand or Demand(sight, kind, ordered=q.order is not None, aligned=k is None and past == 0)
+        keys = ordered(q if k is None else k)
+        made = Plan(kernel, asked, 0.7, 2.0 if asked.soft_cap else None, ordered(q, past), keys, None, None, None)
+        return made._replace(prepared=kernel.prepare(made, bias, 4, like))
+
+    return plan
+
+
+@pytest.fixture(scope="session")
+def rows() -> Callable[[str, int], Rows]:
+    return rows_like
+
+
+def rows_like(kind: str, length: int) -> Rows:
+    """Two rows of a batch (one where they are `shared`), in each of the ways in which streams come."""
+    ramp = torch.arange(length)
+    both, filled, short = ramp.expand(2, -1), torch.zeros(2, length, dtype=torch.long), length // 3
+    lost = torch.tensor([[0], [short]])
+    halves = torch.stack([ramp * 5 // (2 * length), ramp * 3 // length])  # two documents and padding; three documents
+    starts = (halves.unsqueeze(-1) == halves.unsqueeze(-2)).int().argmax(-1)
+    kinds = {
+        "plain": Rows(both),
+        "shared": Rows(ramp.unsqueeze(0)),
+        "right": Rows(both, filled.masked_fill(ramp >= length - lost, PADDING)),
+        "left": Rows(ramp - lost, filled.masked_fill(ramp < lost, PADDING)),
+        "packed": Rows(both - starts, halves.masked_fill(halves == torch.tensor([[2], [9]]), PADDING)),
+        "nothing": Rows(both, filled + torch.tensor([[0], [PADDING]])),
+        "restarted": Rows(both % max(short, 1)),  # without a document's saying so: nothing is hidden by it
+        "gaps": Rows(both * 2, filled),
+        "order": Rows(both, None, torch.stack([(ramp * 7) % length, ramp.clamp(min=short)])),
+    }
+    return kinds[kind]

@@ -1,0 +1,159 @@
+"""The windowed kernel: what it leaves to others, and that its work and its memory are linear in the rows."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Rows, Sight
+from paribus.kernels import KERNELS
+from paribus.kernels.blocked import Blocked, Blocks, Grid, grid_of, stretches, unfolded
+from paribus.parts.context import Demand, Plan
+from paribus.parts.stack import chosen
+
+Planned = Callable[..., Plan]
+Kinds = Callable[[str, int], Rows]
+BLOCKED = Blocked()
+WINDOWED = Demand(Sight(causal=True, window=8))
+
+
+def test_it_is_chosen_where_a_window_is_short_against_the_rows() -> None:
+    assert chosen(KERNELS, WINDOWED).name == "blocked"
+    assert chosen(KERNELS, WINDOWED._replace(rows=4096)).name == "blocked"
+    assert chosen(KERNELS, WINDOWED._replace(rows=4096, bias="positions")).name == "blocked"
+    assert chosen(KERNELS, WINDOWED._replace(rows=32)).name == "sdpa"
+    assert chosen(KERNELS, WINDOWED._replace(rows=4096, sight=Sight(causal=True, window=4000))).name == "sdpa"
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [
+        WINDOWED._replace(sight=Sight(causal=True)),
+        WINDOWED._replace(aligned=False),
+        WINDOWED._replace(ordered=True),
+        WINDOWED._replace(bias="content"),
+        WINDOWED._replace(weights=True),
+        WINDOWED._replace(mixes=True),
+        WINDOWED._replace(soft_cap=True),
+    ],
+)
+def test_it_leaves_to_others_what_it_cannot_compute(demand: Demand) -> None:
+    assert not BLOCKED.serves(demand)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [1, 2, 16, 17, 64, 65, 300])
+def test_a_stretch_holds_every_key_in_the_window_of_its_block(causal: bool, window: int) -> None:
+    grid = grid_of(Sight(causal, window))
+    assert grid.left >= window - 1
+    assert grid.right >= (0 if causal else window - 1)
+    assert grid.stretch <= 5 * window + 128  # and not many more
+
+
+@pytest.mark.parametrize(
+    ("rows", "grid"),
+    [(7, Grid(4, 3, 2)), (8, Grid(4, 9, 0)), (3, Grid(4, 0, 0)), (9, Grid(2, 5, 5))],
+)
+def test_stretches_are_the_rows_around_each_block_and_give_back_the_sum_of_their_gradients(
+    rows: int, grid: Grid
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, rows, 5, dtype=torch.float64, requires_grad=True)
+    blocks = grid.count(rows)
+    laid = torch.zeros(grid.left + 2 * blocks * grid.size + grid.right, 3, 5, dtype=torch.float64)
+    for batch in range(2):
+        for row in range(rows):
+            laid[grid.left + batch * blocks * grid.size + row] = x[batch, :, row]
+    wanted = torch.stack(
+        [laid[block * grid.size : block * grid.size + grid.stretch].transpose(0, 1) for block in range(2 * blocks)]
+    )
+    got = stretches(x, grid)
+    assert torch.equal(got, wanted)
+    assert torch.equal(unfolded(x, grid), wanted)
+    weights = torch.randn_like(got)
+    ours, theirs = (torch.autograd.grad((each * weights).sum(), x)[0] for each in (got, wanted))
+    assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+def padded_positions(plan: Plan) -> tuple[Tensor, Tensor]:
+    """The positions that a bias was shown: of the queries and of the keys."""
+    shown: list[tuple[Tensor, Tensor]] = []
+
+    def bias(pair: object) -> Tensor:
+        shown.append((pair.q_positions, pair.k_positions))  # type: ignore[attr-defined]  # it is a Pair
+        return torch.zeros(1, 4, 1, 1)
+
+    BLOCKED.prepare(plan, bias, 4, torch.zeros(1, plan.q.positions.shape[1], 8))
+    return shown[0]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_continues_the_positions_on_both_sides(causal: bool, planned: Planned) -> None:
+    positions = torch.arange(40, 110).unsqueeze(0)
+    sight = Sight(causal, 9)
+    plan = planned(BLOCKED, sight, Rows(positions), like=torch.zeros(1, 70, 8))
+    queries, keys = padded_positions(plan)
+    grid = grid_of(sight)
+    assert torch.equal(queries.flatten(), torch.arange(40, 40 + 3 * grid.size))
+    starts = 40 + grid.size * torch.arange(3) - grid.left
+    assert torch.equal(keys, starts.unsqueeze(-1) + torch.arange(grid.stretch))
+
+
+def test_sequences_of_a_batch_never_see_each_other(planned: Planned, rows: Kinds) -> None:
+    sight = Sight(window=9)
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 2, 4, 64, 6, generator=draw, dtype=torch.float64)
+    plan = planned(BLOCKED, sight, rows("shared", 64), like=torch.zeros(2, 64, 24, dtype=torch.float64))
+    both = BLOCKED(q, k, v, plan, None, 0.0)
+    v[0] += 100
+    k[0] *= -1
+    assert torch.equal(BLOCKED(q, k, v, plan, None, 0.0)[1], both[1])
+
+
+def measured(length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]:
+    """Floating-point operations, bytes kept for the backward pass, and those of the mask."""
+    sight = Sight(causal=True, window=16)
+    plan = planned(BLOCKED, sight, rows("shared", length), like=torch.zeros(1, length, 24))
+    assert isinstance(plan.prepared, Blocks)
+    kept: dict[int, int] = {}
+
+    def keep(saved: Tensor) -> Tensor:
+        kept[saved.untyped_storage().data_ptr()] = saved.untyped_storage().nbytes()
+        return saved
+
+    q, k, v = (torch.randn(1, 4, length, 6, requires_grad=True) for _ in range(3))
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
+        BLOCKED(q, k, v, plan, None, 0.0).sum()
+    with FlopCounterMode(display=False) as counter:
+        on_meta = plan._replace(prepared=plan.prepared._replace(mask=plan.prepared.mask.to("meta")))
+        BLOCKED(q.to("meta"), k.to("meta"), v.to("meta"), on_meta, None, 0.0)
+    return counter.get_total_flops(), sum(kept.values()), plan.prepared.mask.nbytes
+
+
+def test_work_and_memory_are_linear_in_the_rows(planned: Planned, rows: Kinds) -> None:
+    short, long = measured(512, planned, rows), measured(2048, planned, rows)
+    assert long[0] == 4 * short[0] > 0
+    assert long[1] <= 4.01 * short[1]
+    assert long[2] == 4 * short[2]
+
+
+def test_it_compiles_into_one_graph(planned: Planned) -> None:
+    sight = Sight(causal=True, window=4)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        plan = planned(BLOCKED, sight, Rows(positions), like=q.transpose(1, 2).flatten(2))
+        return BLOCKED(q, k, v, plan, None, 0.0)
+
+    q, k, v = (torch.randn(2, 4, 70, 8, dtype=torch.float64) for _ in range(3))
+    for x in (leaves := (q, k, v)):
+        x.requires_grad_()
+    positions = torch.arange(70).unsqueeze(0)
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    got, wanted = compiled(q, k, v, positions), attend(q, k, v, positions)
+    assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
+    for ours, theirs in zip(
+        torch.autograd.grad(got.sin().sum(), leaves), torch.autograd.grad(wanted.sin().sum(), leaves), strict=True
+    ):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)

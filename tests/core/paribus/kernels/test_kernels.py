@@ -1,0 +1,211 @@
+"""Every kernel agrees with the readable one, on every kind of rows that it serves, gradients included."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Rows, Sight
+from paribus.kernels import KERNELS
+from paribus.parts.context import Content, Demand, Kernel, Pair, Plan
+
+Planned = Callable[..., Plan]
+Kinds = Callable[[str, int], Rows]
+
+TOLERANCE = 1e-9
+ROWS = ("plain", "shared", "right", "left", "packed", "nothing", "restarted", "gaps", "order")
+EAGER = KERNELS[-1]
+FASTER = KERNELS[:-1]
+
+
+def faster(demand: Demand) -> pytest.MarkDecorator:
+    """The kernels besides the readable one that serve a demand."""
+    return pytest.mark.parametrize("kernel", [kernel for kernel in FASTER if kernel.serves(demand)], ids=name_of)
+
+
+def name_of(kernel: Kernel) -> str:
+    return kernel.name
+
+
+def projected(length: int, keys: int | None = None, groups: int = 4, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """(2, 4, T, 6), (2, G, S, 6) and the same again, in the memory order that projections leave them in."""
+    draw = torch.Generator().manual_seed(seed)
+    sizes = ((length, 4), (keys or length, groups), (keys or length, groups))
+    made = [torch.randn(2, rows, heads, 6, generator=draw, dtype=torch.float64) for rows, heads in sizes]
+    q, k, v = (x.transpose(1, 2).requires_grad_() for x in made)
+    return q, k, v
+
+
+def like(rows: int) -> Tensor:
+    return torch.zeros(2, rows, 24, dtype=torch.float64)
+
+
+def compared(got: Tensor, wanted: Tensor, leaves: tuple[Tensor, ...]) -> None:
+    assert torch.allclose(got, wanted, rtol=0, atol=TOLERANCE)
+    weights = torch.linspace(-1, 1, got.numel(), dtype=got.dtype).view(got.shape)
+    for ours, theirs in zip(
+        torch.autograd.grad((got * weights).sum(), leaves),
+        torch.autograd.grad((wanted * weights).sum(), leaves),
+        strict=True,
+    ):
+        assert torch.isfinite(ours).all()
+        assert torch.allclose(ours, theirs, rtol=0, atol=TOLERANCE)
+
+
+SIGHTS = [Sight(causal, window) for causal in (True, False) for window in (None, 1, 4, 40)]
+CELLS = [
+    pytest.param(kernel, sight, kind, bias, id=f"{kernel.name}-{sight.causal}-{sight.window}-{kind}-{bias}")
+    for kernel in FASTER
+    for sight in SIGHTS
+    for kind in ROWS
+    for bias in ("none", "positions")
+    if kernel.serves(Demand(sight, bias, ordered=kind == "order"))
+]
+
+
+@pytest.mark.parametrize(("kernel", "sight", "kind", "biased"), CELLS)
+def test_a_kernel_agrees_with_the_readable_one(
+    kernel: Kernel, sight: Sight, kind: str, biased: str, planned: Planned, rows: Kinds
+) -> None:
+    slopes = torch.tensor([0.5, 0.25, 0.1, 0.0], dtype=torch.float64, requires_grad=True)
+
+    def bias(pair: Pair) -> Tensor:
+        distance = pair.q_positions.unsqueeze(-1) - pair.k_positions.unsqueeze(-2)
+        return -slopes[:, None, None] * distance.abs().unsqueeze(1)
+
+    added = bias if biased == "positions" else None
+    for length, groups in ((1, 2), (70, 1), (97, 4)):
+        batch = rows(kind, length)
+        q, k, v = projected(length, groups=groups)
+        got, wanted = (
+            each(q, k, v, planned(each, sight, batch, like=like(length), bias=added), None, 0.0)
+            for each in (kernel, EAGER)
+        )
+        compared(got, wanted, (q, k, v, slopes) if added else (q, k, v))
+
+
+@faster(Demand(Sight(), "content"))
+@pytest.mark.parametrize("sight", [Sight(), Sight(causal=True), Sight(causal=True, window=3)], ids=str)
+def test_a_kernel_agrees_where_the_bias_reads_content(
+    kernel: Kernel, sight: Sight, planned: Planned, rows: Kinds
+) -> None:
+    demand = Demand(sight, "content")
+    q, k, v = projected(9, groups=2)
+
+    def bias(pair: Pair) -> Tensor:
+        assert pair.q is not None
+        assert pair.k is not None
+        assert pair.k.shape == pair.q.shape  # as many heads as queries, whatever is shared
+        return (pair.q.sum(-1).unsqueeze(-1) * pair.k.prod(-1).unsqueeze(-2)) * pair.scale
+
+    content = Content(bias, lambda table: (table, table))
+    for kind in ("plain", "right", "nothing"):
+        got, wanted = (
+            each(q, k, v, planned(each, sight, rows(kind, 9), like=like(9), demand=demand), content, 0.0)
+            for each in (kernel, EAGER)
+        )
+        compared(got, wanted, (q, k, v))
+
+
+@faster(Demand(Sight(), aligned=False))
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("fresh", [1, 3])
+@pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
+@pytest.mark.parametrize("kind", ["plain", "left", "packed"])
+@pytest.mark.parametrize("window", [None, 4])
+def test_a_kernel_agrees_on_the_last_rows_against_a_cache(
+    kernel: Kernel, groups: int, fresh: int, biased: bool, kind: str, window: int | None, planned: Planned, rows: Kinds
+) -> None:
+    def bias(pair: Pair) -> Tensor:
+        distance = (pair.q_positions.unsqueeze(-1) - pair.k_positions.unsqueeze(-2)).to(torch.float64)
+        return torch.stack([distance, -distance, distance * 2, distance**2], dim=1)
+
+    sight = Sight(causal=True, window=window)
+    keys = rows(kind, 10)
+    last = Rows(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    q, k, v = projected(fresh, 10, groups)
+    got, wanted = (
+        each(
+            *(q, k, v),
+            planned(each, sight, last, keys, like=like(fresh), bias=bias if biased else None, past=10 - fresh),
+            *(None, 0.0),
+        )
+        for each in (kernel, EAGER)
+    )
+    compared(got, wanted, (q, k, v))
+
+
+@faster(Demand(Sight(), aligned=False))
+def test_a_kernel_agrees_on_a_memory_of_another_length(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
+    q, k, v = projected(5, 8, 2)
+    for kind in ("plain", "right", "left", "nothing"):
+        memory = rows(kind, 8)
+        got, wanted = (
+            each(q, k, v, planned(each, Sight(), rows("plain", 5), memory, like=like(5)), None, 0.0)
+            for each in (kernel, EAGER)
+        )
+        compared(got, wanted, (q, k, v))
+
+
+@faster(Demand(Sight(causal=True), ordered=True, aligned=False))
+def test_a_kernel_agrees_where_a_second_stream_asks_the_first(kernel: Kernel, planned: Planned) -> None:
+    rank = torch.tensor([[2, 0, 3, 1], [0, 1, 2, 3]])
+    positions = torch.arange(4).expand(2, -1)
+    content = Rows(positions, None, 2 * rank)
+    both = Rows(positions.repeat(1, 2), None, torch.cat([2 * rank, 2 * rank - 1], dim=1))
+    q, k, v = projected(8, 4, 2)
+    got, wanted = (
+        each(q, k, v, planned(each, Sight(causal=True), both, content, like=like(8)), None, 0.0)
+        for each in (kernel, EAGER)
+    )
+    compared(got, wanted, (q, k, v))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=name_of)
+@pytest.mark.parametrize("kind", ["nothing", "right", "left"])
+def test_a_row_that_sees_nothing_gets_nothing_and_gives_nothing_back(
+    kernel: Kernel, kind: str, planned: Planned, rows: Kinds
+) -> None:
+    sight = Sight(causal=True, window=4)
+    batch = rows(kind, 70)
+    assert batch.documents is not None
+    hidden = batch.documents < 0
+    assert hidden.any()
+    q, k, v = projected(70)
+    mixed = kernel(q, k, v, planned(kernel, sight, batch, like=like(70)), None, 0.0)
+    assert (mixed.transpose(1, 2)[hidden] == 0).all()
+    for leaf, grad in zip((q, k, v), torch.autograd.grad(mixed.sin().sum(), (q, k, v)), strict=True):
+        assert torch.isfinite(grad).all(), leaf.shape
+        assert (grad.transpose(1, 2)[hidden] == 0).all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=name_of)
+def test_dropout_leaves_a_weight_out_or_raises_it(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
+    sight = Sight(causal=True, window=5)
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 2, 4, 64, 64, dtype=torch.float64)
+    v = torch.eye(64, dtype=torch.float64).expand(2, 4, 64, 64)  # so that what comes out are the weights
+    plan = planned(kernel, sight, rows("plain", 64), like=like(64))
+    kept = kernel(q, k, v, plan, None, 0.0)
+    dropped = kernel(q, k, v, plan, None, 0.25)
+    gone = (dropped == 0) & (kept > 0)
+    assert torch.allclose(dropped, torch.where(gone, 0, kept / 0.75))
+    assert 0.2 < gone.sum() / (kept > 0).sum() < 0.3
+
+
+def test_the_last_kernel_serves_whatever_the_others_do_not() -> None:
+    assert EAGER.name == "eager"
+    for demand in (
+        Demand(Sight(), weights=True),
+        Demand(Sight(), mixes=True),
+        Demand(Sight(), soft_cap=True),
+        Demand(Sight(causal=True, window=3), "content", weights=True, mixes=True, soft_cap=True, ordered=True),
+    ):
+        assert [kernel.name for kernel in KERNELS if kernel.serves(demand)] == ["eager"]
+
+
+def test_names_are_those_of_their_files() -> None:
+    assert [(kernel.name, type(kernel).__module__) for kernel in KERNELS] == [
+        (name, f"paribus.kernels.{name}") for name in ("blocked", "sdpa", "eager")
+    ]
