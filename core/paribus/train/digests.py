@@ -12,12 +12,14 @@ from torch import Tensor
 
 from paribus.assembly.run import Pass
 from paribus.durable import digest_json
+from paribus.parts.draw import Draw
 from paribus.parts.rows import Batch
-from paribus.train.data import Data
+from paribus.train.data import VALIDATION, Data
 from paribus.train.evaluate import moved
 from paribus.train.model import Model
 
 SHORT = 16  # hexadecimal digits kept of a digest that is only ever compared with its like
+MEASURED = 8  # validation examples whose digest stands for all
 
 
 def beginnings(model: Model) -> dict[str, dict[str, Any]]:
@@ -52,6 +54,12 @@ def outputs(model: Model, data: Data) -> str:
                 hashed.update(tensor_digest(term.total).encode())
     model.train(training)
     return hashed.hexdigest()
+
+
+def validation_digest(data: Data) -> str:
+    """What is measured: the first validation examples, however many of them make a batch."""
+    index = torch.arange(min(MEASURED, data.val_count))
+    return batch_digest(data.val_examples.batch(Draw(0, VALIDATION, index)))
 
 
 def batch_digest(batch: Batch) -> str:

@@ -1,0 +1,106 @@
+"""What is said under a table: how to read it, how far it holds, and what weakens it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from paribus.errors import listed
+from paribus.report.comparable import evaluated
+from paribus.report.costs import Pairs, contended, machine, same_host
+from paribus.report.differences import differences
+from paribus.report.entry import Entry, Question
+from paribus.report.table import Row
+
+MOST: Final = 8
+
+
+def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry]) -> Iterator[str]:
+    """How to read the table, and what it generalises over."""
+    meant = f"; less than {question.margin:g} either way is called equivalent" if question.margin is not None else ""
+    yield f"A difference is variant - {question.baseline} on the same seed{meant}."
+    yield (
+        f"All verdicts together hold with {percent(1 - question.alpha)} confidence: Student-t on paired differences, "
+        f"Holm over {plural(len(rows), 'variant')}{_levels(rows)}."
+    )
+    done = [entry for entry in trials if entry.done]
+    steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
+    yield (
+        f"They generalise over seeds (first values, order of the data; n = {span([row.n for row in rows])}), "
+        f"not beyond this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
+    )
+    gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
+    if gains:
+        low, high = f"{min(gains):.2g}", f"{max(gains):.2g}"
+        times = low if low == high else f"{low} to {high}"
+        yield f"Pairing by seed divided the variance of a difference by {times}, against independent seeds."
+
+
+def _levels(rows: Sequence[Row]) -> str:
+    """The confidence of each interval, where it is not the same for all with the variants that it is of."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.level is not None:
+            found.setdefault(percent(row.level), []).append(row.variant)
+    if not found:
+        return ""
+    if len(found) == 1:
+        return f"; the intervals are of {next(iter(found))}"
+    return "; the intervals are of " + ", ".join(f"{level} ({listed(names, MOST)})" for level, names in found.items())
+
+
+def warnings(
+    question: Question, rows: Sequence[Row], trials: Sequence[Entry], pairs: Mapping[str, Pairs]
+) -> Iterator[str]:
+    """What weakens the table, first what weakens it most."""
+    unlearned = [row.variant for row in rows if row.learned is False]
+    if unlearned:
+        nats = next(entry.result["unigram"] for entry in trials if entry.result.get("unigram") is not None)
+        yield f"Not below the unigram loss ({nats:.3f} nats), so nothing is learned yet: {listed(unlearned, MOST)}."
+    recorded = [entry for entry in trials if entry.record is not None]
+    yield from _measures(recorded)
+    yield from _versions(recorded)
+    machines = {machine(entry) for entry in recorded}
+    if len(machines) > 1:
+        shown = listed((" ".join(value for _, value in each) for each in sorted(machines)), MOST)
+        yield f"{len(machines)} kinds of machine ({shown}): speed and memory are compared only within one."
+    elif any(not same_host(pair) for each in pairs.values() for pair in each):
+        yield "The trials of a pair ran on machines that only look alike: speed is rough (~)."
+    if any(map(contended, recorded)):
+        yield "Trials shared the machine (contended): speed is rough (~)."
+
+
+def _measures(trials: Sequence[Entry]) -> Iterator[str]:
+    """The same examples, but an objective with other options."""
+    found = {
+        each.path.partition(".")[2] for entry in trials for each in differences(evaluated(trials[0]), evaluated(entry))
+    }
+    if found:
+        yield f"The variants do not evaluate with the same options of an objective: {listed(sorted(found), MOST)}."
+
+
+def _versions(trials: Sequence[Entry]) -> Iterator[str]:
+    found: dict[str, dict[str, None]] = {}
+    for entry in trials:
+        for package, version in (entry.provenance.get("versions") or {}).items():
+            found.setdefault(package, {})[str(version)] = None
+    mixed = [f"{package} {' and '.join(found[package])}" for package in found if len(found[package]) > 1]
+    if mixed:
+        yield f"Mixed versions: {listed(mixed, MOST)}; no pair mixes versions of torch."
+
+
+def span(numbers: Sequence[Any]) -> str:
+    """`5`, or `3 to 5`."""
+    if not numbers:
+        return "0"
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def percent(share: float) -> str:
+    """`95 %`, `98.75 %`."""
+    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + " %"
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

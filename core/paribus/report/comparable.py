@@ -1,0 +1,122 @@
+"""Whether the trials of a study may stand in one table at all: every reason why not, told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, final
+
+from paribus.durable import digest_json
+from paribus.errors import NotComparableError, Problem, listed
+from paribus.report.certificate import BUDGET
+from paribus.report.differences import touches
+from paribus.report.entry import Entry, Question
+from paribus.report.select import Chosen
+
+
+@final
+class Condition(NamedTuple):
+    """Something that all trials of a table must have in common."""
+
+    code: str
+    what: str
+    of: Callable[[Entry], Any]
+    valid: str
+    unless: tuple[str, ...] = ()  # the study varied one of these, so that it is meant
+
+
+def evaluated(entry: Entry) -> list[Mapping[str, Any]]:
+    """The objectives that a trial is evaluated with. One that it is trained on as well has the options of that."""
+    trained = {node["name"]: node for node in _listed(entry.spec["objective"])}
+    return [trained.get(node["name"], node) for node in _listed(entry.spec.get("evaluate")) or trained.values()]
+
+
+def _listed(node: Any) -> list[Mapping[str, Any]]:
+    return list(node) if isinstance(node, list | tuple) else [node] if node else []
+
+
+CONDITIONS: Final = (
+    Condition("other-corpus", "the corpus", lambda entry: entry.result["data"]["corpus"], "one corpus in a study"),
+    Condition(
+        "other-tokenizer",
+        "the tokenizer",
+        lambda entry: entry.result["data"]["tokenizer"],
+        "one tokenizer in a study: what is measured per token is not comparable across tokenizers",
+    ),
+    Condition(
+        "other-objective",
+        "what is measured",
+        lambda entry: [node["name"] for node in evaluated(entry)],
+        "`evaluate:` in the study, the same for every variant",
+    ),
+    Condition("other-length", "`dims.length`", lambda entry: entry.spec["dims"]["length"], "one length in a study"),
+    Condition(
+        "other-validation",
+        "the validation examples",
+        lambda entry: [entry.spec["data"].get("validation"), entry.certificate.get("validation")],
+        "the same examples, corrupted alike, for every variant",
+    ),
+    Condition("other-steps", "the number of steps", lambda entry: entry.result["steps"], "one budget", BUDGET),
+    Condition("other-tokens", "the number of tokens", lambda entry: entry.result["tokens"], "one budget", BUDGET),
+)
+
+
+def refuse(trials: Chosen, question: Question) -> None:
+    """A `NotComparableError` with every reason, where the finished trials do not belong into one table."""
+    recorded = [entry for own in trials.values() for entry in own.values() if entry.record is not None]
+    if not recorded:
+        what = f"the study `{question.study}` has no record to compare"
+        raise NotComparableError(Problem(code="no-records", what=what, valid=f"paribus run {question.study}"))
+    done = {name: [entry for entry in own.values() if entry.done] for name, own in trials.items()}
+    problems = [*_conditions(done, question.baseline), *_metric(done, question.metric)]
+    if problems:
+        raise NotComparableError(*problems)
+
+
+def _conditions(done: Mapping[str, Sequence[Entry]], baseline: str) -> Iterator[Problem]:
+    """Held against the first finished trial, of the baseline where that has any."""
+    order = sorted(done, key=lambda name: name != baseline)
+    reference = next((entry for name in order for entry in done[name]), None)
+    if reference is None:
+        return
+    for condition in CONDITIONS:
+        wanted = _key(condition.of(reference))
+        others = [
+            name
+            for name, entries in done.items()
+            if any(
+                _key(condition.of(entry)) != wanted and not touches(entry.touched, condition.unless)
+                for entry in entries
+            )
+        ]
+        if others:
+            what = f"{condition.what} of {listed(others, 8)} is not that of {reference.variant}"
+            yield Problem(code=condition.code, path=_path(others), what=what, valid=condition.valid)
+
+
+def _metric(done: Mapping[str, Sequence[Entry]], metric: str) -> Iterator[Problem]:
+    """Every finished trial has the metric, and has it from its last step."""
+    missing = [
+        name for name, entries in done.items() if any(metric not in entry.result["metrics"] for entry in entries)
+    ]
+    if missing:
+        have = dict.fromkeys(key for entries in done.values() for entry in entries for key in entry.result["metrics"])
+        what = f"{listed(missing, 8)} did not measure `{metric}`"
+        yield Problem(code="no-metric", path=_path(missing), what=what, valid=listed(have) or "none was measured")
+    early = [name for name, entries in done.items() if any(_early(entry) for entry in entries)]
+    if early:
+        what = f"{listed(early, 8)} was measured before its last step, where others were not"
+        yield Problem(code="not-the-last", path=_path(early), what=what, valid="the metric of the last step, for all")
+
+
+def _early(entry: Entry) -> bool:
+    """Whether the metrics are those of an earlier step: the best of a run is not to be held against the last."""
+    curve = entry.result.get("curve") or []
+    return bool(curve) and curve[-1]["step"] != entry.result["steps"]
+
+
+def _path(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else ""
+
+
+def _key(value: Any) -> str:
+    return digest_json([value])

@@ -1,0 +1,98 @@
+"""What a variant costs beside the baseline: what it declares, and what was measured while it ran."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from paribus.report.entry import Entry
+
+Number = Callable[[Entry], float | None]
+Pairs = Sequence[tuple[Entry, Entry]]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """A number of a variant's, and how many times the baseline's it is."""
+
+    value: float | None
+    ratio: float | None
+    rough: bool = False  # measured while other trials shared the machine, or on machines that only look alike
+
+
+def declared(name: str) -> Number:
+    """A number that the engine counts, and that is the same for each seed."""
+    return lambda entry: _positive(entry.result.get(name))
+
+
+def tokens_per_second(entry: Entry) -> float | None:
+    """Of the training steps alone."""
+    seconds = entry.provenance.get("training_seconds")
+    return _positive(entry.result["tokens"] / seconds) if entry.done and seconds else None
+
+
+def peak_bytes(entry: Entry) -> float | None:
+    """The most memory that the trial held; on a CPU, its whole process."""
+    return _positive(entry.provenance.get("peak_bytes")) if entry.done else None
+
+
+DECLARED: Final[Mapping[str, Number]] = {
+    name: declared(name) for name in ("parameters", "flops_per_token", "cache_bytes_per_token")
+}
+MEASURED: Final[Mapping[str, Number]] = {"tokens_per_second": tokens_per_second, "peak_bytes": peak_bytes}
+
+
+def costs(entries: Sequence[Entry], baseline: Sequence[Entry], pairs: Pairs) -> dict[str, Cost]:
+    """Every cost of the variant that `entries` are of; what was measured is compared pair by pair, on one machine."""
+    found = {name: _declared(number, entries, baseline) for name, number in DECLARED.items()}
+    alike = [pair for pair in pairs if machine(pair[0]) == machine(pair[1])]
+    rough = {
+        "tokens_per_second": any(map(contended, entries)) or any(not same_host(pair) for pair in alike),
+        "peak_bytes": False,
+    }
+    for name, number in MEASURED.items():
+        ratio = _geometric(_ratio(number(after), number(before)) for before, after in alike)
+        found[name] = Cost(value=_middle(map(number, entries)), ratio=ratio, rough=rough[name])
+    return found
+
+
+def machine(entry: Entry) -> tuple[tuple[str, str], ...]:
+    """What speed depends on: device, its name, threads."""
+    return tuple(sorted((entry.provenance.get("machine") or {}).items()))
+
+
+def contended(entry: Entry) -> bool:
+    """Whether other trials shared the machine."""
+    return bool(entry.provenance.get("contended"))
+
+
+def same_host(pair: tuple[Entry, Entry]) -> bool:
+    """Whether the machines are one, and not only alike."""
+    return bool(pair[0].provenance.get("host") == pair[1].provenance.get("host"))
+
+
+def _declared(number: Number, entries: Sequence[Entry], baseline: Sequence[Entry]) -> Cost:
+    value, reference = (next(filter(None, map(number, each)), None) for each in (entries, baseline))
+    return Cost(value=value, ratio=_ratio(value, reference))
+
+
+def _ratio(value: float | None, reference: float | None) -> float | None:
+    return value / reference if value is not None and reference else None
+
+
+def _geometric(ratios: Iterable[float | None]) -> float | None:
+    logarithms = [math.log(ratio) for ratio in ratios if ratio is not None]
+    return math.exp(math.fsum(logarithms) / len(logarithms)) if logarithms else None
+
+
+def _middle(values: Iterable[float | None]) -> float | None:
+    found = sorted(value for value in values if value is not None)
+    return found[len(found) // 2] if found else None
+
+
+def _positive(value: object) -> float | None:
+    """A number that can be divided by; 0 says that there is no such cost."""
+    return value if isinstance(value, int | float) and 0 < value < math.inf else None

@@ -1,0 +1,135 @@
+"""What a report is made of: the trials of a study as their store has them, and what the study asks of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from paribus.durable import number
+from paribus.report.verdict import Better
+from paribus.studies.identity import identity_of
+from paribus.studies.store import State, Store, Trial
+
+Stale = Literal["", "code", "data"]
+
+_DIVERGED = 1e200  # a metric beyond it is no result, though it is a number
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a study asks: which variants differ from the baseline in a metric, over which seeds."""
+
+    study: str
+    baseline: str
+    variants: Mapping[str, Mapping[str, Any]]  # in order, with what each varies; the baseline is one of them
+    metric: str
+    better: Better = "lower"
+    margin: float | None = None
+    seeds: tuple[int, ...] = ()
+    alpha: float = 0.05
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The variants that are held against the baseline."""
+        return tuple(name for name in self.variants if name != self.baseline)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One trial: its document, its record where it came to one, and else how it ended."""
+
+    variant: str
+    seed: int
+    trial: Mapping[str, Any]
+    record: Mapping[str, Any] | None = None
+    state: State = "pending"
+    failure: Mapping[str, Any] | None = None
+    stale: Stale = ""  # what has changed since the record was made
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """All that comes out the same when the trial is run again; empty where there is no record."""
+        result: Mapping[str, Any] = self.record["result"] if self.record else {}
+        return result
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """The digests of the record."""
+        certificate: Mapping[str, Any] = self.result["certificate"]
+        return certificate
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Where and how it ran; empty where there is no record."""
+        provenance: Mapping[str, Any] = self.record["provenance"] if self.record else {}
+        return provenance
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """What ran, or what would run."""
+        spec: Mapping[str, Any] = self.record["spec"] if self.record else self.trial["spec"]
+        return spec
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """Dotted key -> value: what the study changed in the base to come to this variant."""
+        varied: Mapping[str, Any] = self.trial.get("varied") or {}
+        return varied
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """The dotted keys that may differ from the base: what was varied, and the knobs that matched the budget."""
+        return frozenset(self.asked) | frozenset(self.trial.get("matched") or ())
+
+    @property
+    def done(self) -> bool:
+        return self.record is not None and self.state == "done"
+
+    def value(self, metric: str) -> float | None:
+        """The metric at the end of the training, where there is one and it is a number."""
+        found = self.result["metrics"].get(metric) if self.done else None
+        value = number(found) if found is not None else math.nan
+        return value if abs(value) <= _DIVERGED else None
+
+    def diverged(self, metric: str) -> bool:
+        """Whether it ran to no result: a loss that was no number, or a metric that is none."""
+        return self.state == "diverged" or (
+            self.done and metric in self.result["metrics"] and self.value(metric) is None
+        )
+
+
+def gathered(store: Store, trials: Iterable[Trial]) -> list[Entry]:
+    """The trials of a study as `store` has them, and the stale records of the same specs with other code or data."""
+    wanted = {trial.identity: trial for trial in trials}
+    records = {record["identity"]: record for record in store.records()}
+    entries = [_entry(store, trial, records.get(trial.identity)) for trial in wanted.values()]
+    same = {identity_of(trial.spec, "", ""): trial for trial in wanted.values()}
+    for identity in records.keys() - wanted.keys():
+        document = store.trial(identity) or {}
+        trial = same.get(identity_of(records[identity]["spec"], "", ""))
+        if trial is not None and document:
+            stale: Stale = "code" if document["corpus"] == trial.corpus else "data"
+            entries.append(_entry(store, trial, records[identity], {**document, "varied": dict(trial.varied)}, stale))
+    return entries
+
+
+def _entry(
+    store: Store,
+    trial: Trial,
+    record: Mapping[str, Any] | None,
+    document: Mapping[str, Any] | None = None,
+    stale: Stale = "",
+) -> Entry:
+    return Entry(
+        variant=trial.variant,
+        seed=trial.seed,
+        trial=document or trial.document(),
+        record=record,
+        state=record["result"]["state"] if record else store.state(trial.identity),
+        failure=None if record else store.failure(trial.identity),
+        stale=stale,
+    )

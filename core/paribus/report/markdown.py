@@ -1,0 +1,66 @@
+"""A table in Markdown, as GitHub shows it: for a RESULTS.md, an issue or a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from paribus.report import cells
+from paribus.report.table import Row, Table
+
+SPECIAL: Final = re.compile(r"([\\`*_<>|#~\[\]])")
+
+
+def markdown(table: Table, *, heading: int = 2) -> str:
+    """The whole table with its certificates, warnings and captions, under a heading of this level."""
+    return "\n".join([*_lines(table, heading), ""])
+
+
+def _lines(table: Table, heading: int) -> Iterator[str]:
+    yield f"{'#' * heading} {escaped(cells.title(table))}"
+    yield ""
+    costs = cells.costs(table)
+    metric = escaped(table.metric.rpartition("/")[2])
+    yield _line(["variant", "n", metric, "difference", "verdict", *(cells.COSTS[name] for name in costs)])
+    yield _line([":--", "--:", "--:", ":--", ":--", *("--:" for _ in costs)])
+    digits = cells.digits(table)
+    for row in (table.baseline, *table.rows):
+        yield _line(_cells(row, digits[row.variant], costs))
+    yield ""
+    for name, certificate in table.certificates.items():
+        yield f"- {'✓' if certificate.ok else '✗'} {code(name)}: {escaped(certificate.text)}"
+    for mark, lines in cells.remarks(table):
+        if lines:
+            yield ""
+            yield from (f"- **{mark}** {escaped(line)}" if mark == "!" else f"- {escaped(line)}" for line in lines)
+
+
+def _cells(row: Row, digits: int, costs: Sequence[str]) -> list[str]:
+    verdict = escaped(cells.verdict(row))
+    claimed = row.kind in ("better", "worse", "equivalent")
+    return [
+        code(row.variant),
+        cells.count(row),
+        cells.number(row.mean, digits),
+        cells.difference(row, digits),
+        f"**{verdict}**" if claimed else verdict,
+        *(cells.cost(row, name) for name in costs),
+    ]
+
+
+def _line(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return SPECIAL.sub(r"\\\1", cells.clean(text))
+
+
+def code(text: str) -> str:
+    """Text in a code span that holds whatever is in it; a bar would end the table's cell even there."""
+    shown = cells.clean(text).replace("|", "\\|")
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    room = " " if "`" in shown else ""
+    return f"{fence}{room}{shown}{room}{fence}"

@@ -1,0 +1,101 @@
+"""The table of a study: a row for each variant, and all that has to be said with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from paribus.report.certificate import Certificate
+from paribus.report.costs import Cost
+from paribus.report.verdict import Better, Kind
+
+RowKind = Kind | Literal["withheld", "baseline"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One variant. Where nothing may be claimed it has no interval, and where the verdict is withheld no difference."""
+
+    variant: str
+    kind: RowKind
+    verdict: str
+    n: int  # pairs that the difference is of; of the baseline: its finished trials
+    planned: int
+    diverged: int
+    failed: int
+    mean: float | None  # of the metric, over the trials that n counts
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None  # of the interval
+    p: float | None = None
+    needs: int | None = None
+    variance_reduction: float | None = None
+    learned: bool | None = None  # whether it is below the unigram loss; None where that cannot be asked
+    costs: Mapping[str, Cost]
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What must be read together with the verdict."""
+        flags = []
+        if self.learned is False:
+            flags.append("did not learn")
+        if self.failed:
+            flags.append(f"{self.failed}/{self.planned} failed")
+        if self.kind != "diverged" and self.diverged:
+            flags.append(f"{self.diverged}/{self.planned} diverged")
+        return tuple(flags)
+
+    def to_json(self, metric: str) -> dict[str, Any]:
+        plain = {key: value for key, value in vars(self).items() if key not in ("variant", "costs")}
+        costs: dict[str, Any] = {"contended": self.costs["tokens_per_second"].rough}
+        for name, cost in self.costs.items():
+            costs |= {name: cost.value, f"{name}_ratio": cost.ratio}
+        return finite({"variant": self.variant, "metric": metric, **plain, **costs})
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """What a study has found."""
+
+    study: str
+    metric: str
+    better: Better
+    margin: float | None
+    alpha: float
+    seeds: tuple[int, ...]
+    baseline: Row
+    rows: tuple[Row, ...]
+    caption: tuple[str, ...]  # how it is to be read, and how far it holds
+    warnings: tuple[str, ...]  # what weakens it
+    notes: tuple[str, ...]  # trials that are not in it, and why
+    certificates: Mapping[str, Certificate]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every planned trial came to a result that may be compared."""
+        return not any(row.kind == "withheld" or row.diverged or row.failed for row in (self.baseline, *self.rows))
+
+    def to_json(self) -> dict[str, Any]:
+        """Valid JSON: every number is finite, or null."""
+        return {
+            "study": self.study,
+            "metric": {"name": self.metric, "better": self.better, "margin": self.margin},
+            "alpha": self.alpha,
+            "seeds": list(self.seeds),
+            "baseline": self.baseline.to_json(self.metric),
+            "rows": [row.to_json(self.metric) for row in self.rows],
+            "caption": list(self.caption),
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+            "certificates": {name: certificate.to_json() for name, certificate in self.certificates.items()},
+        }
+
+
+def finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON knows no infinity: what is none becomes null."""
+    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}

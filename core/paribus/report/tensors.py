@@ -1,0 +1,85 @@
+"""Which tensors two trials began with in common, and what became of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from paribus.errors import listed
+
+Tensors = Mapping[str, Mapping[str, Any]]  # path -> shape, draws, shaped, value, signs: as the record has them
+
+MOST: Final = 6  # names in a line
+_LEAVES: Final = ("weight", "bias")
+_SHORT: Final = 3  # words of a path outside of the layers: body.norm, body.position.table
+_PLACES: Final = ("attention", "cross", "feedforward")  # these alone would read as the whole component
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """The paths of the baseline's tensors and of the variant's, by what the two have in common."""
+
+    equal: tuple[str, ...]  # bitwise
+    scaled: tuple[str, ...]  # the same draws at another scale
+    reshaped: tuple[str, ...]
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    leaked: tuple[str, ...]  # other values for no reason that the two records know of
+    total: int  # tensors of the baseline
+
+    @property
+    def brought(self) -> frozenset[str]:
+        """The tensors that only the variant has as they are."""
+        return frozenset(self.added) | frozenset(self.reshaped)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What a reader is told of those that are not equal."""
+        said = (
+            (self.reshaped, "reshaped"),
+            (self.added, "added"),
+            (self.removed, "removed"),
+            (self.scaled, "at another scale"),
+        )
+        return tuple(f"{names(paths)} {what}" for paths, what in said if paths)
+
+
+def common(baseline: Tensors, variant: Tensors, *, scheme: bool) -> Common:
+    """`scheme` says that both are initialised by the same scheme, so that a scale is all that may differ.
+
+    A tensor of the same path, seed and shape has the same draws. So it has the same value, unless its role, the
+    placement's gain or the size of its stack differs: these are in `shaped`, and may only scale what was drawn.
+    """
+    kinds: dict[str, list[str]] = {kind: [] for kind in ("equal", "scaled", "reshaped", "removed", "added", "leaked")}
+    for path in baseline.keys() | variant.keys():
+        kinds[_kind(baseline.get(path), variant.get(path), scheme)].append(path)
+    return Common(**{kind: tuple(sorted(paths)) for kind, paths in kinds.items()}, total=len(baseline))
+
+
+def _kind(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, scheme: bool) -> str:
+    if before is None or after is None:
+        return "added" if before is None else "removed"
+    if before["shape"] != after["shape"]:
+        return "reshaped"
+    if before["draws"] != after["draws"]:
+        return "leaked"
+    if before["value"] == after["value"]:
+        return "equal"
+    drawn = before["signs"] and after["signs"]  # a tensor that begins as one number was not drawn
+    redrawn = scheme and drawn and before["signs"] != after["signs"]
+    return "leaked" if redrawn or before["shaped"] == after["shaped"] else "scaled"
+
+
+def names(paths: Iterable[str]) -> str:
+    """Paths in few words: `k, v` are the keys' and values' weights and biases of all layers."""
+    given = set(paths)
+    short: dict[str, None] = {}
+    for path in sorted(given):
+        stem, _, leaf = path.rpartition(".")
+        words = [word for word in stem.split(".") if not word.isdigit()] if leaf in _LEAVES else path.split(".")
+        name = ".".join(words[-2:]) if words[-1] in _PLACES or len(words) <= _SHORT else words[-1]
+        alone = leaf == "bias" and f"{stem}.weight" not in given
+        short[f"{name}.bias" if alone else name] = None
+    return listed(short, MOST)

@@ -1,0 +1,211 @@
+"""A table in a terminal: as wide as there is room, and readable in 40 columns, without colour, without a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from paribus.report import cells
+from paribus.report.forest import LEAST, Forest
+from paribus.report.table import Row, Table
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+STYLES: Final[Mapping[str, str]] = {
+    "better": "bold green",
+    "worse": "bold red",
+    "equivalent": "bold cyan",
+    "inconclusive": "yellow",
+    "diverged": "bold magenta",
+    "withheld": "bold magenta",
+    "baseline": "dim",
+}
+MARKS: Final[Mapping[str, str]] = {"!": "bold yellow", "-": "", "·": "dim"}
+PLAIN: Final = str.maketrans(
+    {cells.TIMES: "x", "≥": ">=", "●": "o", "○": "o", "━": "=", "│": "|", "┿": "+", "┊": ":", "◂": "<", "▸": ">"}
+    | {"✓": "+", "✗": "x", "·": "-", "…": "..."}
+)
+WIDEST: Final = 41  # places of the picture
+FOLDED: Final = 28  # a name or a verdict may be folded to so many places, and not to fewer
+GAP: Final = 2
+
+
+@final
+class Column(NamedTuple):
+    """One column: how a row fills it, and how."""
+
+    header: str
+    cell: Callable[[Row], str]
+    right: bool = True
+    folds: bool = False
+    style: Callable[[Row], str] = lambda row: "dim" if row.kind == "baseline" else ""
+
+
+def show(table: Table, console: Console | None = None) -> None:
+    """Prints a table; the console knows its width, its colours and its letters."""
+    from rich.console import Console
+
+    console = console or Console()
+    for part in _Page(table, console).parts():
+        console.print(part, markup=False, emoji=False, highlight=False)
+
+
+def rendered(table: Table, width: int, *, color: bool = False) -> str:
+    """The same as text, in so many columns."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    file = StringIO()
+    console = Console(file=file, width=width, color_system="standard" if color else None, force_terminal=color)
+    show(table, console)
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().split("\n")[:-1])
+
+
+@final
+class _Page:
+    """One table on one console."""
+
+    def __init__(self, table: Table, console: Console) -> None:
+        self.table = table
+        self.rows = (table.baseline, *table.rows)
+        self.width = console.width
+        self.ascii_only = console.options.ascii_only
+        self.digits = cells.digits(table)
+
+    def parts(self) -> Iterator[RenderableType]:
+        """Title, verdicts and costs, certificates, and what else has to be said."""
+        from rich.text import Text
+
+        yield Text(self.plain(cells.title(self.table)), style="bold")
+        yield ""
+        yield from self._grids()
+        yield ""
+        yield from self._certificates()
+        for mark, lines in cells.remarks(self.table):
+            if lines:
+                yield ""
+                yield self._list([(mark, MARKS[mark], line, "dim" if mark == "·" else "") for line in lines])
+
+    def plain(self, text: str) -> str:
+        """The letters that the console has."""
+        return text.translate(PLAIN).encode("ascii", "backslashreplace").decode() if self.ascii_only else text
+
+    def _grids(self) -> Iterator[RenderableType]:
+        """The first arrangement that there is room for: one table, two, two without a picture, or a list."""
+        verdicts, costs = self._verdicts(), self._costs()
+        left = self.width - self._needs([*verdicts, *costs], folded=False) - GAP
+        if left >= LEAST:
+            yield self._grid([*self._pictured(verdicts, left), *costs])
+            return
+        left = self.width - self._needs(verdicts, folded=True) - GAP
+        if min(left + GAP, self.width - self._needs([self._variant, *costs], folded=True)) < 0:
+            yield from self._stacked()
+            return
+        yield self._grid(self._pictured(verdicts, left) if left >= LEAST else verdicts)
+        yield ""
+        yield self._grid([self._variant, *costs])
+
+    @property
+    def _variant(self) -> Column:
+        return Column("variant", lambda row: cells.clean(row.variant), right=False, folds=True)
+
+    def _verdicts(self) -> list[Column]:
+        metric = cells.clean(self.table.metric.rpartition("/")[2])
+        return [
+            self._variant,
+            Column("n", cells.count),
+            Column(metric, lambda row: cells.number(row.mean, self.digits[row.variant])),
+            Column("difference", lambda row: cells.difference(row, self.digits[row.variant]), right=False),
+            Column("verdict", cells.verdict, right=False, folds=True, style=lambda row: STYLES[row.kind]),
+        ]
+
+    def _costs(self) -> list[Column]:
+        return [Column(cells.COSTS[name], partial(cells.cost, name=name)) for name in cells.costs(self.table)]
+
+    def _pictured(self, columns: Sequence[Column], width: int) -> list[Column]:
+        """With a picture of the intervals before the verdict."""
+        forest = Forest(self.table, min(width, WIDEST))
+        sides = ("better", "worse") if self.table.better == "lower" else ("worse", "better")
+        header = sides[0] + sides[1].rjust(forest.width - len(sides[0]))
+        picture = Column(header, forest.line, right=False, style=lambda row: STYLES[row.kind])
+        return [*columns[:-1], picture, columns[-1]]
+
+    def _needs(self, columns: Sequence[Column], *, folded: bool) -> int:
+        """How many places the columns take, folded or not."""
+        from rich.cells import cell_len
+
+        widths = [
+            max(cell_len(self.plain(text)) for text in (column.header, *map(column.cell, self.rows)))
+            for column in columns
+        ]
+        least = [
+            min(width, FOLDED) if folded and column.folds else width
+            for column, width in zip(columns, widths, strict=True)
+        ]
+        return sum(least) + GAP * (len(columns) - 1)
+
+    def _grid(self, columns: Sequence[Column]) -> RenderableType:
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        grid = Grid(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold", expand=False)
+        for column in columns:
+            grid.add_column(
+                Text(self.plain(column.header)),
+                justify="right" if column.right else "left",
+                no_wrap=not column.folds,
+                overflow="fold",
+            )
+        for row in self.rows:
+            grid.add_row(*(Text(self.plain(column.cell(row)), style=column.style(row)) for column in columns))
+        return grid
+
+    def _stacked(self) -> Iterator[RenderableType]:
+        """For a narrow terminal: a few lines a variant."""
+        from rich.padding import Padding
+        from rich.text import Text
+
+        for row in self.rows:
+            digits = self.digits[row.variant]
+            yield Text(self.plain(cells.clean(row.variant)), style="bold")
+            said = [(cells.verdict(row), STYLES[row.kind])]
+            if row.difference is not None:
+                said.append((cells.difference(row, digits), ""))
+            said.append(
+                (f"{cells.clean(self.table.metric)} {cells.number(row.mean, digits)}, n {cells.count(row)}", "")
+            )
+            said.append(
+                (", ".join(f"{cells.COSTS[name]} {cells.cost(row, name)}" for name in cells.costs(self.table)), "dim")
+            )
+            for text, style in said:
+                yield Padding(Text(self.plain(text), style=style, overflow="fold"), (0, 0, 0, 2))
+
+    def _certificates(self) -> Iterator[RenderableType]:
+        found = self.table.certificates.items()
+        if found:
+            yield self._list(
+                [
+                    (
+                        "✓" if each.ok else "✗",
+                        "green" if each.ok else "bold magenta",
+                        cells.clean(f"{name}: {each.text}"),
+                        "",
+                    )
+                    for name, each in found
+                ]
+            )
+
+    def _list(self, lines: Sequence[tuple[str, str, str, str]]) -> RenderableType:
+        """Lines with a mark before them, folded beside it."""
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        grid = Grid.grid(padding=(0, 1, 0, 0))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for mark, mark_style, text, style in lines:
+            grid.add_row(Text(self.plain(mark), style=mark_style), Text(self.plain(text), style=style))
+        return grid
