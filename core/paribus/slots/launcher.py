@@ -2,36 +2,93 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 from paribus.slots.component import Component
 
 
-class Job(NamedTuple):
-    """One trial to be run: its identity, its folder, and its resolved spec as JSON."""
+class Plugins(NamedTuple):
+    """Which plugins a process loads: as `installed()` takes them."""
 
-    identity: str
-    folder: str
-    spec: str
+    files: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None
+    none: bool = False
+
+
+class Job(NamedTuple):
+    """One process to be started."""
+
+    name: str  # no two that run have the same
+    order: str  # what it is to do: JSON, on the standard input of `command`
+    log: str  # the file to which all that it prints is added
+
+    @property
+    def command(self) -> list[str]:
+        """What does the job in a process that has nothing yet: seconds of imports, and then the trial."""
+        return [sys.executable, "-P", "-m", "paribus.studies.work"]
+
+
+class Started(NamedTuple):
+    """A job's process runs: from now on its time counts."""
+
+    name: str
+    where: str  # for people: "process 4711"
 
 
 class Ended(NamedTuple):
-    """How the process of a job ended. What the trial itself came to stands in its record."""
+    """How a job's process ended. What the trial itself came to stands in its record."""
 
-    identity: str
+    name: str
     code: int | None  # exit code; None: ended by a signal
     signal: int | None = None
-    timed_out: bool = False
+    last: str = ""  # the last line that it printed
+
+
+class Note(NamedTuple):
+    """What the user should know, in a sentence."""
+
+    text: str
+
+
+News: TypeAlias = Started | Ended | Note
 
 
 class Launcher(Component, ABC):
-    """Runs jobs, each in a process of its own, and says how each process ended."""
+    """Starts a process for each job, on this machine or on others, and says how each of them ended.
+
+    Whatever a trial does (it may crash, hang or be killed) is news of its own job, and of no other. The supervisor
+    decides what runs, how many at once, for how long, and what is tried again; a launcher only carries that out:
+
+        launcher.open(Plugins())                  # may take its time, but answers at once
+        launcher.start(Job("a", order, "log.txt"))
+        launcher.news(0.2)                        # [Started("a", "process 4711")], or [] after 0.2 s
+        launcher.stop("a", signal.SIGTERM)        # the trial writes a checkpoint and ends
+        launcher.news(60)                         # [Ended("a", 143)]
+        launcher.close()                          # nothing that it started is left
+
+    A launcher for a cluster submits `job.command`, which reads `job.order` from its standard input, from a folder that
+    all machines share. One that keeps processes ready, as `paribus.Zygote` does, loads `plugins` there beforehand.
+    """
 
     @abstractmethod
-    def run(self, jobs: Sequence[Job], work: Callable[[Job], int], *, at_once: int) -> Iterator[Ended]:
-        """Runs `work` for every job, `at_once` at a time; a process that dies ends its own job and no other.
+    def open(self, plugins: Plugins) -> None:
+        """Begins to make ready for jobs that need these plugins. It does not wait."""
 
-        Closing the iterator stops what still runs: first asked (SIGTERM), then killed.
-        """
+    @abstractmethod
+    def start(self, job: Job) -> None:
+        """Has a process started for the job. It does not wait."""
+
+    @abstractmethod
+    def news(self, seconds: float) -> Sequence[News]:
+        """What has happened since, in order; waits for the first of it, but at most so long."""
+
+    @abstractmethod
+    def stop(self, name: str, signal: int) -> None:
+        """Sends a signal to a job's process: SIGTERM asks it to stop, SIGKILL ends it. One that has ended is left."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends whatever still runs. `open` may follow."""

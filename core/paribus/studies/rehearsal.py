@@ -1,0 +1,51 @@
+"""One step of every variant before the first long trial, so that a broken one is known within seconds."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from paribus.studies.outcomes import Outcome
+from paribus.studies.store import LOG, RECORD, Store, Trial
+
+STUDY: Final = "rehearsal"
+
+
+def to_rehearse(trials: Sequence[Trial], pending: Sequence[Trial], store: Store, jobs: int) -> list[Trial]:
+    """The first pending trial of each variant of which no step is known to have worked.
+
+    None, where all start at once: then they tell by themselves.
+    """
+    if len(pending) <= jobs:
+        return []
+    tried = {trial.variant for trial in trials if _has_stepped(store, trial)}
+    first: dict[str, Trial] = {}
+    for trial in pending:
+        if trial.variant not in tried:
+            first.setdefault(trial.variant, trial)
+    return list(first.values())
+
+
+def first_step(trial: Trial) -> Trial:
+    """The trial cut down to a step, and to one batch of the validation split."""
+    spec: dict[str, Any] = dict(trial.spec)
+    spec["trainer"] = {**(spec["trainer"] or {}), "max_steps": 1}
+    spec["data"] = {**spec["data"], "validation": spec["data"]["batch"]}
+    return replace(trial, spec=spec)
+
+
+def fail(trial: Trial, outcome: Outcome, store: Store, log: Path) -> None:
+    """Writes down for a trial that its variant failed in rehearsal, and what was printed there."""
+    folder = store.enter(trial)
+    store.fail(trial.identity, outcome.state, outcome.why, rehearsal=True)
+    with suppress(OSError):
+        shutil.copy(log, folder / LOG)
+
+
+def _has_stepped(store: Store, trial: Trial) -> bool:
+    folder = store.folder(trial.identity)
+    return (folder / RECORD).is_file() or any(folder.glob("checkpoints/step-*"))

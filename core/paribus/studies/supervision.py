@@ -1,0 +1,299 @@
+"""The state of one run of a study: what waits, what runs, what somebody else runs, and what follows from any news."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from paribus.errors import EXIT_OK, ParibusError, Problem, StoreError
+from paribus.slots.launcher import Ended, Job, Launcher, News, Note, Plugins, Started
+from paribus.studies import rehearsal
+from paribus.studies.events import Event, OnEvent
+from paribus.studies.failures import EXIT_HELD
+from paribus.studies.outcomes import Outcome, outcome
+from paribus.studies.progress import Tail
+from paribus.studies.rules import Rules
+from paribus.studies.signals import InterruptedStudyError, Stop
+from paribus.studies.store import LOG, PROGRESS, Store, Trial
+from paribus.studies.work import Order
+from paribus.studies.zygote import arguments
+
+TICK: Final = 0.1  # seconds between looks at progress, time-outs and the wish to stop
+HELD_SECONDS: Final = 5.0  # how long to wait for trials that others run, once nothing else is left
+END_SECONDS: Final = 5.0  # from SIGKILL to the news of it
+
+
+@final
+@dataclass
+class _Task:
+    trial: Trial
+    rehearsed: bool = False  # only its first step is to be taken, in a folder that is then thrown away
+    tries: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{rehearsal.STUDY}-{self.trial.identity}" if self.rehearsed else self.trial.identity
+
+
+@final
+@dataclass
+class _Running:
+    task: _Task
+    tail: Tail
+    began: float | None = None
+    asked: float | None = None  # when its time was over
+    killed: bool = False
+
+
+@final
+class Supervision:
+    """The state of one run: what waits, what runs, and what somebody else runs."""
+
+    def __init__(
+        self, store: Store, spare: Store, launcher: Launcher, plugins: Plugins, rules: Rules, on_event: OnEvent
+    ) -> None:
+        self.store = store
+        self.spare = spare
+        self.launcher = launcher
+        self.plugins = plugins
+        self.rules = rules
+        self.say = on_event
+        self.stop = Stop()
+        self.resume = ""
+        self.waiting: deque[_Task] = deque()
+        self.running: dict[str, _Running] = {}
+        self.held: list[_Task] = []
+        self.rehearsing: set[str] = set()  # variants
+        self.contended = False
+        self.idle = 0.0  # since when there is nothing to do but wait for others
+
+    def run(self, trials: Sequence[Trial]) -> None:
+        self._queue(trials)
+        while self.waiting or self.running or self.held:
+            if self.stop.asked:
+                self.end()
+                raise InterruptedStudyError(self.stop.signal or signal.SIGINT, self.resume)
+            self._fill()
+            self._hear(TICK)
+            self._watch()
+            self._ask_again()
+
+    def end(self) -> None:
+        """Asks all that runs to stop, waits for its checkpoints, and ends what does not."""
+        if not self.running:
+            return
+        self.waiting.clear()
+        for name in self.running:
+            self.launcher.stop(name, signal.SIGTERM)
+        self._until_ended(self.rules.grace_seconds, patient=True)
+        for name in self.running:
+            self.launcher.stop(name, signal.SIGKILL)
+        self._until_ended(END_SECONDS)
+
+    def _until_ended(self, seconds: float, *, patient: bool = False) -> None:
+        until = time.monotonic() + seconds
+        while self.running and time.monotonic() < until and not (patient and self.stop.at_once):
+            self._hear(TICK)
+        self.waiting.clear()
+
+    # -- what is to be done --------------------------------------------------------------------------------------
+
+    def _queue(self, trials: Sequence[Trial]) -> None:
+        once = list({trial.identity: trial for trial in trials}.values())
+        pending = [trial for trial in once if self.store.record(trial.identity) is None]
+        self._pass_on()
+        for trial in rehearsal.to_rehearse(once, pending, self.store, self.rules.jobs) if self.rules.rehearse else ():
+            self.waiting.append(_Task(trial, rehearsed=True))
+            self.rehearsing.add(trial.variant)
+        self.waiting.extend(_Task(trial) for trial in pending)
+        self.contended = self.rules.jobs > 1 and len(pending) > 1
+
+    def _finished(self, trial: Trial) -> bool:
+        """Whether the trial has a record; then this is its end."""
+        record = self.store.record(trial.identity)
+        self._pass_on()
+        if record is not None:
+            self.say(Event(kind="ended", trial=trial, state=record["result"]["state"]))
+        return record is not None
+
+    def _fill(self) -> None:
+        while len(self.running) < self.rules.jobs and (task := self._next()) is not None:
+            self._start(task)
+
+    def _next(self) -> _Task | None:
+        """The first that waits for nothing: a trial waits for the rehearsal of its variant."""
+        for at, task in enumerate(self.waiting):
+            if task.rehearsed or task.trial.variant not in self.rehearsing:
+                del self.waiting[at]
+                return task
+        return None
+
+    def _start(self, task: _Task) -> None:
+        trial = rehearsal.first_step(task.trial) if task.rehearsed else task.trial
+        store = self.spare if task.rehearsed else self.store
+        folder = store.enter(trial)
+        task.tries += 1
+        order = Order(
+            store=str(store.root.parent.absolute()),
+            study=store.root.name,
+            identity=trial.identity,
+            spec=trial.spec,
+            plugins=arguments(self.plugins),
+            rehearsal=task.rehearsed,
+            contended=self.contended,
+            checkpoint_seconds=self.rules.checkpoint_seconds,
+            checkpoint_steps=self.rules.checkpoint_steps,
+        )
+        self.running[task.name] = _Running(task, Tail(folder / PROGRESS))
+        self.launcher.start(Job(task.name, order.to_json(), str((folder / LOG).absolute())))
+
+    # -- what happens --------------------------------------------------------------------------------------------
+
+    def _hear(self, seconds: float) -> None:
+        if not self.running:
+            time.sleep(seconds)
+            return
+        for news in self.launcher.news(seconds):
+            self._heard(news)
+
+    def _heard(self, news: News) -> None:
+        match news:
+            case Note(text):
+                self.say(Event(kind="note", text=text))
+            case Started(name, where) if name in self.running:
+                running = self.running[name]
+                running.began = time.monotonic()
+                if not running.task.rehearsed:
+                    self.say(Event(kind="started", trial=running.task.trial, attempt=running.task.tries, text=where))
+            case Ended() if news.name in self.running:
+                running = self.running[news.name]
+                self._progress(running)
+                del self.running[news.name]
+                (self._rehearsed if running.task.rehearsed else self._ended)(running, news)
+
+    def _watch(self) -> None:
+        """Passes on progress, and ends what takes too long."""
+        now, most, grace = time.monotonic(), self.rules.timeout_seconds, self.rules.grace_seconds
+        for name, running in self.running.items():
+            self._progress(running)
+            if running.asked is None and most is not None and running.began is not None and now - running.began > most:
+                running.asked = now
+                self.launcher.stop(name, signal.SIGTERM)
+            if running.asked is not None and not running.killed and now - running.asked > grace:
+                running.killed = True
+                self.launcher.stop(name, signal.SIGKILL)
+
+    def _progress(self, running: _Running) -> None:
+        trial = running.task.trial
+        latest = None
+        for told in running.tail.read():
+            if told.note:
+                self.say(Event(kind="note", trial=trial, text=told.note))
+            else:
+                latest = told
+        if latest is not None and not running.task.rehearsed:
+            steps = (trial.spec["trainer"] or {}).get("max_steps") or 0
+            self.say(Event(kind="progress", trial=trial, step=latest.step, steps=steps, loss=latest.loss))
+
+    def _ended(self, running: _Running, news: Ended) -> None:
+        task = running.task
+        if self._finished(task.trial):
+            return
+        if news.code == EXIT_HELD:
+            self.held.append(task)
+            self.idle = time.monotonic()
+            return
+        came_to = self._outcome(running, news, self.store)
+        if self._again(task, came_to):
+            self.say(
+                Event(kind="note", trial=task.trial, text=f"{came_to.why}; it is tried again, from its checkpoint")
+            )
+        else:
+            self._settle(task.trial, came_to)
+
+    def _rehearsed(self, running: _Running, news: Ended) -> None:
+        task = running.task
+        if news.code == EXIT_OK and self.spare.record(task.trial.identity) is not None:
+            came_to = Outcome("done", "")
+        else:
+            came_to = self._outcome(running, news, self.spare)
+            if self._again(task, came_to):
+                return
+        self.rehearsing.discard(task.trial.variant)
+        if came_to.state in ("done", "interrupted"):
+            self.say(Event(kind="rehearsed", trial=task.trial))
+        else:
+            self.say(Event(kind="rehearsed", trial=task.trial, state=came_to.state, text=came_to.why))
+            self._give_up(task.trial, came_to)
+
+    def _give_up(self, rehearsed: Trial, came_to: Outcome) -> None:
+        """A variant that cannot take one step is not tried with other seeds."""
+        log = self.spare.folder(rehearsed.identity) / LOG
+        given_up = [task for task in self.waiting if task.trial.variant == rehearsed.variant]
+        self.waiting = deque(task for task in self.waiting if task not in given_up)
+        for task in given_up:
+            rehearsal.fail(task.trial, came_to, self.store, log)
+            self.say(Event(kind="ended", trial=task.trial, state=came_to.state, text=came_to.why))
+
+    def _outcome(self, running: _Running, news: Ended, store: Store) -> Outcome:
+        overtime = self.rules.timeout_seconds if running.asked is not None else None
+        failure: dict[str, Any] | None = store.failure(running.task.trial.identity)
+        return outcome(news, failure, overtime)
+
+    def _again(self, task: _Task, came_to: Outcome) -> bool:
+        most = min(self.rules.retries, 1) if came_to.state == "out-of-memory" else self.rules.retries
+        if not came_to.again or task.tries > most:
+            return False
+        if came_to.state == "out-of-memory":
+            self.waiting.append(task)  # when less may be running
+        else:
+            self.waiting.appendleft(task)
+        return True
+
+    def _settle(self, trial: Trial, came_to: Outcome) -> None:
+        """Writes down what the trial could not, unless somebody else runs it by now."""
+        lock = self.store.lock(trial.identity)
+        try:
+            if lock.try_acquire():
+                failure = self.store.failure(trial.identity)
+                if failure is None or failure["state"] != came_to.state:
+                    self.store.fail(trial.identity, came_to.state, came_to.why)
+        except ParibusError as error:
+            self.say(Event(kind="note", trial=trial, text=str(error)))
+        finally:
+            lock.release()
+        self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.why))
+
+    def _pass_on(self) -> None:
+        """What the store found damaged is told."""
+        for note in self.store.notes:
+            self.say(Event(kind="note", text=note))
+        self.store.notes.clear()
+
+    # -- what others run -----------------------------------------------------------------------------------------
+
+    def _ask_again(self) -> None:
+        """Trials that were held by others: once nothing else is left, they may have ended, or be free again."""
+        if not self.held or self.waiting or self.running:
+            return
+        held, self.held = self.held, []
+        for task in held:
+            if self._finished(task.trial):
+                continue
+            lock = self.store.lock(task.trial.identity)
+            if lock.try_acquire():
+                lock.release()
+                self.waiting.append(task)
+            else:
+                self.held.append(task)
+        if self.held and not self.waiting and time.monotonic() - self.idle > HELD_SECONDS:
+            raise StoreError(*(self._held(task.trial) for task in self.held))
+
+    def _held(self, trial: Trial) -> Problem:
+        lock = self.store.lock(trial.identity)
+        what = f"trial {trial.variant}, seed {trial.seed}, is run by {lock.owner() or 'another process'}"
+        return Problem(code="held", where=str(lock.path), what=what, valid="wait for it, or end that process")

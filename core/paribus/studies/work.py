@@ -1,0 +1,182 @@
+"""What the process of a trial does, from an order to an exit code; `python -m paribus.studies.work` is such a process.
+
+It holds the trial's lock while it runs. Whatever the trial raises becomes a state on disk and one last line of output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from paribus.durable import FILES, Files, sweep
+from paribus.errors import EXIT_OK, ParibusError
+from paribus.studies.failures import EXIT_HELD, Failure, failure_of
+from paribus.studies.progress import Telling
+from paribus.studies.signals import Stop, catching, die_with
+from paribus.studies.store import FAILURE, PROGRESS, Store
+
+if TYPE_CHECKING:
+    from paribus.registry import Registry
+
+CHECKPOINT_SECONDS: Final = 30.0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One trial to be run, as a process is told of it."""
+
+    store: str  # the folder of all studies
+    study: str
+    identity: str
+    spec: Mapping[str, Any]
+    plugins: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # for a process that has not loaded them: installed(**plugins)
+    rehearsal: bool = False  # a first step that nobody is told of
+    contended: bool = False
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    checkpoint_steps: int | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Order:
+        return cls(**json.loads(text))
+
+
+@final
+class Rehearsing:
+    """The hooks of a trial's life during a rehearsal: the trainer is configured, and nobody is told."""
+
+    def __init__(self, hooks: Any) -> None:
+        self.configure_trainer = hooks.configure_trainer
+
+    def trial_started(self, **told: Any) -> None:
+        """Nobody is told."""
+
+    def trial_finished(self, **told: Any) -> None:
+        """Nobody is told."""
+
+
+def work(order: Order, registry: Registry, *, stop: Stop | None = None, files: Files = FILES) -> int:
+    """Runs the trial in this process, unless somebody else does; the exit code says how it went."""
+    store = Store(Path(order.store), order.study, files)
+    stop = stop or Stop()
+    try:
+        lock = store.lock(order.identity)
+        if not lock.try_acquire():
+            _say(f"held by {lock.owner() or 'another process'}")
+            return EXIT_HELD
+        with lock:
+            return _unless_done(order, registry, store, stop)
+    except BaseException as error:
+        if (stop.asked and not isinstance(error, Exception)) or _is_interruption(error):
+            return _interrupted(order, store, stop)
+        return _failed(order, store, error)
+
+
+def _unless_done(order: Order, registry: Registry, store: Store, stop: Stop) -> int:
+    from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
+
+    if store.record(order.identity) is not None:  # another process was faster
+        return EXIT_OK
+    folder = store.folder(order.identity)
+    steps = (order.spec["trainer"] or {}).get("max_steps") or DEFAULT_STEPS
+    telling = Telling(folder / PROGRESS, steps, store.files)
+    for note in store.notes:
+        telling.note(note)
+    sweep(folder, files=store.files)
+    with suppress(OSError):
+        store.files.unlink(folder / FAILURE)  # of an earlier try
+    terms = Terms(
+        identity=order.identity,
+        folder=folder,
+        checkpoint_seconds=order.checkpoint_seconds,
+        checkpoint_steps=order.checkpoint_steps,
+        asked_to_stop=_asking(stop),
+        tell=telling.step,
+        note=telling.note,
+        contended=order.contended,
+        hooks=Rehearsing(registry.hook) if order.rehearsal else registry.hook,
+        files=store.files,
+    )
+    run_trial(order.spec, registry, terms)
+    return EXIT_OK
+
+
+def _asking(stop: Stop) -> Callable[[], bool]:
+    parent = os.getppid()
+
+    return lambda: stop.hear() or os.getppid() != parent  # orphaned, where the kernel does not see to that
+
+
+def _is_interruption(error: BaseException) -> bool:
+    from paribus.train.keeper import InterruptedTrialError
+
+    return isinstance(error, InterruptedTrialError)
+
+
+def _interrupted(order: Order, store: Store, stop: Stop) -> int:
+    why = "it was asked to stop; it goes on when it is run again"
+    _ended(order, store, Failure("interrupted", why, "", stop.exit_code))
+    return stop.exit_code
+
+
+def _failed(order: Order, store: Store, error: BaseException) -> int:
+    with suppress(Exception):  # a traceback that cannot be printed hides no failure
+        traceback.print_exception(error)
+    failure = failure_of(error)
+    _ended(order, store, failure)
+    return failure.code
+
+
+def _ended(order: Order, store: Store, failure: Failure) -> None:
+    with suppress(ParibusError):  # the disk may be what failed: the last line and the exit code tell the supervisor
+        store.fail(order.identity, failure.state, failure.why, frame=failure.frame, code=failure.code)
+    _say(failure.why)
+
+
+def _say(line: str) -> None:
+    with suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)  # noqa: T201  # the log is where this is read
+
+
+def caught(stop: Stop) -> None:
+    """What a signal does to a trial's process: it ends at once if asked again, or if no step was taken as yet."""
+    if stop.at_once or not stop.heard:
+        os._exit(stop.exit_code)
+
+
+def main() -> None:
+    """Reads an order and carries it out, in a process that has loaded nothing yet."""
+    die_with(os.getppid())
+    stop = Stop()
+    with catching(stop, lambda: caught(stop)):
+        order = Order.from_json(sys.stdin.read())
+        sys.exit(_fresh(order, stop))
+
+
+def _fresh(order: Order, stop: Stop) -> int:
+    from paribus.registry import installed
+
+    try:
+        registry = installed(**order.plugins)
+    except ParibusError as error:
+        return _failed(order, Store(Path(order.store), order.study), error)
+    import torch
+
+    torch.set_num_threads(1)
+    return work(order, registry, stop=stop)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""Launchers: where trials run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paribus import Launcher, hookimpl, offered
+from paribus_launch.local import Local as local
+
+
+@hookimpl
+def launcher() -> Mapping[str, type[Launcher]]:
+    return offered(globals(), Launcher)

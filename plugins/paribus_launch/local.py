@@ -1,0 +1,35 @@
+"""On this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, final
+
+from paribus import Job, Launcher, News, Plugins, Zygote
+
+
+@final
+class Local(Launcher):
+    """Each trial in a process of its own on this machine, forked from one that has already imported everything."""
+
+    def __init__(
+        self,
+        *,
+        fork: Annotated[bool, "fork trials; if not, each imports everything anew, which takes seconds"] = True,
+    ) -> None:
+        self._zygote = Zygote(fork=fork)
+
+    def open(self, plugins: Plugins) -> None:
+        self._zygote.open(plugins)
+
+    def start(self, job: Job) -> None:
+        self._zygote.start(job)
+
+    def news(self, seconds: float) -> Sequence[News]:
+        return self._zygote.news(seconds)
+
+    def stop(self, name: str, signal: int) -> None:
+        self._zygote.stop(name, signal)
+
+    def close(self) -> None:
+        self._zygote.close()
