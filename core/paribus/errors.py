@@ -40,7 +40,7 @@ class Problem:
             line += f"; valid: {self.valid}"
         if self.nearest:
             line += f"; did you mean {self.nearest}?"
-        return printable(line)
+        return printable(line).replace("\n", "\\n")
 
 
 class ParibusError(Exception):

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from paribus.errors import nearest
 from paribus.hookspecs import SLOTS
@@ -48,7 +48,7 @@ def entry_of(slot: str, name: str, component: object, door: Door) -> Entry:
     if not doc:
         raise SchemaError(f"{where} has no docstring; its first line is what `paribus list` shows")
     options = schema_of(component, base.injects)
-    _nested(options, where)
+    _told_apart(options, where)
     topology = slot == "topology"
     return Entry(
         slot=slot,
@@ -58,7 +58,7 @@ def entry_of(slot: str, name: str, component: object, door: Door) -> Entry:
         file=_file(component),
         options=options,
         traits=_traits(made, where),
-        parts=tuple(Part(*part) for part in made.parts) if topology else (),
+        parts=_parts(made, where) if topology else (),
         reads=_reads(made, where) if topology else (),
     )
 
@@ -83,7 +83,35 @@ def _traits(component: Any, where: str) -> Mapping[str, Any]:
         read: Mapping[str, Any] = json.loads(json.dumps(dict(component.traits), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise SchemaError(f"{where}: traits are literals, since the index holds them as JSON ({error})") from None
+    for trait, kind in get_type_hints(Traits).items():
+        if trait in read and not _of(kind, read[trait]):
+            raise SchemaError(f"{where}: the trait `{trait}` is {read[trait]!r}; expected: {_words(kind)}")
     return read
+
+
+def _of(kind: Any, value: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return type(value) is kind
+
+
+def _words(kind: Any) -> str:
+    return (
+        " or ".join(map(str, get_args(kind))) if get_origin(kind) is Literal else str(getattr(kind, "__name__", kind))
+    )
+
+
+def _parts(component: Any, where: str) -> tuple[Part, ...]:
+    parts = tuple(Part(*part) for part in component.parts)
+    paths = [part.path for part in parts]
+    if paths.count("body") != 1 or len(set(paths)) < len(paths) or len({part.name for part in parts}) < len(parts):
+        raise SchemaError(f"{where}.parts is at {paths}; one part is at `body`, and no two share a name or a path")
+    for part in parts:
+        if part.cross is not None and part.cross not in paths:
+            raise SchemaError(f"{where}: the part `{part.name}` attends to `{part.cross}`, which is no part's path")
+    return parts
 
 
 def _reads(component: Any, where: str) -> tuple[str, ...]:
@@ -93,7 +121,10 @@ def _reads(component: Any, where: str) -> tuple[str, ...]:
     return tuple(component.reads)
 
 
-def _nested(options: tuple[Option, ...], where: str) -> None:
+def _told_apart(options: tuple[Option, ...], where: str) -> None:
+    """An option is not called as the component itself is, and a nested component is one of a slot that there is."""
+    if any(option.name == "name" for option in options):
+        raise SchemaError(f"{where} has an option `name`, but a spec's `name` is the name of the component")
     kinds = [(option.name, option.kind) for option in options]
     while kinds:
         name, kind = kinds.pop()

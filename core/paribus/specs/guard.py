@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,24 +15,25 @@ if TYPE_CHECKING:
 BYTES: Final = 1 << 20
 DEPTH: Final = 64
 NODES: Final = 100_000
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 
 
 def text(data: bytes, name: str) -> str:
     """The text of a file, or what about its bytes is wrong, with line and column."""
     if len(data) > BYTES:
-        raise _refused("too-large", name, f"this file is too large: {len(data):,} bytes", f"at most {BYTES:,} bytes")
+        raise _refused("too-large", name, f"this is too large: more than {BYTES:,} bytes", "less")
     if data.startswith(b"\xef\xbb\xbf"):
-        raise _refused("not-text", f"{name}:1:1", "this file begins with a byte-order mark", "UTF-8 without one")
+        raise _refused("not-text", f"{name}:1:1", "this begins with a byte-order mark", "UTF-8 without one")
     try:
         decoded = data.decode()
     except UnicodeDecodeError as error:
         where = _place(name, data[: error.start].decode(errors="replace"))
-        what = f"this file is not UTF-8: byte {data[error.start]:#04x}"
+        what = f"this is not UTF-8: byte {data[error.start]:#04x}"
         raise _refused("not-text", where, what, "UTF-8") from None
-    for offset, character in enumerate(decoded):
-        if character < " " and character not in "\t\n\r":
-            what = f"this file holds the control character \\u{ord(character):04x}"
-            raise _refused("not-text", _place(name, decoded[:offset]), what, "text")
+    control = _CONTROL.search(decoded)
+    if control is not None:
+        what = f"this holds the control character \\u{ord(control[0]):04x}"
+        raise _refused("not-text", _place(name, decoded[: control.start()]), what, "text")
     return decoded
 
 

@@ -14,9 +14,11 @@ from paribus.specs.tree import UNREAD, Keys, Tree, dotted, shown
 if TYPE_CHECKING:
     from yaml.events import Event, MappingStartEvent, NodeEvent, ScalarEvent
 
+MOST: Final = 100  # problems of one file that anybody reads at once
 _HINTS: Final = {
     "cannot start any token": "indent with spaces, and quote text that begins with a special character",
     "mapping values are not allowed": "a `key: value` needs a line of its own, and text with a colon quotes",
+    "expected alphabetic or numeric character": "quote text that begins with * or &",
     "could not find expected ':'": "`key: value`, with a space behind the colon",
 }
 
@@ -45,6 +47,7 @@ def read(text: str, name: str, *, lines: bool = True) -> Tree:
     """The values of one YAML document. `name` is what errors call it; `lines`: whether it has lines worth naming."""
     import yaml
 
+    text = guard.text(text.encode(errors="surrogatepass"), name)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return _Reader(guard.limited(yaml.parse(text, Loader=loader), name), name, lines).document()
@@ -150,5 +153,6 @@ class _Reader:
 
     def wrong(self, code: str, event: Event, keys: Keys, what: str, valid: str = "") -> Any:
         where = guard.place(self.name, event) if self.lines else self.name
-        self.tree.problems.append(Problem(code=code, path=dotted(keys), where=where, what=what, valid=valid))
+        if len(self.tree.problems) < MOST:
+            self.tree.problems.append(Problem(code=code, path=dotted(keys), where=where, what=what, valid=valid))
         return UNREAD

@@ -16,7 +16,7 @@ _NORWAY: Final = {
     for text in (word, word.title(), word.upper())
 }
 _WHOLE: Final = re.compile(r"[-+]?(0|[1-9][0-9]*)")
-_NUMBER: Final = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]+)?")
+_NUMBER: Final = re.compile(r"[-+]?(([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)")
 _INFINITE: Final = re.compile(r"([-+]?)\.(inf|Inf|INF)")
 _NAN: Final = frozenset({".nan", ".NaN", ".NAN"})
 _SEXAGESIMAL: Final = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
@@ -43,7 +43,7 @@ def scalar(text: str) -> Any:  # noqa: PLR0911  # one answer for each of the kin
         if len(text) > _DIGITS:
             raise MisreadError(f"a number of {len(text)} digits is more than anything here can be")
         return int(text)
-    if _octal(text) is None and _NUMBER.fullmatch(text):
+    if _NUMBER.fullmatch(text):
         return float(text)
     if found := _INFINITE.fullmatch(text):
         return float(f"{found[1]}inf")

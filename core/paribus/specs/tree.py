@@ -56,7 +56,11 @@ class Tree:
     problems: list[Problem] = field(default_factory=list)
 
     def where(self, keys: Keys) -> str:
-        """The place of what stands at `keys`, or of the nearest thing around it that was written."""
+        """The place of what stands at `keys`, or of something in it, or of the nearest thing around it."""
+        if keys not in self.marks:
+            inside = next((mark for place, mark in self.marks.items() if place[: len(keys)] == keys), "")
+            if inside and keys:
+                return inside
         for end in range(len(keys), -1, -1):
             if keys[:end] in self.marks:
                 return self.marks[keys[:end]]

@@ -10,9 +10,11 @@ from typing import Any, Final, final
 from paribus.errors import Problem, listed, nearest
 from paribus.registry import Index
 from paribus.schema import AtLeast, AtMost, Divides, Kind, Limit, Option, Range
-from paribus.specs.tree import UNREAD, Keys, Tree, dotted, shown
+from paribus.specs import guard
+from paribus.specs.tree import UNREAD, Keys, Tree, dotted, joined, shown
 
 MISSING: Final = "???"
+MOST: Final = 100  # problems that anybody reads at once
 _NOT_FINITE: Final = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "-infinity", ".nan", ".inf", "-.inf"})
 Dims = Mapping[str, Any]
 
@@ -25,12 +27,16 @@ class Checking:
         self.tree = tree
         self.index = index
         self.problems: list[Problem] = list(tree.problems)
+        self._told = set(self.problems)
 
     def wrong(self, code: str, keys: Keys, what: str, valid: str = "", near: str = "") -> Any:
         """Notes a problem, and answers what stands for a value that is no longer looked at."""
+        if len(self.problems) >= MOST:
+            return UNREAD
         where = self.tree.where(keys)
         problem = Problem(code=code, path=dotted(keys), where=where, what=what, valid=valid, nearest=near)
-        if problem not in self.problems:
+        if problem not in self._told:
+            self._told.add(problem)
             self.problems.append(problem)
         return UNREAD
 
@@ -55,8 +61,9 @@ class Checking:
         }
 
     def unknown(self, key: str, keys: Keys, known: Sequence[str]) -> None:
-        valid = listed(known) if known else "nothing: it has no options"
-        self.wrong("unknown-key", keys, f"there is no `{key}` here", valid, nearest(key, known))
+        if len(self.problems) < MOST:
+            valid = listed(known) if known else "nothing: it has no options"
+            self.wrong("unknown-key", keys, f"there is no `{key}` here", valid, nearest(key, known))
 
     def default(self, option: Option, keys: Keys, dims: Dims) -> Any:
         if option.required:
@@ -88,7 +95,8 @@ class Checking:
         if given is None and kind.optional:
             return None
         if kind.name == "slot":
-            return self.component(kind.slot, given, keys, dims)
+            whole = joined(option.default, given) if isinstance(given, Mapping) and "name" not in given else given
+            return self.component(kind.slot, whole, keys, dims)
         if kind.name == "group":
             found = self.mapping(given, keys, listed(field.name for field in kind.options))
             return UNREAD if found is None else self.options(kind.options, found, keys, dims)
@@ -129,18 +137,10 @@ class Checking:
 
     def component(self, slot: str, given: Any, keys: Keys, dims: Dims) -> Any:
         """`name`, or a mapping with a name and options, as a mapping with every option."""
-        if given is UNREAD:
-            return UNREAD
-        named = {"name": given} if isinstance(given, str) else given
-        valid = f"a name, or {{name: …, option: …}}; names: {listed(self.index.names(slot))}"
-        if given == MISSING or (isinstance(named, Mapping) and named.get("name", MISSING) == MISSING):
-            return self.wrong("missing", keys, f"the {slot} is still to be named", valid)
-        found = self.mapping(named, keys, valid)
-        if found is None or found["name"] is UNREAD:
+        found = self._named(slot, given, keys)
+        if found is None:
             return UNREAD
         name = found["name"]
-        if not isinstance(name, str):
-            return self.wrong("wrong-type", (*keys, "name"), f"expected a name, but this is {shown(name)}", valid)
         problem = self.index.problem(slot, name, path=dotted(keys), where=self.tree.where(keys))
         if problem is not None:
             self.problems.append(problem)
@@ -148,6 +148,24 @@ class Checking:
         options = {key: value for key, value in found.items() if key != "name"}
         entry = self.index.entries[slot][name]
         return {"name": name, **self.options(entry.options, options, keys, dims)}
+
+    def _named(self, slot: str, given: Any, keys: Keys) -> Mapping[str, Any] | None:
+        """A mapping whose name is text, or nothing, and then it is told why."""
+        valid = f"a name, or {{name: …, option: …}}; names: {listed(self.index.names(slot))}"
+        if len(keys) > guard.DEPTH:  # a component whose default is, in the end, itself
+            self.wrong("too-deep", keys, "this is nested too deep", f"at most {guard.DEPTH} levels")
+            return None
+        named = {"name": given} if isinstance(given, str) else given
+        if isinstance(named, Mapping) and named.get("name", MISSING) == MISSING:
+            self.wrong("missing", keys, f"the {slot} is still to be named", valid)
+            return None
+        found = self.mapping(named, keys, valid)
+        if found is None or found["name"] is UNREAD:
+            return None
+        if not isinstance(found["name"], str):
+            self.wrong("wrong-type", (*keys, "name"), f"expected a name, but this is {shown(found['name'])}", valid)
+            return None
+        return found
 
 
 def plain(kind: Kind, given: Any) -> Any:

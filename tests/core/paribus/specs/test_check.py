@@ -1,0 +1,323 @@
+"""A whole spec against what is installed: everything that is wrong at once, or the spec with every default."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from paribus.errors import PluginError, SpecError
+from paribus.registry import Broken, Index, Piece
+from paribus.registry.doors import Door
+from paribus.specs import resolved
+
+Told = Callable[..., str]
+
+
+def fine(index: Index, *overrides: str, base: Any = "base") -> dict[str, Any]:
+    return resolved(base, *overrides, registry=index)
+
+
+def test_every_default_is_filled_in(index: Index, given: Mapping[str, Any]) -> None:
+    assert resolved(given, registry=index) == {
+        "topology": {"name": "encoder"},
+        "dims": {"width": 64, "layers": 2, "heads": 4, "head_width": None, "length": 32, "vocabulary": None},
+        "embedding": {"name": "tokens", "segments": 0},
+        "attention": {"name": "mha", "scores": {"bias": True, "cap": None}},
+        "position": {"name": "rope", "theta": 1e4},
+        "norm": {"name": "layernorm", "eps": 1e-5},
+        "placement": {"name": "pre"},
+        "feedforward": {"name": "mlp", "activation": "gelu"},
+        "initialisation": {"name": "normal"},
+        "dropout": 0.0,
+        "objective": {"name": "mlm", "rate": 0.15},
+        "corpus": {"name": "docs"},
+        "tokenizer": {"name": "bytes", "sentinels": 4},
+        "data": {"batch": 32, "workers": 0, "validation": 512, "documents": "mixed"},
+        "optimizer": {"name": "adamw", "lr": 1e-3},
+        "schedule": {"name": "constant"},
+        "trainer": {},
+        "evaluate": None,
+        "parts": {},
+        "seed": 0,
+    }
+
+
+def test_a_whole_number_will_do_for_a_number_and_is_one_then(index: Index) -> None:
+    lr = fine(index, "optimizer.lr=1")["optimizer"]["lr"]
+    assert (lr, type(lr)) == (1.0, float)
+
+
+@pytest.mark.parametrize("spelling", ["0.001", "1e-3", "1.0e-3", "1E-3"])
+def test_every_spelling_of_a_number_is_the_same_spec(index: Index, spelling: str) -> None:
+    assert fine(index, f"optimizer.lr={spelling}") == fine(index)
+
+
+def test_all_that_is_wrong_is_told_at_once_with_its_place(told: Told, write: Callable[[str], str]) -> None:
+    text = "preset: base\nattention:\n  name: gqa\n  kvheads: 3\nnorm: layernrm\ndims:\n  heads: four\ncolour: blue\n"
+    said = told(write(text), "optimizer.lr=.nan", "dropout=1.0")
+    keys = "topology, dims, embedding, attention, position, norm, placement, feedforward, initialisation, dropout, "
+    keys += "objective, corpus, tokenizer, data, optimizer, schedule, trainer, evaluate, parts, seed"
+    assert said.splitlines() == [
+        f"error[unknown-key] colour (s.yaml:8): there is no `colour` here; valid: {keys}",
+        'error[wrong-type] dims.heads (s.yaml:7): expected a whole number, but this is the text "four"; '
+        "valid: a whole number ≥ 1 and ≤ 1e+06",
+        "error[unknown-key] attention.kvheads (s.yaml:4): there is no `kvheads` here; "
+        "valid: kv_heads, scores; did you mean `kv_heads`?",
+        "error[unknown-component] norm (s.yaml:5): `layernrm` is no norm; "
+        "valid: layernorm, rmsnorm (parts of acme 1.0); did you mean `layernorm`?",
+        "error[not-finite] optimizer.lr (override 1): this must be finite, but is the number nan; valid: a number > 0",
+        "error[out-of-range] dropout (override 2): `dropout` must be ≥ 0 and < 1, but is 1.0; "
+        "valid: a number ≥ 0 and < 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("dims.heads=8.5", "expected a whole number, but this is the number 8.5"),
+        ("dims.heads=8.0", "expected a whole number, but this is the number 8.0"),
+        ("dims.heads=true", "expected a whole number, but this is true"),
+        ("dims.heads=null", "expected a whole number, but this is null"),
+        ("dims.heads=[1]", "expected a whole number, but this is a list"),
+        ("dims.heads={a: 1}", "expected a whole number, but this is a mapping"),
+        ("dims.heads=0", "`heads` must be ≥ 1"),
+        ("dims.heads=-4", "`heads` must be ≥ 1"),
+        ("dims.layers=99999999", "`layers` must be ≥ 1 and ≤ 10000, but is 99999999"),
+        ("dims.width=1e400", "this must be finite, but is the number inf; valid: a whole number ≥ 1"),
+        ("dims=7", "error[wrong-type] dims (override 1): expected a mapping, but this is the number 7"),
+        ("dims=null", "error[missing] dims (override 1): `dims` is missing: the sizes of the model"),
+        ("dims.depth=3", "error[unknown-key] dims.depth (override 1): there is no `depth` here; valid: width, layers"),
+        ("dims.length=???", "error[missing] dims.length (override 1): `length` is still to be filled in: rows of an e"),
+        ("attention=???", "error[missing] attention (override 1): the attention is still to be named; valid: a name,"),
+        ("attention=7", "error[wrong-type] attention (override 1): expected a mapping, but this is the number 7"),
+        ("attention={name: 7}", "error[wrong-type] attention.name (override 1): expected a name, but this is the numb"),
+        ("attention={name: null}", "expected a name, but this is null"),
+        ("attention=[]", "error[empty] attention (override 1): this list names no attention; valid: at least one"),
+        ("attention=[mha, gqaa]", "error[unknown-component] attention.1 (override 1): `gqaa` is no attention"),
+        ("attention=[mha, mha, mha]", "a list of 3 is cycled over 2 layers, so its end would be ignored; valid: a lis"),
+        ("embedding=[tokens]", "error[wrong-type] embedding (override 1): expected a mapping, but this is a list"),
+        ("attention.scores=1", "error[wrong-type] attention.scores (override 1): expected a mapping, but this is the"),
+        ("attention.scores.bais=true", "there is no `bais` here; valid: bias, cap; did you mean `bias`?"),
+        ("attention.scores.bias=1", "expected true or false, but this is the number 1"),
+        ("attention.scores.cap=0", "`cap` must be > 0, but is 0.0; valid: a number > 0, or null"),
+        ("norm=rmsnorm norm.eps=1", None),
+        ("feedforward.activation=gelo", 'expected one of relu, gelu, but this is the text "gelo"'),
+        ("feedforward.activation=true", "expected one of relu, gelu, but this is true"),
+        ("feedforward.activation=???", "`activation` is still to be filled in: which; valid: one of relu, gelu"),
+        ("attention=window", "error[missing] attention.window (override 1): `window` is missing: how far; valid: a wh"),
+        ("attention={name: window, window: 33}", "`window` must be at most `dims.length` (32), but is 33: that equals"),
+        ("attention={name: gqa, kv_heads: 3}", "`kv_heads` must divide `dims.heads` (4), but is 3; valid: 1, 2, 4"),
+        ("attention={name: gqa, kv_heads: 8}", "`kv_heads` must divide `dims.heads` (4), but is 8; valid: 1, 2, 4"),
+        ("attention={name: gqa, kv_heads: 0}", "`kv_heads` must be ≥ 1, but is 0; valid: 1, 2, 4"),
+        ("position={name: learned, length: 31}", "`length` must be at least `dims.length` (32), but is 31"),
+        ("dims.width=66", "`dims.width` (66) is no multiple of `dims.heads` (4); valid: dims.width 64 or 68, heads 1,"),
+        ("feedforward={name: experts, expert: {name: mlp, activation: x}}", "error[wrong-type] feedforward.expert.act"),
+        ("feedforward={name: experts, expert: mpl}", "error[unknown-component] feedforward.expert (override 1): `mpl`"),
+        ("feedforward=endless", "this is nested too deep; valid: at most 64 levels"),
+        ("corpus={name: text, path: 7}", 'expected text, but this is the number 7'),
+        ("corpus={name: text, path: null}", "expected a list, each item text, but this is null"),
+        ("corpus={name: text, path: {a: b}}", "expected a list, each item text, but this is a mapping"),
+        ("corpus={name: text, path: a, betas: [0.9]}", "expected a list of 2, but this is a list"),
+        ("corpus={name: text, path: a, betas: [0.9, 1.5]}", "`betas` must be ≥ 0 and < 1, but is 1.5"),
+        ("corpus={name: text, path: a, betas: [0.9, x]}", "error[wrong-type] corpus.betas.1 (override 1): expected a"),
+        ("optimizer.lr=nan", 'this must be finite, but is the text "nan"'),
+        ("optimizer.lr=-inf", 'this must be finite, but is the text "-inf"'),
+        ("optimizer.lr=0", "`lr` must be > 0, but is 0.0"),
+        ("optimizer.lr=-1", "`lr` must be > 0, but is -1.0"),
+        ('optimizer.lr="1"', 'expected a number, but this is the text "1"'),
+        ("dropout=-0.1", "`dropout` must be ≥ 0 and < 1, but is -0.1"),
+        ("dropout=???", "`dropout` is still to be filled in: share of activations that are dropped"),
+        ("seed=-1", "`seed` must be ≥ 0"),
+        ("seed=9223372036854775808", "`seed` must be ≥ 0"),
+        ("data=[]", "error[wrong-type] data (override 1): expected a mapping, but this is an empty list; valid: batch"),
+        ("data.batch=0", "`batch` must be ≥ 1"),
+        ("data.workers=-1", "`workers` must be ≥ 0"),
+        ("data.documents=no", "error[misread] data.documents (override 1): YAML read `no` as a boolean (false); quote"),
+        ("data.documents=apar", "expected one of mixed, apart, but this is the text \"apar\"; valid: one of mixed, ap"),
+        ("trainer=7", "error[wrong-type] trainer (override 1): expected a mapping, but this is the number 7"),
+        ("trainer.max_steps=0", "`max_steps` must be ≥ 1"),
+        ("trainer.max_steps=1.5", "expected a whole number, but this is the number 1.5"),
+        ("trainer.Max=1", "error[unknown-key] trainer.Max (override 1): `Max` is no argument's name"),
+        ("trainer.gradient_clip_val=.inf", "error[not-finite] trainer.gradient_clip_val (override 1): this must be fi"),
+        ("trainer.x={y: [.nan]}", "error[not-finite] trainer.x.y.0 (override 1): this must be finite, but is nan"),
+        ("trainer.devices=???", "error[missing] trainer.devices (override 1): this is still to be filled in"),
+        ("objective=[mlm, mlm]", "error[twice] objective (override 1): `mlm` is in this list more than once"),
+        ("objective=[]", "this list names no objective"),
+        ("objective.rate=0", "`rate` must be ≤ 1 and > 0, but is 0.0"),
+        ("objective.rate=1.5", "`rate` must be ≤ 1 and > 0, but is 1.5"),
+        ("evaluate=[mlmm]", "error[unknown-component] evaluate.0 (override 1): `mlmm` is no objective"),
+        ("evaluate=[mlm, mlm]", "error[twice] evaluate (override 1)"),
+        ("topology=encodr", "`encodr` is no topology; valid: bare, decoder, encoder, pair (parts of acme 1.0); did yo"),
+        ("topology=null", "error[missing] topology (override 1): `topology` is missing: which stacks there are; valid"),
+        ("objective=null", "error[missing] objective (override 1): `objective` is missing: every spec names one; vali"),
+        ("position=null", "error[missing] position (override 1): `position` is missing: `encoder` reads it; valid: le"),
+        ("topology=bare", "error[not-read] position (base.yaml:9): the topology `bare` does not read `position`, so i"),
+        ("launcher=local", "error[unknown-key] launcher (override 1): there is no `launcher` here"),
+        ("preset=small", "error[preset] preset (override 1): a preset is what a spec begins from, so an override come"),
+        ("paribus=2", "this spec is written in schema the number 2, and this paribus reads schema 1: upgrade paribus"),
+        ("paribus=0", "this spec is written in schema the number 0, and this paribus reads schema 1: write it anew"),
+        ("paribus=true", "this spec is written in schema true, and this paribus reads schema 1: write it anew"),
+        ("plugins=acme", 'error[wrong-type] plugins (override 1): expected a list of names, but this is the text "acm'),
+        ("plugins=[acm]", "this spec needs the plugin `acm`, which is not installed; a spec never loads one itself; v"),
+        ("attention={name: mha, _target_: os.system}", "error[python-object] attention._target_ (override 1): unknown"),
+        ("trainer.logger={_partial_: true, x: [{_target_: a}]}", "unknown key `_partial_`: specs never name Python ob"),
+        ("hydra={run: {dir: x}}", "unknown key `hydra`: specs never name Python objects"),
+        ("attention=../../x", "`../../x` is no attention"),
+        ("parts=7", "error[wrong-type] parts (override 1): expected a mapping, but this is the number 7; valid: a map"),
+        ("parts.decodr={}", "the topology `encoder` has no part `decodr`; valid: encoder"),
+        ("parts.encoder=7", "error[wrong-type] parts.encoder (override 1): expected a mapping"),
+        ("parts.encoder.embedding=tokens", "there is no `embedding` here; valid: dims, attention, position, norm, pla"),
+        ("parts.encoder.cross.position=rope", "error[unknown-key] parts.encoder.cross (override 1): there is no `cros"),
+        ("parts.encoder.dims.width=32", "`width` is the same for all parts, which share an embedding; valid: layers,"),
+        ("parts.encoder.dims.depth=32", "there is no `depth` here; valid: layers, heads, head_width, length"),
+        ("parts.encoder.dims.heads=3", "`dims.width` (64) is no multiple of `parts.encoder.dims.heads` (3)"),
+        ("parts.encoder.dims.layers=0", "error[out-of-range] parts.encoder.dims.layers (override 1): `layers` must be"),
+        ("parts.encoder.norm=rms", "error[unknown-component] parts.encoder.norm (override 1): `rms` is no norm"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_path_and_what_would_do(told: Told, override: str, words: str | None) -> None:
+    said = told("base", *override.split(" ")) if words is None else told("base", override)
+    assert (words or "there is no `eps` here; valid: nothing: it has no options") in said
+
+
+def test_python_objects_are_told_of_wherever_they_are(told: Told) -> None:
+    said = told("base", "trainer.logger={_partial_: true, x: [{_target_: a}]}")
+    assert "trainer.logger._partial_" in said
+    assert "trainer.logger.x.0._target_" in said
+
+
+def test_a_name_drives_no_terminal(told: Told) -> None:
+    said = told({"topology": "\x1b[31m\u202e", "dims": None})
+    assert "\x1b" not in said
+    assert "\\u001b[31m\\u202e" in said
+
+
+def test_an_empty_spec_is_told_all_that_it_lacks(told: Told) -> None:
+    said = told({})
+    for slot in ("topology", "dims", "initialisation", "objective", "corpus", "tokenizer", "optimizer", "schedule"):
+        assert f"error[missing] {slot}: `{slot}` is missing" in said
+
+
+def test_a_hundred_mistakes_are_as_many_as_are_told(told: Told, given: dict[str, Any]) -> None:
+    given |= {f"key{number}": 1 for number in range(5000)}
+    assert len(told(given).splitlines()) == 100
+
+
+def test_null_takes_out_what_a_topology_does_not_read(index: Index) -> None:
+    nothing = [f"{slot}=null" for slot in ("position", "norm", "placement", "feedforward")]
+    found = fine(index, "topology=bare", *nothing)
+    assert "position" not in found
+    assert found["attention"]["name"] == "mha"
+
+
+def test_null_is_as_if_it_were_not_there(index: Index) -> None:
+    assert fine(index, "data=null", "trainer=null", "parts=null", "evaluate=null", "plugins=null") == fine(index)
+
+
+def test_lists_are_cycled_and_kept(index: Index) -> None:
+    found = fine(index, "attention=[mha, gqa]", "attention.1.kv_heads=4", "norm=[rmsnorm]")
+    assert [node["name"] for node in found["attention"]] == ["mha", "gqa"]
+    assert found["attention"][1]["kv_heads"] == 4
+    assert found["norm"] == [{"name": "rmsnorm"}]
+
+
+def test_an_objective_may_be_a_sum_and_evaluate_a_single_name(index: Index) -> None:
+    found = fine(index, "objective=[mlm, nsp]", "evaluate=mlm")
+    assert [node["name"] for node in found["objective"]] == ["mlm", "nsp"]
+    assert found["evaluate"] == [{"name": "mlm", "rate": 0.15}]
+
+
+def test_one_item_stands_for_a_list_of_one(index: Index) -> None:
+    assert fine(index, "corpus=text", "corpus.path=data/*.txt")["corpus"]["path"] == ["data/*.txt"]
+
+
+def test_nested_components_are_filled_in(index: Index) -> None:
+    found = fine(index, "feedforward=experts", "feedforward.expert.activation=relu")
+    assert found["feedforward"] == {"name": "experts", "count": 4, "expert": {"name": "mlp", "activation": "relu"}}
+
+
+def test_a_head_width_of_its_own_needs_no_even_share(index: Index) -> None:
+    assert fine(index, "dims.width=66", "dims.head_width=16")["dims"]["head_width"] == 16
+
+
+def test_a_spec_may_say_that_it_is_of_this_schema_and_what_it_needs(index: Index) -> None:
+    assert fine(index, "paribus=1", "plugins=[acme, parts]") == fine(index)
+
+
+def test_a_default_that_the_sizes_forbid_is_told_of(told: Told) -> None:
+    said = told("base", "attention=gqa", "dims.heads=1", "dims.width=63")
+    assert "attention.kv_heads (override 1): `kv_heads` must divide `dims.heads` (1), but is 2; valid: 1" in said
+
+
+def test_a_needed_plugin_that_broke_is_a_plugins_fault(index: Index) -> None:
+    door = Door("ghost", "ghosts", "no_such_module_at_all", "1.0")
+    haunted = Index((*index.pieces, Piece(door, broken=(Broken(door, "boo"),))))
+    assert resolved("base", registry=haunted)
+    with pytest.raises(PluginError, match=r"this spec needs it, and plugin ghosts of ghost 1.0 failed to load: boo"):
+        resolved("base", "plugins=[ghosts]", registry=haunted)
+    with pytest.raises(PluginError, match=r"`new` is no norm; plugin ghosts of ghost 1.0 failed to load: boo"):
+        resolved("base", "norm=new", "seed=x", registry=haunted)
+
+
+PARTS = ("seq",)
+
+
+def test_parts_are_whole_once_resolved(index: Index) -> None:
+    found = fine(
+        index,
+        "attention=gqa",
+        "parts.decoder.attention.kv_heads=1",
+        "parts.decoder.cross.attention=mha",
+        "parts.decoder.cross.position=rope",
+        "parts.encoder.dims.layers=5",
+        "parts.encoder.norm=rmsnorm",
+        base="seq",
+    )
+    scores = {"bias": True, "cap": None}
+    assert found["parts"] == {
+        "decoder": {
+            "attention": {"name": "gqa", "kv_heads": 1, "scores": scores},
+            "cross": {"attention": {"name": "mha", "scores": scores}, "position": {"name": "rope", "theta": 1e4}},
+        },
+        "encoder": {"dims": {"layers": 5}, "norm": {"name": "rmsnorm"}},
+    }
+
+
+def test_a_cross_attention_begins_from_its_parts_own(index: Index) -> None:
+    found = fine(index, "parts.decoder.attention=gqa", "parts.decoder.cross.attention.kv_heads=4", base="seq")
+    assert found["parts"]["decoder"]["cross"]["attention"]["name"] == "gqa"
+
+
+def test_a_part_that_says_nothing_is_as_if_it_were_not_there(index: Index) -> None:
+    assert fine(index, "parts.decoder={}", "parts.encoder=null", base="seq") == fine(index, base="seq")
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("parts.decoder.cross=7", "error[wrong-type] parts.decoder.cross (override 1): expected a mapping"),
+        ("parts.decoder.cross.norm=rmsnorm", "there is no `norm` here; valid: attention, position"),
+        ("parts.decoder.dims=7", "error[wrong-type] parts.decoder.dims (override 1): expected a mapping"),
+        (
+            "parts.decoder.dims.heads=x",
+            "error[wrong-type] parts.decoder.dims.heads (override 1): expected a whole number",
+        ),
+    ],
+)
+def test_a_mistake_in_a_part_is_told_with_its_path(told: Told, override: str, words: str) -> None:
+    assert words in told("seq", override)
+
+
+def test_limits_of_a_part_are_held_against_its_own_sizes(told: Told) -> None:
+    assert (
+        told("seq", "parts.decoder.dims.heads=8", "parts.decoder.attention=gqa", "parts.decoder.attention.kv_heads=8")
+        == ""
+    )
+    assert "must divide `dims.heads` (2), but is 4" in told(
+        "seq", "parts.decoder.dims.heads=2", "parts.decoder.attention={name: gqa, kv_heads: 4}"
+    )
+
+
+def test_a_problem_is_a_spec_error(index: Index) -> None:
+    with pytest.raises(SpecError, match=r"error\[unknown-key\]"):
+        resolved("base", "colour=blue", registry=index)

@@ -1,0 +1,110 @@
+"""Overrides in Hydra's spelling, one at a time; a changed name replaces its node."""
+
+from typing import Any
+
+import pytest
+
+from paribus.specs.override import apply
+from paribus.specs.tree import Tree, joined
+
+
+def over(base: dict[str, Any], *overrides: str) -> dict[str, Any]:
+    tree = Tree(base)
+    apply(tree, overrides)
+    assert tree.problems == []
+    data: dict[str, Any] = tree.data
+    return data
+
+
+def wrong(base: dict[str, Any], *overrides: str) -> list[str]:
+    tree = Tree(base)
+    apply(tree, overrides)
+    return [str(problem) for problem in tree.problems]
+
+
+WINDOW = {"attention": {"name": "window", "window": 8}}
+
+
+@pytest.mark.parametrize(
+    ("base", "overrides", "expected"),
+    [
+        ({}, ["seed=3"], {"seed": 3}),
+        ({}, ["a.b.c=1e-3"], {"a": {"b": {"c": 1e-3}}}),
+        ({}, ["attention=gqa", "attention.kv_heads=2"], {"attention": {"name": "gqa", "kv_heads": 2}}),
+        (WINDOW, ["attention=gqa", "attention.kv_heads=2"], {"attention": {"name": "gqa", "kv_heads": 2}}),
+        (WINDOW, ["attention={name: gqa, kv_heads: 2}"], {"attention": {"name": "gqa", "kv_heads": 2}}),
+        (WINDOW, ["attention.name=gqa"], {"attention": {"name": "gqa"}}),
+        (WINDOW, ["attention=window"], WINDOW),
+        (WINDOW, ["attention.window=4"], {"attention": {"name": "window", "window": 4}}),
+        (WINDOW, ["attention={window: 4}"], {"attention": {"name": "window", "window": 4}}),
+        (WINDOW, ["attention=null"], {"attention": None}),
+        (WINDOW, ["attention=[mha, window]"], {"attention": ["mha", "window"]}),
+        (WINDOW, ["attention=mha", "attention.window=4"], {"attention": {"name": "mha", "window": 4}}),
+        ({"a": ["x", "y"]}, ["a.0=z"], {"a": ["z", "y"]}),
+        (
+            {"a": ["x", {"name": "y", "b": 1}]},
+            ["a.1.b=2", "a.0.c=3"],
+            {"a": [{"name": "x", "c": 3}, {"name": "y", "b": 2}]},
+        ),
+        ({"a": [["x"]]}, ["a.0.0=y"], {"a": [["y"]]}),
+        ({"a": {"b": 1, "c": 2}}, ["a.b=3"], {"a": {"b": 3, "c": 2}}),
+        ({}, ["parts.decoder.attention=gqa"], {"parts": {"decoder": {"attention": "gqa"}}}),
+        ({}, ["path=data/*.txt", 'text="no"'], {"path": "data/*.txt", "text": "no"}),
+        ({}, ["a=x=y"], {"a": "x=y"}),
+    ],
+)  # fmt: skip
+def test_an_override_changes_what_it_names(
+    base: dict[str, Any], overrides: list[str], expected: dict[str, Any]
+) -> None:
+    assert over(base, *overrides) == expected
+
+
+def test_a_tree_that_is_merged_in_is_not_shared() -> None:
+    base = {"a": {"b": [1]}}
+    changed = over(base, "a.b.0=2")
+    assert base == {"a": {"b": [1]}}
+    assert changed == {"a": {"b": [2]}}
+    other: dict[str, Any] = {"x": [1]}
+    merged = joined({}, {"y": other})
+    other["x"].append(2)
+    assert merged == {"y": {"x": [1]}}
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("seed", "error[no-override] (override 1): `seed` is no override; valid: key=value with dots between keys"),
+        ("=3", "`=3` is no override"),
+        ("+seed=3", "`+seed=3` is no override"),
+        ("~seed", "`~seed` is no override"),
+        ("a..b=3", "`a..b=3` is no override"),
+        ("a b=3", "`a b=3` is no override"),
+        (".".join("a" * 40) + "=1", "is no override"),
+        ("seed=", "error[no-override] seed (override 1): there is nothing behind the `=`; valid: seed=null for none"),
+        ("a.5=z", "error[no-place] a.5 (override 1): `a` is a list of 2, and `5` is no place in it; valid: 0 to 1"),
+        ("a.name=z", "`name` is no place in it"),
+        ("empty.0=z", "`empty` is a list of 0, and `0` is no place in it; valid: empty=[…], as it is empty"),
+        ("seed=[1", "error[syntax] seed (override 1): this is no YAML"),
+        ("seed=010", "error[misread] seed (override 1): `010` would be read as 8"),
+        ("a={b: no}", "error[misread] a.b (override 1): YAML read `no` as a boolean"),
+        ("path=*.txt", "; valid: quote text that begins with * or &"),
+        ("seed=!!int 3", "error[tag] seed (override 1): the tag"),
+        ("seed=a\0b", "this holds the control character"),
+    ],
+)
+def test_an_override_that_cannot_be_read_is_told_by_its_number(override: str, words: str) -> None:
+    (line,) = wrong({"a": ["x", "y"], "empty": []}, override)
+    assert words in line.replace("\\u0000", "")
+
+
+def test_one_bad_override_does_not_keep_the_others_from_being_read() -> None:
+    tree = Tree({})
+    apply(tree, ["bad", "seed=3", "x=no"])
+    assert tree.data["seed"] == 3
+    assert [problem.where for problem in tree.problems] == ["override 1", "override 3"]
+
+
+def test_what_an_override_replaced_is_no_longer_anybodys_place() -> None:
+    tree = Tree({"attention": {"name": "window", "window": 8}}, {("attention", "window"): "s.yaml:3"})
+    apply(tree, ["attention=gqa"])
+    assert tree.where(("attention", "window")) == "override 1"

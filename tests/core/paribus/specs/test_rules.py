@@ -1,0 +1,149 @@
+"""Rules across fields: each refuses what would be ignored, trivial or impossible, and says what would fit."""
+
+from collections.abc import Callable
+
+import pytest
+
+from paribus.specs.rules import RULES
+
+Told = Callable[..., str]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
+    doc = (rule.__doc__ or "").strip()
+    assert doc.endswith(".")
+    assert "\n" not in doc
+
+
+@pytest.mark.parametrize(
+    ("base", "overrides", "words"),
+    [
+        (
+            "base",
+            ["attention=fourier"],
+            "error[does-not-fit] position (base.yaml:9): position `rope` rotates queries and keys, but attention "
+            "`fourier` never asks for that, so it would be ignored; valid: with attention `fourier`, position learned,",
+        ),
+        ("base", ["position=shaw"], "position `shaw` adds to what is mixed, but attention `mha` never asks for that"),
+        ("base", ["attention=[mha, fourier]"], "but attention `fourier` never asks for that"),
+        (
+            "gpt",
+            ["attention=fourier", "position=none"],
+            "error[does-not-fit] attention (override 1): the decoder is causal, but attention `fourier` cannot hide "
+            "what comes later; valid: gqa, mha, wide, window",
+        ),
+        (
+            "seq",
+            ["attention=window", "attention.window=4"],
+            "attention `window` cannot attend to another stack, as parts.decoder.cross.attention is to; "
+            "valid: parts.decoder.cross.attention=gqa, mha, wide",
+        ),
+        ("seq", ["parts.decoder.cross.position=learned"], "adds to the rows, but the cross-attention `mha` never asks"),
+        (
+            "base",
+            ["attention=fourier", "position=none", "data.documents=apart"],
+            "data.documents is apart, but attention `fourier` lets rows see other documents and padding; valid: gqa, m",
+        ),
+        (
+            "base",
+            ["attention=fourier", "position=none", "objective=nsp"],
+            "objective `nsp` pads its examples, but attention",
+        ),
+        (
+            "base",
+            ["attention=wide"],
+            "attention `wide` does not return the width of the stream, so no placement can wrap it",
+        ),
+        (
+            "gpt",
+            ["objective=mlm"],
+            "error[does-not-fit] objective (override 1): objective `mlm` needs rows that see both sides, but those of "
+            "`decoder` see only what came before: the loss would not mean what its name says; "
+            "valid: objective clm with topology decoder; topology bare, encoder with objective mlm",
+        ),
+        (
+            "base",
+            ["objective=clm"],
+            "objective `clm` predicts what comes next, but the rows of `encoder` see it: the loss would be trivial; "
+            "valid: objective mlm, nsp, sop with topology encoder; topology decoder with objective clm",
+        ),
+        (
+            "gpt",
+            ["objective=spans"],
+            "objective `spans` reads the stack `encoder`, which the topology `decoder` has not; valid: objective clm "
+            "with topology decoder; topology pair with objective spans",
+        ),
+        (
+            "base",
+            ["objective=spans"],
+            "objective `spans` reads the stack `encoder`, which the topology `encoder` has not",
+        ),
+        ("seq", ["objective=clm"], "objective `clm` gives the encoder nothing to read, and `pair` has one"),
+        (
+            "base",
+            ["evaluate=[clm]"],
+            "error[does-not-fit] evaluate.0 (override 1): objective `clm` predicts what comes next",
+        ),
+        (
+            "base",
+            ["objective=[nsp, sop]"],
+            "objective.1 (override 1): objective `sop` forms the examples, and objective `nsp` d",
+        ),
+        (
+            "base",
+            ["objective=[mlm, spans]"],
+            "objective `spans` changes what the model sees, and objective `mlm` does so alr",
+        ),
+        (
+            "base",
+            ["tokenizer=plain"],
+            "objective `mlm` needs `mask`, which the tokenizer `plain` does not have; valid: tokenizer bytes",
+        ),
+        (
+            "base",
+            ["objective=nsp", "corpus=lines"],
+            "objective `nsp` needs `sentences`, which the corpus `lines` does not have; valid: corpus docs",
+        ),
+        (
+            "base",
+            ["dims.vocabulary=6"],
+            "error[out-of-range] dims.vocabulary (override 1): `dims.vocabulary` (6) has no room: tokenizer `bytes` "
+            "keeps 2 specials, 4 sentinels; valid: at least 7, one of them for text",
+        ),
+        ("base", ["objective=nsp", "embedding.segments=1"], "tells two segments apart, but `embedding.segments` is 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_reason_and_what_would(
+    told: Told, base: str, overrides: list[str], words: str
+) -> None:
+    assert words in told(base, *overrides)
+
+
+@pytest.mark.parametrize(
+    ("base", "overrides"),
+    [
+        ("base", ["attention=fourier", "position=learned"]),
+        ("base", ["attention=[mha, window]", "attention.1.window=3"]),
+        ("base", ["objective=[mlm, nsp]", "embedding.segments=2", "data.documents=apart"]),
+        ("base", ["objective=nsp", "corpus=silent"]),
+        ("base", ["dims.vocabulary=7"]),
+        ("seq", []),
+        ("seq", ["attention=window", "attention.window=4", "parts.decoder.cross.attention=mha"]),
+        ("seq", ["parts.decoder.position=none", "parts.encoder.position=learned"]),
+        ("gpt", ["attention=gqa"]),
+    ],
+)
+def test_what_fits_is_let_through(told: Told, base: str, overrides: list[str]) -> None:
+    assert told(base, *overrides) == ""
+
+
+def test_only_pairs_that_meet_in_a_layer_are_held_against_each_other(told: Told) -> None:
+    assert told("base", "attention=[mha, fourier]", "position=[rope, none]") == ""
+    assert "never asks" in told("base", "attention=[mha, fourier]", "position=[none, rope]")
+
+
+def test_a_mistake_elsewhere_does_not_keep_rules_from_speaking(told: Told) -> None:
+    said = told("gpt", "objective=mlm", "dims.heads=x", "dims.layers=y", "data=7", "norm=nothing", "parts=8")
+    assert "needs rows that see both sides" in said
+    assert "dims.heads" in said
