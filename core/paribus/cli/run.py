@@ -35,6 +35,7 @@ def verb(
 
     `paribus run quickstart`
     """
+    from paribus.slots.launcher import Plugins
     from paribus.studies.run import run
     from paribus.studies.run import study as planned_of
 
@@ -48,8 +49,9 @@ def verb(
         note(f"excluded: {excluded.variant}: {excluded.why}")
     if left:
         again = shlex.join(["paribus", "run", study, *(["--store", str(store)] if str(store) != "runs" else [])])
+        plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with Shown(planned, len(left)) as shown:
-            run(planned, jobs=jobs, plugins=session.plugins, again=again, on_event=shown.take)
+            run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take)
     else:
         note("every trial has its record already: nothing to run")
     return _verdict(planned, study, as_json)

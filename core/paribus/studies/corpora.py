@@ -14,11 +14,11 @@ from paribus.slots.corpus import Corpus
 def fingerprint(node: Mapping[str, Any], index: Index) -> str:
     """What the corpus that `node` names has in it now."""
     entry = index.find("corpus", node["name"])
-    return make(_One(load(entry.door).classes), "corpus", node, kind=Corpus).fingerprint()
+    return make(Loaded(load(entry.door).classes), "corpus", node, kind=Corpus).fingerprint()
 
 
 @final
-class _One:
+class Loaded:
     """The classes of one plugin."""
 
     def __init__(self, classes: Mapping[tuple[str, str], type]) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from paribus.assembly.components import make
 from paribus.durable import digest_json
 from paribus.registry import Index, Registry, installed
+from paribus.registry.loading import load
+from paribus.slots.launcher import Launcher, Plugins
 from paribus.specs.read import read_file
 from paribus.specs.resolve import index_of
 from paribus.specs.tree import Tree
+from paribus.studies.corpora import Loaded, fingerprint
+from paribus.studies.events import OnEvent, unwatched
 from paribus.studies.plan import MOST_TRIALS, Plan, plan
 from paribus.studies.shipped import study_file
+from paribus.studies.signals import Stop, catching
 from paribus.studies.store import STORE, Store, Trial
 from paribus.studies.study import Study, study_of
-from paribus.studies.supervisor import Event, run_trials
+from paribus.studies.supervisor import Rules, run_trials
 
 
 @final
@@ -27,6 +32,7 @@ class Planned:
 
     plan: Plan
     store: Store
+    index: Index = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -51,7 +57,7 @@ def study(
     if read.match is not None:
         counting = _counter(read, registry)
     planned = plan(read, index, fingerprint=_fingerprint(index), count=counting, most=most)
-    return Planned(planned, Store(Path(store), name))
+    return Planned(planned, Store(Path(store), name), index)
 
 
 def run(
@@ -59,24 +65,53 @@ def run(
     *,
     jobs: int = 1,
     registry: Registry | None = None,
-    on_event: Callable[[Event], None] = lambda event: None,
+    plugins: Plugins | None = None,
+    on_event: OnEvent = unwatched,
+    resume: str = "",
 ) -> Planned:
     """Runs what has no record yet, one process a trial, and returns the study, to be compared.
 
     `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
+
+    Classes that only this process has (`registry.with_`) cannot be sent to another: such a study runs here, trial by
+    trial. `resume` is the command that an interruption tells the user to type.
     """
     if not isinstance(planned, Planned):
         planned = study(planned, registry=registry)
-    run_trials(
-        planned.plan.trials,
-        planned.store,
-        jobs=jobs,
-        registry=registry,
-        launcher=planned.plan.study.launcher,
-        timeout_seconds=planned.plan.study.timeout,
-        on_event=on_event,
-    )
+    trials, store = planned.plan.trials, planned.store
+    if registry is not None and registry.local:
+        from paribus.studies.here import run_here
+
+        run_here(trials, store, registry, on_event)
+        return planned
+    if plugins is None:
+        plugins = Plugins(files=tuple(str(path) for path in registry.files) if registry is not None else ())
+    rules = Rules(jobs=jobs, timeout_seconds=planned.plan.study.timeout)
+    launcher = _launcher(planned)
+    stop = Stop()
+    try:
+        launcher.open(plugins)
+        with catching(stop):
+            run_trials(
+                trials,
+                store,
+                launcher=launcher,
+                plugins=plugins,
+                rules=rules,
+                on_event=on_event,
+                stop=stop,
+                resume=resume,
+            )
+    finally:
+        launcher.close()
     return planned
+
+
+def _launcher(planned: Planned) -> Launcher:
+    """The launcher that the study names; only the plugin that has it is loaded, so that nothing waits for torch."""
+    node = planned.plan.study.launcher
+    entry = planned.index.find("launcher", node["name"])
+    return make(Loaded(load(entry.door).classes), "launcher", node, kind=Launcher)
 
 
 def records(planned: Planned) -> list[dict[str, Any]]:
@@ -125,8 +160,6 @@ def _counter(read: Study, registry: Registry | Index | None) -> Callable[[dict[s
 
 def _fingerprint(index: Index) -> Callable[[dict[str, Any]], str]:
     """The fingerprint of a spec's corpus. Only that component's module is imported, and no other plugin."""
-    from paribus.studies.corpora import fingerprint
-
     known: dict[str, str] = {}
 
     def of(spec: dict[str, Any]) -> str:

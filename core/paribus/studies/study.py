@@ -92,7 +92,7 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
         budget=_budget(checking, given.get("budget")),
         match=_match(checking, given.get("match")),
         metric=_metric(checking, given.get("metric")),
-        launcher=given.get("launcher", "local"),
+        launcher=checking.component("launcher", given.get("launcher", "local"), ("launcher",), {}),
         timeout=_timeout(checking, given.get("timeout")),
         marks=tree.marks,
     )
