@@ -70,7 +70,7 @@ class Attend(nn.Module):
     def keys_and_values(self, heads: Heads, x: Tensor, ctx: Context, plan: Plan) -> tuple[Tensor, Tensor]:
         if ctx.memory is not None and ctx.state:  # the memory of a decoder never changes: projected once
             return ctx.state["k"], ctx.state["v"]
-        source = x[:, : plan.k.positions.shape[-1] - ctx.past] if ctx.memory is None else ctx.memory
+        source = leading(x, plan.k.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
         k = self.position.rotate(heads.keys(source), plan.k_tables, "key")
         v = heads.values(source)
         if ctx.state is None:
@@ -79,6 +79,11 @@ class Attend(nn.Module):
             ctx.state.update(k=k, v=v)
             return k, v
         return remember(ctx.state, k, v, ctx.past)
+
+
+def leading(x: Tensor, rows: int) -> Tensor:
+    """The first rows, which are the keys: all, but where a second stream asks behind them."""
+    return x if x.shape[1] == rows else x[:, :rows]  # a slice of all would still be copied in the backward pass
 
 
 def remember(state: State, k: Tensor, v: Tensor, past: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,177 @@
+"""The road from heads to a kernel: what is scaled, what is remembered, what is read from a memory."""
+
+import math
+from typing import Any, ClassVar, Literal, final
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Attend, Context, Heads, Pair, Position, Rows, Scores, Shape, Sight, State, Traits
+from paribus.parts.attend import leading, remember
+from paribus.parts.context import Content, Demand, Plan
+from paribus.parts.sight import ordered
+from paribus.parts.weights import Dense
+
+SHAPE = Shape(width=6, heads=4, head_width=4, length=8, vocabulary=11, layers=1)
+
+
+@final
+class Marking(Position):
+    """Multiplies queries by their table and adds the table to keys, so that both leave a trace."""
+
+    traits: ClassVar[Traits] = {"moments": ["rotate"], "bias": "none", "owner": "stack"}
+
+    def rotate(self, x: Tensor, tables: Any, side: Literal["query", "key"]) -> Tensor:
+        turned: Tensor = x * tables if side == "query" else x + tables
+        return turned
+
+    def reach(self) -> None:
+        return None
+
+
+@final
+class Reading(Position):
+    """Has a bias that reads content, and mixes; three terms share its scale."""
+
+    traits: ClassVar[Traits] = {"moments": ["bias", "mix"], "bias": "content", "owner": "layer", "terms": 3}
+
+    def bias(self, pair: Pair) -> Tensor:
+        return torch.zeros(1, pair.heads, 1, 1)
+
+    def reach(self) -> None:
+        return None
+
+
+@final
+class Telling:
+    """A kernel that keeps what it was given and returns the queries."""
+
+    name = "telling"
+
+    def __init__(self) -> None:
+        self.told: dict[str, Any] = {}
+
+    def serves(self, demand: Demand) -> bool:
+        return True
+
+    def prepare(self, plan: Plan, bias: Any, heads: int, like: Tensor) -> Dense:
+        return Dense(None, None)
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+        self.told = {"q": q, "k": k, "v": v, "content": content, "dropout": dropout}
+        return q
+
+
+def plan_of(kernel: Telling, queries: int, keys: int, q_table: float = 1.0, k_table: float = 0.0) -> Plan:
+    q, k = (ordered(Rows(torch.arange(count).unsqueeze(0))) for count in (queries, keys))
+    tables = torch.tensor(q_table), torch.tensor(k_table)
+    return Plan(kernel, Demand(Sight()), 0.5, None, q, k, *tables, Dense(None, None))
+
+
+def built(position: Position | None = None, scores: Scores = Scores(), dropout: float = 0.0) -> Attend:
+    shape = Shape(6, 4, 4, 8, 11, 1, dropout=dropout)
+    attend = Attend(shape, Sight(), scores)
+    attend.bind(position or Marking(), 0)
+    return attend
+
+
+def heads_of(groups: int = 2, memory_width: int | None = None) -> Heads:
+    return Heads(Shape(6, 4, 4, 8, 11, 1, memory_width=memory_width), kv_heads=groups, bias=False)
+
+
+def test_queries_and_keys_are_turned_each_by_their_own_tables_and_values_are_not() -> None:
+    kernel, heads, x = Telling(), heads_of(), torch.randn(2, 3, 6)
+    built()(heads, x, Context((plan_of(kernel, 3, 3, 2.0, 5.0),)))
+    assert torch.equal(kernel.told["q"], heads.queries(x) * 2)
+    assert torch.equal(kernel.told["k"], heads.keys(x) + 5)
+    assert torch.equal(kernel.told["v"], heads.values(x))
+
+
+def test_the_plan_that_was_bound_is_the_one_that_is_read() -> None:
+    first, second = Telling(), Telling()
+    attend = built()
+    attend.bind(Marking(), 1)
+    attend(heads_of(), torch.randn(1, 3, 6), Context((plan_of(first, 3, 3), plan_of(second, 3, 3))))
+    assert (len(first.told), len(second.told)) == (0, 5)
+
+
+def test_a_position_is_bound_and_does_not_become_a_child() -> None:
+    attend, position = Attend(SHAPE, Sight(), Scores()), Marking()
+    attend.bind(position, 0)
+    assert attend.position is position
+    assert list(attend.children()) == []
+
+
+def test_scores_are_divided_by_the_root_of_the_head_width_and_of_the_terms() -> None:
+    assert built().scale == 1 / 2
+    assert built(Reading()).scale == pytest.approx(1 / math.sqrt(4 * 3))
+    assert built(scores=Scores(scaled=False)).scale == 1
+
+
+def test_leading_rows_are_the_keys_where_a_second_stream_asks_behind_them() -> None:
+    kernel, heads, x = Telling(), heads_of(), torch.randn(1, 6, 6)
+    built()(heads, x, Context((plan_of(kernel, 6, 3),)))
+    assert torch.equal(kernel.told["q"], heads.queries(x))
+    assert torch.equal(kernel.told["k"], heads.keys(x[:, :3]))
+    assert leading(x, 6) is x
+
+
+def test_keys_are_remembered_behind_those_that_are_there() -> None:
+    kernel, heads, x = Telling(), heads_of(), torch.randn(2, 5, 6)
+    state: State = {name: torch.zeros(2, 2, 8, 4) for name in ("k", "v")}
+    attend = built()
+    for start, end in ((0, 3), (3, 5)):
+        attend(heads, x[:, start:end], Context((plan_of(kernel, end - start, end),), None, state, start))
+    assert torch.allclose(kernel.told["k"], heads.keys(x))
+    assert torch.allclose(kernel.told["v"], heads.values(x))
+    assert (state["k"][:, :, 5:] == 0).all()
+
+
+def test_remembering_writes_in_place() -> None:
+    state: State = {"k": torch.zeros(1, 1, 4, 2), "v": torch.zeros(1, 1, 4, 2)}
+    kept = state["k"]
+    k, v = remember(state, torch.ones(1, 1, 2, 2), torch.full((1, 1, 2, 2), 2.0), 1)
+    assert state["k"] is kept
+    assert k[0, 0, :, 0].tolist() == [0, 1, 1]
+    assert v[0, 0, :, 0].tolist() == [0, 2, 2]
+    assert k.data_ptr() == kept.data_ptr()
+
+
+def test_a_memory_is_projected_once() -> None:
+    kernel, heads = Telling(), heads_of(memory_width=5)
+    x, memory = torch.randn(1, 2, 6), torch.randn(1, 3, 5)
+    state: State = {}
+    attend = built()
+    attend(heads, x, Context((plan_of(kernel, 2, 3),), memory, state))
+    assert torch.equal(state["k"], heads.keys(memory))
+    attend(heads, x, Context((plan_of(kernel, 2, 3),), memory + 1, state))
+    assert torch.equal(kernel.told["k"], heads.keys(memory))
+    assert torch.equal(kernel.told["v"], heads.values(memory))
+    attend(heads, x, Context((plan_of(kernel, 2, 3),), memory + 1))
+    assert torch.equal(kernel.told["k"], heads.keys(memory + 1))
+
+
+def test_a_kernel_is_given_the_moments_that_read_content_and_no_others() -> None:
+    kernel, heads, x = Telling(), heads_of(), torch.randn(1, 3, 6)
+    position = Reading()
+    built()(heads, x, Context((plan_of(kernel, 3, 3),)))
+    assert kernel.told["content"] is None
+    built(position)(heads, x, Context((plan_of(kernel, 3, 3),)))
+    assert kernel.told["content"] == Content(position.bias, heads.project, position.mix)
+
+
+def test_weights_are_captured_where_they_are_asked_for() -> None:
+    kernel, heads, x = Telling(), heads_of(), torch.randn(1, 3, 6)
+    captured: dict[str, Tensor] = {}
+    built()(heads, x, Context((plan_of(kernel, 3, 3),), capture=captured))
+    scores = heads.queries(x) @ heads.keys(x).repeat_interleave(2, 1).transpose(-1, -2) * 0.5
+    assert torch.allclose(captured["weights"], scores.softmax(-1), atol=1e-6)
+
+
+def test_dropout_is_for_training() -> None:
+    kernel, heads, x = Telling(), heads_of(), torch.randn(1, 3, 6)
+    attend = built(dropout=0.3)
+    for training, dropout in ((True, 0.3), (False, 0.0)):
+        attend.train(training)(heads, x, Context((plan_of(kernel, 3, 3),)))
+        assert kernel.told["dropout"] == dropout

@@ -1,0 +1,64 @@
+"""Heads: which columns belong to which head, and which query head reads which key/value head."""
+
+import pytest
+import torch
+
+from paribus import Heads, Shape
+from paribus.parts.heads import spread
+
+SHAPE = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1)
+
+
+def test_a_head_is_a_run_of_columns() -> None:
+    heads = Heads(SHAPE, kv_heads=4, bias=True)
+    x = torch.randn(2, 5, 6)
+    q, columns = heads.queries(x), heads.q(x)
+    assert q.shape == (2, 4, 5, 3)
+    for batch in range(2):
+        for head in range(4):
+            for row in range(5):
+                wanted = columns[batch, row, 3 * head : 3 * head + 3]
+                assert torch.equal(q[batch, head, row], wanted)
+
+
+def test_merging_undoes_splitting() -> None:
+    heads = Heads(SHAPE, kv_heads=4, bias=False)
+    columns = torch.randn(2, 5, 12)
+    assert torch.equal(heads.merge(heads.split(columns, 4)), heads.o(columns))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_key_head_is_read_by_a_run_of_query_heads(groups: int) -> None:
+    heads = Heads(SHAPE, kv_heads=groups, bias=False)
+    x = torch.randn(2, 5, 6)
+    assert heads.keys(x).shape == heads.values(x).shape == (2, groups, 5, 3)
+    repeated = spread(heads.keys(x), 4)
+    for head in range(4):
+        assert torch.equal(repeated[:, head], heads.keys(x)[:, head * groups // 4])
+
+
+def test_what_is_not_shared_is_not_copied() -> None:
+    x = torch.randn(2, 4, 5, 3)
+    assert spread(x, 4) is x
+
+
+def test_a_table_is_projected_as_queries_and_as_keys_of_all_heads() -> None:
+    heads = Heads(SHAPE, kv_heads=2, bias=True)
+    table = torch.randn(7, 6)
+    queries, keys = heads.project(table)
+    assert torch.equal(queries, heads.queries(table))
+    assert torch.equal(keys, heads.keys(table).repeat_interleave(2, 0))
+    assert queries.shape == keys.shape == (4, 7, 3)
+
+
+def test_keys_come_from_a_memory_of_its_own_width() -> None:
+    shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=10)
+    heads = Heads(shape, kv_heads=2, bias=False)
+    assert heads.queries(torch.randn(1, 5, 6)).shape == (1, 4, 5, 3)
+    assert heads.keys(torch.randn(1, 7, 10)).shape == heads.values(torch.randn(1, 7, 10)).shape == (1, 2, 7, 3)
+
+
+def test_every_projection_has_a_bias_or_none_has() -> None:
+    with_bias, without = (dict(Heads(SHAPE, kv_heads=2, bias=bias).named_parameters()) for bias in (True, False))
+    assert set(without) == {f"{name}.weight" for name in "qkvo"}
+    assert set(with_bias) == set(without) | {f"{name}.bias" for name in "qkvo"}

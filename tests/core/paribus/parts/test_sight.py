@@ -1,0 +1,85 @@
+"""Who sees whom, against a loop over every pair of rows."""
+
+import pytest
+import torch
+
+from paribus import PADDING, Rows, Sight
+from paribus.parts.sight import ordered, visible
+
+POSITIONS = torch.tensor([[0, 1, 2, 0, 1, 2], [4, 5, 6, 7, 9, 10]])
+DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 1], [PADDING, 3, 3, 3, 3, PADDING]])
+ORDER = torch.tensor([[5, 3, 1, 0, 2, 4], [2, 2, 2, 3, 4, 5]])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 1, 2, 3])
+@pytest.mark.parametrize("documents", [None, DOCUMENTS])
+@pytest.mark.parametrize("order", [None, ORDER])
+@pytest.mark.parametrize("by_row", [False, True])
+def test_a_mask_is_what_a_loop_says(
+    causal: bool, window: int | None, documents: torch.Tensor | None, order: torch.Tensor | None, by_row: bool
+) -> None:
+    rows = ordered(Rows(POSITIONS, documents, order))
+    mask = visible(Sight(causal, window), rows, rows, by_row=by_row)
+    if mask is None:
+        assert not causal
+        assert window is None
+        assert documents is None
+        return
+    turns = torch.arange(6).expand(2, -1) if order is None else order
+    places = turns if by_row else POSITIONS
+    wanted = torch.ones(2, 1, 6, 6, dtype=torch.bool)
+    for b in range(2):
+        for i in range(6):
+            for j in range(6):
+                sees = not causal or turns[b, j] <= turns[b, i]
+                if window is not None:
+                    sees = sees and abs(places[b, i] - places[b, j]) < window
+                if documents is not None:
+                    sees = sees and documents[b, i] == documents[b, j] and documents[b, j] >= 0
+                wanted[b, 0, i, j] = bool(sees)
+    assert torch.equal(mask.expand(2, -1, -1, -1), wanted)
+
+
+def test_a_row_comes_before_the_next_one_whatever_their_positions() -> None:
+    rows = ordered(Rows(torch.tensor([[0, 1, 0, 1]])))
+    mask = visible(Sight(causal=True), rows, rows)
+    assert mask is not None
+    assert torch.equal(mask[0, 0], torch.ones(4, 4, dtype=torch.bool).tril())
+
+
+def test_order_runs_on_behind_a_cache() -> None:
+    q, k = ordered(Rows(torch.tensor([[0, 1]])), past=3), ordered(Rows(torch.zeros(1, 5, dtype=torch.long)))
+    mask = visible(Sight(causal=True), q, k)
+    assert mask is not None
+    assert mask[0, 0].tolist() == [[True, True, True, True, False], [True] * 5]
+
+
+def test_an_order_that_is_given_stays() -> None:
+    rows = Rows(POSITIONS, None, ORDER)
+    assert ordered(rows) is rows
+
+
+def test_rows_without_documents_are_those_of_the_first() -> None:
+    memory = ordered(Rows(torch.arange(3).unsqueeze(0), torch.tensor([[0, 0, PADDING], [0, PADDING, PADDING]])))
+    mask = visible(Sight(), ordered(Rows(torch.arange(2).unsqueeze(0))), memory)
+    assert mask is not None
+    assert mask[:, 0].tolist() == [[[True, True, False]] * 2, [[True, False, False]] * 2]
+
+
+@pytest.mark.parametrize(
+    ("sight", "keys", "span"),
+    [
+        (Sight(), 100, 100),
+        (Sight(causal=True), 100, 100),
+        (Sight(causal=True, window=5), 100, 5),
+        (Sight(window=5), 100, 9),
+        (Sight(window=5), 4, 4),
+    ],
+)
+def test_the_span_is_what_a_query_in_the_middle_sees(sight: Sight, keys: int, span: int) -> None:
+    assert sight.span(keys) == span
+    rows = ordered(Rows(torch.arange(keys).unsqueeze(0)))
+    mask = visible(sight, rows, rows)
+    if mask is not None and sight.window is not None:
+        assert int(mask.sum(-1).max()) == span

@@ -1,0 +1,80 @@
+"""Attentions in a stack of their own, with nothing around them but what a test asks for."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, final
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Attention, Cost, FeedForward, Load, Placement, Position, Shape, Stack, Sublayer
+from paribus.kernels import KERNELS
+from paribus.parts.layer import Layer
+from paribus_attention import attention
+from paribus_position import position
+
+
+@final
+class Nothing(FeedForward):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        return x, None
+
+    def cost(self, load: Load) -> Cost:
+        return Cost()
+
+
+@final
+class Alone(Placement):
+    """The attention alone (that to a memory, where there is one), or added to the residual stream."""
+
+    def __init__(self, residual: bool) -> None:
+        super().__init__()
+        self.residual = residual
+
+    def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
+        mixed = sublayers.get("cross", sublayers["attention"])(x)
+        return x + mixed if self.residual else mixed
+
+
+@pytest.fixture(scope="session")
+def stacked() -> Callable[..., Stack]:
+    def stack(
+        name: str,
+        place: str = "none",
+        *,
+        causal: bool = True,
+        layers: int = 1,
+        residual: bool = False,
+        kernels: Any = KERNELS,
+        memory_width: int | None = None,
+        **options: Any,
+    ) -> Stack:
+        """A stack of one attention, in float64, the same weights whenever it is asked for the same."""
+        torch.manual_seed(0)
+        shape = Shape(12, 4, 4, 256, 11, layers, causal=causal)
+        where: Position = position()[place](shape)
+        across = position()["none"](shape) if memory_width else None
+
+        def layer() -> Layer:
+            made: Attention = attention()[name](shape, **options)
+            cross = attention()[name](replace(shape, memory_width=memory_width), **options) if memory_width else None
+            placement = Alone(residual)
+            return Layer(attention=made, feedforward=Nothing(), placement=placement, dropout=0.0, cross=cross)
+
+        wiring = [(where, across)] * layers
+        places = [where] if across is None else [where, across]
+        stack = Stack(shape, [layer() for _ in range(layers)], places, wiring, None, kernels).double()
+        for parameter in stack.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+        return stack
+
+    return stack
+
+
+@pytest.fixture(scope="session")
+def drawn() -> Callable[..., Tensor]:
+    def draw(*shape: int, seed: int = 0) -> Tensor:
+        return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+    return draw

@@ -1,0 +1,278 @@
+"""Every attention with every position, held against loops and against what must hold of any."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paribus import PADDING, Attention, Heads, Rows, Stack
+from paribus.kernels import KERNELS
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+Vector = list[float]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "mha": {"name": "mha"},
+    "gqa": {"name": "gqa", "kv_heads": 2},
+    "mqa": {"name": "mqa"},
+    "restricted": {"name": "restricted", "window": 3},
+    "restricted-gqa": {"name": "restricted", "window": 3, "kv_heads": 2},
+}
+POSITIONS = ("none", "rope", "alibi", "sinusoidal", "learned")
+kinds = pytest.mark.parametrize("kind", KINDS)
+sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
+
+
+def rows_of(name: str) -> Rows:
+    ramp = torch.arange(8)
+    lost = torch.tensor([[0], [3]])
+    documents = torch.zeros(2, 8, dtype=torch.long)
+    return {
+        "plain": Rows(ramp.unsqueeze(0)),
+        "right": Rows(ramp.expand(2, -1), documents.masked_fill(ramp >= 8 - lost, PADDING)),
+        "left": Rows(ramp - lost, documents.masked_fill(ramp < lost, PADDING)),
+        "packed": Rows(
+            torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 0, 1, 2, 3, 0, 1]]),
+            torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1, PADDING, PADDING]]),
+        ),
+        "restarted": Rows(torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]])),
+    }[name]
+
+
+def attention_of(stack: Stack) -> tuple[Attention, Heads]:
+    made: Any = stack.layers[0]
+    return made.attention, made.attention.heads
+
+
+def turned(vector: Vector, position: int, place: str) -> Vector:
+    """RoPE, a pair of columns at a time."""
+    if place != "rope":
+        return vector
+    half = len(vector) // 2
+    out = [0.0] * len(vector)
+    for i in range(half):
+        angle = position * 10_000.0 ** (-2 * i / len(vector))
+        first, second = vector[i], vector[i + half]
+        out[i] = first * math.cos(angle) - second * math.sin(angle)
+        out[i + half] = second * math.cos(angle) + first * math.sin(angle)
+    return out
+
+
+def dot(a: Vector, b: Vector) -> float:
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def looped(heads: Heads, x: Tensor, rows: Rows, causal: bool, window: int | None, place: str) -> Tensor:
+    """The attention of (B, T, 12) rows, one number at a time."""
+    batch, length, width = x.shape[0], x.shape[1], heads.head_width
+    q, k, v = ((x @ side.weight.T + side.bias).tolist() for side in (heads.q, heads.k, heads.v))
+    merged = torch.zeros(batch, length, heads.heads * width, dtype=x.dtype)
+    for b in range(batch):
+        positions = rows.positions[min(b, rows.positions.shape[0] - 1)].tolist()
+        documents = [0] * length if rows.documents is None else rows.documents[b].tolist()
+        for h in range(heads.heads):
+            g = h // (heads.heads // heads.kv_heads)
+            mine, theirs = slice(h * width, (h + 1) * width), slice(g * width, (g + 1) * width)
+            for i in range(length):
+                powers: dict[int, float] = {}
+                for j in range(length):
+                    if (causal and j > i) or documents[i] != documents[j] or documents[j] < 0:
+                        continue
+                    if window is not None and abs(i - j) >= window:
+                        continue
+                    asks = turned(q[b][i][mine], positions[i], place)
+                    score = dot(asks, turned(k[b][j][theirs], positions[j], place)) / math.sqrt(width)
+                    if place == "alibi":
+                        score -= SLOPES[h] * abs(positions[i] - positions[j])
+                    powers[j] = math.exp(score)
+                for j, power in powers.items():
+                    merged[b, i, mine] += power / sum(powers.values()) * torch.tensor(v[b][j][theirs], dtype=x.dtype)
+    return merged @ heads.o.weight.T + heads.o.bias
+
+
+@kinds
+@sides
+@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
+@pytest.mark.parametrize("rows", ["plain", "right", "left", "packed", "restarted"])
+def test_it_is_what_loops_make_of_it(
+    kind: str, causal: bool, place: str, rows: str, stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked(**KINDS[kind], place=place, causal=causal)
+    x = drawn(2, 8, 12)
+    got = stack(x, rows_of(rows)).hidden
+    wanted = looped(attention_of(stack)[1], x, rows_of(rows), causal, KINDS[kind].get("window"), place)
+    assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
+
+
+@kinds
+@sides
+@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
+def test_a_stack_of_it_is_the_same_on_every_kernel(
+    kind: str, causal: bool, place: str, stacked: Stacked, drawn: Drawn
+) -> None:
+    options = {**KINDS[kind], "place": place, "causal": causal, "layers": 2}
+    fast, readable = stacked(**options), stacked(**options, kernels=KERNELS[-1:])
+    assert fast.kernels(rows=150) == (("blocked",) * 2 if "restricted" in kind else ("sdpa",) * 2)
+    x, lost = drawn(2, 150, 12), torch.tensor([[0], [40]])
+    documents = (torch.arange(150) // 60).expand(2, -1).masked_fill(torch.arange(150) >= 150 - lost, PADDING)
+    for rows in (Rows(torch.arange(150).unsqueeze(0)), Rows(torch.arange(150).expand(2, -1) % 60, documents)):
+        outputs = [stack(x, rows).hidden for stack in (fast, readable)]
+        assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
+        grads = [
+            torch.autograd.grad(output.sin().sum(), list(stack.parameters()))
+            for output, stack in zip(outputs, (fast, readable), strict=True)
+        ]
+        for ours, theirs in zip(*grads, strict=True):
+            assert torch.allclose(ours, theirs, rtol=0, atol=1e-8)
+
+
+@kinds
+@pytest.mark.parametrize("place", POSITIONS)
+def test_chunks_of_any_size_decode_what_one_pass_gives(kind: str, place: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind], place=place, layers=2, residual=True)
+    x, lost = drawn(2, 20, 12), torch.tensor([[0], [4]])
+    left = Rows(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
+    for rows in (Rows(torch.arange(20).unsqueeze(0)), left):
+        whole = stack(stack.place(x, rows.positions), rows).hidden
+        states, start, chunks = stack.start(2, 20), 0, []
+        for size in (5, 1, 1, 5, 8):
+            part = Rows(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            placed = stack.place(x[:, start : start + size], part.positions)
+            chunks.append(stack(placed, part, states=states).hidden)
+            start += size
+        assert torch.allclose(torch.cat(chunks, 1), whole, rtol=0, atol=1e-9)
+
+
+@kinds
+def test_a_row_never_reads_the_future_and_does_read_itself(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind], place="rope", layers=2, residual=True)
+    x = drawn(1, 8, 12)
+    rows = rows_of("plain")
+    jacobian = torch.autograd.functional.jacobian(lambda x: stack(x, rows).hidden.sum((0, 2)), x)[:, 0].abs().sum(-1)
+    whole = stack(x, rows).hidden
+    for i in range(8):
+        assert jacobian[i, i] > 0
+        assert (jacobian[i, i + 1 :] == 0).all()
+        first = stack(x[:, : i + 1], Rows(torch.arange(i + 1).unsqueeze(0))).hidden
+        assert torch.allclose(first, whole[:, : i + 1], rtol=0, atol=1e-9)
+
+
+@sides
+@pytest.mark.parametrize(("window", "layers"), [(1, 1), (2, 1), (4, 1), (4, 2), (64, 1)])
+def test_a_window_reaches_as_far_as_it_says_and_no_farther(
+    causal: bool, window: int, layers: int, stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked("restricted", causal=causal, window=window, layers=layers, residual=True)
+    x = drawn(1, 100, 12)
+    rows = Rows(torch.arange(100).unsqueeze(0))
+    before = stack(x, rows).hidden
+    for touched in (0, 40, 99):
+        other = x.clone()
+        other[0, touched] += 1
+        changed = (stack(other, rows).hidden != before).any(-1)[0].nonzero().flatten().tolist()
+        reach = layers * (window - 1)
+        assert changed == list(range(touched if causal else max(0, touched - reach), min(100, touched + reach + 1)))
+
+
+@kinds
+@pytest.mark.parametrize("rows", ["right", "left"])
+def test_padding_changes_nothing(kind: str, rows: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind], place="rope", causal=False, layers=2, residual=True)
+    x = drawn(2, 8, 12)
+    batch = rows_of(rows)
+    assert batch.documents is not None
+    real = batch.documents[1] >= 0
+    alone = stack(x[1:, real], Rows(torch.arange(5).unsqueeze(0))).hidden
+    assert torch.allclose(stack(x, batch).hidden[1:, real], alone, rtol=0, atol=1e-9)
+    x[1, ~real] += 7
+    assert torch.allclose(stack(x, batch).hidden[1:, real], alone, rtol=0, atol=1e-9)
+
+
+@kinds
+@sides
+def test_packed_documents_are_what_they_are_alone(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind], place="alibi", causal=causal, layers=2, residual=True)
+    x = drawn(2, 8, 12)
+    packed = stack(x, rows_of("packed")).hidden
+    for batch, start, end in ((0, 0, 5), (0, 5, 8), (1, 0, 2), (1, 2, 6)):
+        alone = stack(x[batch : batch + 1, start:end], Rows(torch.arange(end - start).unsqueeze(0))).hidden
+        assert torch.allclose(packed[batch : batch + 1, start:end], alone, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["mha", "gqa", "mqa"])  # a window is a matter of place by itself
+@pytest.mark.parametrize("place", POSITIONS)
+def test_rows_that_all_see_each_other_are_told_apart_by_their_positions_alone(
+    kind: str, place: str, stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked(**KINDS[kind], place=place, causal=False)
+    x, order = drawn(1, 8, 12), torch.tensor([3, 1, 7, 0, 2, 6, 5, 4])
+    positions = torch.arange(8).unsqueeze(0)
+    straight, shuffled = (stack(stack.place(rows, positions), Rows(positions)).hidden for rows in (x, x[:, order]))
+    assert torch.allclose(straight[:, order], shuffled, rtol=0, atol=1e-9) == (place == "none")
+
+
+@pytest.mark.parametrize("name", ["gqa", "restricted"])
+def test_as_many_key_heads_as_heads_make_it_plain(name: str, stacked: Stacked, drawn: Drawn) -> None:
+    options = {"window": 100} if name == "restricted" else {}
+    x, rows = drawn(2, 8, 12), rows_of("packed")
+    plain, shared = stacked("mha", "rope"), stacked(name, "rope", kv_heads=4, **options)
+    assert torch.allclose(plain(x, rows).hidden, shared(x, rows).hidden, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "groups", "options"), [("gqa", 2, {"kv_heads": 2}), ("mqa", 1, {})])
+def test_sharing_heads_is_repeating_their_weights_one_after_the_other(
+    name: str, groups: int, options: dict[str, int], stacked: Stacked, drawn: Drawn
+) -> None:
+    shared, plain = stacked(name, "rope", **options), stacked("mha", "rope")
+    weights = shared.state_dict()
+    for key in [key for key in weights if ".k." in key or ".v." in key]:
+        weights[key] = weights[key].unflatten(0, (groups, 4)).repeat_interleave(4 // groups, 0).flatten(0, 1)
+    plain.load_state_dict(weights)
+    x, rows = drawn(2, 8, 12), rows_of("left")
+    assert torch.allclose(plain(x, rows).hidden, shared(x, rows).hidden, rtol=0, atol=1e-9)
+
+
+def test_one_key_head_is_a_group_of_all(stacked: Stacked, drawn: Drawn) -> None:
+    x, rows = drawn(2, 8, 12), rows_of("plain")
+    outputs = [stack(x, rows).hidden for stack in (stacked("mqa"), stacked("gqa", kv_heads=1))]
+    assert torch.equal(*outputs)
+
+
+@pytest.mark.parametrize("kind", ["mha", "gqa", "mqa"])
+def test_torch_computes_the_same(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind])
+    x = drawn(2, 8, 12)
+    _, heads = attention_of(stack)
+    mixed = functional.scaled_dot_product_attention(
+        heads.queries(x), heads.keys(x), heads.values(x), is_causal=True, enable_gqa=True
+    )
+    assert torch.allclose(stack(x, rows_of("plain")).hidden, heads.merge(mixed), rtol=0, atol=1e-9)
+
+
+@kinds
+def test_weights_can_be_seen_and_change_nothing(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind], place="rope", layers=2)
+    x, rows = drawn(2, 8, 12), rows_of("packed")
+    seen = stack(x, rows, capture=True)
+    assert torch.allclose(seen.hidden, stack(x, rows).hidden, rtol=0, atol=1e-9)
+    assert rows.documents is not None
+    awake = rows.documents.ge(0).double()
+    for captured in seen.captured:
+        assert captured["weights"].shape == (2, 4, 8, 8)
+        assert torch.allclose(captured["weights"].sum(-1), awake.unsqueeze(1).expand(2, 4, 8), rtol=0, atol=1e-9)
+
+
+@kinds
+def test_a_batch_of_padding_alone_is_finite_and_so_are_its_gradients(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind], place="alibi")
+    rows = Rows(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))
+    out = stack(drawn(2, 8, 12), rows).hidden
+    assert torch.equal(out, attention_of(stack)[1].o.bias.expand(2, 8, 12))
+    for grad in torch.autograd.grad(out.sum(), list(stack.parameters())):
+        assert torch.isfinite(grad).all()

@@ -1,0 +1,75 @@
+"""Attention to a memory: who asks, who is asked, and what decoding keeps of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import PADDING, Memory, Rows, Shape, Stack
+from paribus_attention import attention
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+kinds = pytest.mark.parametrize(
+    ("name", "options"), [("mha", {}), ("gqa", {"kv_heads": 2}), ("mqa", {})], ids=["mha", "gqa", "mqa"]
+)
+
+
+def ramp(length: int) -> Rows:
+    return Rows(torch.arange(length).unsqueeze(0))
+
+
+@kinds
+def test_every_row_sees_all_of_a_memory_however_causal_it_is_itself(
+    name: str, options: dict[str, Any], stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked(name, causal=True, memory_width=10, **options)
+    x, memory = drawn(1, 3, 12), drawn(1, 7, 10, seed=1)
+
+    for row in range(3):
+        asked = memory.clone().requires_grad_()
+        (grad,) = torch.autograd.grad(stack(x, ramp(3), Memory(asked, ramp(7))).hidden[0, row].sum(), asked)
+        assert (grad.abs().sum(-1) > 0).all()
+    layer: Any = stack.layers[0]
+    heads = layer.cross.heads
+    q, k, v = heads.queries(x), heads.keys(memory), heads.values(memory)
+    k, v = (side.repeat_interleave(4 // side.shape[1], 1) for side in (k, v))
+    mixed = (q @ k.transpose(-1, -2) / 2).softmax(-1) @ v
+    got = stack(x, ramp(3), Memory(memory, ramp(7))).hidden
+    assert torch.allclose(got, heads.merge(mixed), rtol=0, atol=1e-9)
+
+
+@kinds
+def test_padding_of_a_memory_and_its_order_change_nothing(
+    name: str, options: dict[str, Any], stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked(name, memory_width=10, **options)
+    x, memory = drawn(1, 3, 12), drawn(1, 7, 10, seed=1)
+    padded = Rows(torch.arange(7).unsqueeze(0), torch.tensor([[0, 0, 0, 0, PADDING, PADDING, PADDING]]))
+    alone = stack(x, ramp(3), Memory(memory[:, :4], ramp(4))).hidden
+    assert torch.allclose(stack(x, ramp(3), Memory(memory, padded)).hidden, alone, rtol=0, atol=1e-9)
+    turned = memory[:, [2, 0, 3, 1]]
+    assert torch.allclose(stack(x, ramp(3), Memory(turned, ramp(4))).hidden, alone, rtol=0, atol=1e-9)
+
+
+@kinds
+def test_decoding_keeps_the_memory_as_it_was_projected(
+    name: str, options: dict[str, Any], stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked(name, "rope", layers=2, residual=True, memory_width=10, **options)
+    x, memory = drawn(2, 6, 12), Memory(drawn(2, 7, 10, seed=1), ramp(7))
+    states = stack.start(2, 6)
+    parts = []
+    for start, end in ((0, 3), (3, 4), (4, 6)):
+        rows = Rows(torch.arange(start, end).unsqueeze(0))
+        parts.append(stack(x[:, start:end], rows, memory, states).hidden)
+    assert torch.allclose(torch.cat(parts, 1), stack(x, ramp(6), memory).hidden, rtol=0, atol=1e-9)
+    assert states.layers[0]["cross"]["k"].shape[2] == 7
+
+
+@kinds
+def test_it_starts_with_nothing(name: str, options: dict[str, Any]) -> None:
+    made = attention()[name](Shape(12, 4, 4, 8, 11, 1, memory_width=10), **options)
+    assert made.start(2, 8, torch.zeros(())) == {}

@@ -1,0 +1,128 @@
+"""What attentions declare of themselves, held against what they do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Load, Memory, Rows, Scores, Shape, Sight, Stack
+from paribus.schema import Divides, Option, Range, schema_of
+from paribus_attention import attention
+from paribus_attention.softmax import SOFTMAX, sight_of
+
+Stacked = Callable[..., Stack]
+SHAPE = Shape(12, 4, 4, 64, 11, 1)
+KINDS: list[tuple[str, dict[str, Any], int]] = [
+    ("mha", {}, 4),
+    ("gqa", {}, 2),
+    ("gqa", {"kv_heads": 4}, 4),
+    ("mqa", {}, 1),
+    ("restricted", {"window": 8}, 4),
+    ("restricted", {"window": 8, "kv_heads": 2}, 2),
+]
+kinds = pytest.mark.parametrize(("name", "options", "groups"), KINDS)
+
+
+@kinds
+def test_state_is_what_it_says_and_of_the_type_of_the_stack(name: str, options: dict[str, Any], groups: int) -> None:
+    made = attention()[name](SHAPE, **options)
+    state = made.start(3, 20, torch.zeros((), dtype=torch.float64))
+    assert {key: tuple(value.shape) for key, value in state.items()} == {
+        "k": (3, groups, 20, 4),
+        "v": (3, groups, 20, 4),
+    }
+    assert {value.dtype for value in state.values()} == {torch.float64}
+    assert made.cost(Load(queries=1, keys=20)).state * 3 == sum(value.numel() for value in state.values())
+
+
+def counted(stack: Stack, queries: int, memory: int = 0) -> int:
+    stack = stack.to("meta")
+    x, rows = torch.zeros(1, queries, 12, device="meta", dtype=torch.float64), torch.arange(queries).unsqueeze(0)
+    kept = None
+    if memory:
+        hidden = torch.zeros(1, memory, 10, device="meta", dtype=torch.float64)
+        kept = Memory(hidden, Rows(torch.arange(memory).unsqueeze(0).to("meta")))
+    with FlopCounterMode(display=False) as counter:
+        stack(x, Rows(rows.to("meta")), kept)
+    return int(counter.get_total_flops())
+
+
+@pytest.mark.parametrize(("name", "options", "groups"), KINDS[:4])
+@pytest.mark.parametrize("causal", [True, False])
+def test_cost_is_what_torch_counts(
+    name: str, options: dict[str, Any], groups: int, causal: bool, stacked: Stacked
+) -> None:
+    made = attention()[name](Shape(12, 4, 4, 64, 11, 1, causal=causal), **options)
+    assert made.cost(Load(20, 20)).flops == counted(stacked(name, causal=causal, **options), 20)
+
+
+def test_the_cost_of_a_memory_is_what_torch_counts(stacked: Stacked) -> None:
+    made = attention()["gqa"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
+    cost = made.cost(Load(20, 20, memory=30))
+    assert cost.flops == counted(stacked("gqa", memory_width=10), 20, 30)
+    assert cost.state == 2 * 30 * 2 * 4
+
+
+@pytest.mark.parametrize(("causal", "span"), [(True, 8), (False, 15)])
+def test_a_window_costs_what_it_sees(causal: bool, span: int) -> None:
+    made = attention()["restricted"](Shape(12, 4, 4, 64, 11, 1, causal=causal), window=8)
+    plain = attention()["mha"](Shape(12, 4, 4, 64, 11, 1, causal=causal))
+    scored = plain.cost(Load(40, 40)).flops - made.cost(Load(40, 40)).flops
+    assert scored == 4 * 16 * 40 * (40 - span)
+    assert plain.cost(Load(5, 5)) == made.cost(Load(5, 5))
+
+
+@kinds
+def test_a_bias_is_in_every_projection_or_in_none(name: str, options: dict[str, Any], groups: int) -> None:
+    made = attention()[name](SHAPE, scores=Scores(bias=False), **options)
+    assert {path for path, _ in made.named_parameters()} == {f"heads.{side}.weight" for side in "qkvo"}
+    made = attention()[name](SHAPE, **options)
+    assert {path.rpartition(".")[2] for path, _ in made.named_parameters()} == {"weight", "bias"}
+
+
+@kinds
+def test_scores_are_scaled_and_capped_as_asked(
+    name: str, options: dict[str, Any], groups: int, stacked: Stacked, drawn: Callable[..., Tensor]
+) -> None:
+    x, rows = drawn(2, 8, 12), Rows(torch.arange(8).unsqueeze(0))
+    made = {
+        scores: stacked(name, scores=scores, **options)(x, rows, capture=True).captured[0]["weights"]
+        for scores in (Scores(), Scores(scaled=False), Scores(soft_cap=1e-9), Scores(soft_cap=1e9))
+    }
+    ratio = (made[Scores()].log() / made[Scores(scaled=False)].log())[:, :, 0, 0]
+    assert torch.equal(ratio.isnan(), torch.ones_like(ratio).bool())  # the first row sees itself alone, as it must
+    last = [made[scores][:, :, -1, -2:].log().diff() for scores in (Scores(), Scores(scaled=False))]
+    assert torch.allclose(last[0] * 2, last[1], rtol=0, atol=1e-9)  # 2 is the root of the head width
+    flat = made[Scores(soft_cap=1e-9)]
+    seen = (made[Scores()] > 0).double()
+    assert torch.allclose(flat, seen / seen.sum(-1, keepdim=True), rtol=0, atol=1e-6)
+    assert torch.allclose(made[Scores(soft_cap=1e9)], made[Scores()], rtol=0, atol=1e-6)
+    assert stacked(name, scores=Scores(soft_cap=2.0), **options).kernels() == ("eager",)
+
+
+def test_a_memory_has_no_future() -> None:
+    assert sight_of(Shape(12, 4, 4, 64, 11, 1, causal=True)) == Sight(causal=True)
+    assert sight_of(Shape(12, 4, 4, 64, 11, 1, causal=True), 3) == Sight(causal=True, window=3)
+    assert sight_of(Shape(12, 4, 4, 64, 11, 1, causal=True, memory_width=10)) == Sight()
+
+
+def test_all_declare_the_same_but_that_a_window_has_no_memory() -> None:
+    traits = {name: component.traits for name, component in attention().items()}
+    assert traits.pop("restricted") == {**SOFTMAX, "cross": False}
+    assert all(declared == SOFTMAX for declared in traits.values())
+
+
+def options_of(name: str) -> dict[str, Option]:
+    return {option.name: option for option in schema_of(attention()[name], ("shape",))}
+
+
+def test_options_are_what_their_signatures_say() -> None:
+    assert list(options_of("mha")) == list(options_of("mqa")) == ["scores"]
+    assert list(options_of("gqa")) == ["kv_heads", "scores"]
+    assert options_of("gqa")["kv_heads"].limits == (Range(1), Divides("heads"))
+    assert options_of("restricted")["window"].required
+    assert options_of("restricted")["window"].sample == 8
+    assert options_of("restricted")["kv_heads"].kind.optional
