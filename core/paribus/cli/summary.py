@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from paribus.assembly.cost import Costs
 
 BYTES = 4  # of a float32
+HEADS = ("parameters", "FLOPs/token", "cache B/token")
+SIDES = (" (left)", " (right)")
+WHOLE = "whole"
 
 
 @click.command("summary")
@@ -73,18 +76,18 @@ def _summary(session: Session, spec: str, overrides: tuple[str, ...]) -> dict[st
 
 def _lines(first: Mapping[str, Any], second: Mapping[str, Any] | None) -> list[str]:
     both = [first] if second is None else [first, second]
-    rows: list[list[str]] = [["component", *(["parameters", "FLOPs/token", "cache B/token"] * len(both)), ""]]
     paths = list(dict.fromkeys(line["path"] for summary in both for line in summary["lines"]))
-    rows += [[path, *(cell for summary in both for cell in _cells(summary, path)), ""] for path in paths]
-    rows.append(["whole", *(cell for summary in both for cell in _whole(summary)), ""])
-    shown = table(_aligned(rows))
-    shown.append("")
-    for number, summary in enumerate(both):
-        name = "kernel" if second is None else f"kernel ({'left' if number == 0 else 'right'})"
-        text = ", ".join(f"{path}: {' '.join(names)}" for path, names in summary["kernels"].items())
-        shown.append(f"{name}: {text}; a training step costs about three times the FLOPs shown, which are forward")
+    rows = [["component", *(f"{name}{side}" for name in HEADS for side in (SIDES if second is not None else ("",)))]]
+    rows += [[path, *_cells(both, path)] for path in [*paths, WHOLE]]
     if second is not None:
-        shown += ["", "what differs, left → right:"]
+        rows.append(["change", *_changes(first, second)])
+    shown = table([[*row, ""] for row in _aligned(rows)])
+    shown.append("")
+    for side, summary in zip(SIDES if second is not None else ("",), both, strict=True):
+        shown += [f"kernel of {path}{side}: {', '.join(names)}" for path, names in summary["kernels"].items()]
+    shown.append("FLOPs are of a forward pass; a training step costs about three times as many")
+    if second is not None:
+        shown += ["", "what differs:"]
         shown += [f"  {key}: {left} → {right}" for key, left, right in _differences(first["spec"], second["spec"])]
     return shown
 
@@ -95,37 +98,42 @@ def _aligned(rows: list[list[str]]) -> list[list[str]]:
     return [[row[0], *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))] for row in rows]
 
 
-def _cells(summary: Mapping[str, Any], path: str) -> list[str]:
+def _cells(both: Sequence[Mapping[str, Any]], path: str) -> list[str]:
+    """One row's numbers: each measure of each side."""
+    return [_number(_measures(summary, path)[place]) for place in range(len(HEADS)) for summary in both]
+
+
+def _measures(summary: Mapping[str, Any], path: str) -> Sequence[float | None]:
+    if path == WHOLE:
+        return [summary["parameters"], summary["flops_per_token"], summary["cache_bytes_per_token"]]
     line = next((line for line in summary["lines"] if line["path"] == path), None)
     if line is None:
-        return ["-", "-", "-"]
-    length = summary["length"]
-    return [
-        f"{line['parameters']:,}",
-        f"{line['flops'] / length:,.0f}",
-        f"{line['state'] * BYTES / length:,.0f}",
-    ]
+        return [None] * len(HEADS)
+    return [line["parameters"], line["flops"] / summary["length"], line["state"] * BYTES / summary["length"]]
 
 
-def _whole(summary: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{summary['parameters']:,}",
-        f"{summary['flops_per_token']:,.0f}",
-        f"{summary['cache_bytes_per_token']:,.0f}",
-    ]
+def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[str]:
+    """How much more the right side has, beneath its numbers."""
+    for left, right in zip(_measures(first, WHOLE), _measures(second, WHOLE), strict=True):
+        yield ""
+        yield f"{(right or 0) / left - 1:+.1%}" if left else "-"
 
 
-def _differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """What two resolved specs differ in: a slot whose component differs is told as a whole."""
     from paribus.studies.designs import said
 
-    found: list[tuple[str, str, str]] = []
-    for key in left:
-        if left[key] == right.get(key):
+    for key in dict.fromkeys([*left, *right]):
+        one, other = left.get(key), right.get(key)
+        if one == other:
             continue
-        one, other = left[key], right.get(key)
         if isinstance(one, Mapping) and isinstance(other, Mapping) and one.get("name") == other.get("name"):
-            found += [(f"{key}.{name}", said(one[name]), said(other[name])) for name in one if one[name] != other[name]]
+            for name in dict.fromkeys([*one, *other]):
+                if one.get(name) != other.get(name):
+                    yield f"{key}.{name}", said(one.get(name)), said(other.get(name))
         else:
-            found.append((key, said(one), said(other)))
-    return found
+            yield key, said(one), said(other)

@@ -1,0 +1,48 @@
+"""`train` keeps what it trained, does not train it twice, and says where it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import paribus
+from paribus.cli.main import main
+
+SMALL = ["gpt-tiny", "position=rope", "dims.width=16", "dims.length=16", "trainer.max_steps=3", "data.validation=16"]
+
+
+def test_a_trial_is_trained_once_and_can_be_loaded(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    store = ["--store", str(tmp_path)]
+    assert main(["train", *SMALL, *store]) == 0
+    first = capsys.readouterr()
+    assert "val/clm/loss" in first.out
+    folder = Path(first.out.rsplit(": ", 1)[1].strip())
+    assert main(["train", *SMALL, *store, "--json"]) == 0
+    again = capsys.readouterr()
+    assert "nothing to do" in again.err
+    result = json.loads(again.out)
+    assert (result["state"], result["steps"]) == ("done", 3)
+    model = paribus.load(folder)
+    logits, states = model(torch.zeros(1, 4, dtype=torch.int64))
+    assert logits.shape[:2] == (1, 4)
+    assert states is None
+
+
+def test_a_folder_without_a_record_is_no_trial(tmp_path: Path) -> None:
+    with pytest.raises(paribus.StoreError, match="there is no record here"):
+        paribus.load(tmp_path)
+
+
+def test_a_trial_that_diverges_is_told_with_its_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = [*SMALL, "optimizer.lr=1e30", "trainer.max_steps=40", "--store", str(tmp_path)]
+    assert main(["train", *words]) == 1
+    assert "diverged at step" in capsys.readouterr().out
+
+
+def test_a_mistake_leaves_nothing_behind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["train", "gpt-tiny", "attention=gqaa", "--store", str(tmp_path / "runs")]) == 2
+    assert "did you mean `gqa`" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
