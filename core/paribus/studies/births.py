@@ -49,8 +49,8 @@ def why_not_fork() -> str:
     count = threads()
     if count == 1:
         return ""
-    names = ", ".join(thread.name for thread in threading.enumerate() if thread is not threading.main_thread())
-    return f"{count - 1} other threads run in it" + (f" ({names})" if names else "")
+    names = ", ".join(f"`{each.name}`" for each in threading.enumerate() if each is not threading.main_thread())
+    return f"it has {count} threads" + (f" ({names})" if names else "")
 
 
 def threads() -> int:

@@ -70,7 +70,7 @@ class Keeper(Callback):
         self.no_gradient: list[str] = []
         self.seconds = 0.0  # spent in training steps, evaluations and checkpoints not counted
         self.loaded: Loaded | None = None
-        self._unread: list[Tensor] = []
+        self._unread: list[tuple[Tensor, int, str, str]] = []  # a loss, its step, and the digests as of then
         self._began = 0.0
 
     # -- a checkpoint's worth ------------------------------------------------------------------------------------
@@ -119,27 +119,31 @@ class Keeper(Callback):
             return  # a micro-batch that is not the last of its step
         self.step = self.model.done + trainer.global_step
         assert self.model.shares is not None
-        self._unread.append(self.model.shares)
+        self._unread.append((self.model.shares, self.step, self.batches, self.order))
         if self.model.device.type == "cpu" or len(self._unread) >= UNSYNCED or self.step == self.steps:
             self.read()
         if self.step in self.points:
             self._evaluate()
+        if self.step == self.steps:
+            return  # what follows is the record: a checkpoint of the end would resume without an optimizer to digest
         asked = self.asked()
-        if (asked and self.step < self.steps) or self.due(self.step):
+        if asked or self.due(self.step):
             self._pause()
             self.read()
             self.keep(self, trainer)
             self._began = time.perf_counter()
-        if asked and self.step < self.steps:
+        if asked:
             raise InterruptedTrialError
 
     def read(self) -> None:
         """Takes losses off the device, and notices the first that is no number."""
-        for loss in self._unread:
+        for loss, step, batches, order in self._unread:
             value = float(loss)
             if not math.isfinite(value):
-                last = next((each for each in reversed(self.losses) if math.isfinite(each)), None)
-                raise DivergedError(len(self.losses) + 1, last)
+                # What was done since, before anybody looked, must not show: how much that was depends on the moment.
+                self.step, self.batches, self.order = step, batches, order
+                self.curve = [point for point in self.curve if point["step"] < step]
+                raise DivergedError(step, self.losses[-1] if self.losses else None)
             self.losses.append(value)
         self._unread.clear()
         self.tell(self.step, self.losses[-1])
