@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")  # a terminal without ≥ is no reason to fail
     try:
-        with group.make_context("paribus", words) as context:
+        with group.make_context("paribus", list(words)) as context:
             code = group.invoke(context)
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -19,8 +19,11 @@ KEYS = st.sampled_from(
     ]
 )  # fmt: skip
 WORDS = st.sampled_from(
-    ["mha", "gqa", "window", "fourier", "wide", "rope", "none", "learned", "experts", "endless", "mlm", "clm", "nsp",
-     "spans", "x", "pair", "encoder", "bare", "text", "base", "small", "round", "???", "${seed}", "${dims}", "${", "apart"]
+    [
+        "mha", "gqa", "window", "fourier", "wide", "rope", "none", "learned", "experts", "endless", "mlm", "clm", "nsp",
+        "apart", "spans", "pair", "encoder", "bare", "text", "base", "small", "round", "???", "${seed}", "${dims}",
+        "${",
+    ]
 )  # fmt: skip
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(-3, 70), st.floats(), WORDS, st.text(max_size=6)

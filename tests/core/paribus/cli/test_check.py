@@ -1,0 +1,55 @@
+"""`paribus check`: a spec, or everything that is wrong with it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.registry import index
+from paribus.specs import resolved, spec_hash
+
+Cli = Callable[..., Any]
+
+
+@pytest.mark.parametrize("name", ["encoder-tiny", "seq2seq-tiny", "bert-tiny"])
+def test_what_is_printed_is_the_resolved_spec_and_a_spec_again(cli: Cli, name: str) -> None:
+    said = cli("check", name, "seed=3")
+    assert (said.code, said.err) == (0, "")
+    Path("again.yaml").write_text(said.out)
+    found = resolved(name, "seed=3", registry=index())
+    assert resolved("again.yaml", registry=index()) == found
+    assert said.out.startswith(f"# {spec_hash(found)}\n")
+
+
+def test_json_says_that_it_is_ok_and_what_it_resolves_to(cli: Cli) -> None:
+    document = json.loads(cli("check", "encoder-tiny", "--json").out)
+    found = resolved("encoder-tiny", registry=index())
+    assert document == {"ok": True, "problems": [], "hash": spec_hash(found), "spec": found}
+
+
+def test_json_says_what_is_wrong(cli: Cli) -> None:
+    said = cli("check", "encoder-tiny", "attention=gqaa", "seed=x", "--json")
+    document = json.loads(said.out)
+    assert said.code == 2
+    assert document["ok"] is False
+    assert [problem["path"] for problem in document["problems"]] == ["attention", "seed"]
+    assert document["problems"][0]["nearest"] == "`gqa`"
+    assert said.err.count("\n") == 2
+
+
+def test_what_only_a_component_can_say_is_said_as_well(cli: Cli) -> None:
+    said = cli("check", "encoder-tiny", "dims.head_width=7")
+    assert said.code == 2
+    assert "must be an even number of columns" in said.err
+
+
+def test_a_size_that_no_machine_has_is_checked_without_being_allocated(cli: Cli) -> None:
+    assert cli("check", "encoder-tiny", "dims.width=1000000", "dims.vocabulary=1000000").code == 0
+
+
+def test_checking_writes_no_file(cli: Cli) -> None:
+    cli("check", "encoder-tiny")
+    cli("check", "encoder-tiny", "attention=gqaa")
+    assert list(Path().rglob("*")) == []

@@ -1,0 +1,121 @@
+"""`paribus explain`: a slot, a component, or what else a spec says."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paribus.cli import _words as words
+from paribus.hookspecs import SLOTS
+from paribus.registry import index
+from paribus.slots.component import Traits
+
+Cli = Callable[..., Any]
+
+
+@pytest.mark.parametrize("topic", ["attention.gqa", "gqa"])
+def test_a_component_is_explained_with_its_paper_options_limits_and_traits(cli: Cli, topic: str) -> None:
+    said = cli("explain", topic)
+    assert said.code == 0
+    assert 'A key/value head for each group of query heads: "GQA" (Ainslie et al. 2023).' in said.out
+    assert "key/value heads (a whole number; ≥ 1; divides dims.heads; default 2)" in said.out
+    assert "scores.bias " in said.out
+    assert "can hide what comes later" in said.out
+    assert "attention of paribus" in said.out
+    assert "grouped_query.py" in said.out
+
+
+def test_an_option_without_a_default_shows_an_example(cli: Cli) -> None:
+    assert "(a whole number; ≥ 1; at most dims.length; needed, such as 8)" in cli("explain", "restricted").out
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_every_slot_is_explained_by_its_contract_and_what_fills_it(cli: Cli, slot: str) -> None:
+    said = cli("explain", slot)
+    assert said.code == 0
+    assert said.out.startswith(f"{slot}\n\n")
+    document = json.loads(cli("explain", slot, "--json").out)
+    assert document["doc"] in said.out
+    assert document["components"] == list(index().entries[slot])
+
+
+def test_every_component_can_be_explained(cli: Cli) -> None:
+    for slot, entries in index().entries.items():
+        for name, entry in entries.items():
+            said = cli("explain", f"{slot}.{name}")
+            assert said.code == 0
+            assert entry.doc in said.out
+            document = json.loads(cli("explain", f"{slot}.{name}", "--json").out)
+            assert [option["name"] for option in document["options"]] == [option.name for option in entry.options]
+
+
+def test_a_topology_is_explained_with_its_stacks(cli: Cli) -> None:
+    said = cli("explain", "encoder-decoder").out
+    assert "part decoder, at body: sees what came before, and attends to the encoder" in said
+    assert "reads embedding, attention, position" in said
+
+
+@pytest.mark.parametrize("topic", ["dims", "data", "dropout", "seed"])
+def test_what_else_a_spec_says_is_explained(cli: Cli, topic: str) -> None:
+    assert cli("explain", topic).out.startswith(f"{topic}\n\noptions\n")
+    assert json.loads(cli("explain", topic, "--json").out)["topic"] == topic
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        ("gqaa", "there is nothing called `gqaa`; valid: topology, "),
+        ("gqaa", "did you mean `gqa`?"),
+        ("attention.gqaa", "`gqaa` is no attention; valid: gqa, mha"),
+        ("attention.", "`` is no attention"),
+        ("none", "`none` is in several slots; valid: position.none, norm.none"),
+        ("atention.gqa", "there is nothing called `atention.gqa`"),
+    ],
+)
+def test_what_cannot_be_explained_is_told_with_what_can(cli: Cli, topic: str, said: str) -> None:
+    ended = cli("explain", topic)
+    assert ended.code == 2
+    assert said in ended.err
+
+
+def test_every_trait_has_words() -> None:
+    assert {*words._CAN, *words._SAID} == set(Traits.__annotations__)
+
+
+def test_traits_that_say_nothing_are_not_told() -> None:
+    nothing: dict[str, Any] = {
+        "needs": [],
+        "provides": [],
+        "corrupts": False,
+        "forms": None,
+        "table": False,
+        "terms": 1,
+    }
+    assert list(words.traits({**nothing, "segments": False, "parts": [], "bias": "none", "sight": "other"})) == []
+
+
+def test_traits_that_say_something_are_told_in_words() -> None:
+    told = words.traits(
+        {"moments": ["rotate"], "consumes": [], "final": True, "needs": ["mask"], "provides": ["pad"], "corrupts": True,
+         "forms": "stream", "table": True, "segments": True, "parts": ["encoder"], "bias": "content", "owner": "layer",
+         "terms": 3, "sight": "past", "causal": False, "decodes": True}
+    )  # fmt: skip
+    assert list(told) == [
+        "tells where rows are by: rotate",
+        "asks a position for nothing",
+        "a norm follows the last layer",
+        "needs mask",
+        "has pad",
+        "changes what the model sees",
+        "forms examples as stream",
+        "cannot place rows beyond its table",
+        "tells two segments of an example apart",
+        "reads the stacks body, encoder",
+        "its bias depends on content",
+        "each layer has its own",
+        "3 terms share the scale of the scores",
+        "needs rows that see only what came before",
+        "cannot hide what comes later",
+        "can decode step by step, keeping state",
+    ]

@@ -1,0 +1,279 @@
+"""Faults that people meet: what is given, how it ends, what must be said, and that no file was touched.
+
+The ids are those of the table of faults that this one began as: A are mistakes in specs, B broken plugins.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.registry import installed
+
+Cli = Callable[..., Any]
+
+LINE = re.compile(r"error\[[a-z-]+\]( \S+)?( \(.+?\))?: .+")
+"""One line a problem: `error[code] path (place): what; valid: …; did you mean …?`"""
+
+SPECS: list[tuple[str, str | bytes | None, list[str], list[str]]] = [
+    # id, a file s.yaml or none, overrides, words
+    ("A1", None, ["attention=gqa", "attention.kvheads=2"], ["attention.kvheads", "kv_heads, scores", "mean `kv_heads"]),
+    ("A1", "preset: encoder-tiny\nattention: {name: gqa, kvheads: 2}\n", [], ["attention.kvheads (s.yaml:2)"]),
+    ("A1", "preset: encoder-tiny\natention: gqa\n", [], ["atention (s.yaml:2)", "did you mean `attention`?"]),
+    ("A2", None, ["attention=gqaa"], ["`gqaa` is no attention", "gqa, mha, mqa, restricted (attention of paribus", ""]),
+    ("A3", None, ["dims.heads=four"], ["dims.heads (override 1)", 'the text "four"', "a whole number ≥ 1"]),
+    ("A3", None, ["dims.heads=8.5"], ["the number 8.5", "a whole number ≥ 1"]),
+    ("A3", None, ["dims.heads=true"], ["this is true", "a whole number ≥ 1"]),
+    ("A3", None, ["dims.heads=null"], ["this is null", "a whole number ≥ 1"]),
+    ("A3", None, ["dims.heads=[1]"], ["this is a list", "a whole number ≥ 1"]),
+    ("A4", None, ["dims.width=65"], ["dims.heads", "`dims.width` (65)", "64 or 68"]),
+    ("A5", None, ["attention=gqa", "attention.kv_heads=3"], ["attention.kv_heads", "`dims.heads` (4)", "valid: 1, 2,"]),
+    ("A5", None, ["attention=gqa", "attention.kv_heads=0"], ["`kv_heads` must be ≥ 1, but is 0", "valid: 1, 2, 4"]),
+    ("A5", None, ["attention=gqa", "attention.kv_heads=8"], ["`dims.heads` (4), but is 8", "valid: 1, 2, 4"]),
+    ("A6", None, ["attention=restricted", "attention.window=65"], ["equals full attention", "≤ 64 (dims.length)"]),
+    ("A6", None, ["attention=restricted", "attention.window=0"], ["`window` must be ≥ 1, but is 0"]),
+    ("A6", None, ["attention=restricted", "attention.window=-3"], ["`window` must be ≥ 1, but is -3"]),
+    ("A6", None, ["attention=restricted"], ["`window` is missing: how far a row sees"]),
+    (
+        "A7", "preset: gpt-tiny\n", ["objective=span-corruption"],
+        ["reads the stack `encoder`", "clm with topology decoder", "encoder-decoder with objective span-corruption"],
+    ),
+    ("A7", None, ["objective=span-corruption"], ["topology `encoder` has not", "mlm, nsp, sop with topology encoder"]),
+    ("A7", "preset: seq2seq-tiny\n", ["objective=clm"], ["gives the encoder nothing to read", "topology decoder"]),
+    ("A8", "preset: gpt-tiny\n", ["objective=mlm"], ["error[does-not-fit] objective", "would not mean what its name"]),
+    ("A8", None, ["objective=clm"], ["error[does-not-fit] objective", "the loss would be trivial"]),
+    ("A10", None, ["position=learned", "position.length=10"], ["position.length", "`dims.length` (64), but is 10"]),
+    ("A11", None, ["dims.vocabulary=20"], ["dims.vocabulary", "tokenizer `bytes` keeps 6 specials, 32 sentinels", "3"]),
+    ("A13", None, ["optimizer.lr=.nan"], ["optimizer.lr", "must be finite", "a number > 0"]),
+    ("A13", None, ["optimizer.lr=nan"], ["must be finite"]),
+    ("A13", None, ["optimizer.lr=.inf"], ["must be finite"]),
+    ("A13", None, ["optimizer.lr=-inf"], ["must be finite"]),
+    ("A13", None, ["optimizer.lr=0"], ["`lr` must be > 0, but is 0"]),
+    ("A13", None, ["optimizer.lr=-1"], ["`lr` must be > 0, but is -1"]),
+    ("A13", None, ["dropout=1"], ["`dropout` must be ≥ 0 and < 1, but is 1"]),
+    ("A13", None, ["dropout=-0.1"], ["`dropout` must be ≥ 0 and < 1, but is -0.1"]),
+    ("A13", None, ["objective.rate=0"], ["objective.rate", "> 0, but is 0"]),
+    ("A13", None, ["objective.rate=1.5"], ["objective.rate", "but is 1.5"]),
+    ("A13", "preset: seq2seq-tiny\n", ["objective.mean_span=0.5"], ["objective.mean_span", "≥ 1, but is 0.5"]),
+    ("A15", "preset: encoder-tiny\nnorm: no\n", [], ["norm (s.yaml:2:7)", "YAML read `no` as a boolean (false); quot"]),
+    ("A15", "preset: encoder-tiny\nattention: {name: on}\n", [], ["YAML read `on` as a boolean (true); quote it"]),
+    ("A16", None, ["dims.heads=010"], ["`010` would be read as 8"]),
+    ("A16", None, ["seed=1_000"], ["`1_000` would be read as 1000"]),
+    ("A16", None, ["seed=12:30"], ["`12:30` would be read as 750"]),
+    ("A16", None, ["seed=0x10"], ["`0x10` would be read as 16"]),
+    ("A21", None, ["dims.width=1" + "0" * 15], ["`width` must be ≥ 1 and ≤ 1e+09"]),
+    ("A22", "a: [1\n", [], ["(s.yaml:2:1)", "this is no YAML"]),
+    ("A22", "a:\n\tb: 1\n", [], ["(s.yaml:2:1)", "indent with spaces"]),
+    ("A22", "preset: encoder-tiny\nseed: 1\nseed: 2\n", [], ["seed (s.yaml:3:1)", "a second time"]),
+    ("A22", "preset: encoder-tiny\n---\nseed: 2\n", [], ["(s.yaml:2:1)", "a second document"]),
+    ("A22", b"\xef\xbb\xbfpreset: encoder-tiny\n", [], ["(s.yaml:1:1)", "byte-order mark"]),
+    ("A22", b"preset: encoder\x00tiny\n", [], ["(s.yaml:1:16)", "control character"]),
+    ("A22", b"preset: \xff\n", [], ["(s.yaml:1:9)", "not UTF-8"]),
+    ("A22", "", [], ["(s.yaml:1:1)", "a spec is a mapping, but this is empty"]),
+    ("A22", "encoder-tiny\n", [], ["(s.yaml:1:1)", 'but this is the text "encoder-tiny"']),
+    ("A23", "a: " + "[" * 2000 + "]" * 2000, [], ["too deep", "at most 64 levels"]),
+    ("A23", "a: [" + "x, " * 120_000 + "]", [], ["too many values", "at most 100,000"]),
+    ("A23", "a: &a [x]\nb: [*a, *a]\n", [], ["b.0 (s.yaml:2:5)", "`*a` is an alias"]),
+    ("A23", b"#" * (1 << 21), [], ["too large", "more than 1,048,576 bytes"]),
+    ("A24", "a: !!python/object/apply:os.system ['touch marker']\n", [], ["a (s.yaml:1:4)", "is refused"]),
+    ("A25", None, ["attention={name: mha, _target_: os.system}"], ["attention._target_", "never name Python objects"]),
+    ("A25", "preset: encoder-tiny\nhydra: {}\n", [], ["hydra (s.yaml:2)", "unknown key", "never name Python objects"]),
+    ("A26", None, ["seed=${oc.env:PARIBUS_SECRET}"], ["seed (override 1)", "no environment, no resolver"]),
+    ("A26", None, ["seed=${oc.decode:1}"], ["no resolver"]),
+    ("A26", None, ["seed=${mine:1}"], ["no resolver"]),
+    ("A26", None, ["seed=${seed}"], ["leads back to itself"]),
+    ("A26", None, ["corpus=x${"], ["this `${` is no reference"]),
+    ("A27", None, ["attention=../../x"], ["`../../x` is no attention"]),
+    ("A27", None, ['attention="\\e[31m\\u202E"'], ["`\\u001b[31m\\u202e` is no attention"]),
+    ("A29", None, ["dims.length=???"], ["dims.length", "still to be filled in: rows of an example"]),
+    ("A29", None, ["corpus=text", "corpus.path=???"], ["corpus.path", "patterns of .txt, .md and .jsonl files"]),
+    ("A30", "paribus: 2\npreset: encoder-tiny\n", [], ["paribus (s.yaml:1)", "reads schema 1: upgrade paribus"]),
+    ("A30", "paribus: 0\npreset: encoder-tiny\n", [], ["reads schema 1: write it anew"]),
+]  # fmt: skip
+
+
+def everything() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in Path().rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("file", "overrides", "words"),
+    [pytest.param(*row[1:], id=f"{row[0]}-{number}") for number, row in enumerate(SPECS)],
+)
+def test_a_mistake_in_a_spec_is_told_in_a_line_and_touches_nothing(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, file: str | bytes | None, overrides: list[str], words: list[str]
+) -> None:
+    monkeypatch.setenv("PARIBUS_SECRET", "a-secret")
+    if file is not None:
+        Path("s.yaml").write_bytes(file if isinstance(file, bytes) else file.encode())
+    before = everything()
+    said = cli("check", "encoder-tiny" if file is None else "s.yaml", *overrides)
+    assert said.code == 2
+    assert said.out == ""
+    assert all(LINE.fullmatch(line) for line in said.err.splitlines())
+    assert [word for word in words if word not in said.err] == []
+    assert "a-secret" not in said.err
+    assert everything() == before
+
+
+@pytest.mark.parametrize("source", ["none.yaml", "../../x", "/no/such/file.yaml", ".", "./", "CON", "", "é", "a" * 300])
+def test_a_spec_that_is_not_there_is_told_of(cli: Cli, source: str) -> None:
+    said = cli("check", source)
+    assert said.code == 2
+    assert said.err.startswith("error[")
+    assert said.err.count("\n") == 1
+
+
+def test_a17_a_number_with_an_exponent_is_a_number_in_a_file_and_in_an_override(cli: Cli) -> None:
+    Path("s.yaml").write_text("preset: encoder-tiny\noptimizer.lr: 1e-3\n")
+    for words in (["s.yaml"], ["encoder-tiny", "optimizer.lr=1e-3"]):
+        assert "lr: 0.001," in cli("check", *words).out
+
+
+def test_every_problem_of_a_spec_is_told_at_once(cli: Cli) -> None:
+    said = cli("check", "encoder-tiny", "attention=gqaa", "seed=no", "dims.heads=x", "colour=1", "objective=clm", "bad")
+    for path in ("attention", "seed", "dims.heads", "colour", "objective"):
+        assert f"] {path} (override " in said.err
+    assert len(said.err.splitlines()) == 6
+
+
+HEAD = "from typing import Annotated\n\nfrom paribus import Range, Schedule, hookimpl\n\n\n"
+STEADY = '''
+class Steady(Schedule):
+    """Always the same."""
+
+    def __init__(self{init}) -> None:
+        {body}
+
+    def factor(self, step, steps):
+        return 1.0
+
+
+@hookimpl
+def schedule():
+    return {{"NAME": Steady}}
+'''
+
+
+def plugin(init: str = "", body: str = "pass", name: str = "steady") -> str:
+    return HEAD + STEADY.format(init=init, body=body).replace("NAME", name)
+
+
+def add(folder: Path, distribution: str, source: str, needs: str = "") -> None:
+    """Installs a distribution of one module."""
+    module = distribution.replace("-", "_")
+    (folder / f"{module}.py").write_text(source)
+    info = folder / f"{module}-1.5.dist-info"
+    info.mkdir()
+    requires = f"Requires-Dist: {needs}\n" if needs else ""
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.5\n{requires}")
+    (info / "entry_points.txt").write_text(f"[paribus]\n{module} = {module}\n")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+PLUGINS: list[tuple[str, str, str, list[str]]] = [
+    # id, source, requirement, words
+    ("B1", "import no_such_library  # steady", "", ["ModuleNotFoundError: No module named 'no_such_library'", ".py:1"]),
+    ("B1", "1 / 0  # steady", "", ["ZeroDivisionError: division by zero", ".py:1, in <module>"]),
+    ("B1", "import os; os._exit(9)  # steady", "", ["the process that loaded it ended with exit code 9"]),
+    ("B4", plugin().replace("def schedule", "def shedule"), "", ["`def shedule()` is no hook", "`def schedule() -> M"]),
+    (
+        "B4", plugin().replace("def schedule()", "def schedule(steps)"), "",
+        ["`def schedule(steps)`", "expected: `def schedule() -> Mapping[str, type[Schedule]]`"],
+    ),
+    ("B5", plugin(), "paribus>=99", ["it needs paribus >=99, but this is paribus 0."]),
+    ("B8", plugin(", **options"), "", ["Steady.__init__ takes `**options`: options must be named one by one"]),
+    ("B8", plugin(", *, level=1.0", "self.level = level"), "", ["option `level` has no annotation"]),
+    ("B8", plugin(', level: Annotated[float, "x"] = 1.0', "self.x = level"), "", ["takes (level) by position"]),
+    (
+        "B8", plugin(', *, level: Annotated[float, "x", Range(above=0)] = 0.0', "self.x = level"), "",
+        ["option `level` has 0.0 where its own limit is > 0"],
+    ),
+    ("B8", plugin(', *, level: Annotated[float, "x"] = 0.0'), "", ["never reads its option `level`"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "source", "needs", "words"),
+    [pytest.param(number, *row[1:], id=f"{row[0]}-{number}") for number, row in enumerate(PLUGINS)],
+)
+def test_a_broken_plugin_is_a_warning_until_a_spec_needs_it(
+    cli: Cli, site: Path, number: int, source: str, needs: str, words: list[str]
+) -> None:
+    add(site, f"fault-{number}", source, needs)
+    if "_exit" not in source:  # in this process as well, unless that would end it
+        assert installed().get("attention", "mha").__name__ == "MultiHead"
+    fine = cli("list")
+    assert fine.code == 0
+    assert "warning: plugin fault_" in fine.err
+    needed = cli("check", "encoder-tiny", "schedule=steady")
+    assert needed.code == 3
+    for word in [*words, f"plugin fault_{number} of fault-{number} 1.5"]:
+        assert word in fine.err
+        assert word in needed.err
+        assert word in " ".join(cli("plugins").out.split())
+    assert "`steady` is no schedule" in needed.err
+    assert cli("check", "encoder-tiny", "schedule=steadi").code == 2
+
+
+@pytest.mark.parametrize("names", [("aaa", "zzz"), ("zzz", "aaa")])
+def test_b3_two_plugins_with_one_name_are_both_named_whatever_was_installed_first(
+    cli: Cli, site: Path, names: tuple[str, str]
+) -> None:
+    for name in names:
+        add(site, f"twice-{name}", plugin())
+    said = cli("check", "encoder-tiny", "schedule=steady")
+    assert said.code == 3
+    claim = "schedule.steady is claimed by plugin twice_aaa of twice-aaa 1.5 and plugin twice_zzz of twice-zzz 1.5"
+    assert claim in said.err
+    assert cli("check", "encoder-tiny", "seed=x").code == 2
+    assert claim in cli("list").err
+
+
+def test_b3_a_plugin_that_shadows_a_built_in_one_replaces_nothing(cli: Cli, site: Path) -> None:
+    add(site, "shadow", plugin(name="warmup-cosine"))
+    said = cli("check", "encoder-tiny")
+    assert said.code == 3
+    assert "schedule.warmup-cosine is claimed by plugin optim of paribus" in said.err
+    assert "plugin shadow of shadow 1.5" in said.err
+    assert cli("check", "encoder-tiny", "schedule=constant").code == 0
+    assert cli("check", "encoder-tiny", "--no-plugins").code == 0
+
+
+def test_b13_a_plugin_is_never_taken_from_the_working_folder_or_from_a_spec(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(Path(), "planted", "import pathlib; pathlib.Path('marker').touch()")
+    for first in ("", str(Path.cwd())):  # what `python -c` and `python -m` put first on the path
+        monkeypatch.setattr(sys, "path", [first, *sys.path])
+        assert "planted" not in cli("plugins").out
+    said = cli("check", "encoder-tiny", "plugins=[planted]")
+    assert said.code == 3
+    assert "this spec needs the plugin `planted`, which is not installed; a spec never loads one itself" in said.err
+    assert not Path("marker").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "words"),
+    [
+        (None, 2, "mine.py): a plugin is one Python file, but this is no such file"),
+        ("import no_such_library", 3, "plugin mine.py failed to load: ModuleNotFoundError"),
+        (plugin(", **options"), 3, "component schedule.steady, failed to load: "),
+    ],
+)
+def test_a_file_that_is_named_as_a_plugin_is_needed(cli: Cli, source: str | None, code: int, words: str) -> None:
+    if source is not None:
+        Path("mine.py").write_text(source)
+    said = cli("--plugin", "mine.py", "list")
+    assert said.code == code
+    assert words in said.err

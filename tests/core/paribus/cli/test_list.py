@@ -1,0 +1,59 @@
+"""`paribus list`: what is installed, by slot."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paribus.hookspecs import SLOTS
+from paribus.schema import from_json
+
+Cli = Callable[..., Any]
+
+
+def test_all_slots_are_listed_with_a_summary_of_each_component(cli: Cli) -> None:
+    said = cli("list")
+    assert said.code == 0
+    headings = [line for line in said.out.splitlines() if line and not line.startswith(" ")]
+    assert headings[: len(SLOTS)] == list(SLOTS)
+    assert 'gqa         paribus 0.1.0  A key/value head for each group of query heads: "GQA"' in said.out
+
+
+def test_one_slot_is_listed_alone(cli: Cli) -> None:
+    said = cli("list", "norm")
+    assert said.out.splitlines()[0] == "norm"
+    assert "layernorm" in said.out
+    assert "gqa" not in said.out
+
+
+@pytest.mark.parametrize("slot", [*SLOTS, None])
+def test_rows_are_of_use_to_another_program(cli: Cli, slot: str | None) -> None:
+    rows = json.loads(cli("list", *([slot] if slot else []), "--json").out)
+    assert rows
+    for row in rows:
+        assert set(row) == {"slot", "name", "summary", "distribution", "options"}
+        assert row["slot"] == (slot or row["slot"])
+        assert row["summary"]
+        assert row["distribution"].startswith("paribus ")
+        assert all(from_json(option).doc for option in row["options"])
+
+
+def test_presets_are_listed_by_what_their_first_line_says(cli: Cli) -> None:
+    assert "encoder-tiny" in cli("list").out
+    rows = json.loads(cli("list", "presets", "--json").out)
+    assert {"bert-base", "encoder-tiny", "gpt2"} <= {row["name"] for row in rows}
+    assert all(row["summary"] and row["distribution"] for row in rows)
+
+
+def test_studies_are_listed(cli: Cli) -> None:
+    said = cli("list", "studies")
+    assert said.code == 0
+    assert said.out.splitlines()[0] == "studies"
+
+
+def test_an_unknown_slot_is_told_with_those_there_are(cli: Cli) -> None:
+    said = cli("list", "atention")
+    assert said.code == 2
+    assert "there is no slot `atention`; valid: topology, " in said.err
+    assert "did you mean `attention`?" in said.err

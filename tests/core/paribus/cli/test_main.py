@@ -1,0 +1,214 @@
+"""The way in: verbs by file, options of every verb, exit codes, and output that cannot be written."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import paribus
+from paribus.cli import main as entrance
+from paribus.cli.console import Session, columns, note, table
+from paribus.errors import DataError, NotComparableError, PluginError, Problem, SpecError, StoreError
+
+Cli = Callable[..., Any]
+
+
+def test_without_a_verb_the_verbs_are_listed(cli: Cli) -> None:
+    said = cli()
+    assert said.code == 0
+    assert said.out == cli("--help").out == cli("-h").out
+    for verb in ("check", "explain", "list", "plugins"):
+        assert f"\n  {verb} " in said.out
+
+
+def test_every_verb_has_help_that_is_a_sentence(cli: Cli) -> None:
+    for verb in entrance.group.list_commands(click.Context(entrance.group)):
+        said = cli(verb, "--help")
+        assert said.code == 0
+        assert said.out.startswith(f"Usage: paribus {verb}")
+
+
+def test_the_version_is_told(cli: Cli) -> None:
+    assert cli("--version").out == f"paribus, version {paribus.__version__}\n"
+
+
+def test_an_unknown_verb_suggests_the_nearest(cli: Cli) -> None:
+    said = cli("lst")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("error[usage]: there is no verb `lst`; valid: ")
+    assert said.err.endswith("did you mean `list`?\n")
+    assert "did you mean" not in cli("zzzzzz").err
+
+
+@pytest.mark.parametrize(
+    "words", [["main"], ["console"], ["_words"], ["../list"], [""], ["--wrong"], ["list", "--wrong"]]
+)
+def test_what_is_no_verb_or_option_is_a_usage_error(cli: Cli, words: list[str]) -> None:
+    said = cli(*words)
+    assert said.code == 2
+    assert said.err.startswith("error[usage]: ")
+    assert said.err.count("\n") == 1
+
+
+def ends(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Lets the verb `list` end so."""
+
+    def index(self: Session) -> Any:
+        raise error
+
+    monkeypatch.setattr(Session, "index", index)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SpecError("x"), 2),
+        (PluginError("x"), 3),
+        (DataError("x"), 4),
+        (StoreError("x"), 5),
+        (NotComparableError("x"), 6),
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+        (SystemExit(7), 7),
+        (SystemExit(None), 0),
+        (SystemExit("words"), 1),
+        (BrokenPipeError(), 0),
+        (ZeroDivisionError("x"), 70),
+        (RecursionError("x"), 70),
+    ],
+)
+def test_the_exit_code_says_what_went_wrong(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    ends(monkeypatch, error)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    assert cli("list").code == code
+
+
+def test_every_problem_is_a_line_and_nothing_else_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends(monkeypatch, SpecError(Problem(code="a", what="one"), Problem(code="b", what="two\nlines")))
+    said = cli("list")
+    assert (said.out, said.err) == ("", "error[a]: one\nerror[b]: two\\nlines\n")
+
+
+def test_our_own_mistake_asks_to_be_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends(monkeypatch, ZeroDivisionError("by\nzero"))
+    said = cli("list")
+    assert said.err.startswith("error[bug]: ZeroDivisionError: by (")
+    assert said.err.endswith("this is a bug in paribus, please report it with what --debug shows\n")
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["--debug", "list"], ["list", "--debug"]])
+def test_a_traceback_is_shown_when_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    ends(monkeypatch, SpecError("oh"))
+    said = cli(*words)
+    assert said.code == 2
+    assert "Traceback (most recent call last)" in said.err
+    assert said.err.endswith("error[failed]: oh\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "moved"),
+    [
+        (["list", "--plugin", "a.py", "x"], ["--plugin", "a.py", "list", "x"]),
+        (["list", "--plugin=a.py"], ["--plugin=a.py", "list"]),
+        (["check", "a", "--no-plugins", "b=c"], ["--no-plugins", "check", "a", "b=c"]),
+        (["check", "--", "--debug"], ["check", "--", "--debug"]),
+        (["list", "--plugin"], ["--plugin", "list"]),
+        ([], []),
+    ],
+)
+def test_the_options_of_every_verb_may_stand_anywhere(words: list[str], moved: list[str]) -> None:
+    assert entrance._global_first(words) == moved
+
+
+def test_a_narrow_terminal_gets_narrow_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paribus.cli.console.columns", lambda: 40)
+    rows = [("a-name", "words " * 20), ("a-much-longer-name-than-that-is", "words " * 20), ("x", "")]
+    assert all(len(line) <= 40 for line in table(rows, indent=2))
+    assert len(table([("a", "b")])) == 1
+    assert table([]) == []
+
+
+def test_without_a_terminal_a_row_is_a_line() -> None:
+    assert columns() == 10_000
+    assert len(table([("a", "words " * 200)])) == 1
+
+
+def test_what_is_printed_drives_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    note("\x1b[31mred\u202e")
+    assert capsys.readouterr().err == "\\u001b[31mred\\u202e\n"
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    """Runs a shell command in which `paribus` is this one."""
+    script = f'paribus() {{ "{sys.executable}" -m paribus.cli.main "$@"; }}; {command}'
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, errors="replace", check=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "err"),
+    [
+        ("paribus list | head -1; exit ${PIPESTATUS[0]}", 0, ""),
+        ("paribus list > /dev/full", 5, "error[cannot-write]: stdout could not be written: No space left on device\n"),
+        ("paribus list >&-", 0, ""),
+        ("paribus check nothing 2>&-", 2, ""),
+        ("paribus check nothing 2>/dev/full", 2, ""),
+        ("paribus list </dev/null | cat > /dev/null; exit ${PIPESTATUS[0]}", 0, ""),
+        ("PYTHONIOENCODING=latin-1 paribus explain gqa", 0, ""),
+        ("COLUMNS=10 TERM=dumb paribus list", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_no_crash(cli: Cli, command: str, code: int, err: str) -> None:
+    ended = shell(command)
+    assert (ended.returncode, ended.stderr) == (code, err)
+
+
+def test_an_interrupt_is_told_in_a_word(cli: Cli) -> None:
+    slow = "import os, signal, sys; from paribus.cli import main, console\n"
+    slow += "console.Session.index = lambda self: os.kill(os.getpid(), signal.SIGINT)\n"
+    ended = subprocess.run(
+        [sys.executable, "-c", slow + "sys.exit(main.main(['list']))"], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
+
+
+HEAVY = ("torch", "lightning", "scipy", "torchmetrics", "omegaconf", "numpy", "tokenizers", "rich")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--help"], 0),
+        (["list"], 0),
+        (["list", "attention", "--json"], 0),
+        (["explain", "attention"], 0),
+        (["explain", "attention.gqa"], 0),
+        (["plugins"], 0),
+        (["check", "encoder-tiny", "attention=gqaa", "dims.heads=four"], 2),
+    ],
+)
+def test_a_verb_that_only_tells_is_quick_and_imports_nothing_heavy(
+    cli: Cli, words: list[str], code: int, tmp_path: Path
+) -> None:
+    report = tmp_path / "modules.json"
+    program = (
+        "import json, pathlib, sys; from paribus.cli.main import main; code = main(sys.argv[2:]); "
+        f"found = [name for name in {HEAVY!r} if name in sys.modules]; "
+        "pathlib.Path(sys.argv[1]).write_text(json.dumps(found)); sys.exit(code)"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run([sys.executable, "-c", program, str(report), *words], capture_output=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert ended.returncode == code
+    assert json.loads(report.read_text()) == []
+    # The goal is 0.4 s; a machine that is busy with something else is given some air.
+    assert after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime < 0.8
