@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from paribus.registry.classes import installed as installed
     from paribus.report.door import compare as compare
     from paribus.slots.attention import Attention as Attention
-    from paribus.slots.attention import softmax_cost as softmax_cost
     from paribus.slots.component import Component as Component
     from paribus.slots.component import Cost as Cost
     from paribus.slots.component import Keyed as Keyed
@@ -77,6 +76,10 @@ if TYPE_CHECKING:
     from paribus.slots.placement import Sublayer as Sublayer
     from paribus.slots.position import Position as Position
     from paribus.slots.schedule import Schedule as Schedule
+    from paribus.slots.softmax import SOFTMAX as SOFTMAX
+    from paribus.slots.softmax import empty_cache as empty_cache
+    from paribus.slots.softmax import sight_of as sight_of
+    from paribus.slots.softmax import softmax_cost as softmax_cost
     from paribus.slots.tokenizer import Tokenizer as Tokenizer
     from paribus.slots.tokenizer import Vocabulary as Vocabulary
     from paribus.slots.topology import Builder as Builder
@@ -115,7 +118,8 @@ _WHERE: dict[str, str] = {
         "paribus.train.door": "assemble data load",
         "paribus.studies.run": "study run records",
         "paribus.report.door": "compare",
-        "paribus.slots.attention": "Attention softmax_cost",
+        "paribus.slots.attention": "Attention",
+        "paribus.slots.softmax": "SOFTMAX empty_cache sight_of softmax_cost",
         "paribus.slots.component": "Component Cost Keyed Load Traits",
         "paribus.slots.corpus": "Corpus Document Split",
         "paribus.slots.embedding": "Embedding Place",

@@ -6,8 +6,23 @@ from typing import Annotated, final
 
 from torch import Tensor
 
-from paribus import Attend, Attention, Context, Cost, Divides, Heads, Load, Range, Scores, Shape, State
-from paribus_attention.softmax import SOFTMAX, cost_of, empty_cache, sight_of
+from paribus import (
+    SOFTMAX,
+    Attend,
+    Attention,
+    Context,
+    Cost,
+    Divides,
+    Heads,
+    Load,
+    Range,
+    Scores,
+    Shape,
+    State,
+    empty_cache,
+    sight_of,
+    softmax_cost,
+)
 
 
 @final
@@ -36,4 +51,4 @@ class GroupedQuery(Attention):
         return empty_cache(self.shape, self.heads.kv_heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return cost_of(self.shape, self.heads.kv_heads, self.attend.sight, load)
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)

@@ -6,8 +6,21 @@ from typing import final
 
 from torch import Tensor
 
-from paribus import Attend, Attention, Context, Cost, Heads, Load, Scores, Shape, State
-from paribus_attention.softmax import SOFTMAX, cost_of, empty_cache, sight_of
+from paribus import (
+    SOFTMAX,
+    Attend,
+    Attention,
+    Context,
+    Cost,
+    Heads,
+    Load,
+    Scores,
+    Shape,
+    State,
+    empty_cache,
+    sight_of,
+    softmax_cost,
+)
 
 
 @final
@@ -30,4 +43,4 @@ class MultiHead(Attention):
         return empty_cache(self.shape, self.heads.kv_heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return cost_of(self.shape, self.heads.kv_heads, self.attend.sight, load)
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)

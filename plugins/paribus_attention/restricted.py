@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, final
 from torch import Tensor
 
 from paribus import (
+    SOFTMAX,
     AtMost,
     Attend,
     Attention,
@@ -21,8 +22,10 @@ from paribus import (
     Shape,
     State,
     Traits,
+    empty_cache,
+    sight_of,
+    softmax_cost,
 )
-from paribus_attention.softmax import SOFTMAX, cost_of, empty_cache, sight_of
 
 
 @final
@@ -63,4 +66,4 @@ class Restricted(Attention):
         return empty_cache(self.shape, self.heads.kv_heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return cost_of(self.shape, self.heads.kv_heads, self.attend.sight, load)
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)

@@ -8,7 +8,6 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from paribus.parts.context import Context, State
-from paribus.parts.shape import Shape
 from paribus.slots.component import Component, Cost, Load
 
 
@@ -26,11 +25,18 @@ class Attention(Component, nn.Module, ABC):
 
             def __init__(self, shape: Shape, *, scores: Scores = Scores()) -> None:
                 super().__init__()
+                self.shape = shape
                 self.heads = Heads(shape, kv_heads=1, bias=scores.bias)
-                self.attend = Attend(shape, Sight(causal=shape.causal), scores)
+                self.attend = Attend(shape, sight_of(shape), scores)
 
             def forward(self, x: Tensor, ctx: Context) -> Tensor:
                 return self.heads.merge(self.attend(self.heads, x, ctx))
+
+            def start(self, batch: int, length: int, like: Tensor) -> State:
+                return empty_cache(self.shape, 1, batch, length, like)
+
+            def cost(self, load: Load) -> Cost:
+                return softmax_cost(self.shape, 1, self.attend.sight, load)
 
     Use `Heads` and not projections of your own wherever they fit: then swapping your variant for another leaves every
     tensor that both have bitwise equal, which is what makes the comparison fair.
@@ -49,14 +55,3 @@ class Attention(Component, nn.Module, ABC):
     @abstractmethod
     def cost(self, load: Load) -> Cost:
         """What it does for one sequence. State is what decoding keeps for `load.keys` rows."""
-
-
-def softmax_cost(shape: Shape, kv_heads: int, pairs: int, load: Load) -> Cost:
-    """Projections, and 4 K operations a head for each pair of a query and a key that it sees."""
-    heads_width = shape.heads * shape.head_width
-    kv_width = kv_heads * shape.head_width
-    source = shape.memory_width or shape.width
-    rows_in = load.memory if shape.memory_width else load.queries
-    projections = 2 * load.queries * shape.width * heads_width * 2 + 2 * rows_in * source * kv_width * 2
-    kept = load.memory if shape.memory_width else load.keys
-    return Cost(flops=projections + 4 * pairs * heads_width, state=2 * kept * kv_width)

@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from paribus import Load, Memory, Rows, Scores, Shape, Sight, Stack
 from paribus.schema import Divides, Option, Range, schema_of
+from paribus.slots.softmax import SOFTMAX, sight_of
 from paribus_attention import attention
-from paribus_attention.softmax import SOFTMAX, sight_of
 
 Stacked = Callable[..., Stack]
 SHAPE = Shape(12, 4, 4, 64, 11, 1)

@@ -1,0 +1,52 @@
+"""What softmax attentions have in common besides their heads and the road to a kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from paribus.parts.context import State
+from paribus.parts.shape import Shape
+from paribus.parts.sight import Sight
+from paribus.slots.component import Cost, Load, Traits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SOFTMAX: Final[Traits] = {
+    "consumes": ["rotate", "bias", "mix"],
+    "causal": True,
+    "cross": True,
+    "documents": True,
+    "order": True,
+    "residual": True,
+    "weights": True,
+    "decodes": True,
+}
+"""The traits of an attention that is `Heads` and `Attend` and nothing else."""
+
+
+def sight_of(shape: Shape, window: int | None = None) -> Sight:
+    """Who sees whom at this place: a memory has no future."""
+    return Sight(causal=shape.causal and shape.memory_width is None, window=window)
+
+
+def empty_cache(shape: Shape, kv_heads: int, batch: int, length: int, like: Tensor) -> State:
+    """Room for `length` keys and values; none for those of a memory, which are kept as they come."""
+    if shape.memory_width is not None:
+        return {}
+    size = (batch, kv_heads, length, shape.head_width)  # (B, G, L, K)
+    return {"k": like.new_zeros(size), "v": like.new_zeros(size)}
+
+
+def softmax_cost(shape: Shape, kv_heads: int, sight: Sight, load: Load) -> Cost:
+    """Projections, and 4 K operations a head for each pair of a query and a key within its window.
+
+    A key counts even where the future hides it: kernels compute most of these, and torch's counter counts them.
+    """
+    keys = load.keys if shape.memory_width is None else load.memory
+    fresh = load.queries if shape.memory_width is None else load.memory
+    heads_width, kv_width = shape.heads * shape.head_width, kv_heads * shape.head_width
+    source = shape.memory_width or shape.width
+    projections = 4 * load.queries * shape.width * heads_width + 4 * fresh * source * kv_width
+    scores = 4 * load.queries * sight.span(keys) * heads_width
+    return Cost(flops=projections + scores, state=2 * keys * kv_width)
