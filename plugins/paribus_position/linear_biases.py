@@ -30,7 +30,7 @@ class LinearBiases(Position):
         lowered = torch.tensor(slopes(pair.heads), dtype=dtype, device=distance.device).neg()
         return lowered[:, None, None] * distance.unsqueeze(1).to(dtype)
 
-    def reach(self) -> None:
+    def reach(self) -> int | None:
         return None
 
 

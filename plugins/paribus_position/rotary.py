@@ -50,7 +50,7 @@ class Rotary(Position):
         return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
 
     def _turned(self, width: int) -> int:
-        turned = round(width * self.fraction, 6)
+        turned = round(width * self.fraction, 3)  # 0.333333 of 6 is 2
         if turned >= 2 and turned % 2 == 0:
             return int(turned)
         what = f"`fraction` ({self.fraction:g}) of the head width ({width}) must be an even number of columns, "
@@ -58,5 +58,5 @@ class Rotary(Position):
         valid = ", ".join(evens) or "a head width of at least 2"
         raise SpecError(Problem(code="odd-rotation", path="position", what=f"{what}but is {turned:g}", valid=valid))
 
-    def reach(self) -> None:
+    def reach(self) -> int | None:
         return None

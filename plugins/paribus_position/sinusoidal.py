@@ -36,5 +36,5 @@ class Sinusoidal(Position):
         waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
         return x + waves[..., : self.width].to(x.dtype)  # an odd width has no last cosine
 
-    def reach(self) -> None:
+    def reach(self) -> int | None:
         return None

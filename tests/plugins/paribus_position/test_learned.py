@@ -1,0 +1,52 @@
+"""A learned table: which rows of it are read, and what lies past its end."""
+
+import pytest
+import torch
+
+from paribus import DataError, Shape
+from paribus_position.learned import Learned
+
+
+def test_each_row_gets_the_vector_of_its_position(shape: Shape) -> None:
+    position, x = Learned(shape), torch.randn(2, 3, 8)
+    positions = torch.tensor([[0, 1, 2], [5, 0, 15]])
+    got = position.embed(x, positions)
+    for b in range(2):
+        for t in range(3):
+            assert torch.equal(got[b, t], x[b, t] + position.table.weight[positions[b, t]])
+
+
+def test_only_rows_that_are_used_learn(shape: Shape) -> None:
+    position = Learned(shape)
+    position.embed(torch.zeros(1, 3, 8), torch.tensor([[2, 3, 3]])).sum().backward()
+    grad = position.table.weight.grad
+    assert grad is not None
+    assert grad.sum(-1).tolist() == [0, 0, 8, 16] + [0] * 12
+
+
+def test_padding_on_the_left_reads_the_first(shape: Shape) -> None:
+    position = Learned(shape)
+    got = position.embed(torch.zeros(1, 3, 8), torch.tensor([[-2, -1, 0]]))
+    assert torch.equal(got, position.table.weight[0].expand(1, 3, 8))
+
+
+@pytest.mark.parametrize(("length", "reach"), [(None, 16), (40, 40)])
+def test_the_table_is_as_long_as_the_dims_or_as_it_is_told(length: int | None, reach: int, shape: Shape) -> None:
+    position = Learned(shape, length=length)
+    assert position.reach() == position.table.num_embeddings == reach
+    position.embed(torch.zeros(1, 1, 8), torch.tensor([[reach - 1]]))
+
+
+def test_a_position_past_the_table_is_an_error_and_no_clamp(shape: Shape) -> None:
+    message = r"position 16 is past the table of `learned`, which has 16 places; valid: positions up to 15, or"
+    with pytest.raises(DataError, match=message):
+        Learned(shape).embed(torch.zeros(1, 2, 8), torch.tensor([[3, 16]]))
+
+
+def test_compiled_it_is_one_graph_and_still_no_clamp(shape: Shape) -> None:
+    position = Learned(shape)
+    compiled = torch.compile(position.embed, fullgraph=True, backend="aot_eager")
+    x, near, far = torch.zeros(1, 2, 8), torch.tensor([[3, 15]]), torch.tensor([[3, 16]])
+    assert torch.equal(compiled(x, near), position.embed(x, near))
+    with pytest.raises(IndexError, match="out of range"):
+        compiled(x, far)

@@ -1,0 +1,58 @@
+"""ALiBi: its closed form, on any block of rows."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Pair, Shape
+from paribus_position.linear_biases import LinearBiases, slopes
+
+
+def bias(shape: Shape, q: Tensor, k: Tensor, heads: int = 4, dtype: torch.dtype = torch.float64) -> Tensor:
+    return LinearBiases(shape).bias(Pair(None, None, q, k, 1.0, heads, dtype=dtype))
+
+
+def test_slopes_are_the_papers() -> None:
+    assert slopes(1) == [2**-8]
+    assert slopes(8) == [2.0**-i for i in range(1, 9)]
+    assert slopes(4) == [2**-2, 2**-4, 2**-6, 2**-8]
+    assert slopes(16)[:2] == [2**-0.5, 2**-1]
+    # of 12 heads: those of 8, and the first, third … of 16
+    assert slopes(12) == [*slopes(8), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
+    assert slopes(3) == [2**-4, 2**-8, 2**-2]
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 6, 8, 12, 16, 20])
+def test_every_head_has_a_slope_of_its_own(heads: int) -> None:
+    made = slopes(heads)
+    assert len(set(made)) == len(made) == heads
+    assert all(0 < slope < 1 for slope in made)
+
+
+def test_a_score_falls_by_the_slope_for_each_row_between(shape: Shape) -> None:
+    got = bias(shape, torch.arange(7).unsqueeze(0), torch.arange(7).unsqueeze(0))
+    assert got.shape == (1, 4, 7, 7)
+    for head, slope in enumerate(slopes(4)):
+        for i in range(7):
+            for j in range(7):
+                assert got[0, head, i, j] == -slope * abs(i - j)
+
+
+def test_a_block_of_rows_is_a_block_of_the_whole(shape: Shape) -> None:
+    positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3], [-3, -2, -1, 0, 1, 2, 3]])
+    whole = bias(shape, positions, positions)
+    assert whole.shape == (2, 4, 7, 7)
+    assert torch.equal(bias(shape, positions[:, 4:6], positions[:, 1:5]), whole[:, :, 4:6, 1:5])
+    assert torch.equal(bias(shape, positions + 100, positions + 100), whole)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
+def test_it_is_as_exact_as_scores_are_and_never_less_than_float32(
+    asked: torch.dtype, given: torch.dtype, shape: Shape
+) -> None:
+    rows = torch.arange(3).unsqueeze(0)
+    assert bias(shape, rows, rows, dtype=asked).dtype == given
+
+
+def test_it_has_no_end(shape: Shape) -> None:
+    assert LinearBiases(shape).reach() is None

@@ -1,0 +1,39 @@
+"""What positions declare of themselves, held against what they do."""
+
+import pytest
+import torch
+
+from paribus import Pair, Position, Shape
+from paribus_position import position
+
+
+@pytest.mark.parametrize(("name", "component"), position().items())
+def test_the_moments_that_it_declares_are_those_that_it_has(name: str, component: type[Position], shape: Shape) -> None:
+    moments = set(component.traits["moments"])
+    overridden = {moment for moment in ("embed", "rotate", "bias", "mix") if moment in vars(component)}
+    assert moments == overridden
+    assert (component.traits["bias"] != "none") == ("bias" in moments)
+    made = component(shape)
+    assert (made.reach() is not None) == component.traits.get("table", False)
+
+
+@pytest.mark.parametrize(("name", "component"), position().items())
+def test_each_tells_rows_apart_and_none_does_not(name: str, component: type[Position], shape: Shape) -> None:
+    made = component(shape)
+    torch.manual_seed(0)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter)
+    at = torch.arange(4).unsqueeze(0)
+    x, heads = torch.ones(1, 4, 8), torch.ones(1, 2, 4, 6)
+    told = [made.embed(x, at)[0], made.rotate(heads, made.tables(at, 6), "key")[0, 0]]
+    if "bias" in component.traits["moments"]:
+        told.append(made.bias(Pair(None, None, at, at, 1.0, 2))[0, 0])
+    assert any((rows[0] != rows[1]).any() for rows in told) == (name != "none")
+
+
+def test_positions_of_padding_may_be_anything(shape: Shape) -> None:
+    at = torch.tensor([[-7, -1, 0, 1, 15]])
+    for component in position().values():
+        made = component(shape)
+        assert torch.isfinite(made.embed(torch.ones(1, 5, 8), at)).all()
+        assert torch.isfinite(made.rotate(torch.ones(1, 2, 5, 6), made.tables(at, 6), "key")).all()

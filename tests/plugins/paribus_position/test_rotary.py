@@ -1,0 +1,120 @@
+"""RoPE: a loop, what it keeps, and what it depends on."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Shape, SpecError
+from paribus_position.rotary import Rotary
+
+SIDES: tuple[Literal["query", "key"], ...] = ("query", "key")
+
+
+def turned(position: Rotary, x: Tensor, positions: Tensor) -> Tensor:
+    return position.rotate(x, position.tables(positions, x.shape[-1]), "query")
+
+
+@pytest.mark.parametrize(("theta", "fraction", "columns"), [(10_000.0, 1.0, 6), (100.0, 1 / 3, 2), (7.0, 2 / 3, 4)])
+def test_each_column_is_turned_with_the_one_half_of_what_is_turned_further_on(
+    theta: float, fraction: float, columns: int, shape: Shape
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 5, 6, dtype=torch.float64)
+    positions = torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
+    wanted = x.clone()
+    for b in range(2):
+        for t in range(5):
+            for i in range(columns // 2):
+                angle = int(positions[b, t]) * theta ** (-2 * i / columns)
+                first, second = x[b, :, t, i], x[b, :, t, i + columns // 2]
+                wanted[b, :, t, i] = first * math.cos(angle) - second * math.sin(angle)
+                wanted[b, :, t, i + columns // 2] = second * math.cos(angle) + first * math.sin(angle)
+    position = Rotary(shape, theta=theta, fraction=fraction)
+    for side in SIDES:
+        got = position.rotate(x, position.tables(positions, 6), side)
+        assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
+
+
+def test_a_score_depends_on_how_far_apart_rows_are(shape: Shape) -> None:
+    q, k = torch.randn(2, 1, 3, 5, 6, dtype=torch.float64).unbind()
+    near, far = torch.arange(5).unsqueeze(0), torch.arange(5).unsqueeze(0) + 1234
+    position = Rotary(shape)
+    scores = [turned(position, q, at) @ turned(position, k, at).transpose(-1, -2) for at in (near, far)]
+    assert torch.allclose(scores[0], scores[1], rtol=0, atol=1e-9)
+    other = turned(position, q, near) @ turned(position, k, far).transpose(-1, -2)
+    assert not torch.allclose(scores[0], other, rtol=0, atol=1e-3)
+
+
+def test_no_row_grows_or_shrinks_and_the_first_stays(shape: Shape) -> None:
+    x = torch.randn(1, 3, 5, 6, dtype=torch.float64)
+    got = turned(Rotary(shape), x, torch.arange(5).unsqueeze(0))
+    assert torch.allclose(got.norm(dim=-1), x.norm(dim=-1), rtol=0, atol=1e-12)
+    assert torch.equal(got[:, :, 0], x[:, :, 0])
+    assert all((a != b).any() for a, b in pairwise(got[0, 0]))
+
+
+def test_what_is_left_of_a_head_stays(shape: Shape) -> None:
+    x = torch.randn(1, 3, 5, 6)
+    got = turned(Rotary(shape, fraction=2 / 3), x, torch.arange(5).unsqueeze(0))
+    assert torch.equal(got[..., 4:], x[..., 4:])
+    assert (got[:, :, 1:, :4] != x[:, :, 1:, :4]).all()
+
+
+def test_it_turns_whatever_width_it_is_given(shape: Shape) -> None:
+    x = torch.randn(1, 1, 5, 64, dtype=torch.float64)
+    wide = Rotary(replace(shape, head_width=64))
+    at = torch.arange(5).unsqueeze(0)
+    assert torch.equal(turned(Rotary(shape), x, at), turned(wide, x, at))
+
+
+def test_a_shared_table_serves_every_sequence_of_a_batch(shape: Shape) -> None:
+    x = torch.randn(3, 2, 5, 6)
+    one, each = torch.arange(5).unsqueeze(0), torch.arange(5).expand(3, -1)
+    assert torch.equal(turned(Rotary(shape), x, one), turned(Rotary(shape), x, each))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_angles_are_exact_far_out_in_any_type(dtype: torch.dtype, shape: Shape) -> None:
+    x, at = torch.ones(1, 1, 1, 6), torch.tensor([[1_000_003]])
+    got = turned(Rotary(shape), x.to(dtype), at)
+    assert got.dtype == dtype
+    wanted = turned(Rotary(shape), x.double(), at).to(dtype)
+    assert torch.allclose(got.double(), wanted.double(), rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("head_width", "fraction", "message"),
+    [
+        (
+            6,
+            0.5,
+            r"`fraction` \(0.5\) of the head width \(6\) must be an even number of columns, but is 3",
+        ),
+        (7, 1.0, r"of the head width \(7\) must be an even number of columns, but is 7"),
+        (6, 0.1, r"must be an even number of columns, but is 0.6; valid: 0.333333, 0.666667, 1$"),
+        (1, 1.0, r"but is 1; valid: a head width of at least 2"),
+    ],
+)
+def test_a_fraction_that_turns_half_a_pair_is_refused(
+    head_width: int, fraction: float, message: str, shape: Shape
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        Rotary(replace(shape, head_width=head_width), fraction=fraction)
+
+
+@pytest.mark.parametrize("head_width", [6, 50, 96])
+def test_a_fraction_that_is_called_valid_is_taken(head_width: int, shape: Shape) -> None:
+    shape = replace(shape, head_width=head_width)
+    with pytest.raises(SpecError, match="valid: ") as refused:
+        Rotary(shape, fraction=3 / head_width)
+    for fraction in refused.value.problems[0].valid.split(", "):
+        Rotary(shape, fraction=float(fraction))
+
+
+def test_it_has_no_end(shape: Shape) -> None:
+    assert Rotary(shape).reach() is None
