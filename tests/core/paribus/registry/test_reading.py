@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from torch import Tensor
 
-from paribus import Attention, Context, Cost, FeedForward, Load, Range, Schedule, Shape, Slot, State, Topology
+from paribus import Attention, Context, Cost, FeedForward, Load, Part, Range, Schedule, Shape, Slot, State, Topology
 from paribus.hookspecs import SLOTS
 from paribus.registry.doors import Door
 from paribus.registry.entries import Entry
@@ -112,6 +112,19 @@ def test_a_trait_that_is_no_literal_is_refused(value: object) -> None:
     refused(Odd, "traits are literals, since the index holds them as JSON")
 
 
+@pytest.mark.parametrize(
+    ("traits", "words"),
+    [
+        ({"compiles": 1}, "the trait `compiles` is 1; expected: bool"),
+        ({"moments": "rotate"}, r"the trait `moments` is 'rotate'; expected: list\[str\]"),
+        ({"needs": [1]}, r"the trait `needs` is \[1\]; expected: list\[str\]"),
+        ({"sight": "all"}, "the trait `sight` is 'all'; expected: both or past or any"),
+    ],
+)
+def test_a_trait_of_another_kind_is_refused(traits: Any, words: str) -> None:
+    refused(type("Odd", (Steady,), {"__doc__": "Odd.", "traits": traits, "__module__": __name__}), words)
+
+
 def steady(init: Any) -> type:
     return type("Steady", (Steady,), {"__doc__": "Made.", "__init__": init, "__module__": __name__})
 
@@ -134,6 +147,10 @@ def _beyond(self: Any, *, level: Annotated[float, "the factor", Range(above=0)] 
 def _unread(self: Any, *, level: Annotated[float, "the factor"] = 1.0) -> None: ...
 
 
+def _name(self: Any, *, name: Annotated[str, "a name"] = "x") -> None:
+    self.name = name
+
+
 def _nested(self: Any, *, level: Annotated[Any, "a part", Slot("wheel")] = "round") -> None:
     self.level = level
 
@@ -146,6 +163,7 @@ def _nested(self: Any, *, level: Annotated[Any, "a part", Slot("wheel")] = "roun
         (_positional, r"takes \(level\) by position, but this slot injects \(\)"),
         (_beyond, "option `level` has 0.0 where its own limit is > 0"),
         (_unread, "never reads its option `level`"),
+        (_name, "has an option `name`, but a spec's `name` is the name of the component"),
         (_nested, "option `level` is a component of `wheel`, which is no slot"),
     ],
 )
@@ -173,12 +191,14 @@ def test_a_nested_component_of_a_slot_is_an_option() -> None:
     assert option.kind.slot == "feedforward"
 
 
-def test_a_topology_says_its_parts_and_reads_only_slots() -> None:
-    class Reader(Topology):
-        """Reads."""
+def topology(**body: Any) -> type:
+    """A topology with these class attributes."""
 
-        parts: ClassVar[Any] = ()
-        reads: ClassVar[tuple[str, ...]] = ("attention", "wheels")
+    class Made(Topology):
+        """Made."""
+
+        parts: ClassVar[Any] = body.get("parts", (Part("encoder", "body", causal=False),))
+        reads: ClassVar[tuple[str, ...]] = body.get("reads", ("attention",))
 
         def __init__(self, build: Any) -> None:
             super().__init__()
@@ -186,7 +206,34 @@ def test_a_topology_says_its_parts_and_reads_only_slots() -> None:
         def run(self, streams: Any, part: str, *, memory: Any = None, states: Any = None, capture: bool = False) -> Any:
             raise AssertionError
 
-    refused(Reader, "reads `wheels`, which is no slot; valid: topology, ", "topology")
+    return Made
+
+
+def test_a_topology_says_its_parts_and_what_it_reads() -> None:
+    entry = read(topology(), "made", "topology")
+    assert entry.parts == (("encoder", "body", False, None),)
+    assert entry.reads == ("attention",)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"reads": ("attention", "wheels")}, "reads `wheels`, which is no slot; valid: topology, "),
+        ({"parts": ()}, r"parts is at \[\]; one part is at `body`"),
+        ({"parts": (Part("a", "a", causal=False),)}, r"parts is at \['a'\]; one part is at `body`"),
+        (
+            {"parts": (Part("a", "body", causal=False), Part("b", "body", causal=False))},
+            "no two share a name or a path",
+        ),
+        ({"parts": (Part("a", "body", causal=False), Part("a", "x", causal=False))}, "no two share a name or a path"),
+        (
+            {"parts": (Part("a", "body", causal=True, cross="b"),)},
+            "the part `a` attends to `b`, which is no part's path",
+        ),
+    ],
+)
+def test_a_topology_that_does_not_hang_together_is_refused(body: dict[str, Any], words: str) -> None:
+    refused(topology(**body), words, "topology")
 
 
 def test_a_class_without_a_file_is_registered_without_one() -> None:

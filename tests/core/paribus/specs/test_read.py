@@ -109,7 +109,7 @@ def test_a_tag_runs_nothing(write: Write) -> None:
     assert not Path("marker").exists()
 
 
-def test_hostile_files_are_refused_within_a_second(write: Write) -> None:
+def test_hostile_files_are_refused_at_once(write: Write) -> None:
     started = time.process_time()
     deep, nested = "too deep; valid: at most 64 levels", "a: " + "[" * 2000 + "]" * 2000
     assert deep in said(write, nested)
@@ -119,7 +119,7 @@ def test_hostile_files_are_refused_within_a_second(write: Write) -> None:
     doubled = (f"{name}: &{name} [*{last}, *{last}]" for last, name in pairwise("abcdefghijkl"))
     bomb = "\n".join(["a: &a [x, x]", *doubled])
     assert problems(bomb)
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 5  # what is refused late takes minutes
 
 
 def test_a_thousand_mistakes_are_told_as_a_hundred() -> None:
