@@ -98,9 +98,9 @@ def _of(kind: Any, value: Any) -> bool:
 
 
 def _words(kind: Any) -> str:
-    return (
-        " or ".join(map(str, get_args(kind))) if get_origin(kind) is Literal else str(getattr(kind, "__name__", kind))
-    )
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
+    return str(kind) if get_origin(kind) is list else str(kind.__name__)
 
 
 def _parts(component: Any, where: str) -> tuple[Part, ...]:
