@@ -34,8 +34,9 @@ def check(tree: Tree, index: Index) -> dict[str, Any]:
     found = _resolved(checking, given)
     topology = _entry(checking, found)
     if topology is not None:
+        known = facts(checking, topology, found)
         for rule in RULES:
-            for problem in rule(facts(checking, topology, found)):
+            for problem in rule(known):
                 checking.wrong(*problem)
     if checking.problems:
         raise failure(checking.problems)

@@ -151,21 +151,19 @@ class Checking:
 
     def _named(self, slot: str, given: Any, keys: Keys) -> Mapping[str, Any] | None:
         """A mapping whose name is text, or nothing, and then it is told why."""
-        valid = f"a name, or {{name: …, option: …}}; names: {listed(self.index.names(slot))}"
-        if len(keys) > guard.DEPTH:  # a component whose default is, in the end, itself
+        named = {"name": given} if isinstance(given, str) else given
+        if isinstance(named, Mapping) and isinstance(named.get("name"), str) and named["name"] != MISSING:
+            if len(keys) <= guard.DEPTH:
+                return named
+            # a component whose default is, in the end, itself
             self.wrong("too-deep", keys, "this is nested too deep", f"at most {guard.DEPTH} levels")
             return None
-        named = {"name": given} if isinstance(given, str) else given
+        valid = f"a name, or {{name: …, option: …}}; names: {listed(self.index.names(slot))}"
         if isinstance(named, Mapping) and named.get("name", MISSING) == MISSING:
             self.wrong("missing", keys, f"the {slot} is still to be named", valid)
-            return None
-        found = self.mapping(named, keys, valid)
-        if found is None or found["name"] is UNREAD:
-            return None
-        if not isinstance(found["name"], str):
+        elif (found := self.mapping(named, keys, valid)) is not None and found["name"] is not UNREAD:
             self.wrong("wrong-type", (*keys, "name"), f"expected a name, but this is {shown(found['name'])}", valid)
-            return None
-        return found
+        return None
 
 
 def plain(kind: Kind, given: Any) -> Any:
