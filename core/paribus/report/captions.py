@@ -31,7 +31,7 @@ def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry]) ->
     )
     gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
     if gains:
-        low, high = f"{min(gains):.2g}", f"{max(gains):.2g}"
+        low, high = (f"{gain:.2g}" if gain < 10 else f"{gain:,.0f}" for gain in (min(gains), max(gains)))
         times = low if low == high else f"{low} to {high}"
         yield f"Pairing by seed divided the variance of a difference by {times}, against independent seeds."
 

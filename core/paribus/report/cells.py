@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,6 +20,7 @@ COSTS: Final[Mapping[str, str]] = {
     "tokens_per_second": "tokens/s",
     "peak_bytes": "memory",
 }
+WORDS: Final = re.compile(r"\([^()]*\),? *|[^\s(=,]+[=,]? *|.")  # what is not broken while there is room
 BYTES: Final = ("cache_bytes_per_token", "peak_bytes")
 FINEST: Final = 6  # decimals; what needs more is written with an exponent
 LARGEST: Final = 1e7
@@ -27,6 +30,19 @@ SPREAD: Final = 2  # decimals by which the rows of one column may differ from th
 def clean(text: str) -> str:
     """One line, with nothing in it that a terminal would obey."""
     return printable(text).replace("\n", "\\n")
+
+
+def folded(text: str, width: int) -> str:
+    """Lines of at most `width`, broken where a reader would: `attention=restricted`, and below it `(window=16)`."""
+    lines = [""]
+    for word in WORDS.findall(text):
+        pieces = [word] if len(word.rstrip()) <= width else textwrap.wrap(word, width)
+        for piece in pieces:
+            if len((lines[-1] + piece).rstrip()) <= width:
+                lines[-1] += piece
+            else:
+                lines.append(piece)
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 def digits(table: Table) -> dict[str, int]:

@@ -68,7 +68,7 @@ class Pair(NamedTuple):
 
     @property
     def keys(self) -> frozenset[str]:
-        return self.baseline.touched | self.variant.touched
+        return frozenset(self.baseline.asked) | frozenset(self.variant.asked)
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -121,7 +121,7 @@ def merged(certificates: Sequence[Certificate]) -> Certificate:
         seeds=tuple(seed for certificate in certificates for seed in certificate.seeds),
         failures=_merged(certificates, "failures"),
         side_effects=_merged(certificates, "side_effects"),
-        confirmed=_merged(certificates, "confirmed"),
+        confirmed=tuple(dict.fromkeys(text for certificate in certificates for text in certificate.confirmed)),
         equal=worst.equal,
         total=worst.total,
         differs=tuple(dict.fromkeys(path for certificate in certificates for path in certificate.differs)),

@@ -84,12 +84,11 @@ def _conditions(done: Mapping[str, Sequence[Entry]], baseline: str) -> Iterator[
             name
             for name, entries in done.items()
             if any(
-                _key(condition.of(entry)) != wanted and not touches(entry.touched, condition.unless)
-                for entry in entries
+                _key(condition.of(entry)) != wanted and not touches(entry.asked, condition.unless) for entry in entries
             )
         ]
         if others:
-            what = f"{condition.what} of {listed(others, 8)} is not that of {reference.variant}"
+            what = f"{listed(others, 8)} and {reference.variant} do not share {condition.what}"
             yield Problem(code=condition.code, path=_path(others), what=what, valid=condition.valid)
 
 

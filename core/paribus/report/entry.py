@@ -76,14 +76,8 @@ class Entry:
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Dotted key -> value: what the study changed in the base to come to this variant."""
-        varied: Mapping[str, Any] = self.trial.get("varied") or {}
-        return varied
-
-    @property
-    def touched(self) -> frozenset[str]:
-        """The dotted keys that may differ from the base: what was varied, and the knobs that matched the budget."""
-        return frozenset(self.asked) | frozenset(self.trial.get("matched") or ())
+        """Dotted key -> value: what the study changed in the base to come to this variant, matched knobs included."""
+        return {**(self.trial.get("varied") or {}), **(self.trial.get("matched") or {})}
 
     @property
     def done(self) -> bool:

@@ -40,7 +40,7 @@ def _cells(row: Row, digits: int, costs: Sequence[str]) -> list[str]:
     verdict = escaped(cells.verdict(row))
     claimed = row.kind in ("better", "worse", "equivalent")
     return [
-        code(row.variant),
+        code(row.variant, cell=True),
         cells.count(row),
         cells.number(row.mean, digits),
         cells.difference(row, digits),
@@ -58,9 +58,10 @@ def escaped(text: str) -> str:
     return SPECIAL.sub(r"\\\1", cells.clean(text))
 
 
-def code(text: str) -> str:
-    """Text in a code span that holds whatever is in it; a bar would end the table's cell even there."""
-    shown = cells.clean(text).replace("|", "\\|")
+def code(text: str, *, cell: bool = False) -> str:
+    """Text in a code span that holds whatever is in it; in a cell, a bar would end the cell even there."""
+    shown = cells.clean(text)
+    shown = shown.replace("|", "\\|") if cell else shown
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     room = " " if "`" in shown else ""
     return f"{fence}{room}{shown}{room}{fence}"

@@ -28,7 +28,7 @@ PLAIN: Final = str.maketrans(
     | {"✓": "+", "✗": "x", "·": "-", "…": "..."}
 )
 WIDEST: Final = 41  # places of the picture
-FOLDED: Final = 28  # a name or a verdict may be folded to so many places, and not to fewer
+FOLDS: Final = (28, 20, 14)  # places that a name or a verdict is folded to, first those that read best
 GAP: Final = 2
 
 
@@ -96,17 +96,18 @@ class _Page:
     def _grids(self) -> Iterator[RenderableType]:
         """The first arrangement that there is room for: one table, two, two without a picture, or a list."""
         verdicts, costs = self._verdicts(), self._costs()
-        left = self.width - self._needs([*verdicts, *costs], folded=False) - GAP
+        left = self._left([*verdicts, *costs], None)
         if left >= LEAST:
-            yield self._grid([*self._pictured(verdicts, left), *costs])
+            yield self._grid([*self._pictured(verdicts, left), *costs], None)
             return
-        left = self.width - self._needs(verdicts, folded=True) - GAP
-        if min(left + GAP, self.width - self._needs([self._variant, *costs], folded=True)) < 0:
-            yield from self._stacked()
-            return
-        yield self._grid(self._pictured(verdicts, left) if left >= LEAST else verdicts)
-        yield ""
-        yield self._grid([self._variant, *costs])
+        for pictured, fold in [*((True, fold) for fold in FOLDS[:2]), *((False, fold) for fold in FOLDS)]:
+            left = self._left(verdicts, fold)
+            if left >= (LEAST if pictured else -GAP) and self._left([self._variant, *costs], fold) >= -GAP:
+                yield self._grid(self._pictured(verdicts, left) if pictured else verdicts, fold)
+                yield ""
+                yield self._grid([self._variant, *costs], fold)
+                return
+        yield from self._stacked()
 
     @property
     def _variant(self) -> Column:
@@ -133,34 +134,31 @@ class _Page:
         picture = Column(header, forest.line, right=False, style=lambda row: STYLES[row.kind])
         return [*columns[:-1], picture, columns[-1]]
 
-    def _needs(self, columns: Sequence[Column], *, folded: bool) -> int:
-        """How many places the columns take, folded or not."""
+    def _cell(self, column: Column, text: str, fold: int | None) -> str:
+        text = self.plain(text)
+        return cells.folded(text, fold) if fold is not None and column.folds else text
+
+    def _left(self, columns: Sequence[Column], fold: int | None) -> int:
+        """How many places are left beside these columns for another one; -2 where they just fit."""
         from rich.cells import cell_len
 
-        widths = [
-            max(cell_len(self.plain(text)) for text in (column.header, *map(column.cell, self.rows)))
-            for column in columns
-        ]
-        least = [
-            min(width, FOLDED) if folded and column.folds else width
-            for column, width in zip(columns, widths, strict=True)
-        ]
-        return sum(least) + GAP * (len(columns) - 1)
+        needed = 0
+        for column in columns:
+            texts = [column.header, *(self._cell(column, column.cell(row), fold) for row in self.rows)]
+            needed += GAP + max(cell_len(line) for text in texts for line in text.split("\n"))
+        return self.width - needed
 
-    def _grid(self, columns: Sequence[Column]) -> RenderableType:
+    def _grid(self, columns: Sequence[Column], fold: int | None) -> RenderableType:
         from rich.table import Table as Grid
         from rich.text import Text
 
-        grid = Grid(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold", expand=False)
+        grid = Grid(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
         for column in columns:
-            grid.add_column(
-                Text(self.plain(column.header)),
-                justify="right" if column.right else "left",
-                no_wrap=not column.folds,
-                overflow="fold",
-            )
+            header = Text(self.plain(column.header))
+            grid.add_column(header, justify="right" if column.right else "left", no_wrap=True)
         for row in self.rows:
-            grid.add_row(*(Text(self.plain(column.cell(row)), style=column.style(row)) for column in columns))
+            texts = (self._cell(column, column.cell(row), fold) for column in columns)
+            grid.add_row(*(Text(text, style=column.style(row)) for text, column in zip(texts, columns, strict=True)))
         return grid
 
     def _stacked(self) -> Iterator[RenderableType]:
