@@ -1,0 +1,122 @@
+"""What a CPU computes, a GPU computes; trials run there, are cut there, and go on to the same bits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paribus.cli.main import main
+from paribus.registry import Registry, installed
+from paribus.specs import resolved
+from paribus.train.assemble import assembled, data_of, text_of
+from paribus.train.evaluate import moved
+from paribus.train.keeper import InterruptedTrialError
+from paribus.train.model import Model
+from paribus.train.trial import Terms, run_trial
+
+pytestmark = pytest.mark.gpu
+
+CELLS = [
+    *(
+        ["encoder-tiny", f"attention={attention}", f"position={position}"]
+        for attention in ("mha", "mqa", "gqa", "{name: restricted, window: 8}")
+        for position in ("none", "sinusoidal", "learned", "rope", "alibi")
+    ),
+    ["gpt-tiny"],
+    ["gpt-tiny", "position=rope", "norm=rmsnorm", "feedforward=glu", "attention=gqa", "data.documents=apart"],
+    ["bert-tiny", "dims.vocabulary=512"],
+    ["bert-tiny", "dims.vocabulary=512", "objective=[mlm, sop]", "placement=pre"],
+    ["seq2seq-tiny"],
+]
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed()
+
+
+def model_and_batch(registry: Registry, *words: str) -> tuple[Model, Any]:
+    spec = resolved(words[0], *words[1:], registry=registry)
+    text = text_of(spec, registry)
+    return assembled(spec, registry, text.vocabulary), data_of(spec, registry, text).step(0)
+
+
+@pytest.mark.parametrize("words", CELLS, ids=" ".join)
+def test_a_gpu_computes_the_loss_and_the_gradients_of_a_cpu(registry: Registry, words: list[str]) -> None:
+    model, batch = model_and_batch(registry, *words)
+    model.double()
+    loss = model.loss(batch)
+    loss.backward()
+    wanted = {
+        name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
+    model.zero_grad()
+    model.to("cuda")
+    found = model.loss(moved(batch, model))
+    found.backward()
+    assert found.item() == pytest.approx(loss.item(), rel=1e-9)
+    for name, parameter in model.named_parameters():
+        if name in wanted:
+            assert parameter.grad is not None
+            torch.testing.assert_close(parameter.grad.cpu(), wanted[name], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("words", [["gpt-tiny"], ["encoder-tiny"]], ids=" ".join)
+def test_bf16_stays_near_float32(registry: Registry, words: list[str]) -> None:
+    model, batch = model_and_batch(registry, *words)
+    model.to("cuda")
+    plain = model.loss(moved(batch, model)).item()
+    with torch.autocast("cuda", torch.bfloat16):
+        assert model.loss(moved(batch, model)).item() == pytest.approx(plain, rel=2**-5)
+
+
+def test_a_training_step_on_a_gpu_waits_for_nothing(registry: Registry) -> None:
+    model, batch = model_and_batch(registry, "gpt-tiny", "dropout=0.1")
+    model.to("cuda")
+    there = moved(batch, model)
+    model.loss(there).backward()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        model.loss(there).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_trial_that_is_cut_on_a_gpu_goes_on_to_the_same_bits(registry: Registry, tmp_path: Path) -> None:
+    words = ["dims.width=32", "dropout=0.1", "trainer.max_steps=12", "trainer.deterministic=true"]
+    spec = resolved("gpt-tiny", *words, registry=registry)
+    whole = run_trial(spec, registry, Terms("trial", tmp_path / "whole"))
+    steps = 0
+
+    def asked() -> bool:
+        nonlocal steps
+        steps += 1
+        return steps == 5
+
+    with pytest.raises(InterruptedTrialError):
+        run_trial(spec, registry, Terms("trial", tmp_path / "cut", asked_to_stop=asked))
+    again = run_trial(spec, registry, Terms("trial", tmp_path / "cut"))
+    assert again["result"] == whole["result"]
+    assert again["provenance"]["machine"]["device"] == "cuda"
+
+
+def test_the_quickstart_runs_on_a_gpu_and_its_control_is_worse(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["run", "quickstart", "--store", str(tmp_path), "--jobs", "2", "--json"]) == 0
+    rows = {row["variant"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["position=none"]["verdict"] == "worse"
+
+
+def test_each_trial_is_pinned_to_one_device(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["run", "quickstart", "--store", str(tmp_path), "--jobs", str(2 * torch.cuda.device_count()), "--json"]
+    assert main(words) == 0
+    capsys.readouterr()
+    records = [json.loads(path.read_text())["body"] for path in tmp_path.rglob("record.json")]
+    seen = {record["provenance"]["machine"]["visible"] for record in records}
+    assert len(seen) == torch.cuda.device_count()
