@@ -133,7 +133,7 @@ class Keeper(Callback):
             self.keep(self, trainer)
             self._began = time.perf_counter()
         if asked:
-            raise InterruptedTrialError
+            raise InterruptedTrialError("asked to stop; the checkpoint is written")
 
     def read(self) -> None:
         """Takes losses off the device, and notices the first that is no number."""
