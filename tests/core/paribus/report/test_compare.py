@@ -152,23 +152,6 @@ def elsewhere(make: Make, where: Mapping[str, Any], baseline_too: bool = True) -
     return [*base, *(make("it", seed, varied={"attention": "mqa"}, loss=2.5, edits=edits) for seed in (0, 1))]
 
 
-def test_e1_speed_is_not_compared_across_machines(make: Make, ask: Ask) -> None:
-    entries = elsewhere(make, {"machine": {"device": "cpu", "name": "another", "threads": "1"}}, baseline_too=False)
-    table = compare(entries, ask(entries))
-    row = only(table)
-    assert row.costs["tokens_per_second"].ratio is row.costs["peak_bytes"].ratio is None
-    assert row.costs["parameters"].ratio < 1
-    assert row.difference is not None
-    assert any("2 kinds of machine (cpu a processor 1, cpu another 1)" in warning for warning in table.warnings)
-
-
-def test_e1_speed_of_machines_that_look_alike_is_rough(make: Make, ask: Ask) -> None:
-    entries = elsewhere(make, {"host": "there"}, baseline_too=False)
-    table = compare(entries, ask(entries))
-    assert only(table).costs["tokens_per_second"].rough
-    assert any("only look alike" in warning for warning in table.warnings)
-
-
 def test_e4_only_common_seeds_are_compared(study: Study, ask: Ask) -> None:
     table = table_of(study, ask, baseline=[*BASE, "pending"], mqa=["failed", *WORSE[1:], 9.0])
     row = only(table)
@@ -222,14 +205,6 @@ def test_e9_a_failed_trial_is_counted_and_not_averaged(study: Study, ask: Ask) -
     assert not table.ok
 
 
-def test_e11_speed_beside_other_trials_is_marked_contended(make: Make, ask: Ask) -> None:
-    table = compare(elsewhere(make, {"contended": True}), ask(elsewhere(make, {})))
-    assert only(table).costs["tokens_per_second"].rough
-    assert not only(table).costs["peak_bytes"].rough
-    assert only(table).to_json("m")["contended"] is True
-    assert "Trials shared the machine (contended): speed is rough (~)." in table.warnings
-
-
 def test_d1_a_diverged_seed_is_shown_and_never_averaged(study: Study, ask: Ask) -> None:
     row = only(table_of(study, ask, baseline=BASE, mqa=[*WORSE[:4], "diverged"]))
     assert row.verdict == "diverged 1/5"
@@ -261,53 +236,6 @@ def test_d19_stale_records_are_left_out_unless_their_code_is_accepted(make: Make
     readmitted = compare(entries, ask(entries), accept_code=["c" * 24])
     assert only(readmitted).verdict == "worse"
     assert any("readmitted" in warning for warning in readmitted.warnings)
-
-
-# ------------------------------------------------------------------------------------------------ what is said with it
-def test_what_is_not_below_the_unigram_loss_did_not_learn(study: Study, ask: Ask) -> None:
-    table = table_of(study, ask, baseline=BASE, mqa=[3.3] * 5, gqa=[3.25] * 5, rmsnorm=[3.24] * 5)
-    assert [row.learned for row in (table.baseline, *table.rows)] == [True, False, False, True]
-    assert [row.flags for row in table.rows] == [("did not learn",), ("did not learn",), ()]
-    assert "Not below the unigram loss (3.250 nats), so nothing is learned yet: mqa, gqa." in table.warnings
-
-
-def test_learning_cannot_be_asked_of_another_metric(study: Study, ask: Ask) -> None:
-    entries = study(baseline=BASE, mqa=WORSE)
-    table = compare(entries, ask(entries, metric="val/mlm/accuracy", better="higher"))
-    assert [row.learned for row in (table.baseline, *table.rows)] == [None, None]
-
-
-def test_the_caption_says_how_far_it_holds(study: Study, ask: Ask) -> None:
-    caption = " ".join(table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=[*WORSE[:3], "failed", "failed"]).caption)
-    assert "A difference is variant - baseline on the same seed." in caption
-    assert "95 % confidence" in caption
-    assert "Holm over 2 variants; the intervals are of " in caption
-    assert "n = 3 to 5" in caption
-    assert "100 steps (6,400 tokens)" in caption
-    assert "Pairing by seed divided the variance of a difference by " in caption
-
-
-def test_equivalence_is_spoken_of_only_where_a_margin_is_stated(study: Study, ask: Ask) -> None:
-    entries = study(baseline=BASE, mqa=WORSE)
-    assert "equivalent" not in json.dumps(compare(entries, ask(entries)).to_json())
-    stated = compare(entries, ask(entries, margin=0.05))
-    assert "less than 0.05 either way is called equivalent." in stated.caption[0]
-
-
-def test_the_costs_are_multiples_of_the_baselines(make: Make, ask: Ask) -> None:
-    fast = {"provenance/training_seconds": 1.0, "provenance/peak_bytes": 6e8, "result/cache_bytes_per_token": 8.0}
-    entries = [make(edits={"result/cache_bytes_per_token": 32.0}), make("it", varied={"attention": "mqa"}, edits=fast)]
-    row = only(compare(entries, ask(entries)))
-    assert row.costs["tokens_per_second"].ratio == pytest.approx(2.0)
-    assert row.costs["peak_bytes"].ratio == pytest.approx(1.5)
-    assert row.costs["cache_bytes_per_token"].ratio == pytest.approx(0.25)
-    assert row.costs["parameters"].value < entries[0].result["parameters"]
-
-
-def test_a_cost_that_the_baseline_does_not_have_has_no_ratio(make: Make, ask: Ask) -> None:
-    entries = [make(), make("it", varied={"attention": "mqa"}, edits={"result/cache_bytes_per_token": 8.0})]
-    row = only(compare(entries, ask(entries)))
-    assert (row.costs["cache_bytes_per_token"].value, row.costs["cache_bytes_per_token"].ratio) == (8.0, None)
 
 
 # ------------------------------------------------------------------------------------------------ as JSON

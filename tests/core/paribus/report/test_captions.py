@@ -1,0 +1,59 @@
+"""What is said under a table: how to read it, how far it holds, and what weakens it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from paribus.report.compare import compare
+from paribus.report.entry import Entry, Question
+from paribus.report.table import Table
+
+Ask = Callable[..., Question]
+Study = Callable[..., list[Entry]]
+
+BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
+WORSE = [2.50, 2.61, 2.39, 2.56, 2.44]
+
+
+def table_of(study: Study, ask: Ask, **losses: Any) -> Table:
+    entries = study(**losses)
+    return compare(entries, ask(entries))
+
+
+def test_what_is_not_below_the_unigram_loss_did_not_learn(study: Study, ask: Ask) -> None:
+    table = table_of(study, ask, baseline=BASE, mqa=[3.3] * 5, gqa=[3.25] * 5, rmsnorm=[3.24] * 5)
+    assert [row.learned for row in (table.baseline, *table.rows)] == [True, False, False, True]
+    assert [row.flags for row in table.rows] == [("did not learn",), ("did not learn",), ()]
+    assert "Not below the unigram loss (3.250 nats), so nothing is learned yet: mqa, gqa." in table.warnings
+
+
+def test_learning_cannot_be_asked_of_another_metric(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    table = compare(entries, ask(entries, metric="val/mlm/accuracy", better="higher"))
+    assert [row.learned for row in (table.baseline, *table.rows)] == [None, None]
+
+
+def test_the_caption_says_how_far_it_holds(study: Study, ask: Ask) -> None:
+    caption = " ".join(table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=[*WORSE[:3], "failed", "failed"]).caption)
+    assert "A difference is variant - baseline on the same seed." in caption
+    assert "95 % confidence" in caption
+    assert "Holm over 2 variants; the intervals are of " in caption
+    assert "n = 3 to 5" in caption
+    assert "100 steps (6,400 tokens)" in caption
+    assert "Pairing by seed divided the variance of a difference by " in caption
+
+
+def test_equivalence_is_spoken_of_only_where_a_margin_is_stated(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    assert "equivalent" not in json.dumps(compare(entries, ask(entries)).to_json())
+    stated = compare(entries, ask(entries, margin=0.05))
+    assert "less than 0.05 either way is called equivalent." in stated.caption[0]
+
+
+def test_intervals_of_several_levels_are_told_with_their_variants(study: Study, ask: Ask) -> None:
+    table = table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=BASE[::-1], rmsnorm=BASE[1:] + BASE[:1])
+    assert "; the intervals are of 98.33 % (mqa), 97.5 % (gqa, rmsnorm)." in table.caption[1]
+    alone = table_of(study, ask, baseline=BASE, mqa=WORSE)
+    assert alone.caption[1].endswith("Holm over 1 variant; the intervals are of 95 %.")
+    none = table_of(study, ask, baseline=BASE[:1], mqa=WORSE[:1])
+    assert none.caption[1].endswith("Holm over 1 variant.")
