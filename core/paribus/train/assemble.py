@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from torch import nn
 
 from paribus.assembly.build import Assembled, build, listed
 from paribus.assembly.components import Classes, make
+from paribus.assembly.cost import parameters
 from paribus.assembly.initialise import initialise
 from paribus.errors import Problem, SpecError
 from paribus.folders import cache_folder
@@ -24,6 +26,7 @@ from paribus.train.model import Model
 from paribus.train.tokens import Encoded, Progress, encoded
 
 Spec = Mapping[str, Any]
+BYTES_A_PARAMETER: Final = 16  # itself, its gradient, and AdamW's two moments, in float32
 
 
 def silent(what: str, done: int) -> None:
@@ -64,6 +67,7 @@ def shapes_of(spec: Spec, classes: Classes) -> Assembled:
 def assembled(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
     """The model with its first values."""
     parts = build(spec, classes, vocabulary, KERNELS)
+    _fits(parts)
     scheme = make(classes, "initialisation", spec["initialisation"], kind=Initialisation)
     about = initialise(parts.children(), scheme, spec["seed"])
     trained = [node["name"] for node in listed(spec["objective"])]
@@ -117,6 +121,23 @@ def _known_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
         names = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
         return Vocabulary(size, {name: at for at, name in enumerate(names)}, tuple(range(len(names), size)))
     return own if size is None else own._replace(size=size)
+
+
+def _fits(parts: Assembled) -> None:
+    """Refuses, before anything is allocated, what no memory of this machine could hold."""
+    count = parameters(parts.children())
+    needed = count * BYTES_A_PARAMETER
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        raise SpecError(
+            Problem(
+                code="too-large",
+                path="dims",
+                what=f"this model has {count:,} parameters: {needed / 2**30:,.1f} GiB with gradients and optimizer, "
+                f"where this machine has {there / 2**30:,.1f} GiB",
+                valid="smaller dims; `paribus summary` counts any size without allocating it",
+            )
+        )
 
 
 def _heads_are_trained(parts: Assembled, trained: list[str], evaluated: list[str]) -> None:

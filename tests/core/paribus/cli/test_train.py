@@ -46,3 +46,11 @@ def test_a_mistake_leaves_nothing_behind(capsys: pytest.CaptureFixture[str], tmp
     assert main(["train", "gpt-tiny", "attention=gqaa", "--store", str(tmp_path / "runs")]) == 2
     assert "did you mean `gqa`" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_no_memory_could_hold_is_refused_before_it_is_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["gpt-tiny", "dims.width=1000000", "dims.layers=100", "--store", str(tmp_path / "runs")]
+    assert main(["train", *words]) == 2
+    assert "GiB with gradients and optimizer, where this machine has" in capsys.readouterr().err
