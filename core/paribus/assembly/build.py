@@ -32,6 +32,7 @@ class Assembled(NamedTuple):
 
     topology: Topology
     objectives: nn.ModuleDict
+    trained: tuple[str, ...]  # those of the objectives that make the loss; the others are only evaluated
 
     def children(self) -> dict[str, nn.Module]:
         """The modules by the first word of their path: embedding, body, encoder, objectives."""
@@ -52,7 +53,7 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
             norm = builder.norm(spec["norm"], shape.width, 0)
             objective = make(classes, "objective", node, shape, vocabulary, norm, kind=Objective)
             objectives[node["name"]] = objective
-    return Assembled(topology, objectives)
+    return Assembled(topology, objectives, tuple(node["name"] for node in listed(spec["objective"])))
 
 
 def objective_nodes(spec: Spec) -> list[Node]:
@@ -126,29 +127,35 @@ class SpecBuilder:
     def stack(self, path: str) -> Stack:
         part = self.parts[path]
         spec, shape = self.of(part), self.shape(part)
-        positions = {index: self._position(node, shape) for index, node in enumerate(listed(spec["position"]))}
-        cross_position = self._position(self._cross(spec)["position"], shape) if part.cross else None
-        layers, wiring = [], []
+        shared = self._shared(listed(spec["position"]), shape)
+        across = self._shared(listed(self._cross(spec)["position"]) if part.cross else [], shape)
+        layers: list[Layer] = []
+        wiring: list[tuple[Position, Position | None]] = []
         for index in range(shape.layers):
-            position = positions[index % len(positions)]
-            if position.traits["owner"] == "layer":
-                position = self._position(cycled(spec["position"], index), self.shape(part, index))
-            layers.append(self._layer(spec, part, index, position if position.traits["owner"] == "layer" else None))
-            wiring.append((position, cross_position))
-        shared = [position for position in positions.values() if position.traits["owner"] == "stack"]
-        shared += [cross_position] if cross_position is not None and any(cross_position.parameters()) else []
+            own = self._own(spec["position"], shared, part, index)
+            cross = self._own(self._cross(spec)["position"], across, part, index) if part.cross else None
+            layers.append(self._layer(spec, part, index, own, cross))
+            wiring.append((own, cross))
         needs_final = layers[-1].placement.traits["final"] if layers else False
         final_norm = self.norm(spec["norm"], shape.width, shape.layers - 1)() if needs_final else None
-        return Stack(shape, layers, shared, wiring, final_norm, self.kernels)
+        positions = [position for position in (*shared, *across) if position.traits["owner"] == "stack"]
+        return Stack(shape, layers, positions, wiring, final_norm, self.kernels)
 
-    def _position(self, node: Node, shape: Shape) -> Position:
-        return make(self.classes, "position", node, shape, kind=Position)
+    def _shared(self, nodes: Sequence[Node], shape: Shape) -> list[Position]:
+        return [make(self.classes, "position", node, shape, kind=Position) for node in nodes]
+
+    def _own(self, node: Any, shared: Sequence[Position], part: Part, index: int) -> Position:
+        """The position of one layer: that of the stack, or one that belongs to this layer alone."""
+        position = shared[index % len(shared)]
+        if position.traits["owner"] == "stack":
+            return position
+        return make(self.classes, "position", cycled(node, index), self.shape(part, index), kind=Position)
 
     def _cross(self, spec: Spec) -> Mapping[str, Any]:
         own: Mapping[str, Any] = spec.get("cross") or {}
         return {"attention": own.get("attention", spec["attention"]), "position": own.get("position", {"name": "none"})}
 
-    def _layer(self, spec: Spec, part: Part, index: int, position: Position | None) -> Layer:
+    def _layer(self, spec: Spec, part: Part, index: int, own: Position, across: Position | None) -> Layer:
         shape = self.shape(part, index)
         cross = None
         if part.cross:
@@ -163,5 +170,6 @@ class SpecBuilder:
             placement=make(self.classes, "placement", cycled(spec["placement"], index), shape, norm, kind=Placement),
             dropout=shape.dropout,
             cross=cross,
-            position=position,
+            position=own if own.traits["owner"] == "layer" else None,
+            cross_position=across if across is not None and across.traits["owner"] == "layer" else None,
         )

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from paribus.assembly.build import Assembled
+from paribus.parts.draw import Draw
 from paribus.parts.layer import Layer
+from paribus.parts.rows import Stream
 from paribus.parts.stack import Stack
-from paribus.slots.component import Cost, Load
+from paribus.slots.component import Load
 from paribus.slots.objective import Objective
 
 
@@ -42,12 +45,14 @@ class Costs(NamedTuple):
 
 
 def costs(model: Assembled, length: int) -> Costs:
-    """Parameters are distinct tensors, counted; operations and state are what each component declares."""
+    """Parameters are distinct tensors, counted; operations and state are what each component declares.
+
+    Operations are those of a training example, whose rows the objectives decide; state is that of `length` rows.
+    """
     lines = list(_lines(model, length))
-    distinct = {id(p): p.numel() for child in model.children().values() for p in child.parameters()}
     return Costs(
         tuple(lines),
-        sum(distinct.values()),
+        parameters(model.children()),
         sum(line.flops for line in lines),
         sum(line.state for line in lines),
         length,
@@ -59,37 +64,69 @@ def parameters(children: Mapping[str, nn.Module]) -> int:
     return sum({id(p): p.numel() for child in children.values() for p in child.parameters()}.values())
 
 
+def rows_of_parts(model: Assembled, length: int) -> dict[str, int]:
+    """How many rows each part reads of one example: an objective may give one more of them than another."""
+    trained = [_objective(model, name) for name in model.trained]
+    forms = any(objective.traits.get("forms") for objective in trained)
+    raw = length if forms else max(objective.raw(length) for objective in trained)
+    streams: Mapping[str, Stream] = {"body": Stream(torch.zeros(1, raw, dtype=torch.long, device="cpu"))}
+    draw = Draw(0, 0, torch.zeros(1, dtype=torch.long, device="cpu"))
+    for objective in trained:
+        streams, _ = objective.corrupt(streams, {}, draw)
+    return {path: stream.tokens.shape[1] for path, stream in streams.items()}
+
+
 def _lines(model: Assembled, length: int) -> Iterator[Line]:
     seen: set[int] = set()  # a tied tensor is counted where it is met first
-    picks = max((_picks(objective, length) for objective in model.objectives.values()), default=0)
+    rows = rows_of_parts(model, length)
     embedding = model.topology.embedding
-    yield Line("embedding", _fresh(embedding, seen), embedding.cost(Load(length, length, picks=picks)).flops, 0)
+    scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
+    flops = embedding.cost(Load(length, length, picks=scored)).flops
+    yield Line("embedding", _fresh(embedding, seen), flops, 0)
     for part in model.topology.parts:
         stack = model.topology.get_submodule(part.path)
         assert isinstance(stack, Stack)
-        load = Load(length, length, memory=length if part.cross else 0)
-        yield from _stack_lines(part.path, stack, load, decodes=part.causal, seen=seen)
-    for name, objective in model.objectives.items():
-        assert isinstance(objective, Objective)
-        flops = objective.cost(Load(length, length, picks=objective.picks(length))).flops
-        yield Line(f"objectives.{name}", _fresh(objective, seen), flops, 0)
+        trains = Load(rows[part.path], rows[part.path], memory=rows[part.cross] if part.cross else 0)
+        decodes = Load(length, length, memory=length if part.cross else 0) if part.causal else None
+        yield from _stack_lines(part.path, stack, trains, decodes, seen)
+    for name in model.objectives:
+        objective = _objective(model, name)
+        cost = objective.cost(Load(length, length, picks=objective.picks(length)))
+        yield Line(f"objectives.{name}", _fresh(objective, seen), cost.flops if name in model.trained else 0, 0)
 
 
-def _picks(objective: nn.Module, length: int) -> int:
+def _objective(model: Assembled, name: str) -> Objective:
+    objective = model.objectives[name]
     assert isinstance(objective, Objective)
-    return objective.picks(length)
+    return objective
 
 
-def _stack_lines(path: str, stack: Stack, load: Load, *, decodes: bool, seen: set[int]) -> Iterator[Line]:
-    names = ["attention", *(["cross"] if load.memory else []), "feedforward"]
+def _scored(objective: Objective, model: Assembled, length: int) -> int:
+    """How many rows the objective has scored against the whole vocabulary: all that its head runs on, or none."""
+    asked: list[Tensor] = []
+    body = model.topology.get_submodule("body")
+    assert isinstance(body, Stack)
+
+    def unembed(h: Tensor) -> Tensor:
+        asked.append(h)
+        return model.topology.embedding.unembed(h)
+
+    with torch.no_grad():
+        objective.logits(next(body.parameters()).new_zeros(1, 1, body.shape.width), unembed)
+    return objective.picks(length) if asked else 0
+
+
+def _stack_lines(path: str, stack: Stack, trains: Load, decodes: Load | None, seen: set[int]) -> Iterator[Line]:
+    names = ["attention", *(["cross"] if trains.memory else []), "feedforward"]
     for name in names:
-        cost, count = Cost(), 0
+        flops, state, count = 0, 0, 0
         for layer in stack.layers:
             assert isinstance(layer, Layer)
             component = getattr(layer, name)
-            cost = cost + component.cost(load)
+            flops += component.cost(trains).flops
+            state += component.cost(decodes).state if decodes is not None else 0
             count += _fresh(component, seen)
-        yield Line(f"{path}.{name}", count, cost.flops, cost.state if decodes else 0)
+        yield Line(f"{path}.{name}", count, flops, state)
     yield Line(f"{path}.position", _fresh(stack.position, seen), 0, 0)
     yield Line(f"{path}.norms", _fresh(stack, seen), 0, 0)  # what is left: placements and the final norm
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from paribus.errors import PluginError, Problem
 from paribus.keyed import key64
@@ -121,9 +122,9 @@ def _gain(root: nn.Module, path: str, role: Role) -> float:
 def _all_real(root: nn.Module) -> None:
     """A tensor that was computed on the meta device would be garbage later: it is refused now."""
     for prefix, module in root.named_modules():
-        held = {**module._buffers, **{name: value for name, value in vars(module).items() if isinstance(value, Tensor)}}
-        for name, value in held.items():
-            if value is not None and value.is_meta:
+        own = {name: value for name, value in vars(module).items() if name not in _TORCHS_OWN}
+        for name, value in {**module._buffers, **own}.items():
+            if any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(value)):
                 raise PluginError(
                     Problem(
                         code="meta-buffer",
@@ -132,3 +133,6 @@ def _all_real(root: nn.Module) -> None:
                         valid="make it in `prepare(keyed)`, or derive it in `forward`",
                     )
                 )
+
+
+_TORCHS_OWN = frozenset({"_parameters", "_buffers", "_modules"})  # what a module holds otherwise, lists of tensors too

@@ -28,6 +28,7 @@ class Layer(nn.Module):
         dropout: float,
         cross: Attention | None = None,
         position: Position | None = None,
+        cross_position: Position | None = None,
     ) -> None:
         super().__init__()
         self.attention = attention
@@ -36,6 +37,8 @@ class Layer(nn.Module):
         self.placement = placement
         if position is not None:  # one that belongs to the layer and not to the stack
             self.position = position
+        if cross_position is not None:
+            self.cross_position = cross_position
         self.dropout = nn.Dropout(dropout)
         self.crosses = cross is not None
 

@@ -41,6 +41,7 @@ class Batch(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # a tuple has a method of this name
     # (B,): which example of the epoch each row is: corruption is keyed by it
     counts: Mapping[str, Tensor] | None = None
+    shares: int = 1  # into how many micro-batches its step was cut
 
 
 IGNORED = -100  # the label of what is no target: torch's own convention

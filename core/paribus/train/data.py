@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
 from lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from paribus.errors import DataError, Problem
+from paribus.errors import DataError, Problem, SpecError
 from paribus.parts.draw import Draw, order
 from paribus.parts.rows import IGNORED, Batch, Stream
 from paribus.slots.objective import Formed, Objective, Tokens
@@ -59,6 +59,7 @@ class Data(LightningDataModule):
         self.val_examples = Examples(encoded.val, evaluated, length, encoded, options.documents)
         self.val_count = min(options.validation, self.val_examples.count)
         self._order: tuple[int, np.ndarray[tuple[int], np.dtype[np.int64]]] | None = None
+        self._whole: tuple[int, Batch] | None = None  # the step that was cut last: its next share is asked for next
         if self.train_examples.count < options.batch:
             raise DataError(_too_small("training", self.train_examples.count, options.batch, "data.batch"))
         if self.val_count < 1:
@@ -79,8 +80,12 @@ class Data(LightningDataModule):
     def micro(self, item: int, rank: int = 0, ranks: int = 1) -> Batch:
         """Micro-batch `item` of the run: a share of its step's rows, with the counts of the whole step."""
         step, share = divmod(item, self.accumulate)
-        whole = self.step(step)
-        return whole if self.accumulate * ranks == 1 else _rows(whole, share * ranks + rank, self.accumulate * ranks)
+        shares = self.accumulate * ranks
+        if shares == 1:
+            return self.step(step)
+        if self._whole is None or self._whole[0] != step:
+            self._whole = (step, self.step(step))
+        return _share(self._whole[1], share * ranks + rank, shares)
 
     def validation_batch(self, number: int) -> Batch:
         first = number * self.batch_size
@@ -88,19 +93,29 @@ class Data(LightningDataModule):
         return self.val_examples.batch(Draw(0, VALIDATION, index))
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        steps = self.steps if self.steps is not None else self.steps_an_epoch
-        rank, ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer is not None else (0, 1)
-        items = range(self.done * self.accumulate, steps * self.accumulate)
-        return self._loader(_Batches(lambda item: self.micro(item, rank, ranks), items), self.options.workers)
+        """The steps of the run, or of one epoch where no run was given a length; Lightning asks for as many epochs."""
+        rank, ranks = 0, 1
+        if self.trainer is not None:  # it cuts a step as it was told to, whatever the spec says
+            rank, ranks = self.trainer.global_rank, self.trainer.world_size
+            self.accumulate = self.trainer.accumulate_grad_batches
+        if self.accumulate * ranks > self.batch_size:
+            raise SpecError(_too_many_shares(self.batch_size, self.accumulate, ranks))
+        count = (self.steps_an_epoch if self.steps is None else self.steps - self.done) * self.accumulate
+        first, numbers = self.done * self.accumulate, _numbers(count)
+        batches = _Batches(lambda number: self.micro(first + numbers.epoch * count + number, rank, ranks), count)
+        return self._loader(batches, numbers, self.options.workers)
 
     def val_dataloader(self) -> DataLoader[Batch]:
+        """All of what is evaluated, on every rank: so no share is padded, and the mean over ranks is the mean."""
         count = -(-self.val_count // self.batch_size)
-        return self._loader(_Batches(self.validation_batch, range(count)), 0)
+        return self._loader(_Batches(self.validation_batch, count), _numbers(count), 0)
 
-    def _loader(self, batches: _Batches, workers: int) -> DataLoader[Batch]:
+    def _loader(self, batches: _Batches, numbers: DistributedSampler[int], workers: int) -> DataLoader[Batch]:
         # fork: the default, a fork server of the worker's own, imports torch anew for each trial.
         context = "fork" if workers else None
-        return DataLoader(batches, batch_size=None, num_workers=workers, multiprocessing_context=context)
+        return DataLoader(
+            batches, batch_size=None, sampler=numbers, num_workers=workers, multiprocessing_context=context
+        )
 
 
 @final
@@ -169,28 +184,32 @@ class Flow:
 
 @final
 class _Batches(Dataset[Batch]):
-    """Batches by number: with no sampler but `range`, workers cannot change their order."""
+    """Batches by number."""
 
-    def __init__(self, make: Any, items: range) -> None:
+    def __init__(self, make: Callable[[int], Batch], count: int) -> None:
         self.make = make
-        self.items = items
+        self.count = count
 
     def __len__(self) -> int:
-        return len(self.items)
+        return self.count
 
     def __getitem__(self, number: int) -> Batch:
-        batch: Batch = self.make(self.items[number])
-        return batch
+        return self.make(number)
 
 
-def _rows(batch: Batch, share: int, shares: int) -> Batch:
+def _numbers(count: int) -> DistributedSampler[int]:
+    """0, 1 … in order, on every rank: Lightning leaves a sampler of this class as it is, and tells it the epoch."""
+    return DistributedSampler(range(count), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]  # it asks for the length alone
+
+
+def _share(batch: Batch, share: int, shares: int) -> Batch:
     """Every `shares`-th row of a batch, from `share` on; the counts stay those of the whole."""
     streams = {
         name: Stream(*(None if vector is None else vector[share::shares] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         for name, stream in batch.streams.items()
     }
     targets = {name: {key: value[share::shares] for key, value in own.items()} for name, own in batch.targets.items()}
-    return Batch(streams, targets, batch.index[share::shares], batch.counts)
+    return Batch(streams, targets, batch.index[share::shares], batch.counts, shares)
 
 
 def _too_small(split: str, count: int, needed: int, path: str) -> Problem:
@@ -199,4 +218,14 @@ def _too_small(split: str, count: int, needed: int, path: str) -> Problem:
         path=path,
         what=f"the {split} split gives {count} examples, but {needed} are needed",
         valid="a larger corpus, a smaller `data.batch` or a smaller `dims.length`",
+    )
+
+
+def _too_many_shares(batch: int, accumulate: int, ranks: int) -> Problem:
+    among = f"{accumulate} micro-batches" + (f" on each of {ranks} devices" if ranks > 1 else "")
+    return Problem(
+        code="empty-micro-batch",
+        path="trainer.accumulate_grad_batches",
+        what=f"a batch of {batch} examples cannot be cut into {among}: some would be empty",
+        valid=f"a `data.batch` of at least {accumulate * ranks}",
     )

@@ -112,29 +112,29 @@ class Model(LightningModule):
             loss = part if loss is None else loss + part
         assert loss is not None, "a spec has at least one objective"
         auxiliary = run.auxiliary()
-        return loss if auxiliary is None else loss + auxiliary
+        return loss if auxiliary is None else loss + auxiliary / batch.shares
 
     # -- what Lightning calls ------------------------------------------------------------------------------------
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx % self.trainer.accumulate_grad_batches == 0:
-            # Dropout of a step depends on (seed, step) alone: a swap shifts no draw of a later step.
-            torch.manual_seed(key32(self.seed, "step", self.done + self.trainer.global_step))
+            # Dropout of a step depends on (seed, step, rank) alone: a swap shifts no draw of a later step.
+            step = self.done + self.trainer.global_step
+            torch.manual_seed(key32(self.seed, "step", step, self.trainer.global_rank))
             self.shares = None
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = self.loss(batch)
         self.shares = loss.detach() if self.shares is None else self.shares + loss.detach()
-        if batch.counts is not None:  # a share of the step's sum: undo the means that Lightning and DDP will take
-            loss = loss * (self.trainer.accumulate_grad_batches * self.trainer.world_size)
-        self._log_sometimes(loss.detach())
+        loss = loss * batch.shares  # undoes the means that Lightning and DDP will take of the shares of a step's sum
+        self._log_sometimes(loss.detach(), last=(batch_idx + 1) % self.trainer.accumulate_grad_batches == 0)
         return loss
 
-    def _log_sometimes(self, loss: Tensor) -> None:
+    def _log_sometimes(self, loss: Tensor, *, last: bool) -> None:
         # self.log costs as much as a small model's step, so losses are summed and logged every so many steps.
         self._sums = torch.stack([loss, torch.ones_like(loss)]) + (0 if self._sums is None else self._sums)
         every = getattr(self.trainer, "log_every_n_steps", 50)
-        if (self.trainer.global_step + 1) % every == 0:
+        if last and (self.trainer.global_step + 1) % every == 0:
             self.log("train/loss", self._sums[0] / self._sums[1], sync_dist=False)
             self._sums = None
 
@@ -151,8 +151,8 @@ class Model(LightningModule):
         """Fresh metrics of what this model is evaluated with: `val/<objective>/<name>`."""
         found: dict[str, Metric] = {}
         for name in self.evaluated:
-            for term in self.objective(name).terms:
-                found[f"val/{name}/{term}"] = MeanMetric()
+            for term in self.objective(name).terms:  # what is no number counts: else what diverged would look well
+                found[f"val/{name}/{term}"] = MeanMetric(nan_strategy="disable")
             for metric_name, metric in self.objective(name).metrics().items():
                 found[f"val/{name}/{metric_name}"] = metric
         return {name: metric.to(self.device) for name, metric in found.items()}

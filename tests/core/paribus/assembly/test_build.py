@@ -1,0 +1,210 @@
+"""The builder: each place of a model holds what the spec names for it, and is told where it is."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, final
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paribus import Pair, Position, Role, Shape, SpecError, Traits
+from paribus.assembly.build import Assembled
+from paribus.parts.stack import Stack
+from paribus.registry import Registry
+from paribus.specs import resolved
+from paribus.train.assemble import shapes_of
+from paribus.train.model import Model
+
+Assemble = Callable[..., Model]
+PRESETS = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny", "gpt2", "bert-base")
+
+
+def stack(model: Model, path: str = "body") -> Any:
+    found = model.topology.get_submodule(path)
+    assert isinstance(found, Stack)
+    return found
+
+
+def names(modules: Any, part: str) -> list[str]:
+    return [type(getattr(layer, part)).__name__ for layer in modules.layers]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_model_is_built_without_storage_and_at_once(preset: str, components: Registry) -> None:
+    spec = resolved(preset, registry=components)
+    spec["dims"]["vocabulary"] = spec["dims"]["vocabulary"] or 400
+    began = time.process_time()
+    model = shapes_of(spec, components)
+    assert time.process_time() - began < 2
+    held = [each for child in model.children().values() for each in (*child.parameters(), *child.buffers())]
+    assert held
+    assert all(tensor.is_meta for tensor in held)
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny"])
+def test_paths_are_places_and_never_the_names_of_components(
+    preset: str, assemble: Assemble, components: Registry
+) -> None:
+    model = assemble(preset)
+    assert {path.partition(".")[0] for path in model.state_dict()} <= {"embedding", "body", "encoder", "objectives"}
+    slots = ("attention", "position", "norm", "placement", "feedforward", "topology", "embedding")
+    taken = {name for slot in slots for name in components.index.names(slot)} - {"encoder", "tokens"}
+    for path in model.state_dict():
+        assert not taken & set(path.split(".")), path
+
+
+def test_a_list_is_cycled_over_the_layers(assemble: Assemble) -> None:
+    model = assemble(
+        "gpt-tiny",
+        "dims.layers=5",
+        "attention=[{name: restricted, window: 3}, mha]",
+        "feedforward=[mlp, glu]",
+        "norm=[layernorm, rmsnorm]",
+        "placement=[post, pre]",
+        "position=[rope, none, alibi]",
+    )
+    body = stack(model)
+    assert names(body, "attention") == ["Restricted", "MultiHead"] * 2 + ["Restricted"]
+    assert names(body, "feedforward") == ["MultiLayerPerceptron", "GatedLinearUnit"] * 2 + ["MultiLayerPerceptron"]
+    assert names(body, "placement") == ["PostNorm", "PreNorm"] * 2 + ["PostNorm"]
+    found = [type(layer.placement.norms["attention"]).__name__ for layer in body.layers]
+    assert found == ["LayerNorm", "RootMeanSquareNorm"] * 2 + ["LayerNorm"]
+    read = [type(layer.attention.attend.position).__name__ for layer in body.layers]
+    assert read == ["Rotary", "NoPosition", "LinearBiases", "Rotary", "NoPosition"]
+    assert body.layers[0].attention.attend.position is body.layers[3].attention.attend.position
+
+
+@pytest.mark.parametrize(("placements", "expected"), [("[pre, post]", False), ("[post, pre]", True)])
+def test_the_last_layer_says_whether_a_norm_follows(placements: str, expected: bool, assemble: Assemble) -> None:
+    assert stack(assemble("gpt-tiny", f"placement={placements}")).normed is expected
+
+
+def test_the_final_norm_is_that_of_the_last_layer(assemble: Assemble) -> None:
+    body = stack(assemble("gpt-tiny", "norm=[layernorm, rmsnorm]", "dims.layers=4"))
+    assert type(body.norm).__name__ == "RootMeanSquareNorm"
+
+
+def test_a_part_has_what_stands_under_its_name(assemble: Assemble) -> None:
+    model = assemble(
+        "seq2seq-tiny",
+        "parts.encoder.dims.layers=3",
+        "parts.encoder.dims.heads=2",
+        "parts.encoder.attention=mqa",
+        "parts.decoder.attention=[gqa, mha]",
+        "parts.decoder.cross.attention=[mqa, gqa]",
+        "parts.decoder.cross.position=rope",
+    )
+    body, encoder = stack(model), stack(model, "encoder")
+    assert names(encoder, "attention") == ["MultiQuery"] * 3
+    assert names(body, "attention") == ["GroupedQuery", "MultiHead"]
+    assert names(body, "cross") == ["MultiQuery", "GroupedQuery"]
+    assert {type(layer.cross.attend.position).__name__ for layer in body.layers} == {"Rotary"}
+    assert {type(layer.attention.attend.position).__name__ for layer in body.layers} == {"Sinusoidal"}
+    assert encoder.layers[0].attention.heads.head_width == 8
+    assert body.layers[0].attention.heads.head_width == 4
+
+
+def test_a_cross_attention_has_no_position_unless_it_is_given_one(assemble: Assemble) -> None:
+    body = stack(assemble("seq2seq-tiny", "position=rope"))
+    assert {type(layer.cross.attend.position).__name__ for layer in body.layers} == {"NoPosition"}
+    assert {type(layer.attention.attend.position).__name__ for layer in body.layers} == {"Rotary"}
+
+
+def test_heads_may_be_wider_or_narrower_than_the_stream(assemble: Assemble) -> None:
+    heads = stack(assemble("gpt-tiny", "dims.heads=3", "dims.head_width=6")).layers[0].attention.heads
+    assert heads.q.weight.shape == (18, 16)
+    assert heads.o.weight.shape == (16, 18)
+
+
+def test_what_is_only_evaluated_is_built_once_and_not_trained(assemble: Assemble) -> None:
+    model = assemble("bert-tiny", "evaluate=[mlm]")
+    assert list(model.assembled.objectives) == ["mlm", "nsp"]
+    assert (model.trained, model.evaluated) == (("mlm", "nsp"), ("mlm",))
+    assert model.assembled.trained == ("mlm", "nsp")
+
+
+def test_a_limit_that_only_a_component_can_state_is_a_mistake_of_the_spec(assemble: Assemble) -> None:
+    with pytest.raises(SpecError, match=r"error\[refused\] feedforward: `mlp` says: `inner` is 5 and `expand` is 2"):
+        assemble("gpt-tiny", "feedforward.inner=5", "feedforward.expand=2")
+
+
+class Sloped(Position):
+    """A learned bias, and a note of where it was built; who owns it is left open."""
+
+    roles: ClassVar[Mapping[str, Role]] = {"slope": "gain"}
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.slope = nn.Parameter(torch.ones(1))
+
+    def bias(self, pair: Pair) -> Tensor:
+        distance = pair.q_positions.unsqueeze(-1) - pair.k_positions.unsqueeze(-2)  # (B|1, T, S)
+        return (distance.abs() * self.slope).unsqueeze(1).expand(-1, pair.heads, -1, -1).to(pair.dtype)
+
+
+@final
+class OfLayer(Sloped):
+    """A bias of each layer's own."""
+
+    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "owner": "layer"}
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+
+    def reach(self) -> None:
+        return None
+
+
+@final
+class OfStack(Sloped):
+    """A bias that all layers of a stack share."""
+
+    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "owner": "stack"}
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+
+    def reach(self) -> None:
+        return None
+
+
+@pytest.fixture(scope="module")
+def sloped(components: Registry) -> Registry:
+    return components.with_(position={"of-layer": OfLayer, "of-stack": OfStack})
+
+
+def test_a_position_of_the_layer_is_built_for_each_layer_and_told_which(assemble: Assemble, sloped: Registry) -> None:
+    model = assemble("gpt-tiny", "position=[of-layer, learned, of-layer]", "dims.layers=6", registry=sloped)
+    body = stack(model)
+    own = {path for path in model.state_dict() if ".position." in path}
+    assert own == {*(f"body.layers.{layer}.position.slope" for layer in (0, 2, 3, 5)), "body.position.0.table.weight"}
+    assert [body.layers[layer].position.shape.layer for layer in (0, 2, 3, 5)] == [0, 2, 3, 5]
+    for layer in (0, 2, 3, 5):
+        assert body.layers[layer].attention.attend.position is body.layers[layer].position
+    model(torch.arange(12).view(1, 12))[0].sum().backward()
+    assert all(model.get_parameter(path).grad is not None for path in own)
+
+
+CROSS = {
+    "of-stack": ["body.position.1.slope"],
+    "of-layer": ["body.layers.0.cross_position.slope", "body.layers.1.cross_position.slope"],
+    "[of-stack, of-layer]": ["body.position.1.slope", "body.layers.1.cross_position.slope"],
+}
+
+
+@pytest.mark.parametrize(("positions", "paths"), CROSS.items(), ids=CROSS)
+def test_the_position_of_a_cross_attention_belongs_to_whom_it_says(
+    positions: str, paths: list[str], assemble: Assemble, sloped: Registry
+) -> None:
+    model = assemble("seq2seq-tiny", f"parts.decoder.cross.position={positions}", registry=sloped)
+    assert {path for path in model.state_dict() if "slope" in path} == set(paths)
+    tokens = torch.arange(12).view(1, 12)
+    model(tokens, source=tokens)[0].sum().backward()
+    assert all(model.get_parameter(path).grad is not None for path in paths)
+
+
+def test_the_modules_of_a_model_stand_under_the_first_word_of_their_paths(assemble: Assemble) -> None:
+    assembled: Assembled = assemble("seq2seq-tiny").assembled
+    assert list(assembled.children()) == ["embedding", "body", "encoder", "objectives"]

@@ -1,0 +1,177 @@
+"""Costs: what is declared, held against what runs."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus.assembly.build import Assembled
+from paribus.assembly.cost import Costs, costs, parameters, rows_of_parts
+from paribus.assembly.run import Pass
+from paribus.parts.rows import Batch, Stream
+from paribus.registry import Registry
+from paribus.specs import resolved
+from paribus.train.assemble import shapes_of
+from paribus.train.data import Data
+from paribus.train.model import Model
+
+Assemble = Callable[..., Model]
+Feed = Callable[..., Data]
+
+MODELS = {
+    "decoder": ["gpt-tiny"],
+    "decoder, gqa": ["gpt-tiny", "attention=gqa", "feedforward=glu", "embedding.tie=false", "position=rope"],
+    "decoder, mqa": ["gpt-tiny", "attention=mqa", "attention.scores.soft_cap=3", "dims.head_width=6"],
+    "decoder, cycles": ["gpt-tiny", "attention=[mha, gqa]", "feedforward=[glu, mlp]", "dims.layers=3"],
+    "encoder": ["encoder-tiny"],
+    "encoder, alibi": ["encoder-tiny", "position=alibi", "objective.transform=false", "objective.rate=0.4"],
+    "both of BERT's objectives": ["bert-tiny"],
+    "nsp alone": ["bert-tiny", "objective=[nsp]"],
+    "sop alone": ["bert-tiny", "objective=[sop]"],
+    "what is only evaluated": ["gpt-tiny", "evaluate=[clm]"],
+    "encoder-decoder": ["seq2seq-tiny"],
+    "encoder-decoder, unlike": [
+        "seq2seq-tiny",
+        "parts.encoder.dims.layers=3",
+        "parts.encoder.attention=gqa",
+        "parts.decoder.cross.attention=mqa",
+        "objective.mean_span=2",
+        "dims.length=40",
+    ],
+}
+
+
+@pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
+def test_declared_operations_are_those_that_torch_counts(spec: list[str], assemble: Assemble, feed: Feed) -> None:
+    model = assemble(*spec)
+    batch = on_meta(feed(*spec).step(0))
+    counted = count(model.to("meta").assembled, batch)
+    assert costs(model.assembled, int(model.spec["dims"]["length"])).flops * len(batch.index) == counted
+
+
+def count(model: Assembled, batch: Batch) -> int:
+    """Torch's own count of one forward pass; on the meta device, as it counts no fused attention on a CPU."""
+    with FlopCounterMode(display=False) as counter:
+        run = Pass(model.topology, batch)
+        for name in model.trained:
+            model.objectives[name](run.of(name))
+    return int(counter.get_total_flops())
+
+
+def on_meta(batch: Batch) -> Batch:
+    streams = {
+        name: Stream(*(None if vector is None else vector.to("meta") for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        for name, stream in batch.streams.items()
+    }
+    targets = {name: {key: value.to("meta") for key, value in own.items()} for name, own in batch.targets.items()}
+    return batch._replace(streams=streams, targets=targets)
+
+
+@pytest.mark.parametrize("window", [1, 3, 8])
+@pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny"])
+def test_a_window_saves_the_pairs_that_it_hides(preset: str, window: int, assemble: Assemble) -> None:
+    full = costs(assemble(preset).assembled, 16)
+    windowed = costs(assemble(preset, "attention=restricted", f"attention.window={window}").assembled, 16)
+    span = window if preset == "gpt-tiny" else 2 * window - 1
+    layers, width = 2, 16
+    assert full.flops - windowed.flops == layers * 4 * 16 * (16 - span) * width
+    assert full.state == windowed.state
+
+
+def test_operations_grow_with_the_square_of_the_length_and_with_the_window_alone_where_there_is_one(
+    components: Registry,
+) -> None:
+    def pairs(length: int, *overrides: str) -> int:
+        spec = resolved("gpt-tiny", "position=rope", f"dims.length={length}", *overrides, registry=components)
+        model = shapes_of(spec, components)
+        attention = next(line for line in costs(model, length).lines if line.path == "body.attention")
+        projections = 2 * 4 * 2 * length * 64 * 64
+        return attention.flops - projections
+
+    window = ["attention=restricted", "attention.window=32"]
+    for length in (64, 128, 256, 512):
+        assert pairs(2 * length) == 4 * pairs(length)
+        assert pairs(2 * length, *window) == 2 * pairs(length, *window)
+
+
+@pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
+def test_parameters_are_the_distinct_numbers_that_a_model_learns(spec: list[str], assemble: Assemble) -> None:
+    model = assemble(*spec)
+    found = costs(model.assembled, 16)
+    numbers = sum(parameter.numel() for parameter in model.parameters())
+    assert found.parameters == numbers == sum(line.parameters for line in found.lines)
+    assert parameters(model.assembled.children()) == numbers
+
+
+DECODERS = {
+    "mha": ["gpt-tiny"],
+    "gqa": ["gpt-tiny", "attention=gqa"],
+    "mqa": ["gpt-tiny", "attention=mqa", "dims.head_width=6"],
+    "restricted": ["gpt-tiny", "attention=restricted", "attention.window=3", "attention.kv_heads=2"],
+    "a cycle": ["gpt-tiny", "attention=[mha, mqa]", "dims.layers=5"],
+    "with a memory": ["seq2seq-tiny", "attention=gqa", "parts.decoder.cross.attention=mqa"],
+}
+
+
+@pytest.mark.parametrize("spec", DECODERS.values(), ids=DECODERS)
+def test_declared_state_is_what_decoding_keeps(spec: list[str], assemble: Assemble) -> None:
+    model = assemble(*spec)
+    tokens = torch.arange(16).view(1, 16)
+    states = model.start(1)
+    model(tokens[:, :3], states, **({"source": tokens} if spec[0] == "seq2seq-tiny" else {}))
+    held = sum(tensor.numel() for tensor in kept(states.layers))
+    found = costs(model.assembled, 16)
+    assert found.state == held
+    assert found.cache_bytes_per_token(2) == held * 2 / 16
+
+
+def kept(layers: Any) -> Iterator[Tensor]:
+    for layer in layers:
+        for state in layer.values():
+            yield from state.values()
+
+
+@pytest.mark.parametrize("preset", ["encoder-tiny", "bert-tiny"])
+def test_what_does_not_decode_keeps_no_state(preset: str, assemble: Assemble) -> None:
+    assert costs(assemble(preset).assembled, 16).state == 0
+
+
+@pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
+def test_the_rows_of_each_part_are_those_of_its_batches(spec: list[str], assemble: Assemble, feed: Feed) -> None:
+    model, batch = assemble(*spec), feed(*spec).step(0)
+    rows = rows_of_parts(model.assembled, int(model.spec["dims"]["length"]))
+    assert rows == {path: stream.tokens.shape[1] for path, stream in batch.streams.items()}
+
+
+def test_an_objective_that_is_only_evaluated_costs_nothing(assemble: Assemble) -> None:
+    trained = costs(assemble("bert-tiny", "objective=[mlm, nsp]").assembled, 16)
+    assembled = assemble("bert-tiny", "objective=[mlm, nsp]").assembled
+    evaluated = costs(assembled._replace(trained=("nsp",)), 16)
+
+    def line(found: Costs, path: str) -> Any:
+        return next(each for each in found.lines if each.path == path)
+
+    assert line(trained, "objectives.mlm").flops > line(evaluated, "objectives.mlm").flops == 0
+    assert line(trained, "embedding").flops > line(evaluated, "embedding").flops == 0
+    assert line(trained, "objectives.mlm").parameters == line(evaluated, "objectives.mlm").parameters
+
+
+PUBLISHED = {"gpt2": 124_439_808, "bert-base": 110_106_428}
+
+
+@pytest.mark.parametrize(("preset", "published"), PUBLISHED.items())
+def test_a_published_model_has_as_many_parameters_as_published(
+    preset: str, published: int, components: Registry
+) -> None:
+    model = shapes_of(resolved(preset, registry=components), components)
+    assert costs(model, 512).parameters == published
+
+
+def test_a_tied_tensor_is_counted_where_it_is_met_first() -> None:
+    one = nn.Linear(3, 2, bias=False)
+    other = nn.Linear(3, 2, bias=False)
+    other.weight = one.weight
+    assert parameters({"one": one, "other": other}) == 6

@@ -1,0 +1,188 @@
+"""Keyed initialisation: a parameter's first value is a function of the seed, of its path, and of nothing else."""
+
+import copy
+import itertools
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus.assembly.initialise import unit
+from paribus.train.model import Model
+
+DRAWN = {"query", "key", "value", "residual", "inner", "embedding", "head", "weight"}
+
+ANYWHERE = "no path"
+KEYS_AND_VALUES = r"body\.layers\.\d\.attention\.heads\.[kv]\."
+# What changes, what it changes to, and the paths of the tensors that this may add, take away, or give another shape.
+SWAPS = {
+    "mha → gqa": ("gpt-tiny", ["attention=gqa"], KEYS_AND_VALUES),
+    "mha → mqa": ("bert-tiny", ["attention=mqa"], KEYS_AND_VALUES),
+    "mha → restricted": ("encoder-tiny", ["attention=restricted", "attention.window=3"], ANYWHERE),
+    "pre → post": ("gpt-tiny", ["placement=post"], r"body\.norm\."),
+    "post → pre": ("bert-tiny", ["placement=pre"], r"body\.norm\."),
+    "learned → rope": ("gpt-tiny", ["position=rope"], r"body\.position\."),
+    "rope → learned": ("encoder-tiny", ["position=learned"], r"body\.position\."),
+    "rope → alibi": ("encoder-tiny", ["position=alibi"], ANYWHERE),
+    "mlp → glu": ("encoder-tiny", ["feedforward=glu"], r"body\.layers\.\d\.feedforward\."),
+    "layernorm → rmsnorm": ("encoder-tiny", ["norm=rmsnorm"], r".*norms?\.(\w+\.)?bias"),
+    "rmsnorm → none": ("seq2seq-tiny", ["norm=none"], r".*norm"),
+    "tied → untied": ("gpt-tiny", ["embedding.tie=false"], r"embedding\.head\."),
+    "no segments → segments": ("encoder-tiny", ["embedding.segments=2"], r"embedding\.segments\."),
+    "mlm → clm": ("encoder-tiny", ["topology=decoder", "objective=clm"], r"objectives\.mlm\."),
+    "mlm, nsp → mlm": ("bert-tiny", ["objective=[mlm]"], r"objectives\.nsp\."),
+    "two layers → three": ("gpt-tiny", ["initialisation=normal", "dims.layers=3"], r"body\.layers\.2\."),
+    "decoder → encoder-decoder": (
+        "gpt-tiny",
+        ["topology=encoder-decoder", "objective=span-corruption", "initialisation=normal"],
+        r"encoder\.|body\.layers\.\d\.(cross|placement\.norms\.cross)\.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("preset", "overrides", "touched"), SWAPS.values(), ids=SWAPS)
+def test_swapping_a_component_leaves_every_other_tensor_bitwise_equal(
+    preset: str, overrides: list[str], touched: str, assemble: Callable[..., Model]
+) -> None:
+    same = [override for override in overrides if override.startswith("initialisation")]
+    before, after = dict(tensors(assemble(preset, *same))), dict(tensors(assemble(preset, *overrides)))
+    changed = {
+        path
+        for path in before.keys() | after.keys()
+        if path not in before or path not in after or before[path].shape != after[path].shape
+    }
+    assert {path for path in changed if not re.match(touched, path)} == set()
+    assert touched == ANYWHERE or changed
+    assert [path for path in before.keys() - changed if not torch.equal(before[path], after[path])] == []
+
+
+def tensors(model: Model) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny"])
+def test_a_model_depends_on_its_seed_and_on_nothing_around_it(preset: str, assemble: Callable[..., Model]) -> None:
+    torch.manual_seed(7)
+    first = dict(tensors(assemble(preset)))
+    generator = torch.get_rng_state()
+    torch.rand(13)
+    torch.set_num_threads(2)
+    try:
+        second = dict(tensors(assemble(preset)))
+    finally:
+        torch.set_num_threads(1)
+    assert all(torch.equal(first[path], second[path]) for path in first)
+    torch.manual_seed(7)
+    assemble(preset)
+    assert torch.equal(torch.get_rng_state(), generator)
+
+
+def test_seeds_that_share_their_low_bits_give_other_models(assemble: Callable[..., Model]) -> None:
+    models = [assemble("gpt-tiny", f"seed={seed}") for seed in (1, 1 + 2**32, 2, 2**62 + 1)]
+    for one, other in itertools.combinations(models, 2):
+        found = dict(tensors(other))
+        drawn = [path for path, about in one.about.items() if about.role in DRAWN]
+        assert drawn
+        assert [path for path in drawn if torch.equal(found[path], one.get_parameter(path))] == []
+
+
+def test_no_two_tensors_of_a_model_begin_alike(assemble: Callable[..., Model]) -> None:
+    model = assemble("seq2seq-tiny", "embedding.tie=false", "embedding.segments=2")
+    starts = {path: found.flatten()[:4].tolist() for path, found in tensors(model) if model.about[path].role in DRAWN}
+    assert len({tuple(start) for start in starts.values()}) == len(starts)
+
+
+def test_double_models_are_the_float32_draws_and_no_other(assemble: Callable[..., Model]) -> None:
+    single = dict(tensors(assemble("encoder-tiny")))
+    torch.set_default_dtype(torch.float64)
+    try:
+        double = dict(tensors(assemble("encoder-tiny")))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(found.dtype == torch.float64 for found in double.values())
+    assert all(torch.equal(double[path].float(), single[path]) for path in single)
+
+
+def test_draws_are_standard_normal() -> None:
+    drawn = unit(3, "body.layers.0.attention.heads.q.weight", (500, 400)).double().flatten()
+    moments = [float((drawn**power).mean()) for power in (1, 2, 3, 4)]
+    deviations = [n * len(drawn) ** -0.5 for n in (1.0, 2**0.5, 15**0.5, 96**0.5)]
+    for found, expected, deviation in zip(moments, (0, 1, 0, 3), deviations, strict=True):
+        assert abs(found - expected) < 4 * deviation
+
+
+def test_draws_of_two_paths_or_of_two_seeds_have_nothing_in_common() -> None:
+    keys = [(0, "a"), (1, "a"), (0, "b"), (2**32, "a"), (0, "aa"), (-1, "a"), (0, "0.a")]
+    drawn = torch.stack([unit(seed, path, (10_000,)) for seed, path in keys]).double()
+    apart = torch.corrcoef(drawn) - torch.eye(len(keys))
+    assert apart.abs().max() < 5 * 10_000**-0.5
+
+
+def test_a_tensor_without_axes_is_drawn_as_well() -> None:
+    assert unit(0, "gate", ()).shape == ()
+
+
+@pytest.mark.parametrize("scheme", ["normal", "gpt2", "xavier"])
+@pytest.mark.parametrize("preset", ["gpt-tiny", "seq2seq-tiny", "bert-tiny"])
+def test_a_parameter_is_its_draws_times_one_number_that_its_role_and_shape_decide(
+    preset: str, scheme: str, assemble: Callable[..., Model]
+) -> None:
+    model = assemble(preset, f"initialisation={scheme}", "dims.width=12", "feedforward.expand=3", "seed=5")
+    found = dict(tensors(model))
+    assert found.keys() == model.about.keys()
+    for path, about in model.about.items():
+        if about.role in DRAWN:
+            expected = unit(5, path, about.shape) * scale(
+                scheme, about.role, about.shape, preset == "seq2seq-tiny", path
+            )
+            torch.testing.assert_close(found[path], expected, rtol=1e-6, atol=0)
+        else:
+            assert torch.equal(found[path], torch.full(about.shape, float(about.role == "gain"))), path
+
+
+def scale(scheme: str, role: str, shape: tuple[int, ...], crosses: bool, path: str) -> float:
+    """The formulas of the papers, over two layers."""
+    if scheme == "normal":
+        return 0.02
+    if scheme == "gpt2":
+        branches = 3 * 2 if crosses and path.startswith("body.") else 2 * 2
+        return float(0.02 / branches**0.5) if role == "residual" else 0.02
+    return float(shape[1] ** -0.5 if role == "embedding" else (2 / (shape[0] + shape[1])) ** 0.5)
+
+
+def test_every_parameter_has_the_role_that_its_place_asks_for(assemble: Callable[..., Model]) -> None:
+    model = assemble("bert-tiny", "embedding.tie=false", "placement=pre", "feedforward=glu", "feedforward.bias=true")
+    places = {
+        r"embedding\.(tokens|segments)\.weight|body\.position\.0\.table\.weight": "embedding",
+        r"embedding\.head\.weight|objectives\..*\.(dense|scores)\.weight": "head",
+        r".*\.heads\.q\.weight": "query",
+        r".*\.heads\.k\.weight": "key",
+        r".*\.heads\.v\.weight": "value",
+        r".*\.heads\.o\.weight|.*\.outer\.weight": "residual",
+        r".*\.(gate|inner)\.weight": "inner",
+        r".*norms?\.(\w+\.)?weight": "gain",
+        r".*bias": "bias",
+    }
+    for path, about in model.about.items():
+        assert about.role == next(role for place, role in places.items() if re.fullmatch(place, path)), path
+
+
+def test_a_copy_computes_the_same_and_reads_its_own_positions(
+    assemble: Callable[..., Model], shake: Callable[[Model], Model]
+) -> None:
+    for preset in ("gpt-tiny", "encoder-tiny", "seq2seq-tiny"):
+        model = shake(assemble(preset, "attention=[mha, gqa]"))
+        copied = copy.deepcopy(model)
+        tokens = torch.arange(20).view(2, 10)
+        source = {"source": tokens + 3} if preset == "seq2seq-tiny" else {}
+        expected = model(tokens, **source)[0]
+        assert torch.equal(copied(tokens, **source)[0], expected)
+        own = {id(module) for module in model.modules()}
+        assert [path for path, module in copied.named_modules() if id(module) in own] == []
+        for parameter in model.parameters():
+            parameter.data.zero_()
+        assert torch.equal(copied(tokens, **source)[0], expected)
+        for layer in copied.topology.get_submodule("body").layers:  # type: ignore[union-attr]  # a Stack has layers
+            assert layer.attention.attend.position in set(copied.modules())

@@ -1,0 +1,247 @@
+"""What initialisation asks of components that it has never seen: ties, buffers, roles, gains."""
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paribus import (
+    About,
+    Cost,
+    Embedding,
+    FeedForward,
+    Initialisation,
+    Keyed,
+    Load,
+    Norm,
+    Place,
+    Placement,
+    PluginError,
+    Role,
+    Rows,
+    Shape,
+    Stream,
+    Sublayer,
+    Traits,
+    rows_of,
+)
+from paribus.assembly.cost import costs
+from paribus.assembly.initialise import unit
+from paribus.registry import Registry
+from paribus.train.checkpoint import load_weights, save_weights
+from paribus.train.model import Model
+
+Assemble = Callable[..., Model]
+
+
+@final
+class TiedHead(Embedding):
+    """A table and a head of its own, which are one parameter."""
+
+    roles: ClassVar[Mapping[str, Role]] = {"head.weight": "head"}
+
+    def __init__(self, shape: Shape, norm: Callable[[], Norm]) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, stream: Stream, past: int, place: Place) -> tuple[Tensor, Rows]:
+        rows = rows_of(stream, past)
+        return place(self.tokens(stream.tokens), rows.positions), rows
+
+    def unembed(self, h: Tensor) -> Tensor:
+        scores: Tensor = self.head(h)
+        return scores
+
+    def cost(self, load: Load) -> Cost:
+        return Cost(2 * load.picks * self.head.weight.numel())
+
+
+@pytest.fixture(scope="module")
+def tied(assemble: Assemble, components: Registry) -> Callable[[], Model]:
+    classes = components.with_(embedding={"tied-head": TiedHead})
+    return lambda: assemble("gpt-tiny", "embedding=tied-head", registry=classes)
+
+
+def is_tied(model: Model) -> bool:
+    return model.get_parameter("embedding.head.weight") is model.get_parameter("embedding.tokens.weight")
+
+
+def test_a_tie_outlives_materialisation_copies_and_casts(tied: Callable[[], Model]) -> None:
+    model = tied()
+    assert is_tied(model)
+    assert is_tied(copy.deepcopy(model))
+    assert is_tied(model.double())
+    assert is_tied(model.to(torch.bfloat16))
+    assert is_tied(model.to("cpu"))
+
+
+def test_a_tied_parameter_is_drawn_once_by_its_first_path(tied: Callable[[], Model], assemble: Assemble) -> None:
+    model, plain = tied(), assemble("gpt-tiny")
+    assert torch.equal(model.get_parameter("embedding.head.weight"), plain.get_parameter("embedding.tokens.weight"))
+    assert costs(model.assembled, 16).parameters == costs(plain.assembled, 16).parameters
+    assert len(list(model.parameters())) == len({id(each) for each in model.parameters()})
+
+
+def test_a_step_moves_both_sides_of_a_tie(tied: Callable[[], Model]) -> None:
+    model = tied()
+    optimizer = model.optimizer.build(list(model.parameters()), [])
+    before = model.get_parameter("embedding.tokens.weight").detach().clone()
+    model(torch.arange(8).view(1, 8))[0].square().sum().backward()
+    optimizer.step()
+    assert is_tied(model)
+    assert not torch.equal(model.get_parameter("embedding.head.weight"), before)
+
+
+def test_a_tie_outlives_saving_and_loading(tied: Callable[[], Model], tmp_path: Path) -> None:
+    model, other = tied(), tied()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1)
+    save_weights(tmp_path / "weights", model, {})
+    load_weights(tmp_path / "weights", other)
+    assert is_tied(other)
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in other.state_dict().items())
+
+
+class Odd(FeedForward):
+    """A feed-forward whose `__init__` a test fills in."""
+
+    fill: ClassVar[Callable[[Any], None]]
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.outer = nn.Linear(shape.width, shape.width)
+        type(self).fill(self)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self.outer(x), None
+
+    def cost(self, load: Load) -> Cost:
+        return Cost()
+
+
+@pytest.fixture
+def odd(assemble: Assemble, components: Registry) -> Callable[..., Model]:
+    """A model whose feed-forwards have what `fill` gives them."""
+
+    def build(fill: Callable[[Any], None], **members: Any) -> Model:
+        kind = type("Filled", (Odd,), {"__doc__": Odd.__doc__, "__module__": __name__, "fill": fill, **members})
+        return assemble("gpt-tiny", "feedforward=odd", registry=components.with_(feedforward={"odd": kind}))
+
+    return build
+
+
+FILLS: Mapping[str, Callable[[Any], None]] = {
+    "a buffer": lambda module: module.register_buffer("scale", torch.ones(3)),
+    "a buffer that is not saved": lambda module: module.register_buffer("scale", torch.ones(3), persistent=False),
+    "an attribute": lambda module: setattr(module, "scale", torch.arange(4)),
+    "a list": lambda module: setattr(module, "scale", [torch.ones(3), torch.ones(2)]),
+    "a mapping of tuples": lambda module: setattr(module, "scale", {"a": (1, torch.ones(3))}),
+}
+
+
+@pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
+def test_a_tensor_that_was_computed_without_storage_is_refused(
+    fill: Callable[[Any], None], odd: Callable[..., Model]
+) -> None:
+    match = r"error\[meta-buffer\] body\.layers\.0\.feedforward\.scale: Filled computes a tensor .*valid: make it in"
+    with pytest.raises(PluginError, match=match):
+        odd(fill)
+
+
+def test_a_buffer_made_in_prepare_is_keyed_by_its_path(odd: Callable[..., Model]) -> None:
+    def prepare(self: Any, keyed: Keyed) -> None:
+        self.register_buffer("features", keyed("features", (4, 3)))
+
+    model = odd(lambda module: None, prepare=prepare)
+    for layer in range(2):
+        drawn = model.get_buffer(f"body.layers.{layer}.feedforward.features")
+        assert torch.equal(drawn, unit(0, f"body.layers.{layer}.feedforward.features", (4, 3)))
+
+
+def test_a_vector_without_a_role_is_refused(odd: Callable[..., Model]) -> None:
+    match = r"error\[no-role\] body\.layers\.0\.feedforward\.temperature: this vector has no role.*\"temperature\": \"g"
+    with pytest.raises(PluginError, match=match):
+        odd(lambda module: setattr(module, "temperature", nn.Parameter(torch.ones(3))))
+
+
+@pytest.mark.parametrize(("role", "expected"), [("gain", 1.0), ("bias", 0.0)])
+def test_a_vector_with_a_role_starts_as_its_role_says(role: Role, expected: float, odd: Callable[..., Model]) -> None:
+    def fill(module: Any) -> None:
+        module.temperature = nn.Parameter(torch.full((3,), 7.0))
+
+    model = odd(fill, roles={"temperature": role})
+    temperature = model.get_parameter("body.layers.1.feedforward.temperature")
+    assert torch.equal(temperature, torch.full((3,), expected))
+
+
+def test_an_outer_class_has_the_last_word_on_a_role(odd: Callable[..., Model]) -> None:
+    model = odd(lambda module: None, roles={"outer.weight": "residual"})
+    assert model.about["body.layers.0.feedforward.outer.weight"].role == "residual"
+    assert odd(lambda module: None).about["body.layers.0.feedforward.outer.weight"].role == "weight"
+
+
+def test_a_parameter_that_is_not_trained_stays_so(odd: Callable[..., Model]) -> None:
+    model = odd(lambda module: module.outer.weight.requires_grad_(False))
+    assert not model.get_parameter("body.layers.0.feedforward.outer.weight").requires_grad
+    assert model.get_parameter("body.layers.0.feedforward.outer.bias").requires_grad
+
+
+@final
+class Deep(Placement):
+    """x + f(x), and a gain for what writes into the stream."""
+
+    traits: ClassVar[Traits] = {"final": False}
+
+    def __init__(self, shape: Shape, norm: Callable[[], Norm]) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
+        for sublayer in sublayers.values():
+            x = functional.relu(x) + sublayer(x)
+        return x
+
+    def gain(self, role: Role) -> float:
+        return 0.25 if role == "residual" else 1.0
+
+
+@pytest.mark.parametrize("scheme", ["normal", "gpt2", "xavier"])
+def test_a_placement_scales_the_roles_of_its_own_layers(scheme: str, assemble: Assemble, components: Registry) -> None:
+    classes = components.with_(placement={"deep": Deep})
+    plain = assemble("gpt-tiny", f"initialisation={scheme}", "placement=post")
+    scaled = assemble("gpt-tiny", f"initialisation={scheme}", "placement=deep", registry=classes)
+    for path, parameter in scaled.named_parameters():
+        about = scaled.about[path]
+        factor = 0.25 if about.role == "residual" else 1.0
+        assert about.gain == (factor if ".layers." in path else 1.0)
+        torch.testing.assert_close(parameter, plain.get_parameter(path) * factor)
+
+
+@final
+class Told(Initialisation):
+    """Writes down what it is told."""
+
+    seen: ClassVar[dict[str, About]] = {}
+
+    def draw(self, unit: Tensor, about: About) -> Tensor:
+        self.seen[about.path] = about
+        return unit
+
+
+def test_a_scheme_is_told_of_the_stack_that_a_parameter_is_in(assemble: Assemble, components: Registry) -> None:
+    classes = components.with_(initialisation={"told": Told})
+    overrides = ["initialisation=told", "dims.layers=3", "parts.encoder.dims.layers=1"]
+    model = assemble("seq2seq-tiny", *overrides, registry=classes)
+    for path, about in Told.seen.items():
+        part = path.partition(".")[0]
+        expected = {"body": (3, 9), "encoder": (1, 2)}.get(part, (0, 0))
+        assert (about.layers, about.branches) == expected
+        assert about.shape == tuple(model.get_parameter(path).shape)
+        assert (about.fan_out, about.fan_in) == about.shape

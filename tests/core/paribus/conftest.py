@@ -1,0 +1,83 @@
+"""Whole models, in sizes for milliseconds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paribus.keyed import key32
+from paribus.registry import Registry, installed
+from paribus.slots.tokenizer import Vocabulary
+from paribus.specs import resolved
+from paribus.train.assemble import assembled, data_of
+from paribus.train.data import Data
+from paribus.train.model import Model
+from paribus.train.tokens import Encoded, Side
+
+SMALL = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.length=16", "dims.vocabulary=null")
+
+
+@pytest.fixture(scope="session")
+def components() -> Registry:
+    return installed()
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Vocabulary:
+    names = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+    return Vocabulary(40, {name: at for at, name in enumerate(names)}, tuple(range(len(names), len(names) + 8)))
+
+
+@pytest.fixture(scope="session")
+def assemble(components: Registry, vocabulary: Vocabulary) -> Callable[..., Model]:
+    """A preset in a small size, with overrides; `registry` brings components of the test's own."""
+
+    def assemble(preset: str, *overrides: str, registry: Registry | None = None) -> Model:
+        classes = registry or components
+        return assembled(resolved(preset, *SMALL, *overrides, registry=classes), classes, vocabulary)
+
+    return assemble
+
+
+@pytest.fixture(scope="session")
+def text(vocabulary: Vocabulary) -> Encoded:
+    """Some documents of sentences of words, without a tokenizer."""
+
+    def side(documents: int, seed: int) -> Side:
+        luck = np.random.default_rng(seed)
+        lengths = luck.integers(2, 7, size=documents)
+        sentences = np.insert(np.cumsum(luck.integers(3, 9, size=lengths.sum())), 0, 0)
+        ids = luck.integers(15, vocabulary.size, size=sentences[-1])
+        return Side(ids, sentences, np.insert(np.cumsum(lengths), 0, 0))
+
+    untold: Any = None
+    return Encoded(untold, vocabulary, side(60, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
+
+
+@pytest.fixture(scope="session")
+def feed(components: Registry, text: Encoded) -> Callable[..., Data]:
+    """The data of a preset in a small size, of that text."""
+
+    def feed(preset: str, *overrides: str, registry: Registry | None = None, text: Encoded = text) -> Data:
+        classes = registry or components
+        spec = resolved(preset, *SMALL, "data.batch=8", *overrides, registry=classes)
+        return data_of(spec, classes, text)
+
+    return feed
+
+
+@pytest.fixture(scope="session")
+def shake() -> Callable[[Model], Model]:
+    """A model in float64, all of it moved off where it starts: gains of 1 and biases of 0 hide what is wrong."""
+
+    def shake(model: Model) -> Model:
+        model.double().eval()
+        with torch.no_grad():
+            for path, parameter in model.named_parameters():
+                generator = torch.Generator().manual_seed(key32("shake", path))
+                parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64), alpha=0.3)
+        return model
+
+    return shake
