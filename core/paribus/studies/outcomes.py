@@ -23,14 +23,19 @@ class Outcome(NamedTuple):
     again: bool = False
 
 
-def outcome(ended: Ended, failure: Mapping[str, Any] | None, overtime: float | None = None) -> Outcome:
-    """`failure` is what the trial itself wrote down; `overtime` the seconds after which it was stopped, if it was."""
+def outcome(
+    ended: Ended, failure: Mapping[str, Any] | None, overtime: float | None = None, *, ours: bool = False
+) -> Outcome:
+    """`failure` is what the trial itself wrote down; `overtime` the seconds after which it was stopped, if it was.
+
+    `ours`: the supervisor is ending everything, so that a signal was its own.
+    """
     if overtime is not None:
         return Outcome("timeout", f"it was stopped after {overtime:g} s; run again, it goes on from its checkpoint")
+    if ended.code in _INTERRUPTED or (ours and ended.signal is not None):
+        return Outcome("interrupted", "it was asked to stop; it goes on when it is run again")
     if ended.signal is not None:
         return _killed(ended)
-    if ended.code in _INTERRUPTED:
-        return Outcome("interrupted", "it was asked to stop; it goes on when it is run again")
     again = ended.code in (EXIT_AGAIN, EXIT_MEMORY)
     if failure is not None:
         return Outcome(failure["state"], failure["why"], again)

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Final, final
 
 from paribus.errors import EXIT_OK, ParibusError, Problem, StoreError
 from paribus.slots.launcher import Ended, Job, Launcher, News, Note, Plugins, Started
@@ -69,6 +69,7 @@ class Supervision:
         self.held: list[_Task] = []
         self.rehearsing: set[str] = set()  # variants
         self.contended = False
+        self.ending = False
         self.idle = 0.0  # since when there is nothing to do but wait for others
 
     def run(self, trials: Sequence[Trial]) -> None:
@@ -84,9 +85,7 @@ class Supervision:
 
     def end(self) -> None:
         """Asks all that runs to stop, waits for its checkpoints, and ends what does not."""
-        if not self.running:
-            return
-        self.waiting.clear()
+        self.ending = True
         for name in self.running:
             self.launcher.stop(name, signal.SIGTERM)
         self._until_ended(self.rules.grace_seconds, patient=True)
@@ -98,7 +97,6 @@ class Supervision:
         until = time.monotonic() + seconds
         while self.running and time.monotonic() < until and not (patient and self.stop.at_once):
             self._hear(TICK)
-        self.waiting.clear()
 
     # -- what is to be done --------------------------------------------------------------------------------------
 
@@ -241,12 +239,12 @@ class Supervision:
 
     def _outcome(self, running: _Running, news: Ended, store: Store) -> Outcome:
         overtime = self.rules.timeout_seconds if running.asked is not None else None
-        failure: dict[str, Any] | None = store.failure(running.task.trial.identity)
-        return outcome(news, failure, overtime)
+        failure = store.failure(running.task.trial.identity)
+        return outcome(news, failure, overtime, ours=self.ending)
 
     def _again(self, task: _Task, came_to: Outcome) -> bool:
         most = min(self.rules.retries, 1) if came_to.state == "out-of-memory" else self.rules.retries
-        if not came_to.again or task.tries > most:
+        if self.ending or not came_to.again or task.tries > most:
             return False
         if came_to.state == "out-of-memory":
             self.waiting.append(task)  # when less may be running
