@@ -276,3 +276,23 @@ def test_a_batch_of_padding_alone_is_finite_and_so_are_its_gradients(kind: str, 
     assert torch.equal(out, attention_of(stack)[1].o.bias.expand(2, 8, 12))
     for grad in torch.autograd.grad(out.sum(), list(stack.parameters())):
         assert torch.isfinite(grad).all()
+
+
+@kinds
+@pytest.mark.parametrize("place", POSITIONS)
+@pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
+def test_half_precision_is_near(kind: str, place: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack, x = stacked(**KINDS[kind], place=place, residual=True), drawn(2, 100, 12)
+    documents = torch.zeros(2, 100, dtype=torch.long).index_fill(1, torch.arange(70, 100), PADDING)
+    for rows in (Rows(torch.arange(100).unsqueeze(0)), Rows(torch.arange(100).expand(2, -1), documents)):
+        exact = stack.double()(stack.place(x, rows.positions), rows).hidden
+        small = stack.to(torch.float32 if mode == "autocast" else torch.bfloat16)
+        given = x.to(next(small.parameters()).dtype)
+        with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
+            near = small(small.place(given, rows.positions), rows).hidden
+        assert near.dtype == given.dtype
+        assert ((near - exact).norm() / exact.norm()).item() < 2**-5
+        near.sum().backward()
+        assert all(
+            torch.isfinite(parameter.grad).all() for parameter in small.parameters() if parameter.grad is not None
+        )
