@@ -28,7 +28,8 @@ PLAIN: Final = str.maketrans(
     | {"✓": "+", "✗": "x", "·": "-", "…": "..."}
 )
 WIDEST: Final = 41  # places of the picture
-FOLDS: Final = (28, 20, 14)  # places that a name or a verdict is folded to, first those that read best
+NAMES: Final = range(30, 13, -1)  # places that names may be folded to, the best first
+VERDICTS: Final = (30, 20)  # the same of verdicts
 GAP: Final = 2
 
 
@@ -39,7 +40,7 @@ class Column(NamedTuple):
     header: str
     cell: Callable[[Row], str]
     right: bool = True
-    folds: bool = False
+    folds: str = ""  # what may be folded: a name, a verdict
     style: Callable[[Row], str] = lambda row: "dim" if row.kind == "baseline" else ""
 
 
@@ -48,8 +49,11 @@ def show(table: Table, console: Console | None = None) -> None:
     from rich.console import Console
 
     console = console or Console()
-    for part in _Page(table, console).parts():
-        console.print(part, markup=False, emoji=False, highlight=False)
+    with console.capture() as captured:
+        for part in _Page(table, console).parts():
+            console.print(part, markup=False, emoji=False, highlight=False)
+    lines = captured.get().split("\n")
+    console.file.write("\n".join(line if console.is_terminal else line.rstrip() for line in lines))
 
 
 def rendered(table: Table, width: int, *, color: bool = False) -> str:
@@ -61,7 +65,7 @@ def rendered(table: Table, width: int, *, color: bool = False) -> str:
     file = StringIO()
     console = Console(file=file, width=width, color_system="standard" if color else None, force_terminal=color)
     show(table, console)
-    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().split("\n")[:-1])
+    return file.getvalue()
 
 
 @final
@@ -96,22 +100,26 @@ class _Page:
     def _grids(self) -> Iterator[RenderableType]:
         """The first arrangement that there is room for: one table, two, two without a picture, or a list."""
         verdicts, costs = self._verdicts(), self._costs()
-        left = self._left([*verdicts, *costs], None)
+        left = self._left([*verdicts, *costs], {})
         if left >= LEAST:
-            yield self._grid([*self._pictured(verdicts, left), *costs], None)
+            yield self._grid([*self._pictured(verdicts, left), *costs], {})
             return
-        for pictured, fold in [*((True, fold) for fold in FOLDS[:2]), *((False, fold) for fold in FOLDS)]:
-            left = self._left(verdicts, fold)
-            if left >= (LEAST if pictured else -GAP) and self._left([self._variant, *costs], fold) >= -GAP:
-                yield self._grid(self._pictured(verdicts, left) if pictured else verdicts, fold)
-                yield ""
-                yield self._grid([self._variant, *costs], fold)
-                return
+        costs = [self._variant, *costs]
+        for room, verdict in ((LEAST, VERDICTS[0]), *((-GAP, verdict) for verdict in VERDICTS)):
+            for name in NAMES:
+                folds = {"name": name, "verdict": verdict}
+                left = self._left(verdicts, folds)
+                if left >= room and self._left(costs, folds) >= -GAP:
+                    wider = {**folds, "verdict": verdict + max(left - WIDEST, 0) if room > 0 else verdict + left + GAP}
+                    yield self._grid(self._pictured(verdicts, left) if room > 0 else verdicts, wider)
+                    yield ""
+                    yield self._grid(costs, folds)
+                    return
         yield from self._stacked()
 
     @property
     def _variant(self) -> Column:
-        return Column("variant", lambda row: cells.clean(row.variant), right=False, folds=True)
+        return Column("variant", lambda row: cells.clean(row.variant), right=False, folds="name")
 
     def _verdicts(self) -> list[Column]:
         metric = cells.clean(self.table.metric.rpartition("/")[2])
@@ -120,7 +128,7 @@ class _Page:
             Column("n", cells.count),
             Column(metric, lambda row: cells.number(row.mean, self.digits[row.variant])),
             Column("difference", lambda row: cells.difference(row, self.digits[row.variant]), right=False),
-            Column("verdict", cells.verdict, right=False, folds=True, style=lambda row: STYLES[row.kind]),
+            Column("verdict", cells.verdict, right=False, folds="verdict", style=lambda row: STYLES[row.kind]),
         ]
 
     def _costs(self) -> list[Column]:
@@ -134,21 +142,21 @@ class _Page:
         picture = Column(header, forest.line, right=False, style=lambda row: STYLES[row.kind])
         return [*columns[:-1], picture, columns[-1]]
 
-    def _cell(self, column: Column, text: str, fold: int | None) -> str:
-        text = self.plain(text)
-        return cells.folded(text, fold) if fold is not None and column.folds else text
+    def _cell(self, column: Column, row: Row, folds: Mapping[str, int]) -> str:
+        text = self.plain(column.cell(row))
+        return cells.folded(text, folds[column.folds]) if column.folds in folds else text
 
-    def _left(self, columns: Sequence[Column], fold: int | None) -> int:
+    def _left(self, columns: Sequence[Column], folds: Mapping[str, int]) -> int:
         """How many places are left beside these columns for another one; -2 where they just fit."""
         from rich.cells import cell_len
 
         needed = 0
         for column in columns:
-            texts = [column.header, *(self._cell(column, column.cell(row), fold) for row in self.rows)]
+            texts = [column.header, *(self._cell(column, row, folds) for row in self.rows)]
             needed += GAP + max(cell_len(line) for text in texts for line in text.split("\n"))
         return self.width - needed
 
-    def _grid(self, columns: Sequence[Column], fold: int | None) -> RenderableType:
+    def _grid(self, columns: Sequence[Column], folds: Mapping[str, int]) -> RenderableType:
         from rich.table import Table as Grid
         from rich.text import Text
 
@@ -157,8 +165,7 @@ class _Page:
             header = Text(self.plain(column.header))
             grid.add_column(header, justify="right" if column.right else "left", no_wrap=True)
         for row in self.rows:
-            texts = (self._cell(column, column.cell(row), fold) for column in columns)
-            grid.add_row(*(Text(text, style=column.style(row)) for text, column in zip(texts, columns, strict=True)))
+            grid.add_row(*(Text(self._cell(column, row, folds), style=column.style(row)) for column in columns))
         return grid
 
     def _stacked(self) -> Iterator[RenderableType]:

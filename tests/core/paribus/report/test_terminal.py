@@ -92,6 +92,16 @@ def test_wide_terminals_show_a_picture_and_narrow_ones_a_list(table: Table) -> N
     assert "params" in one_table[0]
 
 
+def test_a_verdict_has_the_room_that_is_left(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[3.3, 3.4, 3.5], mqa=[3.5, 3.4, 3.6])
+    table = compare(entries, ask(entries))
+    for width in (72, 80, 100, 140):
+        lines = rendered(table, width).splitlines()
+        at = next(at for at, line in enumerate(lines) if line.startswith("mqa"))
+        assert re.search(r"inconclusive \(needs n ≥ \d+\),( did not learn)?", lines[at])
+        assert not lines[at + 1] or not lines[at + 2]
+
+
 def test_which_side_is_better_is_written_above_the_picture(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASE, mqa=BASE[::-1])
     for better, order in (("lower", r"better +worse"), ("higher", r"worse +better")):
@@ -129,8 +139,9 @@ def test_what_is_printed_is_what_is_rendered(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "90")
     show(table)
-    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert printed == rendered(table, 90).splitlines()
+    printed = capsys.readouterr().out
+    assert printed == rendered(table, 90)
+    assert not re.search(r" $", printed, re.MULTILINE)
 
 
 def test_a_table_without_any_number_is_no_crash(study: Study, ask: Ask) -> None:
