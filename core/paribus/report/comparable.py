@@ -60,12 +60,15 @@ CONDITIONS: Final = (
 )
 
 
-def refuse(trials: Chosen, question: Question) -> None:
-    """A `NotComparableError` with every reason, where the finished trials do not belong into one table."""
+def refuse(trials: Chosen, question: Question, notes: Sequence[str] = ()) -> None:
+    """A `NotComparableError` with every reason, where the finished trials do not belong into one table.
+
+    `notes` says which trials were left out before: where none is left, that is the reason.
+    """
     recorded = [entry for own in trials.values() for entry in own.values() if entry.record is not None]
     if not recorded:
-        what = f"the study `{question.study}` has no record to compare"
-        raise NotComparableError(Problem(code="no-records", what=what, valid=f"paribus run {question.study}"))
+        what = ". ".join((f"the study `{question.study}` has no record to compare", *notes))
+        raise NotComparableError(Problem(code="no-records", what=what, valid="`paribus run`, and then compare"))
     done = {name: [entry for entry in own.values() if entry.done] for name, own in trials.items()}
     problems = [*_conditions(done, question.baseline), *_metric(done, question.metric)]
     if problems:

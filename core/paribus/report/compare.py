@@ -50,7 +50,7 @@ def compare(entries: Iterable[Entry], question: Question, *, accept_code: Collec
         raise ValueError(f"`baseline` must be one of the variants, but is `{question.baseline}`; valid: {names}.")
     selection = select(entries, question, accept_code)
     trials = selection.trials
-    refuse(trials, question)
+    refuse(trials, question, selection.notes)
     held = {name: _held(trials, name, question) for name in question.others}
     verdicts = decide(
         {name: _paired(trials, name, held[name], question) for name in question.others},

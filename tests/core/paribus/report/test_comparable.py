@@ -79,8 +79,16 @@ def test_what_was_never_measured_is_told_with_what_was(make: Make, ask: Ask) -> 
 def test_no_record_is_nothing_to_compare(study: Study, ask: Ask, states: list[str]) -> None:
     entries = study(baseline=states, mqa=states)
     question = ask(study(baseline=[2.0]))
-    with pytest.raises(NotComparableError, match=r"the study `attention` has no record.*valid: paribus run attention"):
+    with pytest.raises(NotComparableError, match=r"the study `attention` has no record.*valid: `paribus run`"):
         compare(entries, question)
+
+
+def test_where_all_records_are_stale_it_says_so(make: Make, ask: Ask) -> None:
+    entries = [make(state="pending"), make(stale="code")]
+    with pytest.raises(
+        NotComparableError, match=r"no record to compare\. Left out: 1 record .* --accept-code cccccccccccc"
+    ):
+        compare(entries, ask(entries))
 
 
 def test_a_trial_that_diverged_early_is_no_other_budget(study: Study, ask: Ask) -> None:
