@@ -102,7 +102,7 @@ def gathered(store: Store, trials: Iterable[Trial]) -> list[Entry]:
     records = {record["identity"]: record for record in store.records()}
     entries = [_entry(store, trial, records.get(trial.identity)) for trial in wanted.values()]
     same = {identity_of(trial.spec, "", ""): trial for trial in wanted.values()}
-    for identity in records.keys() - wanted.keys():
+    for identity in (identity for identity in records if identity not in wanted):
         document = store.trial(identity) or {}
         trial = same.get(identity_of(records[identity]["spec"], "", ""))
         if trial is not None and document:

@@ -59,10 +59,9 @@ def _rank(entry: Entry) -> tuple[bool, bool, float]:
 def _left_out(stale: Sequence[Entry], foreign: int) -> Iterator[str]:
     code = [entry for entry in stale if entry.stale == "code"]
     if code:
-        hashes = listed(dict.fromkeys(str(entry.trial.get("code"))[:SHORT] for entry in code))
         yield (
             f"Left out: {_counted(code)}, as the code of its components has changed since; "
-            f"run the study again, or readmit it with --accept-code {hashes}"
+            f"run the study again, or readmit it with {_flags(code)}"
         )
     if data := [entry for entry in stale if entry.stale == "data"]:
         yield f"Left out: {_counted(data)}, as the data has changed since"
@@ -72,8 +71,7 @@ def _left_out(stale: Sequence[Entry], foreign: int) -> Iterator[str]:
 
 def _readmitted(chosen: Sequence[Entry]) -> Iterator[str]:
     if stale := [entry for entry in chosen if entry.stale]:
-        hashes = listed(dict.fromkeys(str(entry.trial.get("code"))[:SHORT] for entry in stale))
-        yield f"Made by other code than today's, and readmitted by --accept-code {hashes}: {_counted(stale)}"
+        yield f"Made by other code than today's, and readmitted by {_flags(stale)}: {_counted(stale)}"
 
 
 def _unfinished(chosen: Sequence[Entry]) -> Iterator[str]:
@@ -89,6 +87,11 @@ def _failures(chosen: Sequence[Entry]) -> Iterator[str]:
         yield f"{entry.variant} seed {entry.seed}: {entry.state}: {why}"
     if len(failed) > MOST:
         yield f"{len(failed) - MOST} more failed"
+
+
+def _flags(entries: Sequence[Entry]) -> str:
+    """What to type to have these: `--accept-code 0863ea79ca55 --accept-code e4cbf8d05904`."""
+    return " ".join(dict.fromkeys(f"--accept-code {str(entry.trial.get('code'))[:SHORT]}" for entry in entries))
 
 
 def _counted(entries: Sequence[Entry]) -> str:
