@@ -19,8 +19,9 @@ from paribus.parts.weights import Dense, dense, pair_of
 class Masked(NamedTuple):
     """What is masked: nothing, the future (which torch can do without a mask), or what `mask` says."""
 
-    causal: bool
-    mask: Tensor | None  # (B|1, H|1, T, S), added to the scores: -inf where a key is not seen
+    causal: bool = False
+    mask: Tensor | None = None  # (B|1, H|1, T, S), added to the scores: -inf where a key is not seen
+    last: int | None = None  # so many of the last keys are looked at; None: all
 
 
 @final
@@ -33,18 +34,25 @@ class Sdpa:
         return not (demand.weights or demand.mixes or demand.soft_cap)
 
     def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Masked:
-        if bias is None and _plain(plan.demand.sight, plan.q, plan.k):
-            if not plan.demand.sight.causal or (not plan.demand.ordered and plan.q.positions.shape[-1] == 1):
-                return Masked(causal=False, mask=None)  # a single query is the last row: it sees all the keys
-            # is_causal lines up the first query with the first key: right for rows that are their own keys alone
-            if plan.demand.aligned and not plan.demand.ordered and plan.demand.bias != "content":
-                return Masked(causal=True, mask=None)
-        return Masked(causal=False, mask=added(dense(plan, bias, heads, like), like.dtype))
+        demand, sight, keys = plan.demand, plan.demand.sight, plan.k.positions.shape[-1]
+        if plan.k.documents is not None or demand.ordered or demand.bias == "content":
+            return Masked(mask=added(dense(plan, bias, heads, like), like.dtype))
+        if sight.causal and plan.q.positions.shape[-1] == 1:  # the last row: what it sees are the last keys
+            last = sight.span(keys)
+            plan = plan._replace(k=Rows(plan.k.positions[:, -last:]), demand=demand._replace(sight=Sight()))
+            return Masked(mask=added(dense(plan, bias, heads, like), like.dtype), last=last)
+        everything = sight.window is None or (demand.aligned and sight.window >= keys)
+        # is_causal lines up the first query with the first key: right for rows that are their own keys alone
+        if bias is None and everything and (demand.aligned or not sight.causal):
+            return Masked(causal=sight.causal)
+        return Masked(mask=added(dense(plan, bias, heads, like), like.dtype))
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K)."""
         made: Masked = plan.prepared
         mask = made.mask
+        if made.last is not None:
+            k, v = k[:, :, -made.last :], v[:, :, -made.last :]
         if content is not None and content.bias is not None:
             bias = content.bias(pair_of(q, k, plan, content))
             mask = bias if mask is None else bias + mask
@@ -63,11 +71,6 @@ def fused(
     return functional.scaled_dot_product_attention(
         q, k, v, mask, dropout, is_causal=causal, scale=scale, enable_gqa=shared
     )
-
-
-def _plain(sight: Sight, q: Rows, k: Rows) -> bool:
-    """Whether nothing but the future is hidden from anybody."""
-    return sight.window is None and q.documents is None and k.documents is None
 
 
 def added(made: Dense, dtype: torch.dtype) -> Tensor | None:

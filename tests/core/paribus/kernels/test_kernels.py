@@ -1,5 +1,6 @@
 """Every kernel agrees with the readable one, on every kind of rows that it serves, gradients included."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -209,3 +210,22 @@ def test_names_are_those_of_their_files() -> None:
     assert [(kernel.name, type(kernel).__module__) for kernel in KERNELS] == [
         (name, f"paribus.kernels.{name}") for name in ("blocked", "sdpa", "eager")
     ]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", KERNELS, ids=name_of)
+def test_a_gpu_computes_the_same(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
+    for kind, window, groups in itertools.product(ROWS, (None, 4), (2, 4)):
+        sight, batch = Sight(causal=True, window=window), rows(kind, 97)
+        if not kernel.serves(Demand(sight, ordered=batch.order is not None)):
+            continue
+        q, k, v = projected(97, groups=groups)
+        wanted = EAGER(q, k, v, planned(EAGER, sight, batch, like=like(97)), None, 0.0)
+        there = [leaf.detach().float().cuda().requires_grad_() for leaf in (q, k, v)]
+        plan = planned(kernel, sight, batch.to(there[0].device), like=like(97).float().cuda())
+        got = kernel(there[0], there[1], there[2], plan, None, 0.0)
+        assert torch.allclose(got.cpu().double(), wanted, rtol=0, atol=1e-3)
+        for ours, theirs in zip(
+            torch.autograd.grad(got.sin().sum(), there), torch.autograd.grad(wanted.sin().sum(), (q, k, v)), strict=True
+        ):
+            assert torch.allclose(ours.cpu().double(), theirs, rtol=0, atol=1e-2)

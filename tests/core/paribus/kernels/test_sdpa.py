@@ -21,20 +21,28 @@ def made(plan: Plan) -> Masked:
 
 
 def test_rows_that_all_see_each_other_need_no_mask(planned: Planned, rows: Kinds) -> None:
-    assert made(planned(SDPA, Sight(), rows("plain", 8), like=LIKE)) == Masked(causal=False, mask=None)
+    assert made(planned(SDPA, Sight(), rows("plain", 8), like=LIKE)) == Masked()
     memory = planned(SDPA, Sight(), rows("plain", 8), rows("plain", 5), like=LIKE)
-    assert made(memory) == Masked(causal=False, mask=None)
+    assert made(memory) == Masked()
 
 
 def test_the_future_alone_needs_no_mask(planned: Planned, rows: Kinds) -> None:
     for kind in ("plain", "restarted"):
-        assert made(planned(SDPA, Sight(causal=True), rows(kind, 8), like=LIKE)) == Masked(causal=True, mask=None)
+        assert made(planned(SDPA, Sight(causal=True), rows(kind, 8), like=LIKE)) == Masked(causal=True)
 
 
 def test_a_single_query_behind_a_cache_needs_no_mask(planned: Planned, rows: Kinds) -> None:
     last = Rows(torch.tensor([[7]]))
-    plan = planned(SDPA, Sight(causal=True), last, rows("plain", 8), like=LIKE[:, :1], past=7)
-    assert made(plan) == Masked(causal=False, mask=None)
+    for window, seen in ((None, 8), (3, 3), (20, 8)):
+        plan = planned(SDPA, Sight(causal=True, window=window), last, rows("plain", 8), like=LIKE[:, :1], past=7)
+        assert made(plan) == Masked(last=seen)
+
+
+def test_a_window_as_long_as_the_rows_needs_no_mask(planned: Planned, rows: Kinds) -> None:
+    assert made(planned(SDPA, Sight(window=8), rows("plain", 8), like=LIKE)) == Masked()
+    assert made(planned(SDPA, Sight(causal=True, window=8), rows("plain", 8), like=LIKE)) == Masked(causal=True)
+    for window in (1, 7):
+        assert made(planned(SDPA, Sight(window=window), rows("plain", 8), like=LIKE)).mask is not None
 
 
 @pytest.mark.parametrize("kind", ["right", "left", "packed", "order"])
