@@ -35,19 +35,20 @@ class Rotary(Position):
         self._turned(shape.head_width)
 
     def tables(self, positions: Tensor, width: int) -> Tensor:
-        """(B|1, T) -> (2, B|1, 1, T, R/2): cosines and sines, exact in any dtype that they are read in."""
+        """(B|1, T) -> (2, B|1, 1, T, R): cosines and signed sines, exact in any dtype that they are read in."""
         turned = self._turned(width)
         exponents = torch.arange(0, turned, 2, dtype=torch.float64, device=positions.device) / turned
         angles = positions[:, None, :, None] * self.theta**-exponents
-        return torch.stack([angles.cos(), angles.sin()])
+        cos, sin = angles.cos(), angles.sin()
+        return torch.stack([torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)])
 
     def rotate(self, x: Tensor, tables: Tensor, side: Literal["query", "key"]) -> Tensor:
         """(B, H, T, K) -> (B, H, T, K)."""
         cos, sin = tables.to(torch.promote_types(x.dtype, torch.float32))
-        half = cos.shape[-1]
-        first, second, rest = x.split([half, half, x.shape[-1] - 2 * half], dim=-1)
-        turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
-        return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+        columns, whole = cos.shape[-1], x.shape[-1]
+        turned = x if columns == whole else x[..., :columns]
+        turned = torch.addcmul(turned * cos, turned.roll(columns // 2, -1), sin).to(x.dtype)
+        return turned if columns == whole else torch.cat([turned, x[..., columns:]], dim=-1)
 
     def _turned(self, width: int) -> int:
         turned = round(width * self.fraction, 3)  # 0.333333 of 6 is 2
