@@ -169,9 +169,7 @@ def _counter(study: Study, variant: Variant, index: Index, count: Count) -> Call
 
 
 def _value_at(spec: Spec, dotted: str, study: Study) -> float | int:
-    value: Any = spec
-    for key in dotted.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
+    value = at(spec, dotted)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         what = f"`{dotted}` is {value!r} in the base, so it cannot be turned"
         where = study.where(("match", "by"))
@@ -189,14 +187,36 @@ def _trials(
     index: Index,
     fingerprint: Fingerprint,
 ) -> Iterator[Trial]:
+    followers = tuple(references(study.base.data))  # what follows a varied key by `${dims.width}` was not varied itself
     described = {name: (code_behind(spec, index), fingerprint(spec)) for name, spec in resolved.items()}
     for seed in study.seeds:
         for variant in variants:
             spec = {**resolved[variant.name], "seed": seed}
             code, corpus = described[variant.name]
-            knobs = {study.match.by: matched[variant.name].value} if study.match and variant.name in matched else {}
+            knobs = {key: at(spec, key) for key in followers}
+            if study.match is not None and variant.name in matched:
+                knobs[study.match.by] = matched[variant.name].value
             identity = identity_of(spec, code, corpus)
             yield Trial(identity, variant.name, seed, spec, dict(variant.changes), code, corpus, knobs)
+
+
+def references(value: Any, way: str = "") -> Iterator[str]:
+    """The dotted keys whose values refer to others."""
+    if isinstance(value, str) and "${" in value:
+        yield way
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in pairs:
+        yield from references(item, f"{way}.{key}" if way else str(key))
+
+
+def at(spec: Any, dotted: str) -> Any:
+    """What stands at a dotted key, or nothing."""
+    for key in dotted.split("."):
+        if isinstance(spec, list) and key.isdecimal() and int(key) < len(spec):
+            spec = spec[int(key)]
+        else:
+            spec = spec.get(key) if isinstance(spec, Mapping) else None
+    return spec
 
 
 def code_behind(spec: Mapping[str, Any], index: Index) -> str:

@@ -88,13 +88,19 @@ def assembled(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
 
 
 def data_of(spec: Spec, classes: Classes, text: Encoded) -> Data:
-    """Batches as the spec's objectives form and corrupt them."""
+    """Batches as the spec's objectives form and corrupt them.
+
+    The options of `evaluate` say how validation examples are made, whatever was trained with: a study of mask rates
+    measures all of its variants at one rate. The head that is evaluated is the trained one.
+    """
+    asked = spec.get("evaluate") or spec["objective"]
     objectives = build(spec, classes, text.vocabulary, KERNELS).objectives
+    evaluated = build({**spec, "objective": asked, "evaluate": None}, classes, text.vocabulary, KERNELS).objectives
     trainer = spec["trainer"] or {}
     return Data(
         text,
         _named(objectives, listed(spec["objective"])),
-        _named(objectives, listed(spec.get("evaluate") or spec["objective"])),
+        _named(evaluated, listed(asked)),
         Feed(**spec["data"]),
         length=spec["dims"]["length"],
         seed=spec["seed"],

@@ -175,3 +175,11 @@ def test_line_endings_are_no_change_of_code(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_bytes(text)
     one, other, third = (code_of([tmp_path / f"{name}.py"]) for name in "abc")
     assert one == other != third
+
+
+def test_what_follows_a_varied_key_by_reference_is_named_as_following(known: Index) -> None:
+    base = {"preset": "encoder-tiny", "feedforward": {"name": "mlp", "inner": "${dims.width}", "expand": None}}
+    found = planned(known, base=base, vary={"dims.width": [32]})
+    trial = found.of("dims.width=32")[0]
+    assert trial.spec["feedforward"]["inner"] == 32
+    assert trial.matched == {"feedforward.inner": 32}

@@ -1,0 +1,24 @@
+"""What is measured is the same for every variant, whatever each was trained with."""
+
+from __future__ import annotations
+
+import torch
+
+from paribus.registry import installed
+from paribus.specs import resolved
+from paribus.train.assemble import data_of, text_of
+
+
+def test_validation_examples_are_made_as_evaluate_says_and_training_examples_as_the_objective_says() -> None:
+    registry = installed()
+    batches = []
+    for rate in (0.15, 0.4):
+        words = [f"objective.rate={rate}", "evaluate=[{name: mlm, rate: 0.2}]"]
+        spec = resolved("encoder-tiny", *words, registry=registry)
+        data = data_of(spec, registry, text_of(spec, registry))
+        batches.append((data.step(0), data.validation_batch(0)))
+    (train, val), (other_train, other_val) = batches
+    assert torch.equal(val.streams["body"].tokens, other_val.streams["body"].tokens)
+    assert torch.equal(val.targets["mlm"]["labels"], other_val.targets["mlm"]["labels"])
+    assert train.targets["mlm"]["labels"].shape != other_train.targets["mlm"]["labels"].shape
+    assert val.targets["mlm"]["labels"].shape[1] == 13  # of 64 rows, a fifth, rounded up
