@@ -46,18 +46,20 @@ class TokenTable(Embedding):
         self.segments = nn.Embedding(segments, shape.width) if segments else None
         self.norm = norm() if normed else None
         self.head = None if tie else nn.Linear(shape.width, shape.vocabulary, bias=False)
-        self.dropout = nn.Dropout(shape.dropout)
+        self.dropout = shape.dropout
 
     def forward(self, stream: Stream, past: int, place: Place) -> tuple[Tensor, Rows]:
         rows = rows_of(stream, past)
-        x = self.tokens(stream.tokens) * self.scale
+        x = self.tokens(stream.tokens)
+        if self.scale != 1.0:
+            x = x * self.scale
         if self.segments is not None:
             kinds = stream.segments if stream.segments is not None else torch.zeros_like(stream.tokens)
             x = x + self.segments(kinds)
         x = place(x, rows.positions)
         if self.norm is not None:
             x = self.norm(x)
-        return self.dropout(x), rows
+        return functional.dropout(x, self.dropout) if self.dropout and self.training else x, rows
 
     def unembed(self, h: Tensor) -> Tensor:
         return functional.linear(h, self.tokens.weight if self.head is None else self.head.weight)

@@ -21,7 +21,7 @@ class Pass:
         self.batch = batch
         self.capture = capture
         self.outputs: dict[str, Output] = {}
-        self._views: dict[str, ObjectiveRun] = {}
+        self.made: dict[str, dict[str, Tensor]] = {}  # of each objective, what it asked for once
 
     def output(self, part: str) -> Output:
         if part not in self.outputs:
@@ -36,19 +36,18 @@ class Pass:
         return sum(found[1:], found[0]) if found else None
 
     def of(self, name: str) -> ObjectiveRun:
-        if name not in self._views:
-            self._views[name] = ObjectiveRun(self, self.batch.targets.get(name, {}))
-        return self._views[name]
+        # A new view each time: one that was kept would be a cycle, and hold the logits until the next collection.
+        return ObjectiveRun(self, self.batch.targets.get(name, {}), self.made.setdefault(name, {}))
 
 
 @final
 class ObjectiveRun:
     """A pass with one objective's own targets; it is a `slots.objective.Run`."""
 
-    def __init__(self, shared: Pass, targets: Mapping[str, Tensor]) -> None:
+    def __init__(self, shared: Pass, targets: Mapping[str, Tensor], made: dict[str, Tensor]) -> None:
         self.shared = shared
         self.targets = targets
-        self._made: dict[str, Tensor] = {}
+        self._made = made
 
     @property
     def streams(self) -> Mapping[str, Stream]:

@@ -35,10 +35,13 @@ class Attend(nn.Module):
         self.heads = shape.heads
         self.plan = 0
         self._position: tuple[Position, ...] = ()  # a tuple: the position is the stack's or the layer's child, not ours
+        self._reads = self._mixes = False  # what of queries, keys and weights the position asks to see
 
     def bind(self, position: Position, plan: int) -> None:
         """The stack says which position this attention reads, and which of its plans is this one's."""
         self._position = (position,)
+        self._reads = position.traits["bias"] == "content"
+        self._mixes = "mix" in position.traits["moments"]
         self.plan = plan
 
     @property
@@ -54,18 +57,15 @@ class Attend(nn.Module):
         plan = ctx.plans[self.plan]
         q = self.position.rotate(heads.queries(x), plan.q_tables, "query")
         k, v = self.keys_and_values(heads, x, ctx, plan)
-        content = self.content(heads)
+        content = self.content(heads) if self._reads or self._mixes else None
         if ctx.capture is not None:
             ctx.capture["weights"] = attention_weights(q, k, plan, content)
         return plan.kernel(q, k, v, plan, content, self.dropout if self.training else 0.0)
 
-    def content(self, heads: Heads) -> Content | None:
-        """The moments of the position that read queries, keys or weights, where it has any."""
-        reads = self.position.traits["bias"] == "content"
-        mixes = "mix" in self.position.traits["moments"]
-        if not (reads or mixes):
-            return None
-        return Content(self.position.bias if reads else None, heads.project, self.position.mix if mixes else None)
+    def content(self, heads: Heads) -> Content:
+        """The moments of the position that read queries, keys or weights."""
+        position = self.position
+        return Content(position.bias if self._reads else None, heads.project, position.mix if self._mixes else None)
 
     def keys_and_values(self, heads: Heads, x: Tensor, ctx: Context, plan: Plan) -> tuple[Tensor, Tensor]:
         if ctx.memory is not None and ctx.state:  # the memory of a decoder never changes: projected once

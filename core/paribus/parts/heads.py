@@ -46,7 +46,7 @@ class Heads(nn.Module):
         return self.split(self.v(x), self.kv_heads)
 
     def split(self, x: Tensor, heads: int) -> Tensor:
-        headed: Tensor = x.unflatten(-1, (heads, self.head_width))  # (B, T, H*K) -> (B, T, H, K)
+        headed = x.view(*x.shape[:-1], heads, self.head_width)  # (B, T, H*K) -> (B, T, H, K)
         return headed.transpose(-3, -2)
 
     def merge(self, x: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from paribus.parts.context import Context
 
@@ -39,7 +40,7 @@ class Layer(nn.Module):
             self.position = position
         if cross_position is not None:
             self.cross_position = cross_position
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         self.crosses = cross is not None
 
     def forward(self, x: Tensor, ctx: Context, cross: Context | None = None) -> tuple[Tensor, Tensor | None]:
@@ -47,22 +48,22 @@ class Layer(nn.Module):
         auxiliary: Tensor | None = None
 
         def attend(h: Tensor) -> Tensor:
-            mixed: Tensor = self.dropout(self.attention(h, ctx))
-            return mixed
+            return self._dropped(self.attention(h, ctx))
 
         def attend_memory(h: Tensor) -> Tensor:
             assert self.cross is not None
-            mixed: Tensor = self.dropout(self.cross(h, cross))
-            return mixed
+            return self._dropped(self.cross(h, cross))
 
         def feed_forward(h: Tensor) -> Tensor:
             nonlocal auxiliary
             y, auxiliary = self.feedforward(h)
-            fed: Tensor = self.dropout(y)
-            return fed
+            return self._dropped(y)
 
         sublayers: dict[str, Sublayer] = {"attention": attend}
         if self.crosses:
             sublayers["cross"] = attend_memory
         sublayers["feedforward"] = feed_forward
         return self.placement(x, sublayers), auxiliary
+
+    def _dropped(self, y: Tensor) -> Tensor:
+        return functional.dropout(y, self.dropout) if self.dropout and self.training else y

@@ -155,20 +155,12 @@ class Stack(nn.Module):
             device=x.device.type,
         )
         kernel = chosen(self._kernels, demand)
-        fresh = seen.positions if planned.cross else seen.positions[:, past:]
-        width = attend.head_width
-        q = ordered(rows, past)
-        plan = Plan(
-            kernel,
-            demand,
-            attend.scale,
-            attend.soft_cap,
-            q,
-            ordered(seen),
-            position.tables(rows.positions, width),
-            position.tables(fresh, width),
-            None,
-        )
+        q, q_tables = ordered(rows, past), position.tables(rows.positions, attend.head_width)
+        k, k_tables = q, q_tables
+        if seen is not rows:
+            fresh = seen.positions if planned.cross else seen.positions[:, past:]
+            k, k_tables = ordered(seen), position.tables(fresh, attend.head_width)
+        plan = Plan(kernel, demand, attend.scale, attend.soft_cap, q, k, q_tables, k_tables, None)
         bias = position.bias if demand.bias == "positions" else None
         return plan._replace(prepared=kernel.prepare(plan, bias, self.shape.heads, x))
 

@@ -1,5 +1,7 @@
 """One forward pass: what two objectives both ask for is computed once."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any, final
 
@@ -57,11 +59,25 @@ def test_an_objective_sees_its_own_targets_and_remembers_what_it_made(assemble: 
     run = Pass(assemble("encoder-tiny").topology, batch(one={"labels": torch.ones(1)}))
     one, other = run.of("one"), run.of("other")
     assert (list(one.targets), list(other.targets)) == (["labels"], [])
-    assert one is run.of("one")
     assert one.streams is run.batch.streams
     made = one.once("logits", lambda: torch.zeros(1))
     assert one.once("logits", lambda: torch.ones(1)) is made
+    assert run.of("one").once("logits", lambda: torch.ones(1)) is made
     assert other.once("logits", lambda: torch.ones(1)) is not made
+
+
+def test_logits_are_freed_with_the_pass_and_do_not_wait_for_a_collection(assemble: Assemble) -> None:
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        run = Pass(assemble("encoder-tiny").topology, batch())
+        logits = weakref.ref(run.of("one").once("logits", lambda: run.of("one").hidden() * 2))
+        assert logits() is not None
+        del run
+        assert logits() is None
+    finally:
+        if collects:
+            gc.enable()
 
 
 def test_rows_are_scored_by_the_embedding(assemble: Assemble) -> None:

@@ -261,7 +261,7 @@ def test_layers_of_one_sight_and_one_position_share_a_plan_and_its_tables() -> N
     stack = stack_of(attentions, [ramp])
     stack(hidden(), rows(5))
     assert [attention.attend.plan for attention in attentions] == [0, 1, 0, 1]
-    assert len(ramp.tabled) == 2 * 2  # queries and keys, of two plans
+    assert len(ramp.tabled) == 2  # one for each plan: without a cache or a memory, the queries are the keys
 
 
 def test_a_window_hides_what_it_says_from_its_own_layers_alone() -> None:
