@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, ClassVar, final
 
 from paribus import Corpus, Document, Range, Split, Traits
@@ -43,9 +44,10 @@ class PythonDocs(Corpus):
         yield from self._splits()[split]
 
     def fingerprint(self) -> str:
-        splits = self._splits()
-        order: tuple[Split, ...] = ("train", "val")
-        return digest(text for split in order for it in splits[split] for text in (split, it.name, *it.sentences))
+        """Of the topics as they ship and of the code that reads them: quicker than reading them."""
+        texts = self._texts()
+        code = (path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py")))
+        return digest([str(self._share), *(text for name in sorted(texts) for text in (name, texts[name])), *code])
 
     def dropped(self) -> dict[str, int]:
         self._splits()
@@ -53,18 +55,19 @@ class PythonDocs(Corpus):
 
     def _splits(self) -> Mapping[Split, tuple[Document, ...]]:
         if self._read is None:
-            from pydoc_data.topics import topics
-
-            texts = {name: text.replace("\r\n", "\n") for name, text in topics.items()}
-            if self._docstrings:
-                texts |= read_docstrings()
-            documents = self._distinct(texts)
+            documents = self._distinct(self._texts())
             held = hold_out({it.name: len(it.text) for it in documents}, self._share)
             self._read = {
                 "train": tuple(it for it in documents if it.name not in held),
                 "val": tuple(it for it in documents if it.name in held),
             }
         return self._read
+
+    def _texts(self) -> dict[str, str]:
+        from pydoc_data.topics import topics
+
+        texts = {name: text.replace("\r\n", "\n") for name, text in topics.items()}
+        return texts | read_docstrings() if self._docstrings else texts
 
     def _distinct(self, texts: Mapping[str, str]) -> list[Document]:
         """A document for each text, in the order of their names; a paragraph that repeats is left out."""

@@ -99,7 +99,10 @@ def _source_root(file: Path) -> Path:
 
 def _imported(path: Path, root: Path) -> Iterator[Path]:
     package = path.relative_to(root).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    source = path.read_bytes()
+    if not package or (package[0].encode() not in source and b"from ." not in source):
+        return  # it imports nothing of its own package, and parsing would be most of the time
+    for node in ast.walk(ast.parse(source)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
