@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from torch import Tensor, nn
 
 from paribus.parts.context import Content, Context, Plan, State
-from paribus.parts.heads import Heads
+from paribus.parts.heads import Projections
 from paribus.parts.scores import Scores
 from paribus.parts.shape import Shape
 from paribus.parts.sight import Sight
@@ -53,7 +53,7 @@ class Attend(nn.Module):
         terms = self.position.traits.get("terms", 1)
         return 1.0 / math.sqrt(self.head_width * terms) if self.scaled else 1.0
 
-    def forward(self, heads: Heads, x: Tensor, ctx: Context) -> Tensor:
+    def forward(self, heads: Projections, x: Tensor, ctx: Context) -> Tensor:
         plan = ctx.plans[self.plan]
         q = self.position.rotate(heads.queries(x), plan.q_tables, "query")
         k, v = self.keys_and_values(heads, x, ctx, plan)
@@ -62,12 +62,12 @@ class Attend(nn.Module):
             ctx.capture["weights"] = attention_weights(q, k, plan, content)
         return plan.kernel(q, k, v, plan, content, self.dropout if self.training else 0.0)
 
-    def content(self, heads: Heads) -> Content:
+    def content(self, heads: Projections) -> Content:
         """The moments of the position that read queries, keys or weights."""
         position = self.position
         return Content(position.bias if self._reads else None, heads.project, position.mix if self._mixes else None)
 
-    def keys_and_values(self, heads: Heads, x: Tensor, ctx: Context, plan: Plan) -> tuple[Tensor, Tensor]:
+    def keys_and_values(self, heads: Projections, x: Tensor, ctx: Context, plan: Plan) -> tuple[Tensor, Tensor]:
         if ctx.memory is not None and ctx.state:  # the memory of a decoder never changes: projected once
             return ctx.state["k"], ctx.state["v"]
         source = leading(x, plan.k.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, final
+from typing import ClassVar, Protocol, final
 
 from torch import Tensor, nn
 
 from paribus.parts.roles import Role
 from paribus.parts.shape import Shape
+
+
+class Projections(Protocol):
+    """What an `Attend` reads: `Heads`, or an attention that does something to what its heads project."""
+
+    def queries(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, H, T, K)."""
+        ...
+
+    def keys(self, x: Tensor) -> Tensor:
+        """(B, S, D) -> (B, G, S, K)."""
+        ...
+
+    def values(self, x: Tensor) -> Tensor:
+        """(B, S, D) -> (B, G, S, K)."""
+        ...
+
+    def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """A table as queries and as keys, both with all heads: for positions whose bias reads content."""
+        ...
 
 
 @final

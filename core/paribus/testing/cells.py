@@ -1,0 +1,151 @@
+"""The models that a component is tried in: the tiny presets with the component put in, among different neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, final
+
+from paribus.errors import SpecError
+from paribus.registry import Entry, Registry
+from paribus.registry.doors import OURS
+from paribus.schema import Option
+from paribus.specs import resolved
+from paribus.specs.load import Source
+from paribus.studies.identity import components_of
+from paribus.testing.specimen import Specimen
+
+PRESETS: Final = ("encoder-tiny", "gpt-tiny", "seq2seq-tiny")  # rows that see both sides, the past, another stack
+SMALL: Final[Mapping[str, Any]] = {
+    "dims.width": 16,
+    "dims.layers": 2,
+    "dims.heads": 4,
+    "dims.head_width": None,
+    "dims.length": 128,  # long enough for every kernel; most checks feed far fewer rows
+    "dims.vocabulary": None,
+    "data.batch": 8,
+    "data.workers": 0,
+}
+_BESIDE: Final = {"attention": "position", "position": "attention", "norm": "placement", "placement": "norm"}
+
+
+class Cell(NamedTuple):
+    """A model that the component is tried in."""
+
+    said: str  # "gpt-tiny, position=rope"
+    spec: Mapping[str, Any]
+    plain: bool = True  # a preset as it is, but for the component
+
+
+@final
+@dataclass
+class Case:
+    """One component, and the models that it has been built into so far."""
+
+    registry: Registry
+    entry: Entry
+    bases: Mapping[str, Mapping[str, Any]]  # by what a report calls them
+    cells: list[Cell] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    _built: dict[str, Specimen] = field(default_factory=dict)
+
+    @property
+    def topic(self) -> str:
+        return f"{self.entry.slot}.{self.entry.name}"
+
+    @property
+    def component(self) -> type[Any]:
+        return self.registry.get(self.entry.slot, self.entry.name)
+
+    def specimen(self, cell: Cell) -> Specimen:
+        if cell.said not in self._built:
+            self._built[cell.said] = Specimen(cell.spec, self.registry)
+        return self._built[cell.said]
+
+    def all_have(self, cell: Cell, trait: str) -> bool:
+        """Whether every attention of the model declares this of itself."""
+        named = [name for slot, name in components_of(cell.spec) if slot == "attention"]
+        return all(self.registry.index.find("attention", name).traits.get(trait, False) for name in named)
+
+    def resolved(self, base: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """A base with the component in it, and with these changes."""
+        return resolved({**self.bases[base], **changes}, registry=self.registry)
+
+    def across(self, base: str) -> dict[str, Any]:
+        """What keeps a base's own cross-attention, where the component is an attention that cannot be one."""
+        if self.entry.slot != "attention" or self.entry.traits.get("cross"):
+            return {}
+        plain = self.resolved(base, {})
+        topology = self.registry.index.entries["topology"][plain["topology"]["name"]]
+        return {f"parts.{part.name}.cross.attention": plain["attention"] for part in topology.parts if part.cross}
+
+
+def bases(given: Source | None, registry: Registry) -> dict[str, Mapping[str, Any]]:
+    """What a component is put into: a spec that its author names, or the tiny presets made smaller still."""
+    if given is not None:
+        return {"the given spec": resolved(given, registry=registry)}
+    return {name: {"preset": name, **SMALL} for name in PRESETS}
+
+
+def cells(case: Case) -> Iterator[Cell]:
+    """Every model that the rules let the component into."""
+    slot, node = case.entry.slot, example(case.entry)
+    for base in case.bases:
+        changes = {slot: node, **case.across(base)}
+        try:
+            spec = case.resolved(base, changes)
+        except SpecError as error:
+            case.refusals.append(f"{base}: {error.problems[0].what}")
+            continue
+        yield Cell(base, spec)
+        for neighbour in _neighbours(case, spec):
+            beside = f"{neighbour.slot}={neighbour.name}"
+            try:
+                yield Cell(
+                    f"{base}, {beside}",
+                    case.resolved(base, {**changes, neighbour.slot: example(neighbour)}),
+                    plain=False,
+                )
+            except SpecError:
+                continue  # the two do not go together, and a rule says so
+
+
+def example(entry: Entry) -> dict[str, Any]:
+    """The component as a spec names it, with an example for each option that has no default."""
+    return {"name": entry.name, **{option.name: option.sample for option in entry.options if option.required}}
+
+
+def _neighbours(case: Case, spec: Mapping[str, Any]) -> Iterator[Entry]:
+    """The first built-in component of each kind that works hand in hand with this one.
+
+    Two that declare the same of themselves are one kind. Where there are several stacks nothing new is met.
+    """
+    index = case.registry.index
+    beside = _BESIDE.get(case.entry.slot)
+    if beside is None or len(index.entries["topology"][spec["topology"]["name"]].parts) > 1:
+        return
+    there = {name for slot, name in components_of(spec) if slot == beside}
+    seen = [index.entries[beside][name].traits for name in there]
+    for entry in index.entries[beside].values():
+        if entry.door.distribution == OURS and entry.traits not in seen:
+            seen.append(entry.traits)
+            yield entry
+
+
+def values(option: Option, spec: Mapping[str, Any]) -> list[Any]:
+    """Other values that an option might be given; whether each is valid is for the spec's check to say."""
+    kind, given = option.kind, option.sample
+    found: list[Any] = []
+    if kind.name == "choice":
+        found = list(kind.choices)
+    elif kind.name == "bool":
+        found = [True, False]
+    elif kind.name == "int":
+        found = [2 * given, given // 2, given + 1] if isinstance(given, int) else []
+        found += [1, 2, 3, 4, *(2 * size for size in spec["dims"].values() if isinstance(size, int))]
+    elif kind.name == "float":
+        found = [given / 2, given * 2] if isinstance(given, (int, float)) and given else []
+        found += [0.5, 0.1, 2.0]
+    if kind.optional:
+        found.append(None)
+    return [value for place, value in enumerate(found) if value != given and value not in found[:place]]

@@ -1,0 +1,145 @@
+"""One model, computed in several ways: in chunks, on each kernel, backwards, and counted."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus.kernels import KERNELS
+from paribus.parts.attend import Attend
+from paribus.parts.layer import Layer
+from paribus.parts.rows import Stream
+from paribus.slots.component import Load
+from paribus.testing.cells import Case, Cell
+from paribus.testing.findings import DOES_NOT_APPLY, HOLDS, Verdict
+from paribus.testing.rows import padded
+from paribus.testing.specimen import TOLERANCE, Specimen, differ, noise, tokens
+
+CHUNKS: Final = ((1, 1), (2, 1), (1, 2), (5, 1, 1, 5))
+ROWS: Final = 112  # enough for a kernel that cuts rows into blocks
+FEW: Final = 12
+_SUBLAYERS: Final = {"attention": ("attention", "cross"), "feedforward": ("feedforward",)}
+
+
+def decoding(case: Case, cell: Cell) -> Verdict:
+    """Rows decoded in chunks of any size are what one pass gives."""
+    made = case.specimen(cell)
+    if not made.body.causal or not case.all_have(cell, "decodes"):
+        return DOES_NOT_APPLY
+    for chunks in CHUNKS:
+        rows = tokens(2, sum(chunks))
+        by = differ(made.decoded(rows, chunks), made.hidden(rows, source=tokens(2, 6, "source")))
+        if by > TOLERANCE:
+            return f"{sum(chunks)} rows decoded in chunks of {', '.join(map(str, chunks))} differ by {by:.2g}"
+    return HOLDS
+
+
+def kernels(case: Case, cell: Cell) -> Verdict:
+    """Every kernel that serves it gives what the readable one does, and so do its gradients."""
+    *faster, readable = KERNELS
+    reference: Specimen | None = None
+    for kernel in faster:
+        made = Specimen(cell.spec, case.registry, kernels=(kernel, readable))
+        length = next((rows for rows in (FEW, ROWS) if kernel.name in made.stack().kernels(rows=rows)), None)
+        if length is None:
+            continue
+        reference = reference or Specimen(cell.spec, case.registry, kernels=(readable,))
+        for said, stream in _streams(case, cell, length):
+            by = max(map(differ, _with_gradients(made, stream), _with_gradients(reference, stream)))
+            if by > TOLERANCE:
+                return f"on {length} rows{said} the kernel `{kernel.name}` differs by {by:.2g} from `{readable.name}`"
+    return DOES_NOT_APPLY if reference is None else HOLDS
+
+
+def _streams(case: Case, cell: Cell, length: int) -> list[tuple[str, Stream]]:
+    rows = tokens(2, length)
+    if not case.all_have(cell, "documents"):
+        return [("", Stream(rows))]
+    return [("", Stream(rows)), (" with padding", padded(tokens(2, length - 3), "right", 0)[0])]
+
+
+def _with_gradients(made: Specimen, stream: Stream) -> list[Tensor]:
+    with torch.enable_grad():
+        hidden = made.hidden(stream)
+        seen = slice(None) if stream.documents is None else slice(0, -3)  # what padding comes to is nobody's business
+        loss = (hidden[:, seen] * noise("loss", *hidden.shape)[:, seen]).sum()
+        grads = torch.autograd.grad(loss, list(made.stack().parameters()), allow_unused=True)
+    return [hidden[:, seen], *(grad.reshape(1, -1) for grad in grads if grad is not None)]
+
+
+def gradients(case: Case, cell: Cell) -> Verdict:
+    """Every parameter has a gradient: one without would stop training on several devices, and would never learn."""
+    made = case.specimen(cell)
+    with torch.enable_grad():
+        scores = made.topology.embedding.unembed(made.hidden(tokens(2, FEW)))
+        named = dict(made.topology.named_parameters())
+        grads = torch.autograd.grad((scores * noise("loss", *scores.shape)).sum(), [*named.values()], allow_unused=True)
+    for path, grad in zip(named, grads, strict=True):
+        if grad is None:
+            return f"no gradient reaches `{path}`: it is never used"
+        if not torch.isfinite(grad).all():
+            return f"the gradient of `{path}` is not finite"
+        if not grad.any() and made.about[path].role != "bias":  # that of keys has none: softmax takes no notice
+            return f"the gradient of `{path}` is 0 everywhere, so it would never learn"
+    return HOLDS
+
+
+def cost(case: Case, cell: Cell) -> Verdict:
+    """The operations that it declares are those that torch counts, where no window lets a kernel leave some out."""
+    made = Specimen(cell.spec, case.registry, real=False)
+    sublayers = _SUBLAYERS[case.entry.slot]
+    for part in made.topology.parts:
+        counted = _counted(made, part.path)
+        load = Load(FEW, FEW, memory=FEW if part.cross else 0)
+        for name in sublayers:
+            wrong = HOLDS if name == "cross" and not part.cross else _priced(made, part.path, name, load, counted)
+            if wrong:
+                return wrong
+    return HOLDS
+
+
+def _priced(made: Specimen, path: str, name: str, load: Load, counted: dict[str, int]) -> str:
+    for place, layer in enumerate(made.stack(path).layers):
+        assert isinstance(layer, Layer)
+        component: Any = getattr(layer, name)
+        declared, found = component.cost(load).flops, counted.get(f"Stack.layers.{place}.{name}", 0)
+        if _windowed(component):
+            if declared > found:
+                return (
+                    f"with a window, it declares {declared:,} operations for {load.queries} rows, of {found:,} in all"
+                )
+        elif declared != found:
+            return f"it declares {declared:,} operations for {load.queries} rows, but torch counts {found:,}"
+    return HOLDS
+
+
+def _windowed(component: nn.Module) -> bool:
+    return any(module.sight.window is not None for module in component.modules() if isinstance(module, Attend))
+
+
+def _counted(made: Specimen, path: str) -> dict[str, int]:
+    """Operations by module, of one pass through one stack on the meta device."""
+    rows = torch.zeros(1, FEW, dtype=torch.long, device="meta")
+    memory = made.memory(rows) if path == "body" else None
+    with FlopCounterMode(display=False) as counter:
+        made.topology.run({path: Stream(rows)}, path, memory=memory)
+    return {module: sum(counts.values()) for module, counts in counter.get_flop_counts().items()}
+
+
+def remembering(case: Case, cell: Cell) -> Verdict:
+    """The state that it declares is the state that it keeps."""
+    made = case.specimen(cell)
+    if not made.body.causal or not case.all_have(cell, "decodes"):
+        return DOES_NOT_APPLY
+    layer = made.stack().layers[0]
+    assert isinstance(layer, Layer)
+    like = noise("like", 1)
+    for length in (1, FEW):
+        kept = sum(value.numel() for value in layer.attention.start(1, length, like).values())
+        declared = layer.attention.cost(Load(1, length)).state
+        if kept != declared:
+            return f"it declares {declared:,} elements of state for {length} rows, but keeps {kept:,}"
+    return HOLDS

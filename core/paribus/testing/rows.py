@@ -1,0 +1,202 @@
+"""Which rows may depend on which: held by changing a token and looking at what else changes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from paribus.parts.rows import PADDING, Stream
+from paribus.testing.cells import Case, Cell
+from paribus.testing.findings import DOES_NOT_APPLY, HOLDS, Verdict
+from paribus.testing.specimen import TOLERANCE, Specimen, differ, moved, other, tokens
+
+LENGTHS: Final = (2, 3, 5, 12)  # the first that shows a mistake is the smallest
+
+
+def causality(case: Case, cell: Cell) -> Verdict:
+    """No row of a causal stack depends on a token behind it."""
+    made = case.specimen(cell)
+    if not made.body.causal:
+        return DOES_NOT_APPLY
+    for length in LENGTHS:
+        early = _changes(made, length).tril(-1)  # (token, row): rows before the token
+        if float(early.max()) > TOLERANCE:
+            token, row = _first(early)
+            return f"of {length} rows, changing token {token} moves row {row}, before it, by {early[token, row]:.2g}"
+    return HOLDS
+
+
+def prefix(case: Case, cell: Cell) -> Verdict:
+    """What a causal stack gives for the first rows does not depend on how many follow."""
+    made = case.specimen(cell)
+    if not made.body.causal:
+        return DOES_NOT_APPLY
+    whole = made.hidden(tokens(1, LENGTHS[-1]))
+    for length in range(1, LENGTHS[-1]):
+        by = differ(made.hidden(tokens(1, length)), whole[:, :length])
+        if by > TOLERANCE:
+            return f"{length} rows alone are not the first {length} of {LENGTHS[-1]}: they differ by {by:.2g}"
+    return HOLDS
+
+
+def mixing(case: Case, cell: Cell) -> Verdict:
+    """Rows read one another: each token reaches a row that may see it."""
+    made = case.specimen(cell)
+    length = LENGTHS[1]
+    moved_by = _changes(made, length)
+    for token in range(length - 1 if made.body.causal else length):
+        reached = moved_by[token].clone()
+        reached[token] = 0
+        if not float(reached.max()) > TOLERANCE:
+            return f"of {length} rows, changing token {token} moves no other row"
+    return HOLDS
+
+
+def batching(case: Case, cell: Cell) -> Verdict:
+    """A sequence is what it is whatever else is in its batch."""
+    made = case.specimen(cell)
+    for length in LENGTHS:
+        rows = tokens(3, length)
+        source = tokens(3, 6, "source")
+        together = made.hidden(rows, source=source)
+        for row in range(3):
+            by = differ(made.hidden(rows[row : row + 1], source=source[row : row + 1]), together[row : row + 1])
+            if by > TOLERANCE:
+                return f"sequence {row} of a batch of 3 with {length} rows differs by {by:.2g} from itself alone"
+    return HOLDS
+
+
+def determinism(case: Case, cell: Cell) -> Verdict:
+    """Two passes of one model give the same bits, whatever the global generator's state."""
+    made = case.specimen(cell)
+    rows = tokens(2, LENGTHS[-1])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        first = made.hidden(rows)
+        torch.manual_seed(2)
+        second = made.hidden(rows)
+    if not torch.equal(first, second):
+        return f"two passes over the same {LENGTHS[-1]} rows differ by {differ(first, second):.2g}, without dropout"
+    return HOLDS
+
+
+def padding(case: Case, cell: Cell) -> Verdict:
+    """Padding, on either side and whatever its ids, changes nothing; rows of padding alone are finite."""
+    if not case.all_have(cell, "documents"):
+        return DOES_NOT_APPLY
+    made = case.specimen(cell)
+    for length in LENGTHS[:3]:
+        plain = tokens(1, length)
+        wanted = made.hidden(plain)
+        for side in ("right", "left"):
+            for pad in (0, 20):
+                stream, own = padded(plain, side, pad)
+                by = differ(made.hidden(stream)[:, own], wanted)
+                if by > TOLERANCE:
+                    return f"{length} rows with 3 of padding (id {pad}) on the {side} differ by {by:.2g} from without"
+        wrong = _source_padding(made, length)
+        if wrong:
+            return wrong
+    return _nothing_but_padding(made)
+
+
+def _source_padding(made: Specimen, length: int) -> str:
+    if made.body.cross is None:
+        return HOLDS
+    body, source = tokens(1, length), tokens(1, 4, "source")
+    wanted = made.hidden(body, source=source)
+    for side in ("right", "left"):
+        stream, _ = padded(source, side, 0)
+        by = differ(made.hidden(body, source=stream), wanted)
+        if by > TOLERANCE:
+            return f"{length} rows differ by {by:.2g} when what they attend to has 3 rows of padding on the {side}"
+    return HOLDS
+
+
+def _nothing_but_padding(made: Specimen) -> str:
+    rows = tokens(2, 4)
+    documents = torch.tensor([[0] * 4, [PADDING] * 4])
+    with torch.enable_grad():
+        hidden = made.hidden(Stream(rows, documents=documents))
+        grads = torch.autograd.grad(hidden.sin().sum(), list(made.topology.parameters()), allow_unused=True)
+    if not torch.isfinite(hidden).all():
+        return "a sequence of nothing but padding is not finite"
+    if not all(torch.isfinite(grad).all() for grad in grads if grad is not None):
+        return "a sequence of nothing but padding makes gradients that are not finite"
+    return HOLDS
+
+
+def documents(case: Case, cell: Cell) -> Verdict:
+    """Documents that share a row of the batch are what they are alone."""
+    if not case.all_have(cell, "documents"):
+        return DOES_NOT_APPLY
+    made = case.specimen(cell)
+    for first, second in ((1, 1), (2, 1), (3, 4)):
+        rows = tokens(1, first + second)
+        alone = torch.cat([made.hidden(rows[:, :first]), made.hidden(rows[:, first:])], dim=1)
+        numbers = torch.tensor([[0] * first + [1] * second])
+        positions = torch.tensor([[*range(first), *range(second)]])
+        by = differ(made.hidden(Stream(rows, documents=numbers, positions=positions)), alone)
+        if by > TOLERANCE:
+            return f"documents of {first} and {second} rows, packed into one, differ by {by:.2g} from each alone"
+    return HOLDS
+
+
+def order(case: Case, cell: Cell) -> Verdict:
+    """Rows that come in another order, and say so, are what they are in their own."""
+    if not case.all_have(cell, "order"):
+        return DOES_NOT_APPLY
+    made = case.specimen(cell)
+    for length in LENGTHS:
+        rows = tokens(1, length)
+        mixed = (torch.arange(length) * 5 + 1) % length if length % 5 else torch.arange(length).flip(0)
+        stream = Stream(rows[:, mixed], positions=mixed.unsqueeze(0), order=mixed.unsqueeze(0))
+        by = differ(made.hidden(stream), made.hidden(rows)[:, mixed])
+        if by > TOLERANCE:
+            return f"{length} rows in the order {mixed.tolist()} differ by {by:.2g} from the same in their own"
+    return HOLDS
+
+
+def placing(case: Case, cell: Cell) -> Verdict:
+    """A position that declares a moment tells rows apart by where they are, and one that declares none does not."""
+    made = case.specimen(cell)
+    if made.body.causal or made.body.cross is not None or not cell.plain:
+        return DOES_NOT_APPLY
+    told = bool(case.entry.traits.get("moments"))
+    rows = tokens(1, 3)
+    turned = torch.tensor([1, 2, 0])
+    by = differ(made.hidden(rows[:, turned]), made.hidden(rows)[:, turned])
+    if told and by <= TOLERANCE:
+        return "3 rows in another order are the same rows in another order: it tells nothing of where they are"
+    if not told and by > TOLERANCE:
+        return f"it declares no moment, but 3 rows in another order differ by {by:.2g}"
+    return HOLDS
+
+
+def padded(rows: Tensor, side: str, pad: int) -> tuple[Stream, slice]:
+    """(B, T) with 3 rows of padding, whose positions run on, and where the rows are in it."""
+    batch, length = rows.shape
+    filled = torch.full((batch, 3), pad)
+    none, some = torch.full((batch, 3), PADDING), torch.zeros_like(rows)
+    if side == "right":
+        both, numbers, start = torch.cat([rows, filled], 1), torch.cat([some, none], 1), 0
+    else:
+        both, numbers, start = torch.cat([filled, rows], 1), torch.cat([none, some], 1), 3
+    positions = torch.arange(-start, length + 3 - start).expand(batch, -1)
+    return Stream(both, documents=numbers, positions=positions), slice(start, start + length)
+
+
+def _changes(made: Specimen, length: int) -> Tensor:
+    """(token, row): by how much each row moves when each token is another."""
+    rows = tokens(1, length)
+    changed = torch.where(torch.eye(length, dtype=torch.bool), other(rows), rows)
+    source = tokens(1, 6, "source")
+    with torch.no_grad():
+        return moved(made.hidden(changed, source=source.expand(length, -1)), made.hidden(rows, source=source))
+
+
+def _first(changes: Tensor) -> tuple[int, int]:
+    token, row = (changes > TOLERANCE).nonzero()[0].tolist()
+    return token, row

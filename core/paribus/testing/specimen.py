@@ -1,0 +1,120 @@
+"""One small model that a component is tried in, and the ways to feed it rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor
+
+from paribus.assembly.build import build
+from paribus.assembly.components import Classes, make
+from paribus.assembly.initialise import initialise
+from paribus.kernels import KERNELS
+from paribus.keyed import key32
+from paribus.parts.context import Kernel, Memory
+from paribus.parts.rows import Stream
+from paribus.parts.stack import Stack, States
+from paribus.slots.initialisation import Initialisation
+from paribus.slots.tokenizer import Vocabulary
+from paribus.slots.topology import memory_of
+
+_SPECIALS: Final = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+_SENTINELS: Final = 8
+SIZE: Final = 40
+VOCABULARY: Final = Vocabulary(
+    SIZE,
+    {name: at for at, name in enumerate(_SPECIALS)},
+    tuple(range(len(_SPECIALS), len(_SPECIALS) + _SENTINELS)),
+)
+TOLERANCE: Final = 1e-9
+
+
+@final
+class Specimen:
+    """A model in float64. `shaken`: moved off where it starts, as gains of 1 and biases of 0 hide mistakes."""
+
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        classes: Classes,
+        *,
+        kernels: Sequence[Kernel] = KERNELS,
+        shaken: bool = True,
+        real: bool = True,
+    ) -> None:
+        assembled = build(spec, classes, VOCABULARY, kernels)
+        self.topology = assembled.topology
+        self.children = assembled.children()
+        if real:
+            scheme = make(classes, "initialisation", spec["initialisation"], kind=Initialisation)
+            self.about = initialise(self.children, scheme, spec["seed"])
+        self.topology.double().eval()
+        if real and shaken:
+            with torch.no_grad():
+                for path, parameter in self.topology.named_parameters():
+                    parameter.add_(noise(path, *parameter.shape), alpha=0.3)
+        self.body = next(part for part in self.topology.parts if part.path == "body")
+
+    def stack(self, path: str = "body") -> Stack:
+        stack = self.topology.get_submodule(path)
+        assert isinstance(stack, Stack)
+        return stack
+
+    def hidden(self, body: Tensor | Stream, *, source: Tensor | Stream | None = None) -> Tensor:
+        """(B, T) -> (B, T, D): the body's output; it reads a source of its own where none is given."""
+        stream = body if isinstance(body, Stream) else Stream(body)
+        memory = self.memory(source if source is not None else tokens(stream.tokens.shape[0], 6, "source"))
+        return self.topology.run({"body": stream}, "body", memory=memory).hidden
+
+    def memory(self, source: Tensor | Stream) -> Memory | None:
+        """What the body attends to, if it attends to another stack."""
+        if self.body.cross is None:
+            return None
+        stream = source if isinstance(source, Stream) else Stream(source)
+        return memory_of(self.topology.run({self.body.cross: stream}, self.body.cross))
+
+    def decoded(self, body: Tensor, chunks: Sequence[int]) -> Tensor:
+        """The same as `hidden`, a chunk of rows at a time."""
+        states: States = self.topology.start(body.shape[0], sum(chunks))
+        memory = self.memory(tokens(body.shape[0], 6, "source"))
+        made = [
+            self.topology.run({"body": Stream(chunk)}, "body", memory=memory, states=states).hidden
+            for chunk in body.split(list(chunks), dim=1)
+        ]
+        return torch.cat(made, dim=1)
+
+
+def noise(name: str, *shape: int) -> Tensor:
+    """Standard normal draws that are the same whenever they are asked for under the same name."""
+    generator = torch.Generator().manual_seed(key32("conform", name))
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def tokens(batch: int, length: int, name: str = "tokens") -> Tensor:
+    """(batch, length) ids of text; a longer one begins as a shorter one does."""
+    first = len(_SPECIALS) + _SENTINELS
+    rows = [
+        torch.randint(first, SIZE, (256,), generator=torch.Generator().manual_seed(key32("conform", name, row)))
+        for row in range(batch)
+    ]
+    return torch.stack(rows)[:, :length]
+
+
+def other(tokens: Tensor) -> Tensor:
+    """Another id of text for each."""
+    first = len(_SPECIALS) + _SENTINELS
+    return (tokens - first + 1) % (SIZE - first) + first
+
+
+def moved(one: Tensor, two: Tensor) -> Tensor:
+    """(…, D), (…, D) -> (…): by how much rows differ, as a share of how large the largest entry is."""
+    return (one - two).abs().amax(-1) / max(1.0, float(one.abs().max()))
+
+
+def differ(one: Tensor, two: Tensor) -> float:
+    """By how much two outputs differ at most; infinite where one of them is not finite."""
+    most = float(moved(one, two).max()) if one.numel() else 0.0
+    return float("inf") if math.isnan(most) else most
