@@ -17,9 +17,7 @@ from paribus.errors import EXIT_FAILED, EXIT_OK
 @click.option("--markdown", is_flag=True, help="The table for a README or a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Rows of variant, metric, n, difference, low, high, verdict.")
 @click.pass_obj
-def verb(
-    session: Session, study: str, store: Path, accept_code: tuple[str, ...], markdown: bool, as_json: bool
-) -> int:
+def verb(session: Session, study: str, store: Path, accept_code: tuple[str, ...], markdown: bool, as_json: bool) -> int:
     """Hold each variant of STUDY against its baseline: a verdict with an interval, or why there is none."""
     from paribus.report.door import compare
     from paribus.report.markdown import markdown as as_markdown
