@@ -1,0 +1,11 @@
+"""A plugin: what it offers, by slot and name."""
+
+from collections.abc import Mapping
+
+from paribus import Attention, hookimpl
+from paribus_sample.query_key_norm import QueryKeyNorm
+
+
+@hookimpl
+def attention() -> Mapping[str, type[Attention]]:
+    return {"qk-norm": QueryKeyNorm}
