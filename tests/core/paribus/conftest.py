@@ -77,7 +77,7 @@ def shake() -> Callable[[Model], Model]:
         with torch.no_grad():
             for path, parameter in model.named_parameters():
                 generator = torch.Generator().manual_seed(key32("shake", path))
-                parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64), alpha=0.3)
+                parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64), alpha=0.2)
         return model
 
     return shake

@@ -1,0 +1,92 @@
+"""A grid of whole models: each attention with each position in each topology, all else taking turns."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Stream
+from paribus.assembly.run import Pass
+from paribus.parts.rows import Batch
+from paribus.train.model import Model
+
+PRESETS = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny")
+ATTENTIONS = ("mha", "gqa", "mqa", "restricted")
+POSITIONS = ("none", "learned", "sinusoidal", "rope", "alibi")
+PLACEMENTS = ("pre", "post")
+NORMS = ("layernorm", "rmsnorm", "none")
+FEEDFORWARDS = ("mlp", "glu")
+
+Cell = tuple[str, ...]
+
+
+def grid() -> dict[str, Cell]:
+    cells = {}
+    for t, preset in enumerate(PRESETS):
+        for a, attention in enumerate(ATTENTIONS):
+            for p, position in enumerate(POSITIONS):
+                rest = (PLACEMENTS[(a + p + t) % 2], NORMS[(a + 2 * p + t) % 3], FEEDFORWARDS[(p + t) % 2])
+                chosen = dict(zip(("placement", "norm", "feedforward"), rest, strict=True))
+                overrides = [f"attention={attention}", f"position={position}"]
+                overrides += [f"{slot}={name}" for slot, name in chosen.items()]
+                if chosen["norm"] == "none":  # large rows, unnormed, have weights of 0 where they may look
+                    overrides += ["embedding.scale=false"]
+                if attention == "restricted":
+                    overrides += ["attention.window=3"]
+                    overrides += ["parts.decoder.cross.attention=mha"] if preset == "seq2seq-tiny" else []
+                cells[" ".join((preset.partition("-")[0], attention, position, *rest))] = (preset, *overrides)
+    return cells
+
+
+GRID = grid()
+
+
+@pytest.fixture(scope="session")
+def built(assemble: Callable[..., Model], shake: Callable[[Model], Model]) -> Callable[[Cell], Model]:
+    """The model of a cell, built once for all tests, which do not change it."""
+    models: dict[Cell, Model] = {}
+
+    def build(cell: Cell) -> Model:
+        if cell not in models:
+            models[cell] = shake(assemble(*cell))
+        return models[cell]
+
+    return build
+
+
+def of(*presets: str) -> list[Any]:
+    return [pytest.param(cell, id=name) for name, cell in GRID.items() if cell[0] in presets]
+
+
+@pytest.fixture(params=of(*PRESETS))
+def cell(request: pytest.FixtureRequest, built: Callable[[Cell], Model]) -> Model:
+    return built(request.param)
+
+
+@pytest.fixture(params=of("gpt-tiny", "seq2seq-tiny"))
+def causal(request: pytest.FixtureRequest, built: Callable[[Cell], Model]) -> Model:
+    return built(request.param)
+
+
+@pytest.fixture(params=of("encoder-tiny"))
+def encoder(request: pytest.FixtureRequest, built: Callable[[Cell], Model]) -> Model:
+    return built(request.param)
+
+
+@pytest.fixture(params=of("seq2seq-tiny"))
+def crossing(request: pytest.FixtureRequest, built: Callable[[Cell], Model]) -> Model:
+    return built(request.param)
+
+
+@pytest.fixture(scope="session")
+def hidden() -> Callable[..., Tensor]:
+    """The body's rows, given whole streams; where there is another part, it reads `source`."""
+
+    def run(model: Model, body: Stream, source: Stream | None = None) -> Tensor:
+        usual = torch.arange(27, 36).expand(len(body.tokens), -1)
+        batch = Batch({"body": body, "encoder": source or Stream(usual)}, {}, torch.arange(len(body.tokens)))
+        return Pass(model.topology, batch).output("body").hidden
+
+    return run

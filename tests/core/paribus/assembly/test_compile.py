@@ -1,0 +1,101 @@
+"""Whole models under torch.compile: one graph, whatever they are made of."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import pytest
+import torch
+
+from paribus import Stream, memory_of
+from paribus.parts.rows import Batch
+from paribus.train.data import Data
+from paribus.train.model import Model
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # dynamo's own
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),  # the same
+]
+
+Assemble = Callable[..., Model]
+Shake = Callable[[Model], Model]
+Feed = Callable[..., Data]
+
+MODELS = {
+    "decoder": ["gpt-tiny"],
+    "decoder, apart": ["gpt-tiny", "attention=gqa", "position=rope", "data.documents=apart"],
+    "decoder, windows": [
+        "gpt-tiny",
+        "attention=[{name: restricted, window: 3}, mha]",
+        "position=alibi",
+        "norm=rmsnorm",
+        "feedforward=glu",
+    ],
+    "decoder, eager": ["gpt-tiny", "attention.scores.soft_cap=5", "embedding.tie=false"],
+    "encoder": ["encoder-tiny"],
+    "encoder, post": ["bert-tiny", "attention=mqa", "placement=post", "position=sinusoidal"],
+    "encoder-decoder": ["seq2seq-tiny", "parts.decoder.cross.position=rope"],
+}
+
+
+@final
+class Counting:
+    """A backend that runs what it is given, and counts it."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        self.graphs += 1
+        return graph.forward
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
+def test_a_loss_is_one_graph_without_a_break(spec: list[str], assemble: Assemble, shake: Shake, feed: Feed) -> None:
+    model, data, backend = shake(assemble(*spec)), feed(*spec), Counting()
+    compiled = torch.compile(model.loss, fullgraph=True, backend=backend)
+    for step in range(2):
+        batch = data.step(step)
+        found, expected = compiled(batch), model.loss(batch)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+        parameters = list(model.parameters())
+        grads = zip(torch.autograd.grad(found, parameters), torch.autograd.grad(expected, parameters), strict=True)
+        for one, other in grads:
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    assert backend.graphs == 1
+
+
+@pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
+def test_any_number_of_lengths_costs_two_graphs_at_most(spec: list[str], assemble: Assemble) -> None:
+    model, backend = assemble(*spec).eval(), Counting()
+    compiled = torch.compile(model.topology.run, fullgraph=True, backend=backend)
+    for length in (5, 7, 9, 12, 16):
+        tokens = torch.arange(length).view(1, length) + 15
+        memory = None
+        if model.spec["topology"]["name"] == "encoder-decoder":
+            memory = memory_of(model.topology.run({"encoder": Stream(tokens)}, "encoder"))
+        compiled({"body": Stream(tokens)}, "body", memory=memory)
+    assert backend.graphs <= 2
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny"])
+@pytest.mark.parametrize("position", ["learned", "rope", "alibi"])
+def test_layers_that_are_compiled_one_by_one_share_a_graph(
+    preset: str, position: str, assemble: Assemble, feed: Feed
+) -> None:
+    spec = [preset, "dims.layers=12", f"position={position}", "attention=gqa"]
+    model, backend = assemble(*spec), Counting()
+    batch: Batch = feed(*spec).step(0)
+    expected = model.loss(batch)
+    for layer in model.topology.get_submodule("body").layers:  # type: ignore[union-attr]  # a Stack has layers
+        layer.compile(fullgraph=True, backend=backend)
+    torch.testing.assert_close(model.loss(batch), expected)
+    assert backend.graphs <= 2
+    assert all("_orig_mod" not in path for path in model.state_dict())

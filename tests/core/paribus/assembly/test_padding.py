@@ -1,0 +1,92 @@
+"""Padding and packing in whole models: what a row holds nothing of, or shares with a stranger, does not matter."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import PADDING, Stream
+from paribus.train.model import Model
+
+Hidden = Callable[..., Tensor]
+ROWS = 9
+TOKENS = torch.stack([torch.arange(15, 15 + ROWS), torch.arange(39, 39 - ROWS, -1)])
+same = partial(torch.testing.assert_close, rtol=0, atol=1e-10)
+
+PLACES = {
+    "right": [0] * ROWS + [PADDING] * 4,
+    "left": [PADDING] * 4 + [0] * ROWS,
+    "both sides": [PADDING] + [0] * ROWS + [PADDING] * 2,
+    "holes": [0, 0, PADDING, 0, PADDING, PADDING, *[0] * 5, PADDING, 0],
+}
+
+
+def padded(tokens: Tensor, places: list[int], pad: int) -> tuple[Stream, Tensor]:
+    """`tokens` spread over the rows that are no padding, and which rows those are."""
+    documents = torch.tensor(places)
+    (own,) = (documents != PADDING).nonzero(as_tuple=True)
+    spread = torch.full((len(tokens), len(places)), pad)
+    spread[:, own] = tokens
+    positions = (documents != PADDING).cumsum(0) - 1  # of the text: what is hidden is not counted
+    return Stream(spread, documents.expand_as(spread), positions.expand_as(spread)), own
+
+
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
+def test_padding_changes_nothing_wherever_it_lies_and_whatever_it_holds(
+    places: list[int], cell: Model, hidden: Hidden
+) -> None:
+    expected = hidden(cell, Stream(TOKENS))
+    for pad in (0, 39):
+        stream, own = padded(TOKENS, places, pad)
+        same(hidden(cell, stream)[:, own], expected)
+
+
+def test_padding_on_the_left_may_have_positions_before_the_first(cell: Model, hidden: Hidden) -> None:
+    stream, own = padded(TOKENS, PLACES["left"], 0)
+    ramp = torch.arange(-4, ROWS).expand_as(stream.tokens)
+    same(hidden(cell, stream._replace(positions=ramp))[:, own], hidden(cell, Stream(TOKENS)))
+
+
+def test_an_example_of_nothing_but_padding_is_finite_and_harms_no_other(cell: Model, hidden: Hidden) -> None:
+    documents = torch.zeros_like(TOKENS)
+    documents[1] = PADDING
+    output = hidden(cell, Stream(TOKENS, documents))
+    assert output.isfinite().all()
+    same(output[:1], hidden(cell, Stream(TOKENS[:1])))
+    grads = torch.autograd.grad(output.square().sum(), list(cell.parameters()), allow_unused=True)
+    assert all(grad.isfinite().all() for grad in grads if grad is not None)
+
+
+def test_no_gradient_comes_from_padding_where_the_loss_asks_for_none(cell: Model, hidden: Hidden) -> None:
+    stream, own = padded(TOKENS[:1], PLACES["right"], 14)
+    table = cell.get_parameter("embedding.tokens.weight")
+    (grad,) = torch.autograd.grad(hidden(cell, stream)[:, own].square().sum(), table)
+    assert not grad[14].any()
+    assert grad[TOKENS[0]].any(-1).all()
+
+
+def test_documents_packed_into_one_row_are_as_if_each_were_alone(cell: Model, hidden: Hidden) -> None:
+    sources = torch.tensor([[27, 28, 29], [31, 32, 33]])  # a target's document reads its own of the source
+    expected = hidden(cell, Stream(TOKENS), Stream(sources))
+    output = hidden(cell, packed(TOKENS), packed(sources))
+    same(output.view_as(expected), expected)
+
+
+def packed(tokens: Tensor) -> Stream:
+    """The rows of a batch as the documents of one row."""
+    count, length = tokens.shape
+    documents, positions = torch.arange(count).repeat_interleave(length), torch.arange(length).repeat(count)
+    return Stream(tokens.reshape(1, -1), documents.unsqueeze(0), positions.unsqueeze(0))
+
+
+def test_a_source_may_be_padded(crossing: Model, hidden: Hidden) -> None:
+    source = torch.stack([torch.arange(27, 27 + ROWS), torch.arange(20, 20 + ROWS)])
+    expected = hidden(crossing, Stream(TOKENS), Stream(source))
+    body = Stream(TOKENS, torch.zeros_like(TOKENS))
+    for places in PLACES.values():
+        for pad in (0, 39):
+            stream, _ = padded(source, places, pad)
+            same(hidden(crossing, Stream(TOKENS), stream), expected)
+            same(hidden(crossing, body, stream), expected)

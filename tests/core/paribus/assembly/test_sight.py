@@ -1,0 +1,108 @@
+"""Who sees whom in whole models, of every attention with every position in every topology."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Stream
+from paribus.train.model import Model
+
+Hidden = Callable[..., Tensor]
+ROWS = 12
+TOKENS = torch.arange(15, 15 + ROWS).view(1, ROWS)
+TOLERANCE = 1e-10
+same = partial(torch.testing.assert_close, rtol=0, atol=TOLERANCE)
+
+
+def apart(one: Tensor, other: Tensor) -> set[int]:
+    """The rows in which two outputs differ."""
+    differ = ((one - other).abs() > TOLERANCE).any(-1).any(0)
+    return set(differ.nonzero().flatten().tolist())
+
+
+def reached(model: Model, row: int) -> set[int]:
+    """The rows that may change with one, after all layers."""
+    window = model.spec["attention"].get("window")
+    reach = ROWS if window is None else (window - 1) * model.spec["dims"]["layers"]
+    back = reach if model.spec["topology"]["name"] == "encoder" else 0
+    return set(range(max(0, row - back), min(ROWS, row + reach + 1)))
+
+
+def test_a_token_changes_exactly_the_rows_that_may_see_it(cell: Model, hidden: Hidden) -> None:
+    before = hidden(cell, Stream(TOKENS))
+    for row in range(ROWS):
+        changed = TOKENS.clone()
+        changed[0, row] = 39
+        assert apart(before, hidden(cell, Stream(changed))) == reached(cell, row)
+
+
+def test_a_row_has_a_gradient_from_exactly_the_tokens_that_it_may_see(cell: Model, hidden: Hidden) -> None:
+    table = cell.get_parameter("embedding.tokens.weight")
+    output = hidden(cell, Stream(TOKENS))
+    for row in (0, ROWS // 2, ROWS - 1):
+        (grad,) = torch.autograd.grad(output[0, row].square().sum(), table, retain_graph=True)
+        seen = {at for at in range(ROWS) if grad[TOKENS[0, at]].any()}
+        assert seen == {at for at in range(ROWS) if row in reached(cell, at)}
+
+
+def test_a_causal_model_gives_a_prefix_what_it_gives_the_whole(causal: Model, hidden: Hidden) -> None:
+    whole = hidden(causal, Stream(TOKENS))
+    for length in range(1, ROWS):
+        prefix = hidden(causal, Stream(TOKENS[:, :length]))
+        same(prefix, whole[:, :length])
+
+
+def test_examples_of_a_batch_know_nothing_of_one_another(cell: Model, hidden: Hidden) -> None:
+    batch = torch.stack([TOKENS[0], TOKENS[0].flip(0), TOKENS[0].roll(3)])
+    together = hidden(cell, Stream(batch))
+    for at in range(len(batch)):
+        alone = hidden(cell, Stream(batch[at : at + 1]))
+        same(alone[0], together[at])
+
+
+def test_without_positions_an_encoder_cannot_tell_the_order_and_with_any_scheme_it_can(
+    encoder: Model, hidden: Hidden
+) -> None:
+    order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(1))
+    moved = hidden(encoder, Stream(TOKENS[:, order]))
+    blind = encoder.spec["position"]["name"] == "none" and encoder.spec["attention"]["name"] != "restricted"
+    assert bool(apart(moved, hidden(encoder, Stream(TOKENS))[:, order])) != blind
+
+
+def test_rows_may_come_in_any_order_where_their_positions_come_with_them(encoder: Model, hidden: Hidden) -> None:
+    order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(2))
+    documents = torch.zeros_like(TOKENS)  # a window is measured on positions where documents are told
+    moved = hidden(encoder, Stream(TOKENS[:, order], documents, positions=order.unsqueeze(0)))
+    same(moved, hidden(encoder, Stream(TOKENS))[:, order])
+
+
+def test_a_causal_model_follows_the_order_that_it_is_told(causal: Model, hidden: Hidden) -> None:
+    order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(3))
+    told = order.unsqueeze(0)
+    moved = hidden(causal, Stream(TOKENS[:, order], torch.zeros_like(TOKENS), positions=told, order=told))
+    same(moved, hidden(causal, Stream(TOKENS))[:, order])
+
+
+def test_relative_positions_know_no_beginning_and_absolute_ones_do(cell: Model, hidden: Hidden) -> None:
+    ramp = torch.arange(ROWS).unsqueeze(0)
+    shifted = apart(hidden(cell, Stream(TOKENS, positions=ramp + 3)), hidden(cell, Stream(TOKENS)))
+    assert bool(shifted) == (cell.spec["position"]["name"] in ("learned", "sinusoidal"))
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny"])
+def test_layers_of_a_cycle_see_as_far_as_each_of_them_says(
+    preset: str, assemble: Callable[..., Model], shake: Callable[[Model], Model], hidden: Hidden
+) -> None:
+    cycle = "attention=[{name: restricted, window: 2}, {name: restricted, window: 4}]"
+    cross = ["parts.decoder.cross.attention=mha"] if preset == "seq2seq-tiny" else []
+    model = shake(assemble(preset, cycle, *cross))
+    before, reach = hidden(model, Stream(TOKENS)), 1 + 3
+    for row in range(ROWS):
+        changed = TOKENS.clone()
+        changed[0, row] = 39
+        first = row if preset != "encoder-tiny" else max(0, row - reach)
+        expected = set(range(first, min(ROWS, row + reach + 1)))
+        assert apart(before, hidden(model, Stream(changed))) == expected

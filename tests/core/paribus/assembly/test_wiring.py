@@ -1,0 +1,110 @@
+"""Whole models that must be the same model, and what a placement promises of what comes out."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Stream
+from paribus.train.model import Model
+
+Assemble = Callable[..., Model]
+Shake = Callable[[Model], Model]
+Hidden = Callable[..., Tensor]
+TOKENS = torch.stack([torch.arange(15, 27), torch.arange(39, 27, -1)])
+same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
+
+# Two ways to name one model: what they share is keyed by path, so both begin with the same parameters.
+SAME = {
+    "gqa with a key head for each query head is mha": (["attention=gqa", "attention.kv_heads=4"], ["attention=mha"]),
+    "gqa with one key head is mqa": (["attention=gqa", "attention.kv_heads=1"], ["attention=mqa"]),
+    "a window as long as the text is none": (["attention=restricted", "attention.window=16"], ["attention=mha"]),
+    "a window over shared heads": (
+        ["attention=restricted", "attention.window=16", "attention.kv_heads=2"],
+        ["attention=gqa", "attention.kv_heads=2"],
+    ),
+    "heads of the usual width": (["dims.head_width=4"], []),
+    "an inner width that is said twice": (["feedforward.inner=64"], ["feedforward.expand=4"]),
+    "a cycle of one": (["attention=[mqa]", "position=[rope]"], ["attention=mqa", "position=rope"]),
+    "a cycle of the same": (["attention=[mqa, mqa]"], ["attention=mqa"]),
+    "all of each head is turned": (["position=rope", "position.fraction=1"], ["position=rope"]),
+}
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny"])
+@pytest.mark.parametrize(("one", "other"), SAME.values(), ids=SAME)
+def test_two_names_of_one_model_give_the_same_rows(
+    one: list[str], other: list[str], preset: str, assemble: Assemble, shake: Shake, hidden: Hidden
+) -> None:
+    first, second = (shake(assemble(preset, "position=alibi", *names)) for names in (one, other))
+    assert first.state_dict().keys() == second.state_dict().keys()
+    same(hidden(first, Stream(TOKENS)), hidden(second, Stream(TOKENS)))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny"])
+def test_shared_heads_are_heads_with_the_same_weights_one_beside_the_other(
+    preset: str, kv_heads: int, assemble: Assemble, shake: Shake, hidden: Hidden
+) -> None:
+    shared = shake(assemble(preset, "attention=gqa", f"attention.kv_heads={kv_heads}", "position=rope"))
+    full = shake(assemble(preset, "attention=mha", "position=rope"))
+    state = full.state_dict()
+    for path, value in shared.state_dict().items():
+        if state[path].shape == value.shape:
+            state[path] = value
+        else:  # (G * K, …) -> (H * K, …): each head beside those that read it, not each group after the other
+            headed = value.unflatten(0, (kv_heads, 4)).repeat_interleave(4 // kv_heads, dim=0)
+            state[path] = headed.flatten(0, 1)
+    full.load_state_dict(state)
+    same(hidden(full, Stream(TOKENS)), hidden(shared, Stream(TOKENS)))
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny"])
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm", "none"])
+def test_pre_norm_layers_that_write_nothing_leave_the_stream_to_the_final_norm(
+    preset: str, norm: str, assemble: Assemble, shake: Shake, hidden: Hidden
+) -> None:
+    model = shake(assemble(preset, "placement=pre", f"norm={norm}", "position=rope"))
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            if path.rpartition(".")[0].endswith((".o", ".outer")):
+                parameter.zero_()
+    rows, _ = model.topology.embedding(Stream(TOKENS), 0, lambda x, positions: x)
+    expected = model.topology.get_submodule("body.norm")(rows)
+    same(hidden(model, Stream(TOKENS)), expected)
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny"])
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_what_comes_out_is_normed(placement: str, preset: str, assemble: Assemble, hidden: Hidden) -> None:
+    overrides = [f"placement={placement}", "initialisation=xavier"]  # gains of 1, biases of 0
+    rows = hidden(assemble(preset, *overrides, "norm=layernorm").double(), Stream(TOKENS))
+    torch.testing.assert_close(rows.mean(-1), torch.zeros(TOKENS.shape, dtype=torch.float64), rtol=0, atol=1e-9)
+    torch.testing.assert_close(rows.var(-1, correction=0), torch.ones_like(rows[..., 0]), rtol=0, atol=1e-3)
+    rows = hidden(assemble(preset, *overrides, "norm=rmsnorm").double(), Stream(TOKENS))
+    torch.testing.assert_close(rows.square().mean(-1), torch.ones_like(rows[..., 0]), rtol=0, atol=1e-3)
+
+
+def test_only_a_placement_that_needs_it_has_a_final_norm(assemble: Assemble) -> None:
+    assert "body.norm.weight" in assemble("gpt-tiny", "placement=pre").state_dict()
+    assert "body.norm.weight" not in assemble("gpt-tiny", "placement=post").state_dict()
+
+
+def test_every_row_of_a_stream_without_segments_is_of_the_first(
+    assemble: Assemble, shake: Shake, hidden: Hidden
+) -> None:
+    model = shake(assemble("bert-tiny"))
+    segments = torch.zeros_like(TOKENS)
+    without = hidden(model, Stream(TOKENS))
+    same(hidden(model, Stream(TOKENS, segments=segments)), without)
+    segments[:, 6:] = 1
+    assert (hidden(model, Stream(TOKENS, segments=segments)) - without).abs().amax(-1).min() > 1e-6
+
+
+def test_scores_are_those_of_the_first_objective(assemble: Assemble, shake: Shake) -> None:
+    model = shake(assemble("gpt-tiny"))
+    scores, _ = model(TOKENS)
+    same(scores, model.hidden(TOKENS) @ model.get_parameter("embedding.tokens.weight").T)
+    assert scores.shape == (2, 12, 40)
