@@ -1,0 +1,159 @@
+"""The three doors: an installed distribution, a file named at the command line, a class given in Python.
+
+Through each comes an attention that nobody here knows, and is listed, checked and ablated in a study.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, final
+
+import pytest
+from torch import Tensor
+
+import paribus
+from paribus import (
+    SOFTMAX,
+    Attend,
+    Attention,
+    Context,
+    Cost,
+    Heads,
+    Load,
+    Scores,
+    Shape,
+    State,
+    empty_cache,
+    sight_of,
+    softmax_cost,
+)
+
+SAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "paribus-sample"
+HOOK = """
+
+from paribus import hookimpl
+
+
+@hookimpl
+def attention() -> Mapping[str, type[Attention]]:
+    return {"mine": QueryKeyNorm}
+"""
+
+
+def study(attention: str) -> dict[str, Any]:
+    """A study of one variant that takes seconds."""
+    small = {"dims.width": 8, "dims.layers": 1, "dims.heads": 2, "dims.length": 16, "data.batch": 4}
+    return {
+        "base": {"preset": "encoder-tiny", **small, "data.validation": 8},
+        "vary": {"attention": [attention]},
+        "seeds": 2,
+        "budget": {"steps": 3},
+        "metric": "val/mlm/loss",
+    }
+
+
+def answer(folder: Path, *words: str, path: Path | None = None) -> Any:
+    """What a verb says as JSON, in a process of its own."""
+    environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
+    command = [sys.executable, "-m", "paribus.cli.main", *words, "--json"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def listed(folder: Path, name: str, *door: str, path: Path | None = None) -> dict[str, Any]:
+    rows = answer(folder, "list", "attention", *door, path=path)
+    (row,) = [row for row in rows if row["name"] == name]
+    return dict(row)
+
+
+def ablated(folder: Path, name: str, *door: str, path: Path | None = None) -> None:
+    """Runs the study, and reads from its verdicts that the component was in it."""
+    (folder / "study.yaml").write_text(json.dumps(study(name)))  # JSON is YAML
+    found = answer(folder, "run", "study.yaml", "--jobs", "2", *door, path=path)
+    (row,) = [row for row in found["rows"] if row["variant"] == f"attention={name}"]
+    assert row["n"] == 2
+    assert row["verdict"]
+    assert answer(folder, "compare", "study.yaml", *door, path=path) == found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which the sample distribution is installed, as pip does it for anybody."""
+    folder = tmp_path_factory.mktemp("site")
+    source = tmp_path_factory.mktemp("source") / "sample"
+    shutil.copytree(SAMPLE, source)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    offline = ["--no-index", "--no-deps", "--no-build-isolation", "--target", str(folder)]
+    subprocess.run(
+        [*pip, *offline, str(source)], check=True, capture_output=True, env={**os.environ, "PIP_NO_INPUT": "1"}
+    )
+    return folder
+
+
+def test_a_distribution_outside_the_tree_is_listed_checked_and_ablated(site: Path, tmp_path: Path) -> None:
+    row = listed(tmp_path, "qk-norm", path=site)
+    assert row["distribution"] == "paribus-sample 0.1.0"
+    assert [option["name"] for option in row["options"]] == ["scale", "bias"]
+    checked = answer(tmp_path, "check", "gpt-tiny", "attention=qk-norm", "attention.scale=4", path=site)
+    assert checked["spec"]["attention"] == {"name": "qk-norm", "scale": 4.0, "bias": True}
+    ablated(tmp_path, "qk-norm", path=site)
+
+
+def test_the_samples_own_test_passes_where_it_is_installed(site: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(site)]
+    done = subprocess.run(
+        [*command, str(SAMPLE / "tests")],
+        cwd=site,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_file_at_the_command_line_is_listed_checked_and_ablated(tmp_path: Path) -> None:
+    source = (SAMPLE / "paribus_sample" / "query_key_norm.py").read_text()
+    (tmp_path / "mine.py").write_text(source + HOOK)
+    door = ("--plugin", "./mine.py")
+    assert listed(tmp_path, "mine", *door)["distribution"] == "mine.py"
+    assert answer(tmp_path, "check", "gpt-tiny", "attention=mine", *door)["ok"]
+    ablated(tmp_path, "mine", *door)
+
+
+@final
+class Capped(Attention):
+    """Scores that never leave ±1: what somebody tries in a notebook."""
+
+    traits = SOFTMAX
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.heads = Heads(shape, kv_heads=1, bias=False)
+        self.attend = Attend(shape, sight_of(shape), Scores(soft_cap=1.0))
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        return self.heads.merge(self.attend(self.heads, x, ctx))
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return empty_cache(self.shape, 1, batch, length, like)
+
+    def cost(self, load: Load) -> Cost:
+        return softmax_cost(self.shape, 1, self.attend.sight, load)
+
+
+def test_a_class_given_in_python_is_listed_checked_and_ablated(tmp_path: Path) -> None:
+    registry = paribus.installed().with_(attention={"capped": Capped})
+    assert registry.index.find("attention", "capped").summary == (Capped.__doc__ or "")
+    assert paribus.spec("gpt-tiny", "attention=capped", registry=registry).attention.name == "capped"
+    planned = paribus.study(study("capped"), registry=registry, store=tmp_path)
+    told: list[str] = []
+    table = paribus.compare(paribus.run(planned, registry=registry, on_event=lambda event: told.append(event.text)))
+    (row,) = [row for row in table.to_json()["rows"] if row["variant"] == "attention=capped"]
+    assert row["n"] == 2
+    assert "attention.capped exist in this process only" in told[0]
