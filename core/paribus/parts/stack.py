@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast, final
 
 import torch
@@ -55,7 +55,8 @@ class _Planned:
     attend: Attend
     position: Position
     cross: bool
-    key: tuple[object, ...] = field(default=())
+    key: tuple[object, ...]
+    demand: Demand  # what is known of it before any row is
 
 
 @final
@@ -94,7 +95,7 @@ class Stack(nn.Module):
             key = (attend.sight, id(position), attend.soft_cap, attend.scaled, cross)
             known = [planned.key for planned in self._planned]
             if key not in known:
-                self._planned.append(_Planned(attend, position, cross, key))
+                self._planned.append(_Planned(attend, position, cross, key, demanded(attend, position, cross)))
             attend.bind(position, known.index(key) if key in known else len(known))
 
     def place(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -147,7 +148,7 @@ class Stack(nn.Module):
 
     def _plan(self, planned: _Planned, x: Tensor, rows: Rows, seen: Rows, past: int, capture: bool) -> Plan:
         attend, position = planned.attend, planned.position
-        demand = self.demand(planned)._replace(
+        demand = planned.demand._replace(
             weights=capture and not planned.cross,
             ordered=rows.order is not None,
             aligned=past == 0 and not planned.cross and seen.positions.shape[-1] == rows.positions.shape[-1],
@@ -164,22 +165,10 @@ class Stack(nn.Module):
         bias = position.bias if demand.bias == "positions" else None
         return plan._replace(prepared=kernel.prepare(plan, bias, self.shape.heads, x))
 
-    def demand(self, planned: _Planned) -> Demand:
-        """What is known of a plan before any row is."""
-        traits = planned.position.traits
-        return Demand(
-            planned.attend.sight,
-            bias=traits["bias"],
-            soft_cap=planned.attend.soft_cap is not None,
-            mixes="mix" in traits["moments"],
-            aligned=not planned.cross,
-        )
-
     def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
         """The kernel that each layer's attention will run on, for a summary."""
         names = [
-            chosen(self._kernels, self.demand(planned)._replace(device=device, rows=rows)).name
-            for planned in self._planned
+            chosen(self._kernels, planned.demand._replace(device=device, rows=rows)).name for planned in self._planned
         ]
         layers = cast("list[Layer]", list(self.layers))
         attends = [next((m for m in layer.attention.modules() if isinstance(m, Attend)), None) for layer in layers]
@@ -195,6 +184,17 @@ class Stack(nn.Module):
                 state["cross"] = {}
             layers.append(state)
         return States(layers)
+
+
+def demanded(attend: Attend, position: Position, cross: bool) -> Demand:
+    """What an attention and its position declare."""
+    return Demand(
+        attend.sight,
+        bias=position.traits["bias"],
+        soft_cap=attend.soft_cap is not None,
+        mixes="mix" in position.traits["moments"],
+        aligned=not cross,
+    )
 
 
 def chosen(kernels: Sequence[Kernel], demand: Demand) -> Kernel:

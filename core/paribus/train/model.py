@@ -108,7 +108,7 @@ class Model(LightningModule):
         loss: Tensor | None = None
         for name, term in self.terms(run, self.trained).items():
             count = term.count if batch.counts is None else batch.counts[name]
-            part = term.weight * term.total / count.clamp(min=1)
+            part = (term.total if term.weight == 1 else term.weight * term.total) / count.clamp(min=1)
             loss = part if loss is None else loss + part
         assert loss is not None, "a spec has at least one objective"
         auxiliary = run.auxiliary()
