@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from paribus.durable import FILES, Files, append_line
 
@@ -30,9 +30,13 @@ class Told(NamedTuple):
 class Telling:
     """The trial's side."""
 
-    def __init__(self, path: Path, steps: int, files: Files = FILES) -> None:
+    def __init__(
+        self, path: Path, steps: int, listen: Callable[[Told], None] = lambda told: None, *, files: Files = FILES
+    ) -> None:
+        """`listen` is told the same, for whoever is in the same process."""
         self._path = path
         self._steps = steps
+        self._listen = listen
         self._files = files
         self._last = -math.inf
 
@@ -41,13 +45,15 @@ class Telling:
         now = time.monotonic()
         if now - self._last >= EVERY or step >= self._steps:
             self._last = now
-            self._add({"step": step, "loss": loss if math.isfinite(loss) else None})
+            self._tell(Told(step, loss if math.isfinite(loss) else None))
 
     def note(self, text: str) -> None:
-        self._add({"note": text})
+        self._tell(Told(note=text))
 
-    def _add(self, line: dict[str, Any]) -> None:
+    def _tell(self, told: Told) -> None:
+        line = {"note": told.note} if told.note else {"step": told.step, "loss": told.loss}
         append_line(self._path, json.dumps(line), files=self._files)
+        self._listen(told)
 
 
 @final

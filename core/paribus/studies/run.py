@@ -79,14 +79,14 @@ def run(
     if not isinstance(planned, Planned):
         planned = study(planned, registry=registry)
     trials, store = planned.plan.trials, planned.store
+    rules = Rules(jobs=jobs, timeout_seconds=planned.plan.study.timeout)
     if registry is not None and registry.local:
         from paribus.studies.here import run_here
 
-        run_here(trials, store, registry, on_event)
+        run_here(trials, store, registry, on_event, rules=rules, resume=resume)
         return planned
     if plugins is None:
         plugins = Plugins(files=tuple(str(path) for path in registry.files) if registry is not None else ())
-    rules = Rules(jobs=jobs, timeout_seconds=planned.plan.study.timeout)
     launcher = _launcher(planned)
     stop = Stop()
     try:

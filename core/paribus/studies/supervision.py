@@ -6,7 +6,6 @@ import signal
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from paribus.errors import EXIT_OK, ParibusError, Problem, StoreError
@@ -19,34 +18,12 @@ from paribus.studies.progress import Tail
 from paribus.studies.rules import Rules
 from paribus.studies.signals import InterruptedStudyError, Stop
 from paribus.studies.store import LOG, PROGRESS, Store, Trial
-from paribus.studies.work import Order
+from paribus.studies.tasks import Running, Task, order_of
 from paribus.studies.zygote import arguments
 
 TICK: Final = 0.1  # seconds between looks at progress, time-outs and the wish to stop
 HELD_SECONDS: Final = 5.0  # how long to wait for trials that others run, once nothing else is left
 END_SECONDS: Final = 5.0  # from SIGKILL to the news of it
-
-
-@final
-@dataclass
-class _Task:
-    trial: Trial
-    rehearsed: bool = False  # only its first step is to be taken, in a folder that is then thrown away
-    tries: int = 0
-
-    @property
-    def name(self) -> str:
-        return f"{rehearsal.STUDY}-{self.trial.identity}" if self.rehearsed else self.trial.identity
-
-
-@final
-@dataclass
-class _Running:
-    task: _Task
-    tail: Tail
-    began: float | None = None
-    asked: float | None = None  # when its time was over
-    killed: bool = False
 
 
 @final
@@ -64,9 +41,9 @@ class Supervision:
         self.say = on_event
         self.stop = Stop()
         self.resume = ""
-        self.waiting: deque[_Task] = deque()
-        self.running: dict[str, _Running] = {}
-        self.held: list[_Task] = []
+        self.waiting: deque[Task] = deque()
+        self.running: dict[str, Running] = {}
+        self.held: list[Task] = []
         self.rehearsing: set[str] = set()  # variants
         self.contended = False
         self.ending = False
@@ -105,9 +82,9 @@ class Supervision:
         pending = [trial for trial in once if self.store.record(trial.identity) is None]
         self._pass_on()
         for trial in rehearsal.to_rehearse(once, pending, self.store, self.rules.jobs) if self.rules.rehearse else ():
-            self.waiting.append(_Task(trial, rehearsed=True))
+            self.waiting.append(Task(trial, rehearsed=True))
             self.rehearsing.add(trial.variant)
-        self.waiting.extend(_Task(trial) for trial in pending)
+        self.waiting.extend(Task(trial) for trial in pending)
         self.contended = self.rules.jobs > 1 and len(pending) > 1
 
     def _finished(self, trial: Trial) -> bool:
@@ -122,7 +99,7 @@ class Supervision:
         while len(self.running) < self.rules.jobs and (task := self._next()) is not None:
             self._start(task)
 
-    def _next(self) -> _Task | None:
+    def _next(self) -> Task | None:
         """The first that waits for nothing: a trial waits for the rehearsal of its variant."""
         for at, task in enumerate(self.waiting):
             if task.rehearsed or task.trial.variant not in self.rehearsing:
@@ -130,23 +107,13 @@ class Supervision:
                 return task
         return None
 
-    def _start(self, task: _Task) -> None:
-        trial = rehearsal.first_step(task.trial) if task.rehearsed else task.trial
+    def _start(self, task: Task) -> None:
         store = self.spare if task.rehearsed else self.store
-        folder = store.enter(trial)
+        folder = store.enter(task.run)
         task.tries += 1
-        order = Order(
-            store=str(store.root.parent.absolute()),
-            study=store.root.name,
-            identity=trial.identity,
-            spec=trial.spec,
-            plugins=arguments(self.plugins),
-            rehearsal=task.rehearsed,
-            contended=self.contended,
-            checkpoint_seconds=self.rules.checkpoint_seconds,
-            checkpoint_steps=self.rules.checkpoint_steps,
-        )
-        self.running[task.name] = _Running(task, Tail(folder / PROGRESS))
+        self.running[task.name] = Running(task, Tail(folder / PROGRESS))
+        more = {"plugins": arguments(self.plugins), "rehearsal": task.rehearsed, "contended": self.contended}
+        order = order_of(task.run, store, self.rules, **more)
         self.launcher.start(Job(task.name, order.to_json(), str((folder / LOG).absolute())))
 
     # -- what happens --------------------------------------------------------------------------------------------
@@ -170,22 +137,19 @@ class Supervision:
             case Ended() if news.name in self.running:
                 running = self.running[news.name]
                 self._progress(running)
+                self.idle = time.monotonic()
                 del self.running[news.name]
                 (self._rehearsed if running.task.rehearsed else self._ended)(running, news)
 
     def _watch(self) -> None:
         """Passes on progress, and ends what takes too long."""
-        now, most, grace = time.monotonic(), self.rules.timeout_seconds, self.rules.grace_seconds
         for name, running in self.running.items():
             self._progress(running)
-            if running.asked is None and most is not None and running.began is not None and now - running.began > most:
-                running.asked = now
-                self.launcher.stop(name, signal.SIGTERM)
-            if running.asked is not None and not running.killed and now - running.asked > grace:
-                running.killed = True
-                self.launcher.stop(name, signal.SIGKILL)
+            number = running.due(self.rules)
+            if number is not None:
+                self.launcher.stop(name, number)
 
-    def _progress(self, running: _Running) -> None:
+    def _progress(self, running: Running) -> None:
         trial = running.task.trial
         latest = None
         for told in running.tail.read():
@@ -197,13 +161,12 @@ class Supervision:
             steps = (trial.spec["trainer"] or {}).get("max_steps") or 0
             self.say(Event(kind="progress", trial=trial, step=latest.step, steps=steps, loss=latest.loss))
 
-    def _ended(self, running: _Running, news: Ended) -> None:
+    def _ended(self, running: Running, news: Ended) -> None:
         task = running.task
         if self._finished(task.trial):
             return
         if news.code == EXIT_HELD:
             self.held.append(task)
-            self.idle = time.monotonic()
             return
         came_to = self._outcome(running, news, self.store)
         if self._again(task, came_to):
@@ -213,7 +176,7 @@ class Supervision:
         else:
             self._settle(task.trial, came_to)
 
-    def _rehearsed(self, running: _Running, news: Ended) -> None:
+    def _rehearsed(self, running: Running, news: Ended) -> None:
         task = running.task
         if news.code == EXIT_OK and self.spare.record(task.trial.identity) is not None:
             came_to = Outcome("done", "")
@@ -237,12 +200,12 @@ class Supervision:
             rehearsal.fail(task.trial, came_to, self.store, log)
             self.say(Event(kind="ended", trial=task.trial, state=came_to.state, text=came_to.why))
 
-    def _outcome(self, running: _Running, news: Ended, store: Store) -> Outcome:
+    def _outcome(self, running: Running, news: Ended, store: Store) -> Outcome:
         overtime = self.rules.timeout_seconds if running.asked is not None else None
         failure = store.failure(running.task.trial.identity)
         return outcome(news, failure, overtime, ours=self.ending)
 
-    def _again(self, task: _Task, came_to: Outcome) -> bool:
+    def _again(self, task: Task, came_to: Outcome) -> bool:
         most = min(self.rules.retries, 1) if came_to.state == "out-of-memory" else self.rules.retries
         if self.ending or not came_to.again or task.tries > most:
             return False
@@ -275,21 +238,20 @@ class Supervision:
     # -- what others run -----------------------------------------------------------------------------------------
 
     def _ask_again(self) -> None:
-        """Trials that were held by others: once nothing else is left, they may have ended, or be free again."""
+        """Trials that others held: once nothing else is left, they may have ended, or be free again."""
         if not self.held or self.waiting or self.running:
             return
-        held, self.held = self.held, []
-        for task in held:
-            if self._finished(task.trial):
-                continue
-            lock = self.store.lock(task.trial.identity)
-            if lock.try_acquire():
-                lock.release()
-                self.waiting.append(task)
-            else:
-                self.held.append(task)
+        left = [task for task in self.held if not self._finished(task.trial)]
+        self.held = [task for task in left if not self._free(task.trial)]
+        self.waiting.extend(task for task in left if task not in self.held)
         if self.held and not self.waiting and time.monotonic() - self.idle > HELD_SECONDS:
             raise StoreError(*(self._held(task.trial) for task in self.held))
+
+    def _free(self, trial: Trial) -> bool:
+        lock = self.store.lock(trial.identity)
+        free = lock.try_acquire()
+        lock.release()
+        return free
 
     def _held(self, trial: Trial) -> Problem:
         lock = self.store.lock(trial.identity)

@@ -6,8 +6,10 @@ It holds the trial's lock while it runs. Whatever the trial raises becomes a sta
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from paribus.durable import FILES, Files, sweep
 from paribus.errors import EXIT_OK, ParibusError
 from paribus.studies.failures import EXIT_HELD, Failure, failure_of
-from paribus.studies.progress import Telling
+from paribus.studies.progress import Telling, Told
 from paribus.studies.signals import Stop, catching, die_with
 from paribus.studies.store import FAILURE, PROGRESS, Store
 
@@ -67,31 +69,62 @@ class Rehearsing:
         """Nobody is told."""
 
 
-def work(order: Order, registry: Registry, *, stop: Stop | None = None, files: Files = FILES) -> int:
-    """Runs the trial in this process, unless somebody else does; the exit code says how it went."""
+def work(
+    order: Order,
+    registry: Registry,
+    *,
+    stop: Stop,
+    until: float = math.inf,
+    listen: Callable[[Told], None] = lambda told: None,
+    files: Files = FILES,
+) -> int:
+    """Runs the trial in this process, unless somebody else does; the exit code says how it went.
+
+    It ends when `stop` is asked, or at its first step after `until` on the monotonic clock, with a checkpoint.
+    """
     store = Store(Path(order.store), order.study, files)
-    stop = stop or Stop()
+    desk = _Desk(store, stop, until, listen)
     try:
         lock = store.lock(order.identity)
         if not lock.try_acquire():
             _say(f"held by {lock.owner() or 'another process'}")
             return EXIT_HELD
         with lock:
-            return _unless_done(order, registry, store, stop)
+            return _unless_done(order, registry, desk)
     except BaseException as error:
         if (stop.asked and not isinstance(error, Exception)) or _is_interruption(error):
             return _interrupted(order, store, stop)
         return _failed(order, store, error)
 
 
-def _unless_done(order: Order, registry: Registry, store: Store, stop: Stop) -> int:
+@final
+@dataclass(frozen=True)
+class _Desk:
+    """What a trial's work has to do with the outside."""
+
+    store: Store
+    stop: Stop
+    until: float
+    listen: Callable[[Told], None]
+
+    def asking(self) -> Callable[[], bool]:
+        parent = os.getppid()  # another one later: orphaned, where the kernel does not see to that
+
+        def asked() -> bool:
+            return self.stop.hear() or time.monotonic() > self.until or os.getppid() != parent
+
+        return asked
+
+
+def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
     from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
 
+    store = desk.store
     if store.record(order.identity) is not None:  # another process was faster
         return EXIT_OK
     folder = store.folder(order.identity)
     steps = (order.spec["trainer"] or {}).get("max_steps") or DEFAULT_STEPS
-    telling = Telling(folder / PROGRESS, steps, store.files)
+    telling = Telling(folder / PROGRESS, steps, desk.listen, files=store.files)
     for note in store.notes:
         telling.note(note)
     sweep(folder, files=store.files)
@@ -102,7 +135,7 @@ def _unless_done(order: Order, registry: Registry, store: Store, stop: Stop) -> 
         folder=folder,
         checkpoint_seconds=order.checkpoint_seconds,
         checkpoint_steps=order.checkpoint_steps,
-        asked_to_stop=_asking(stop),
+        asked_to_stop=desk.asking(),
         tell=telling.step,
         note=telling.note,
         contended=order.contended,
@@ -111,12 +144,6 @@ def _unless_done(order: Order, registry: Registry, store: Store, stop: Stop) -> 
     )
     run_trial(order.spec, registry, terms)
     return EXIT_OK
-
-
-def _asking(stop: Stop) -> Callable[[], bool]:
-    parent = os.getppid()
-
-    return lambda: stop.hear() or os.getppid() != parent  # orphaned, where the kernel does not see to that
 
 
 def _is_interruption(error: BaseException) -> bool:

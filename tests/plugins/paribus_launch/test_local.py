@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paribus.slots.launcher import Ended, Job, News, Plugins, Started
+from paribus_launch import launcher
+from paribus_launch.local import Local
+
+
+def ends(local: Local, seconds: float = 60.0) -> list[News]:
+    found: list[News] = []
+    end = time.monotonic() + seconds
+    while not any(isinstance(news, Ended) for news in found):
+        assert time.monotonic() < end, found
+        found += local.news(0.1)
+    return found
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., Job]:
+    order = {"store": str(tmp_path), "study": "study", "identity": "nowhere", "spec": {}}
+    return lambda name="job": Job(name, json.dumps(order), str(tmp_path / f"{name}.txt"))
+
+
+def test_it_is_registered() -> None:
+    assert launcher() == {"local": Local}
+
+
+def test_without_a_fork_each_job_is_a_python_of_its_own(job: Callable[..., Job], tmp_path: Path) -> None:
+    local = Local(fork=False)
+    local.open(Plugins())
+    try:
+        local.start(job())
+        found = ends(local)
+        assert any(isinstance(news, Started) and news.where.startswith("process ") for news in found)
+        end = found[-1]
+        assert isinstance(end, Ended)
+        assert end.code == 5  # the trial has no folder
+        assert "nowhere" in end.last
+        assert end.last in (tmp_path / "job.txt").read_text()
+    finally:
+        local.close()
+
+
+def test_a_job_is_stopped_and_what_is_closed_can_be_opened_again(job: Callable[..., Job]) -> None:
+    local = Local(fork=False)
+    for _ in range(2):
+        local.open(Plugins())
+        local.start(job())
+        local.stop("job", signal.SIGKILL)
+        end = ends(local)[-1]
+        assert isinstance(end, Ended)
+        assert (end.code, end.signal) == (None, signal.SIGKILL)
+        local.close()
+    assert list(local.news(0.0)) == []
