@@ -33,8 +33,8 @@ from paribus.studies.store import Store, Trial
 from paribus.studies.supervisor import Rules, run_trials
 from paribus_launch.local import Local
 
-root, trials, rules = sys.argv[1:]
-launcher = Local()
+root, trials, rules, fork = sys.argv[1:]
+launcher = Local(fork=fork == "True")
 launcher.open(Plugins())
 
 def show(event):
@@ -81,10 +81,10 @@ def run(tmp_path: Path, trials: list[Trial]) -> Iterator[Run]:
     """Starts a run of the study, in a group of processes of its own."""
     begun: list[subprocess.Popen[str]] = []
 
-    def start(**rules: Any) -> subprocess.Popen[str]:
+    def start(*, fork: bool = True, **rules: Any) -> subprocess.Popen[str]:
         documents = json.dumps([each.document() for each in trials])
         process = subprocess.Popen(
-            [sys.executable, "-c", RUNNER, str(tmp_path), documents, json.dumps({"jobs": 2, **rules})],
+            [sys.executable, "-c", RUNNER, str(tmp_path), documents, json.dumps({"jobs": 2, **rules}), str(fork)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -203,6 +203,16 @@ def test_a_killed_supervisor_leaves_no_orphan(run: Run, store: Store, trials: li
     assert results(store, trials) == uncut
 
 
+def test_without_a_fork_all_is_the_same(run: Run, store: Store, trials: list[Trial], uncut: list[bytes]) -> None:
+    process = run(fork=False)
+    until(process, "progress", 2)
+    everybody = family(process.pid)
+    process.kill()
+    assert alive(everybody) == []
+    assert run(fork=False).wait(120) == EXIT_OK
+    assert results(store, trials) == uncut
+
+
 def test_a_killed_zygote_is_replaced_within_the_run(
     run: Run, store: Store, trials: list[Trial], uncut: list[bytes]
 ) -> None:
@@ -219,8 +229,9 @@ def test_two_runs_of_one_store_run_each_trial_once(
     run: Run, store: Store, trials: list[Trial], uncut: list[bytes]
 ) -> None:
     both = [run(jobs=1), run(jobs=1)]
-    said = [process.communicate(timeout=120)[0] for process in both]
-    assert {process.returncode for process in both} <= {EXIT_OK, EXIT_STORE}  # 5: the other one still ran the last
+    said = [process.communicate(timeout=120) for process in both]
+    # 5: the other one still ran the last
+    assert {process.returncode for process in both} <= {EXIT_OK, EXIT_STORE}, said
     assert EXIT_OK in {process.returncode for process in both}
     assert results(store, trials) == uncut
     records = [store.record(each.identity) for each in trials]
