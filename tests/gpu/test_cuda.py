@@ -118,5 +118,5 @@ def test_each_trial_is_pinned_to_one_device(capsys: pytest.CaptureFixture[str], 
     assert main(words) == 0
     capsys.readouterr()
     records = [json.loads(path.read_text())["body"] for path in tmp_path.rglob("record.json")]
-    seen = {record["provenance"]["machine"]["visible"] for record in records}
+    seen = {record["provenance"]["visible"] for record in records}
     assert len(seen) == torch.cuda.device_count()

@@ -6,6 +6,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import count
 from typing import Final, final
 
 from paribus.errors import EXIT_OK, ParibusError, Problem, StoreError
@@ -111,8 +112,15 @@ class Supervision:
         store = self.spare if task.rehearsed else self.store
         folder = store.enter(task.run)
         task.tries += 1
-        self.running[task.name] = Running(task, Tail(folder / PROGRESS))
-        more = {"plugins": arguments(self.plugins), "rehearsal": task.rehearsed, "contended": self.contended}
+        taken = {running.place for running in self.running.values()}
+        place = next(number for number in count() if number not in taken)
+        self.running[task.name] = Running(task, Tail(folder / PROGRESS), place)
+        more = {
+            "plugins": arguments(self.plugins),
+            "rehearsal": task.rehearsed,
+            "contended": self.contended,
+            "place": place,
+        }
         order = order_of(task.run, store, self.rules, **more)
         self.launcher.start(Job(task.name, order.to_json(), str((folder / LOG).absolute())))
 

@@ -40,6 +40,7 @@ class Running:
 
     task: Task
     tail: Tail
+    place: int = 0  # among those that run at once: each place has a device of its own, where there are several
     began: float | None = None
     asked: float | None = None  # when its time was over
     killed: bool = False

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from paribus.durable import FILES, Files, sweep
 from paribus.errors import EXIT_OK, ParibusError
+from paribus.studies.devices import pin
 from paribus.studies.failures import EXIT_HELD, Failure, failure_of
 from paribus.studies.progress import Telling, Told
 from paribus.studies.signals import Stop, catching, die_with
@@ -46,6 +47,7 @@ class Order:
     contended: bool = False
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     checkpoint_steps: int | None = None
+    place: int | None = None  # among the trials that run at once; None: alone
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -142,6 +144,8 @@ def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
         hooks=Rehearsing(registry.hook) if order.rehearsal else registry.hook,
         files=store.files,
     )
+    if order.place is not None:
+        pin(order.place, order.spec["trainer"] or {})
     run_trial(order.spec, registry, terms)
     return EXIT_OK
 

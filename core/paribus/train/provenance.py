@@ -42,6 +42,7 @@ def provenance(started: float, training_seconds: float, contended: bool, device:
         "peak_bytes": memory,
         "host": socket.gethostname(),
         "machine": machine(device),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
         "versions": versions(),
         "pid": os.getpid(),
     }

@@ -203,7 +203,7 @@ def test_what_a_killed_job_had_started_dies_with_it(zygote: Zygote, job: Callabl
     code = "import os, time\npid = os.fork()\nif pid: print('child', pid, flush=True)\nwhile True: time.sleep(0.01)"
     zygote.start(job(code))
     pid = started(zygote)
-    printed(tmp_path / "job.txt", "child")
+    printed(tmp_path / "job.txt", "\n")  # the whole line: it comes through a pipe, perhaps in pieces
     child = int((tmp_path / "job.txt").read_text().split()[1])
     os.kill(pid, signal.SIGKILL)
     until(zygote, "job")
