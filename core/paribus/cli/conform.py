@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paribus.cli.console import Session, out, out_json, table
-from paribus.errors import EXIT_FAILED, EXIT_OK
+from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError, listed, nearest
 from paribus.hookspecs import SLOTS
 
 if TYPE_CHECKING:
@@ -18,24 +18,35 @@ if TYPE_CHECKING:
 @click.command("conform")
 @click.argument("topics", nargs=-1, metavar="[COMPONENT]...")
 @click.option("--base", metavar="SPEC", help="A spec to put it in; without one, the tiny presets.")
+@click.option("--only", multiple=True, metavar="CHECK", help="Make this check alone; may be given again.")
 @click.option("--json", "as_json", is_flag=True, help="What was found of each, as data.")
 @click.pass_obj
-def verb(session: Session, topics: tuple[str, ...], base: str | None, as_json: bool) -> int:
+def verb(session: Session, topics: tuple[str, ...], base: str | None, only: tuple[str, ...], as_json: bool) -> int:
     """Try a COMPONENT (attention.gqa), or all of a slot (attention), in small models: does it do what it declares?
 
     `paribus conform attention.gqa` · `paribus conform --plugin ./mine.py` tries what that file offers.
     """
     from paribus.testing import examine
 
+    _known(only)
     registry = session.registry()
     asked = _asked(registry.index, topics)
-    reports = [examine(topic, registry=registry, base=base) for topic in asked]
+    reports = [examine(topic, registry=registry, base=base, only=only or None) for topic in asked]
     if as_json:
         out_json([report.to_json() for report in reports])
     else:
         for report in reports:
             _show(report, alone=len(reports) == 1)
     return EXIT_OK if all(report.ok for report in reports) else EXIT_FAILED
+
+
+def _known(only: tuple[str, ...]) -> None:
+    from paribus.testing.checks import CHECKS
+
+    for name in only:
+        if name not in CHECKS:
+            what, valid = f"there is no check `{name}`", listed(CHECKS, most=len(CHECKS))
+            raise SpecError(Problem(code="unknown-check", what=what, valid=valid, nearest=nearest(name, CHECKS)))
 
 
 def _asked(index: Index, topics: tuple[str, ...]) -> list[str]:

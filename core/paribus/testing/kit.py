@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -20,27 +21,43 @@ UNDER_TEST = "under-test"
 UNTRIED = frozenset({"launcher"})  # what no model has: these are read and built, and no more
 
 
-def conform(component: type[Any] | str, *, registry: Registry | None = None, base: Source | None = None) -> Report:
+def conform(
+    component: type[Any] | str,
+    *,
+    registry: Registry | None = None,
+    base: Source | None = None,
+    only: Collection[str] | None = None,
+) -> Report:
     """Raises a `NotConformingError` with every check that fails, or reports which ones hold.
 
     `component` is a class, or the name of one that is installed: `conform("attention.gqa")`. It is tried in small
-    models with every neighbour of another kind; `base` is a spec to put it in, where the tiny presets will not do.
+    models beside neighbours of every kind; `base` is a spec to put it in, where the tiny presets will not do; `only`
+    names the checks to make, of `paribus conform COMPONENT`'s list.
     """
-    report = examine(component, registry=registry, base=base)
+    report = examine(component, registry=registry, base=base, only=only)
     if not report.ok:
         raise NotConformingError(report)
     return report
 
 
-def examine(component: type[Any] | str, *, registry: Registry | None = None, base: Source | None = None) -> Report:
+def examine(
+    component: type[Any] | str,
+    *,
+    registry: Registry | None = None,
+    base: Source | None = None,
+    only: Collection[str] | None = None,
+) -> Report:
     """The same, with the failures in the report and nothing raised."""
+    unknown = [name for name in only or () if name not in CHECKS]
+    if unknown:
+        raise ValueError(f"there is no check `{unknown[0]}`; valid: {listed(CHECKS, most=len(CHECKS))}")
     registry, slot, name = _found(component, registry or installed())
     case = Case(registry, registry.index.find(slot, name), bases(base, registry))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.no_grad():
-            return _examined(case)
+            return _examined(case, CHECKS if only is None else {name: CHECKS[name] for name in CHECKS if name in only})
     finally:
         torch.set_num_threads(threads)
 
@@ -60,7 +77,7 @@ def _found(component: type[Any] | str, registry: Registry) -> tuple[Registry, st
     return registry.with_(**{slots[0]: {UNDER_TEST: component}}), slots[0], UNDER_TEST
 
 
-def _examined(case: Case) -> Report:
+def _examined(case: Case, checks: Mapping[str, Check]) -> Report:
     if case.entry.slot in UNTRIED:
         return Report(case.topic, ("schema",))
     case.cells.extend(cells(case))
@@ -72,7 +89,7 @@ def _examined(case: Case) -> Report:
         return Report(case.topic, ("schema",), findings=(unbuilt,), models=len(case.cells))
     passed, skipped = ["schema", "construction"], list[str]()
     findings: list[Finding] = []
-    for name, check in CHECKS.items():
+    for name, check in checks.items():
         if case.entry.slot in check.slots:
             found = _checked(case, name, check)
             if isinstance(found, Finding):

@@ -1,0 +1,112 @@
+"""What the kit says of components that come to something else in another way of computing them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paribus import Attend, Context, Cost, Heads, Load, Pair, Scores, Shape, Sight, empty_cache, sight_of
+
+Faulty = Callable[..., Any]
+Found = Callable[[type[Any], str], str]
+
+
+def test_a_cache_that_forgets_is_shown_with_the_smallest_chunks(attention: Faulty, found: Found) -> None:
+    def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
+        if ctx.state and ctx.past:
+            ctx.state["k"][:, :, 0] = 0
+        merged: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))
+        return merged
+
+    said = found(attention(forward=forward), "decoding")
+    assert said.startswith("decoding (gpt-tiny): 2 rows decoded in chunks of 1, 1 differ by")
+
+
+def test_a_state_that_is_not_started_is_shown_with_where_it_failed(attention: Faulty, found: Found) -> None:
+    said = found(attention(start=lambda self, batch, length, like: {}), "decoding")
+    assert "decoding (gpt-tiny): KeyError" in said
+    assert "attend.py" in said
+
+
+def test_a_state_that_is_not_the_one_declared_is_shown(attention: Faulty, found: Found) -> None:
+    def start(self: Any, batch: int, length: int, like: Tensor) -> Any:
+        return empty_cache(self.shape, self.shape.heads, batch, length + 1, like)
+
+    assert "it declares 32 elements of state for 1 rows, but keeps 64" in found(attention(start=start), "state")
+
+
+def test_a_cost_that_is_left_out_is_shown(attention: Faulty, found: Found) -> None:
+    free = attention(cost=lambda self, load: Cost())
+    assert "it declares 0 operations for 12 rows, but torch counts " in found(free, "cost")
+
+
+def test_a_feed_forward_is_counted_as_well(feedforward: Faulty, found: Found) -> None:
+    dear = feedforward(cost=lambda self, load: Cost(flops=7 * load.queries))
+    assert "it declares 84 operations for 12 rows, but torch counts 0" in found(dear, "cost")
+
+
+def test_a_window_may_cost_less_than_all_and_never_more(attention: Faulty, found: Found) -> None:
+    def windowed(cost: int) -> Any:
+        def begin(self: Any, shape: Shape) -> None:
+            nn.Module.__init__(self)
+            self.shape = shape
+            self.heads = Heads(shape, kv_heads=shape.heads, bias=True)
+            self.attend = Attend(shape, Sight(causal=shape.causal, window=4), Scores())
+
+        return attention(__init__=begin, cost=lambda self, load: Cost(cost))
+
+    assert found(windowed(1), "cost") == ""
+    assert "with a window, it declares 100,000,000 operations for 12 rows, of " in found(windowed(10**8), "cost")
+
+
+def test_a_bias_that_is_not_valid_on_a_block_of_rows_is_shown(position: Faulty, found: Found) -> None:
+    def bias(self: Any, pair: Pair) -> Tensor:
+        queries, keys = pair.q_positions.shape[-1], pair.k_positions.shape[-1]
+        distance = torch.arange(queries).unsqueeze(-1) - torch.arange(keys)  # rows of the block, not of the sequence
+        return -distance.abs().to(pair.dtype).expand(1, pair.heads, -1, -1)
+
+    told = position(bias=bias, traits={"moments": ["bias"], "bias": "positions", "owner": "stack"})
+    said = found(told, "kernels")
+    assert "attention=restricted): on 112 rows the kernel `blocked` differs by" in said
+
+
+def test_a_parameter_that_is_never_used_is_named(attention: Faulty, found: Found) -> None:
+    def begin(self: Any, shape: Shape) -> None:
+        nn.Module.__init__(self)
+        self.shape = shape
+        self.heads = Heads(shape, kv_heads=shape.heads, bias=True)
+        self.attend = Attend(shape, sight_of(shape), Scores())
+        self.extra = nn.Linear(2, 2)
+
+    said = found(attention(__init__=begin), "gradients")
+    assert "no gradient reaches `body.layers.0.attention.extra.weight`: it is never used" in said
+
+
+def test_a_gradient_of_nothing_is_shown(feedforward: Faulty, found: Found) -> None:
+    def begin(self: Any, shape: Shape) -> None:
+        nn.Module.__init__(self)
+        self.map = nn.Linear(shape.width, shape.width)
+
+    dead = feedforward(__init__=begin, forward=lambda self, x: (self.map(x) * 0 + x, None))
+    assert "the gradient of `body.layers.0.feedforward.map.weight` is 0 everywhere" in found(dead, "gradients")
+
+
+def test_a_gradient_that_is_not_finite_is_shown(feedforward: Faulty, found: Found) -> None:
+    def begin(self: Any, shape: Shape) -> None:
+        nn.Module.__init__(self)
+        self.map = nn.Linear(shape.width, shape.width)
+
+    endless = feedforward(__init__=begin, forward=lambda self, x: (x + (self.map(x) * 0).abs().sqrt(), None))
+    assert "is not finite" in found(endless, "gradients")
+
+
+def test_what_is_declared_of_the_load_is_what_is_asked(feedforward: Faulty, found: Found) -> None:
+    asked: list[Load] = []
+
+    def cost(self: Any, load: Load) -> Cost:
+        asked.append(load)
+        return Cost()
+
+    assert found(feedforward(cost=cost), "cost") == ""
+    assert {load.queries for load in asked} == {12}
