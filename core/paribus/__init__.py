@@ -87,9 +87,9 @@ if TYPE_CHECKING:
     from paribus.slots.topology import Topology as Topology
     from paribus.slots.topology import memory_of as memory_of
     from paribus.specs.resolve import spec as spec
-    from paribus.studies.run import records as records
+    from paribus.studies.planned import records as records
+    from paribus.studies.planned import study as study
     from paribus.studies.run import run as run
-    from paribus.studies.run import study as study
     from paribus.studies.zygote import Zygote as Zygote
     from paribus.train.door import assemble as assemble
     from paribus.train.door import data as data
@@ -116,7 +116,8 @@ _WHERE: dict[str, str] = {
         "paribus.specs.resolve": "spec",
         "paribus.registry.classes": "Registry installed",
         "paribus.train.door": "assemble data load",
-        "paribus.studies.run": "study run records",
+        "paribus.studies.planned": "records study",
+        "paribus.studies.run": "run",
         "paribus.report.door": "compare",
         "paribus.slots.attention": "Attention",
         "paribus.slots.softmax": "SOFTMAX empty_cache sight_of softmax_cost",

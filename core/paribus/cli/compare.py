@@ -22,7 +22,7 @@ def verb(session: Session, study: str, store: Path, accept_code: tuple[str, ...]
     from paribus.report.door import compare
     from paribus.report.markdown import markdown as as_markdown
     from paribus.report.terminal import show
-    from paribus.studies.run import study as planned_of
+    from paribus.studies.planned import study as planned_of
 
     planned = planned_of(study, registry=session.index(), store=store)
     table = compare(planned, accept_code=accept_code)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from paribus.studies.events import Event
-    from paribus.studies.run import Planned
+    from paribus.studies.planned import Planned
 
 
 @click.command("run")
@@ -36,8 +36,8 @@ def verb(
     `paribus run quickstart`
     """
     from paribus.slots.launcher import Plugins
+    from paribus.studies.planned import study as planned_of
     from paribus.studies.run import run
-    from paribus.studies.run import study as planned_of
 
     jobs = jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or os.cpu_count() or 1
     registry = session.registry() if only_plan else None

@@ -25,7 +25,7 @@ HEALTHY = frozenset({"done", "pending", "running", "interrupted"})
 @click.pass_obj
 def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -> int:
     """Say what has become of the trials of STUDY: pending, running, done, diverged, failed."""
-    from paribus.studies.run import study as planned_of
+    from paribus.studies.planned import study as planned_of
 
     planned = planned_of(study, registry=session.index(), store=store)
     states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}

@@ -9,7 +9,7 @@ from paribus.report.compare import compare as compared
 from paribus.report.entry import Question, gathered
 from paribus.report.table import Table
 from paribus.studies.designs import BASELINE
-from paribus.studies.run import Planned, study
+from paribus.studies.planned import Planned, study
 
 
 def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ()) -> Table:

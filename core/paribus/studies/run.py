@@ -1,63 +1,18 @@
-"""The public ways to a study: read it, run it, and have its records."""
+"""The public way to run a study: what has no record yet, one process a trial."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
 
 from paribus.assembly.components import make
-from paribus.durable import digest_json
-from paribus.registry import Index, Registry, installed
+from paribus.registry import Registry
 from paribus.registry.loading import load
 from paribus.slots.launcher import Launcher, Plugins
-from paribus.specs.read import read_file
-from paribus.specs.resolve import index_of
-from paribus.specs.tree import Tree
-from paribus.studies.corpora import Loaded, fingerprint
+from paribus.studies.corpora import Loaded
 from paribus.studies.events import OnEvent, unwatched
-from paribus.studies.plan import MOST_TRIALS, Plan, plan
-from paribus.studies.shipped import study_file
+from paribus.studies.planned import Planned, study
 from paribus.studies.signals import Stop, catching
-from paribus.studies.store import STORE, Store, Trial
-from paribus.studies.study import Study, study_of
 from paribus.studies.supervisor import Rules, run_trials
-
-
-@final
-@dataclass(frozen=True)
-class Planned:
-    """A study, its trials, and the store that they are in."""
-
-    plan: Plan
-    store: Store
-    index: Index = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        return self.plan.study.name
-
-
-def study(
-    name_or_path: str | Path | Mapping[str, Any],
-    *,
-    registry: Registry | Index | None = None,
-    store: Path | str = STORE,
-    most: int = MOST_TRIALS,
-) -> Planned:
-    """A shipped study by its name, or one from a file or a mapping: checked and planned, with nothing run.
-
-    `paribus.study("quickstart")`
-    """
-    index = index_of(registry)
-    name, tree = _read(name_or_path, index)
-    read = study_of(name, tree, index)
-    counting = None
-    if read.match is not None:
-        counting = _counter(read, registry)
-    planned = plan(read, index, fingerprint=_fingerprint(index), count=counting, most=most)
-    return Planned(planned, Store(Path(store), name), index)
 
 
 def run(
@@ -112,63 +67,3 @@ def _launcher(planned: Planned) -> Launcher:
     node = planned.plan.study.launcher
     entry = planned.index.find("launcher", node["name"])
     return make(Loaded(load(entry.door).classes), "launcher", node, kind=Launcher)
-
-
-def records(planned: Planned) -> list[dict[str, Any]]:
-    """A tidy row for each evaluation of each trial that has a record: variant, seed, step, and the metrics."""
-    return [row for trial in planned.plan.trials for row in _rows(trial, planned.store.record(trial.identity))]
-
-
-def _rows(trial: Trial, record: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
-    if record is None:
-        return
-    for point in record["result"]["curve"]:
-        yield {
-            "variant": trial.variant,
-            "seed": trial.seed,
-            "state": record["result"]["state"],
-            **point,
-            "parameters": record["result"]["parameters"],
-            "identity": trial.identity,
-        }
-
-
-def _read(source: str | Path | Mapping[str, Any], index: Index) -> tuple[str, Tree]:
-    if isinstance(source, Mapping):
-        from paribus.specs.guard import plain
-
-        return "study", plain(source, "study")
-    path, name = study_file(source, index)
-    return name, read_file(path)
-
-
-def _counter(read: Study, registry: Registry | Index | None) -> Callable[[dict[str, Any]], int]:
-    """Counts a resolved spec on the meta device. It imports torch, so only a study that matches pays for it."""
-    from paribus.assembly.cost import costs, parameters
-    from paribus.train.assemble import shapes_of
-
-    classes = registry if isinstance(registry, Registry) else installed()
-
-    def count(spec: dict[str, Any]) -> int:
-        model = shapes_of(spec, classes)
-        if read.match is not None and read.match.on == "flops":
-            return costs(model, spec["dims"]["length"]).flops
-        return parameters(model.children())
-
-    return count
-
-
-def _fingerprint(index: Index) -> Callable[[dict[str, Any]], str]:
-    """The fingerprint of a spec's corpus. Only that component's module is imported, and no other plugin."""
-    known: dict[str, str] = {}
-
-    def of(spec: dict[str, Any]) -> str:
-        key = digest_json(spec["corpus"])
-        if key not in known:
-            known[key] = fingerprint(spec["corpus"], index)
-        return known[key]
-
-    return of
-
-
-__all__ = ["Planned", "records", "run", "study"]
