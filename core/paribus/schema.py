@@ -18,6 +18,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 KindName = Literal["int", "float", "bool", "str", "choice", "list", "group", "slot"]
@@ -138,6 +139,7 @@ class SchemaError(TypeError):
     """A component's `__init__` does not say what its options are; the text is for the author of the plugin."""
 
 
+@lru_cache(maxsize=1024)  # a model asks for that of each of its components, layer after layer
 def schema_of(component: type, injects: tuple[str, ...]) -> tuple[Option, ...]:
     """The options of a class, whose first parameters must be those that are injected."""
     init = component.__init__  # type: ignore[misc]  # of the class, and meant: it is read, not called
