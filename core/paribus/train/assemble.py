@@ -12,7 +12,7 @@ from paribus.assembly.build import Assembled, build, listed
 from paribus.assembly.components import Classes, make
 from paribus.assembly.cost import parameters
 from paribus.assembly.initialise import initialise
-from paribus.errors import Problem, SpecError
+from paribus.errors import ParibusError, Problem, SpecError
 from paribus.folders import cache_folder
 from paribus.kernels import KERNELS
 from paribus.slots.corpus import Corpus
@@ -119,14 +119,23 @@ def _known_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
     """The vocabulary without a corpus: that of a tokenizer with nothing to learn, or one of the size the spec names."""
     size = spec["dims"]["vocabulary"]
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
+    if size is None:
+        return text_of(spec, classes).vocabulary if _learns(tokenizer) else tokenizer.vocabulary()
     try:
-        own = tokenizer.vocabulary()
+        return tokenizer.vocabulary()._replace(size=size)
     except (RuntimeError, ValueError):  # it has yet to be trained
-        if size is None:
-            return text_of(spec, classes).vocabulary
         names = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
         return Vocabulary(size, {name: at for at, name in enumerate(names)}, tuple(range(len(names), size)))
-    return own if size is None else own._replace(size=size)
+
+
+def _learns(tokenizer: Tokenizer) -> bool:
+    """Whether a text changes what it is. One that cannot tell what it is before it has read any learns."""
+    try:
+        before = tokenizer.state()
+        tokenizer.train(["all else equal " * 8], None)
+    except (RuntimeError, ValueError, ParibusError):
+        return True
+    return tokenizer.state() != before
 
 
 def _fits(parts: Assembled) -> None:

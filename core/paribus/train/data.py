@@ -113,8 +113,14 @@ class Data(LightningDataModule):
     def _loader(self, batches: _Batches, numbers: DistributedSampler[int], workers: int) -> DataLoader[Batch]:
         # fork: the default, a fork server of the worker's own, imports torch anew for each trial.
         context = "fork" if workers else None
+        # A generator of its own: a loader draws a seed for workers that need none, and would move the model's dropout.
         return DataLoader(
-            batches, batch_size=None, sampler=numbers, num_workers=workers, multiprocessing_context=context
+            batches,
+            batch_size=None,
+            sampler=numbers,
+            num_workers=workers,
+            multiprocessing_context=context,
+            generator=torch.Generator(),
         )
 
 

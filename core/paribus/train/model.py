@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from lightning import LightningModule
 from torch import Tensor
-from torchmetrics import MeanMetric, Metric
+from torchmetrics import Metric
 
 from paribus.assembly.build import Assembled
 from paribus.assembly.run import Pass
@@ -20,6 +20,7 @@ from paribus.slots.objective import Objective, Term
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.topology import Topology, memory_of
+from paribus.train.mean import Mean
 
 if TYPE_CHECKING:
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
@@ -135,7 +136,7 @@ class Model(LightningModule):
         self._sums = torch.stack([loss, torch.ones_like(loss)]) + (0 if self._sums is None else self._sums)
         every = getattr(self.trainer, "log_every_n_steps", 50)
         if last and (self.trainer.global_step + 1) % every == 0:
-            self.log("train/loss", self._sums[0] / self._sums[1], sync_dist=False)
+            self.log("train/loss", self._sums[0] / self._sums[1], sync_dist=True)
             self._sums = None
 
     def on_validation_epoch_start(self) -> None:
@@ -145,14 +146,14 @@ class Model(LightningModule):
         self.observe(batch, self._metrics)
 
     def on_validation_epoch_end(self) -> None:
-        self.log_dict({name: metric.compute() for name, metric in self._metrics.items()}, sync_dist=False)
+        self.log_dict({name: metric.compute() for name, metric in self._metrics.items()}, sync_dist=True)
 
     def metrics(self) -> dict[str, Metric]:
         """Fresh metrics of what this model is evaluated with: `val/<objective>/<name>`."""
         found: dict[str, Metric] = {}
         for name in self.evaluated:
-            for term in self.objective(name).terms:  # what is no number counts: else what diverged would look well
-                found[f"val/{name}/{term}"] = MeanMetric(nan_strategy="disable")
+            for term in self.objective(name).terms:
+                found[f"val/{name}/{term}"] = Mean()
             for metric_name, metric in self.objective(name).metrics().items():
                 found[f"val/{name}/{metric_name}"] = metric
         return {name: metric.to(self.device) for name, metric in found.items()}
@@ -161,7 +162,7 @@ class Model(LightningModule):
         """Updates `metrics` with one batch of the validation split."""
         run = Pass(self.topology, batch)
         for name, term in self.terms(run, self.evaluated).items():
-            metrics[f"val/{name}"].update(term.total / term.count.clamp(min=1), weight=term.count)
+            metrics[f"val/{name}"].update(term.total, term.count)
         for name in self.evaluated:
             prefix = f"val/{name}/"
             own = {key.removeprefix(prefix): metric for key, metric in metrics.items() if key.startswith(prefix)}

@@ -1,0 +1,164 @@
+"""From a spec to a model and its data, and from a trial back to its model."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import pytest
+import torch
+
+from paribus import SpecError, StoreError, Tokenizer, Vocabulary
+from paribus.durable import write_json
+from paribus.registry import Registry
+from paribus.specs import resolved, spec
+from paribus.train.assemble import shapes_of, text_of
+from paribus.train.checkpoint import save_weights
+from paribus.train.door import assemble as assemble_spec
+from paribus.train.door import data as data_of_spec
+from paribus.train.door import load
+from paribus.train.model import Model
+from paribus.train.trial import RECORD, WEIGHTS
+
+TINY = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A corpus of the user's own, as a spec names it."""
+    folder = tmp_path_factory.mktemp("corpus")
+    words = ["all", "else", "being", "equal", "one", "part", "of", "a", "model", "is", "swapped", "and", "trained"]
+    for number in range(40):
+        turned = [words[(at * (number + 3) + number) % len(words)] for at in range(60)]
+        sentences = [" ".join(turned[at : at + 10]).capitalize() + "." for at in range(0, 60, 10)]
+        (folder / f"{number:02}.txt").write_text(f"Number {number}. " + " ".join(sentences))
+    return f"corpus={{name: text, path: '{folder}/*.txt'}}"
+
+
+SMALL = ("dims.width=8", "dims.layers=1", "dims.heads=2", "dims.length=16", "data.batch=4")
+
+
+@pytest.mark.parametrize("preset", TINY)
+def test_the_public_ways_give_a_model_and_data_that_fit_each_other(
+    preset: str, files: str, components: Registry
+) -> None:
+    chosen = spec(preset, *SMALL, files, registry=components)
+    model, data = assemble_spec(chosen, registry=components), data_of_spec(chosen, registry=components)
+    assert isinstance(model, Model)
+    batch = data.step(0)
+    model.loss(batch).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    tokens = int(max(stream.tokens.max() for stream in batch.streams.values()))
+    assert tokens < data.encoded.vocabulary.size <= len(model.get_parameter("embedding.tokens.weight"))
+
+
+def test_a_spec_may_be_a_plain_mapping_and_is_checked_either_way(files: str, components: Registry) -> None:
+    plain = resolved("encoder-tiny", *SMALL, files, registry=components)
+    model = assemble_spec(plain, registry=components)
+    assert model.spec == plain
+    with pytest.raises(SpecError, match=r"error\[unknown-key\] attention.window"):
+        assemble_spec({**plain, "attention": {"name": "mha", "window": 3}}, registry=components)
+
+
+def test_a_vocabulary_may_be_larger_than_the_tokenizers_and_never_smaller(files: str, components: Registry) -> None:
+    larger = spec("encoder-tiny", *SMALL, files, "dims.vocabulary=512", registry=components)
+    assert assemble_spec(larger, registry=components)(torch.zeros(1, 3, dtype=torch.long))[0].shape == (1, 3, 512)
+    smaller = resolved("encoder-tiny", *SMALL, files, "dims.vocabulary=200", registry=components)
+    with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] dims.vocabulary: the tokenizer `bytes` cannot"):
+        text_of(smaller, components)
+
+
+@final
+class Stubborn(Tokenizer):
+    """Letters, as many as it likes."""
+
+    def train(self, texts: Iterable[str], size: int | None) -> None: ...
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[ord(letter) % 300 for letter in text] for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(300, {})
+
+    def state(self) -> bytes:
+        return b""
+
+    def load(self, state: bytes) -> None: ...
+
+
+def test_a_tokenizer_that_takes_more_ids_than_it_was_given_is_found_out(files: str, components: Registry) -> None:
+    classes = components.with_(tokenizer={"stubborn": Stubborn})
+    chosen = resolved("gpt-tiny", *SMALL, files, "tokenizer=stubborn", "dims.vocabulary=200", registry=classes)
+    match = (
+        r"error\[vocabulary-too-small\] dims.vocabulary: it is 200, but the tokenizer `stubborn` has 300 ids; valid: ≥"
+    )
+    with pytest.raises(SpecError, match=match):
+        text_of(chosen, classes)
+
+
+@pytest.mark.parametrize("overrides", [[], ["dims.vocabulary=null"], ["dims.vocabulary=999"]], ids=str)
+@pytest.mark.parametrize("preset", TINY)
+def test_a_model_has_the_shapes_that_were_counted(
+    preset: str, overrides: list[str], files: str, components: Registry
+) -> None:
+    chosen = resolved(preset, *SMALL, files, *overrides, registry=components)
+    model, shapes = assemble_spec(chosen, registry=components), shapes_of(chosen, components)
+    found = {path: tuple(value.shape) for path, value in model.state_dict().items()}
+    counted = {
+        f"{name}.{path}": tuple(value.shape)
+        for name, child in shapes.children().items()
+        for path, value in child.state_dict().items()
+    }
+    assert found == counted
+
+
+def test_what_was_assembled_says_of_each_parameter_what_it_is(files: str, components: Registry) -> None:
+    model = assemble_spec(spec("bert-tiny", *SMALL, files, registry=components), registry=components)
+    assert model.about.keys() == model.state_dict().keys()
+
+
+def test_a_model_that_no_memory_could_hold_is_refused_before_it_is_made(files: str, components: Registry) -> None:
+    chosen = spec("encoder-tiny", *SMALL, files, "dims.width=1000000", registry=components)
+    with pytest.raises(SpecError, match=r"error\[too-large\] dims: this model has [\d,]{15,} parameters: .* GiB"):
+        assemble_spec(chosen, registry=components)
+
+
+# -- back from a trial -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trial(tmp_path: Path, files: str, components: Registry) -> Callable[..., tuple[Path, Model]]:
+    """A folder as a trial leaves it, and the model that it trained."""
+
+    def leave(state: str = "done", *, weights: bool = True) -> tuple[Path, Model]:
+        chosen = resolved("gpt-tiny", *SMALL, files, registry=components)
+        model = assemble_spec(chosen, registry=components)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(1)
+        write_json(tmp_path / RECORD, {"spec": chosen, "result": {"state": state}})
+        if weights:
+            save_weights(tmp_path / WEIGHTS, model, {})
+        return tmp_path, model
+
+    return leave
+
+
+def test_a_trained_model_comes_back_as_it_was(trial: Callable[..., Any], components: Registry) -> None:
+    folder, model = trial()
+    for path in (folder, str(folder)):
+        found = load(path, registry=components)
+        assert all(torch.equal(found.state_dict()[name], value) for name, value in model.state_dict().items())
+
+
+def test_a_folder_without_a_record_is_no_trial(tmp_path: Path, components: Registry) -> None:
+    with pytest.raises(StoreError, match=r"error\[no-record\] \(.*\): there is no record here.*valid: a folder like"):
+        load(tmp_path, registry=components)
+
+
+def test_a_trial_that_diverged_has_no_weights_to_load(trial: Callable[..., Any], components: Registry) -> None:
+    folder, _ = trial("diverged", weights=False)
+    with pytest.raises(StoreError, match=r"error\[no-weights\] \(.*\): this trial has no weights: it diverged"):
+        load(folder, registry=components)

@@ -1,0 +1,215 @@
+"""Data: which examples a step sees is a function of (seed, step), and of nothing else."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import IGNORED, DataError, SpecError
+from paribus.parts.rows import Batch
+from paribus.slots.tokenizer import Vocabulary
+from paribus.train.data import Data, Flow
+from paribus.train.digests import batch_digest
+from paribus.train.tokens import Encoded, Side
+
+Feed = Callable[..., Data]
+PRESETS = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")
+
+
+def digests(batches: Any) -> list[str]:
+    return [batch_digest(batch) for batch in batches]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_step_is_the_same_whatever_was_asked_for_before(preset: str, feed: Feed) -> None:
+    one, other = feed(preset), feed(preset)
+    steps = [0, 7, 3, 3, one.steps_an_epoch, 1, 0]
+    expected = {step: batch_digest(one.step(step)) for step in sorted(set(steps))}
+    assert [batch_digest(other.step(step)) for step in steps] == [expected[step] for step in steps]
+    assert len(set(expected.values())) == len(expected)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_seed_decides_the_order_and_the_corruption_and_a_swap_neither(preset: str, feed: Feed) -> None:
+    plain, swapped = feed(preset), feed(preset, "attention=mqa", "dims.width=8", "feedforward=glu", "dims.layers=1")
+    other = feed(preset, "seed=1")
+    for step in range(3):
+        assert batch_digest(plain.step(step)) == batch_digest(swapped.step(step))
+        assert plain.step(step).index.tolist() != other.step(step).index.tolist()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_an_epoch_sees_each_example_once_and_the_next_one_in_another_order(preset: str, feed: Feed) -> None:
+    data = feed(preset, "data.batch=3")
+    count = data.steps_an_epoch
+    epochs = [[data.step(epoch * count + step).index.tolist() for step in range(count)] for epoch in range(2)]
+    for epoch in epochs:
+        seen = list(itertools.chain(*epoch))
+        assert len(seen) == len(set(seen)) == count * 3
+        assert set(seen) <= set(range(data.train_examples.count))
+    assert data.train_examples.count - count * 3 < 3
+    assert epochs[0] != epochs[1]
+
+
+def test_an_example_is_hidden_afresh_in_each_epoch_and_alike_in_any_batch(feed: Feed) -> None:
+    data, small = feed("encoder-tiny"), feed("encoder-tiny", "data.batch=2")
+
+    def hidden(data: Data, epoch: int) -> dict[int, list[int]]:
+        steps = range(epoch * data.steps_an_epoch, (epoch + 1) * data.steps_an_epoch)
+        rows = [(batch.index, batch.streams["body"].tokens) for batch in map(data.step, steps)]
+        return {int(at): row.tolist() for index, tokens in rows for at, row in zip(index, tokens, strict=True)}
+
+    first, second, others = hidden(data, 0), hidden(data, 1), hidden(small, 0)
+    assert all(others[at] == row for at, row in first.items() if at in others)
+    assert sum(first[at] != second[at] for at in first.keys() & second.keys()) > len(first) / 2
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("accumulate", "ranks"), [(1, 1), (3, 1), (1, 2), (2, 3), (8, 1)])
+def test_micro_batches_and_ranks_share_the_rows_of_a_step_each_once(
+    preset: str, accumulate: int, ranks: int, feed: Feed
+) -> None:
+    data = feed(preset, f"trainer.accumulate_grad_batches={accumulate}")
+    whole = feed(preset)
+    for step in (0, 4):
+        expected = whole.step(step)
+        items = range(step * accumulate, (step + 1) * accumulate)
+        shares = [data.micro(item, rank, ranks) for item in items for rank in range(ranks)]
+        assert {share.shares for share in shares} == {accumulate * ranks}
+        rows = torch.cat([share.index for share in shares])
+        assert sorted(rows.tolist()) == sorted(expected.index.tolist())
+        found, wanted = dict(tensors(shares)), dict(tensors([expected]))
+        order, own = rows.argsort(), expected.index.argsort()
+        assert found.keys() == wanted.keys()
+        assert all(torch.equal(found[name][order], wanted[name][own]) for name in wanted)
+        for share in shares:
+            assert share.counts == expected.counts
+
+
+def tensors(batches: list[Batch]) -> Iterator[tuple[str, Tensor]]:
+    """What batches hold, one below the other: a row for each example."""
+    first = batches[0]
+    for name, stream in first.streams.items():
+        for field, vector in zip(stream._fields, stream, strict=True):
+            if vector is not None:
+                yield f"{name}.{field}", torch.cat([getattr(batch.streams[name], field) for batch in batches])
+    for name, targets in first.targets.items():
+        for key in targets:
+            yield f"{name}.{key}", torch.cat([batch.targets[name][key] for batch in batches])
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_counts_are_those_of_the_labels_of_the_whole_step(preset: str, feed: Feed) -> None:
+    data = feed(preset)
+    batch = data.step(2)
+    assert batch.counts is not None
+    for term, count in batch.counts.items():
+        name, _, _ = term.partition("/")
+        assert int(count) == int((batch.targets[name]["labels"] != IGNORED).sum()) > 0
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_workers_make_the_same_batches_in_the_same_order(preset: str, feed: Feed) -> None:
+    overrides = ["trainer.max_steps=5", "trainer.accumulate_grad_batches=2"]
+    alone = digests(feed(preset, *overrides).train_dataloader())
+    assert alone == digests(feed(preset, *overrides, "data.workers=2").train_dataloader())
+    assert len(alone) == len(set(alone)) == 10
+
+
+def test_a_run_that_is_resumed_goes_on_behind_the_steps_that_are_done(feed: Feed) -> None:
+    whole, rest = (feed("encoder-tiny", "trainer.max_steps=9", "trainer.accumulate_grad_batches=2") for _ in range(2))
+    rest.done = 5
+    assert digests(rest.train_dataloader()) == digests(whole.train_dataloader())[10:]
+    assert len(rest.train_dataloader()) == 8
+
+
+def test_without_a_number_of_steps_a_loader_has_an_epoch_and_is_told_which(feed: Feed) -> None:
+    data = feed("encoder-tiny", "data.batch=16")
+    loader = data.train_dataloader()
+    count = data.steps_an_epoch
+    assert len(loader) == count
+    found = digests(loader)
+    loader.sampler.set_epoch(1)  # type: ignore[attr-defined]  # Lightning does so before each epoch
+    assert [*found, *digests(loader)] == [batch_digest(data.step(step)) for step in range(2 * count)]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_evaluated_is_the_same_for_every_seed_and_in_every_size_of_batch(preset: str, feed: Feed) -> None:
+    datas = [feed(preset), feed(preset, "seed=3"), feed(preset, "data.batch=5"), feed(preset, "attention=mqa")]
+    found = [dict(tensors(list(data.val_dataloader()))) for data in datas]
+    for other in found[1:]:
+        assert all(torch.equal(found[0][name], other[name]) for name in found[0])
+    assert len({len(data.val_dataloader()) for data in datas}) == 2
+
+
+def test_no_more_is_evaluated_than_was_asked_for(feed: Feed) -> None:
+    data = feed("encoder-tiny", "data.validation=11")
+    assert [len(batch.index) for batch in data.val_dataloader()] == [8, 3]
+    assert feed("encoder-tiny").val_count == feed("encoder-tiny").val_examples.count
+
+
+@pytest.mark.parametrize("length", [5, 16])
+def test_an_example_of_a_flow_is_the_text_and_an_end_mark_behind_each_document(
+    length: int, feed: Feed, text: Encoded
+) -> None:
+    data = feed("gpt-tiny", f"dims.length={length}")
+    flow = [token for document in documents(text.train) for token in [*document, 6]]
+    for step in range(3):
+        batch = data.step(step)
+        labels = batch.targets["clm"]["labels"]
+        for index, tokens, wanted in zip(batch.index.tolist(), batch.streams["body"].tokens, labels, strict=True):
+            piece = flow[index * (length + 1) : (index + 1) * (length + 1)]
+            assert tokens.tolist() == piece[:-1]
+            assert wanted.tolist() == piece[1:]
+
+
+def documents(tokens: Any) -> Iterator[list[int]]:
+    for first, last in itertools.pairwise(tokens.documents.tolist()):
+        yield tokens.ids[tokens.sentences[first] : tokens.sentences[last]].tolist()
+
+
+def test_rows_of_documents_that_are_kept_apart_say_so(feed: Feed, text: Encoded) -> None:
+    data = feed("gpt-tiny", "data.documents=apart")
+    owners = [number for number, document in enumerate(documents(text.train)) for _ in range(len(document) + 1)]
+    for step in range(3):
+        batch = data.step(step)
+        told = batch.streams["body"].documents
+        assert told is not None
+        for index, row, labels in zip(batch.index.tolist(), told, batch.targets["clm"]["labels"], strict=True):
+            piece = owners[index * 17 : (index + 1) * 17]
+            assert row.tolist() == [owner - piece[0] for owner in piece[:-1]]
+            crosses = [here != there for here, there in itertools.pairwise(piece)]
+            assert (labels == IGNORED).tolist() == crosses
+    assert feed("gpt-tiny").step(0).streams["body"].documents is None
+
+
+def test_a_tokenizer_without_an_end_mark_closes_documents_with_what_it_has(text: Encoded) -> None:
+    for specials, mark in (({"sep": 3}, [3]), ({"pad": 0}, [])):
+        bare = Encoded(text.tokenizer, Vocabulary(40, specials), text.train, text.val, "", "", {}, 0)
+        flow = Flow(bare.train, bare, apart=True)
+        assert flow.ids.tolist() == [token for document in documents(text.train) for token in [*document, *mark]]
+
+
+def test_a_corpus_that_is_too_small_is_said_to_be(feed: Feed, text: Encoded) -> None:
+    small = Side(np.arange(15, 35), np.array([0, 10, 20]), np.array([0, 2]))
+    little = Encoded(text.tokenizer, text.vocabulary, small, text.val, "", "", {}, 0)
+    match = (
+        r"error\[too-little-data\] data.batch: the training split gives 1 examples, but 8 are needed; valid: a larger"
+    )
+    with pytest.raises(DataError, match=match):
+        feed("encoder-tiny", text=little)
+    little = Encoded(text.tokenizer, text.vocabulary, text.train, small, "", "", {}, 0)
+    match = r"error\[too-little-data\] corpus: the validation split gives 0 examples, but 1 are needed"
+    with pytest.raises(DataError, match=match):
+        feed("encoder-tiny", "dims.length=64", "data.batch=2", text=little)
+
+
+def test_more_micro_batches_than_examples_are_refused(feed: Feed) -> None:
+    data = feed("encoder-tiny", "trainer.accumulate_grad_batches=9")
+    match = r"error\[empty-micro-batch\] trainer.accumulate_grad_batches: a batch of 8 examples cannot be cut into 9 mi"
+    with pytest.raises(SpecError, match=match):
+        data.train_dataloader()

@@ -1,0 +1,199 @@
+"""A model and its data in anybody's Trainer: nothing of paribus around them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import pytest
+import torch
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import Logger
+from torch import Tensor
+
+from paribus.parts.rows import Batch
+from paribus.train.data import Data
+from paribus.train.digests import batch_digest
+from paribus.train.evaluate import evaluate
+from paribus.train.model import Model
+
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning"
+    ),  # Lightning's own
+    pytest.mark.filterwarnings("ignore:The '(train|val)_dataloader' does not have many workers"),
+]
+
+Assemble = Callable[..., Model]
+Shake = Callable[[Model], Model]
+Feed = Callable[..., Data]
+TINY = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")
+
+
+@final
+class Seen(Callback):
+    """Keeps what a run trains on, and draws numbers that are none of its business."""
+
+    def __init__(self, *, disturb: bool = False) -> None:
+        self.batches: list[str] = []
+        self.disturb = disturb
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
+        self.batches.append(batch_digest(batch))
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        if self.disturb:
+            torch.rand(trainer.global_step + 3)
+
+
+@final
+class Notes(Logger):
+    """Keeps what is logged of the loss."""
+
+    name = version = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses: list[float] = []
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.losses += [value for name, value in metrics.items() if name == "train/loss"]
+
+    def log_hyperparams(self, *rest: Any, **named: Any) -> None: ...
+
+
+def fit(model: Model, data: Any, *callbacks: Callback, **arguments: Any) -> Trainer:
+    usual: dict[str, Any] = {
+        "accelerator": "cpu",
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "log_every_n_steps": 1,
+    }
+    trainer = Trainer(**{**usual, **arguments}, callbacks=list(callbacks))
+    trainer.fit(model.train(), data)
+    return trainer
+
+
+def flat(model: Model) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize("preset", TINY)
+def test_a_model_fits_its_data(preset: str, assemble: Assemble, feed: Feed) -> None:
+    model, data, seen = assemble(preset), feed(preset), Seen()
+    before = flat(model)
+    trainer = fit(model, data, seen, max_steps=3)
+    assert trainer.global_step == 3
+    assert (flat(model) != before).any()
+    assert seen.batches == [batch_digest(data.step(step)) for step in range(3)]
+    assert {path.partition(".")[0] for path in model.state_dict()} <= {"embedding", "body", "encoder", "objectives"}
+
+
+@pytest.mark.parametrize("preset", TINY)
+def test_a_validation_loop_measures_what_evaluate_does(preset: str, assemble: Assemble, feed: Feed) -> None:
+    model, data = assemble(preset), feed(preset)
+    trainer = fit(model, data, max_steps=2, val_check_interval=2)
+    found = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+    assert found == pytest.approx(evaluate(model, data))
+    names = {
+        "gpt-tiny": ["clm"],
+        "encoder-tiny": ["mlm"],
+        "seq2seq-tiny": ["span-corruption"],
+        "bert-tiny": ["mlm", "nsp"],
+    }
+    assert found.keys() == {f"val/{name}/{metric}" for name in names[preset] for metric in ("loss", "accuracy")}
+
+
+@pytest.mark.parametrize("accumulate", [2, 4])
+def test_a_step_in_several_micro_batches_is_the_same_step(
+    accumulate: int, assemble: Assemble, shake: Shake, feed: Feed
+) -> None:
+    once, often = shake(assemble("bert-tiny")), shake(assemble("bert-tiny"))
+    notes, others = Notes(), Notes()
+    fit(once, feed("bert-tiny"), max_steps=4, logger=notes)
+    trainer = fit(often, feed("bert-tiny"), max_steps=4, logger=others, accumulate_grad_batches=accumulate)
+    assert trainer.global_step == 4
+    torch.testing.assert_close(flat(often), flat(once), rtol=0, atol=1e-10)
+    assert len(notes.losses) == 4
+    assert others.losses == pytest.approx(notes.losses)
+
+
+def test_a_trainer_decides_how_a_step_is_cut_and_not_the_spec(assemble: Assemble, shake: Shake, feed: Feed) -> None:
+    once, other = shake(assemble("gpt-tiny")), shake(assemble("gpt-tiny"))
+    fit(once, feed("gpt-tiny"), max_steps=3)
+    fit(other, feed("gpt-tiny", "trainer.accumulate_grad_batches=4"), max_steps=3)
+    torch.testing.assert_close(flat(other), flat(once), rtol=0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_batches_from_a_loader_of_ones_own_are_whole_steps(assemble: Assemble, shake: Shake, feed: Feed) -> None:
+    model, other = (shake(assemble("gpt-tiny", "trainer.max_steps=2")) for _ in range(2))
+    fit(model, feed("gpt-tiny").train_dataloader(), max_steps=2, accumulate_grad_batches=2)
+    made: Any = other.configure_optimizers()
+    for step in range(2):
+        for half in range(2):  # the mean of two batches, as Lightning has it for any model
+            (other.loss(feed("gpt-tiny").step(2 * step + half)) / 2).backward()
+        made["optimizer"].step()
+        made["optimizer"].zero_grad()
+        made["lr_scheduler"]["scheduler"].step()
+    torch.testing.assert_close(flat(model), flat(other), rtol=0, atol=1e-12)
+
+
+def test_each_epoch_sees_other_batches(assemble: Assemble, feed: Feed) -> None:
+    model, data, seen = assemble("encoder-tiny"), feed("encoder-tiny", "data.batch=16"), Seen()
+    fit(model, data, seen, max_epochs=3)
+    assert seen.batches == [batch_digest(data.step(step)) for step in range(3 * data.steps_an_epoch)]
+    assert len(set(seen.batches)) == len(seen.batches)
+
+
+def test_each_epoch_sees_other_batches_of_workers_too(assemble: Assemble, feed: Feed) -> None:
+    data, seen = feed("encoder-tiny", "data.batch=16", "data.workers=2"), Seen()
+    fit(assemble("encoder-tiny"), data, seen, max_epochs=2, limit_val_batches=0)
+    assert seen.batches == [batch_digest(data.step(step)) for step in range(2 * data.steps_an_epoch)]
+
+
+def test_what_drops_in_a_step_depends_on_the_step_alone(assemble: Assemble, feed: Feed) -> None:
+    models = [assemble("gpt-tiny", "dropout=0.3") for _ in range(2)]
+    for model, disturb in zip(models, (False, True), strict=True):
+        fit(model, feed("gpt-tiny"), Seen(disturb=disturb), max_steps=3, limit_val_batches=0)
+    assert torch.equal(flat(models[0]), flat(models[1]))
+    other = assemble("gpt-tiny", "dropout=0.3")
+    other.seed = 1
+    fit(other, feed("gpt-tiny"), max_steps=3, limit_val_batches=0)
+    assert not torch.equal(flat(models[0]), flat(other))
+
+
+def test_losses_are_logged_as_means_over_the_steps_between(assemble: Assemble, shake: Shake, feed: Feed) -> None:
+    each, some = Notes(), Notes()
+    usual: dict[str, Any] = {"max_steps": 6, "limit_val_batches": 0}
+    fit(shake(assemble("gpt-tiny")), feed("gpt-tiny"), logger=each, **usual)
+    fit(shake(assemble("gpt-tiny")), feed("gpt-tiny"), logger=some, log_every_n_steps=3, **usual)
+    assert some.losses == pytest.approx([sum(each.losses[:3]) / 3, sum(each.losses[3:]) / 3])
+
+
+@pytest.fixture
+def groups() -> Iterator[None]:
+    """What one run with several processes leaves behind is gone before the next."""
+    yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_two_processes_take_the_steps_that_one_takes(
+    accumulate: int, assemble: Assemble, shake: Shake, feed: Feed, groups: None
+) -> None:
+    alone, both = shake(assemble("bert-tiny")), shake(assemble("bert-tiny"))
+    data = feed("bert-tiny")
+    one = fit(alone, data, max_steps=4, val_check_interval=4)
+    two = fit(
+        both, feed("bert-tiny"), max_steps=4, val_check_interval=4 * accumulate,
+        accumulate_grad_batches=accumulate, strategy="ddp_fork", devices=2,
+    )  # fmt: skip
+    torch.testing.assert_close(flat(both), flat(alone), rtol=0, atol=1e-10)
+    for name, value in one.callback_metrics.items():
+        if name.startswith("val/"):
+            assert float(two.callback_metrics[name]) == pytest.approx(float(value))

@@ -1,0 +1,244 @@
+"""The model that is trained: its loss, its gradients, its modes, its optimizer."""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paribus import IGNORED, PADDING, SpecError, Stream
+from paribus.assembly.run import Pass
+from paribus.parts.rows import Batch
+from paribus.registry import installed
+from paribus.train.data import Data
+from paribus.train.model import Model
+
+Assemble = Callable[..., Model]
+Shake = Callable[[Model], Model]
+Feed = Callable[..., Data]
+
+TINY = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")
+PRESETS = sorted(installed().index.presets)
+same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
+
+
+def gradients(model: Model, *batches: Batch) -> dict[str, Tensor]:
+    """Of the sum of the batches' losses."""
+    model.zero_grad()
+    for batch in batches:
+        model.loss(batch).backward()
+    named = model.named_parameters()
+    return {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_parameter_of_every_preset_learns_from_its_objective(
+    preset: str, assemble: Assemble, shake: Shake, feed: Feed
+) -> None:
+    model = shake(assemble(preset, "dropout=0"))
+    found = gradients(model, feed(preset).step(0))
+    assert found.keys() == dict(model.named_parameters()).keys()
+    dead = {name for name, grad in found.items() if grad.abs().max() < 1e-9}
+    turned = model.spec["position"]["name"] == "rope"  # else what is added to all keys moves no weight
+    unturned = {name for name in found if name.endswith("heads.k.bias") and (not turned or ".cross." in name)}
+    assert dead == unturned
+
+
+@pytest.mark.parametrize("preset", TINY)
+@pytest.mark.parametrize("accumulate", [2, 3, 8])
+def test_unequal_micro_batches_have_the_gradient_of_one_batch(
+    preset: str, accumulate: int, assemble: Assemble, shake: Shake, feed: Feed
+) -> None:
+    model = shake(assemble(preset))
+    data, cut = (feed(preset, f"trainer.accumulate_grad_batches={shares}") for shares in (1, accumulate))
+    whole, shares = data.step(3), [cut.micro(3 * accumulate + share) for share in range(accumulate)]
+    expected, found = gradients(model, whole), gradients(model, *shares)
+    assert found.keys() == expected.keys()
+    for name, grad in expected.items():
+        same(found[name], grad, msg=f"{name} differs")
+    same(sum(model.loss(share).detach() for share in shares), model.loss(whole).detach())
+
+
+def test_the_mean_of_the_means_of_unequal_micro_batches_is_another_loss(
+    assemble: Assemble, shake: Shake, feed: Feed
+) -> None:
+    model = shake(assemble("gpt-tiny"))
+    data = feed("gpt-tiny", "data.documents=apart", "trainer.accumulate_grad_batches=8")
+    alone = [model.loss(data.micro(share)._replace(counts=None)).detach() for share in range(8)]
+    assert abs(sum(alone) / 8 - model.loss(data.step(0)).detach()) > 1e-4
+
+
+def padded(batch: Batch, rows: int) -> Batch:
+    """More rows on the right of every stream, which hold nothing."""
+
+    def filled(stream: Stream) -> Stream:
+        size = (len(stream.tokens), rows)
+        documents = torch.zeros_like(stream.tokens) if stream.documents is None else stream.documents
+        return Stream(
+            torch.cat([stream.tokens, torch.full(size, 39)], dim=1),
+            torch.cat([documents, torch.full(size, PADDING)], dim=1),
+            segments=None if stream.segments is None else torch.cat([stream.segments, torch.ones(size).long()], dim=1),
+        )
+
+    def more(targets: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if "pick" in targets or targets["labels"].ndim == 1:
+            return targets
+        labels = targets["labels"]
+        return {"labels": torch.cat([labels, torch.full((len(labels), rows), IGNORED)], dim=1)}
+
+    streams = {name: filled(stream) for name, stream in batch.streams.items()}
+    return Batch(streams, {name: more(own) for name, own in batch.targets.items()}, batch.index, batch.counts)
+
+
+@pytest.mark.parametrize("preset", TINY)
+def test_a_loss_knows_nothing_of_padding(preset: str, assemble: Assemble, shake: Shake, feed: Feed) -> None:
+    model = shake(assemble(preset, "position=sinusoidal"))
+    batch = feed(preset).step(0)
+    expected, found = gradients(model, batch), gradients(model, padded(batch, 3))
+    same(model.loss(padded(batch, 3)), model.loss(batch))
+    for name, grad in expected.items():
+        same(found[name], grad)
+
+
+@pytest.mark.parametrize("preset", TINY)
+def test_a_batch_with_nothing_to_predict_has_a_loss_of_0_and_no_gradient(
+    preset: str, assemble: Assemble, shake: Shake, feed: Feed
+) -> None:
+    model, batch = shake(assemble(preset)), feed(preset).step(0)
+    targets = {
+        name: {key: torch.full_like(value, IGNORED) if key == "labels" else value for key, value in own.items()}
+        for name, own in batch.targets.items()
+    }
+    empty = batch._replace(targets=targets, counts=None)
+    assert model.loss(empty) == 0
+    assert all(not grad.any() for grad in gradients(model, empty).values())
+
+
+@pytest.mark.parametrize("preset", TINY)
+def test_an_untrained_model_guesses(preset: str, assemble: Assemble, feed: Feed) -> None:
+    model = assemble(preset, "initialisation=normal")
+    terms = model.terms(Pass(model.topology, feed(preset).step(0)), model.trained)
+    for name, term in terms.items():
+        classes = 2 if name == "nsp/loss" else 40
+        assert float((term.total / term.count).detach()) == pytest.approx(math.log(classes), rel=0.02)
+
+
+def test_a_weight_of_a_term_weighs_it(assemble: Assemble, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = assemble("bert-tiny"), feed("bert-tiny").step(0)
+    terms = model.terms(Pass(model.topology, batch), model.trained)
+    heavy = {name: term._replace(weight=3.0) if name == "nsp/loss" else term for name, term in terms.items()}
+    monkeypatch.setattr(type(model), "terms", lambda *_: heavy)
+    parts = {name: term.total / term.count for name, term in terms.items()}
+    torch.testing.assert_close(model.loss(batch), parts["mlm/loss"] + 3 * parts["nsp/loss"])
+
+
+@pytest.mark.parametrize("preset", ["encoder-tiny", "bert-tiny"])
+def test_a_model_that_sees_what_comes_next_cannot_be_asked_for_it(preset: str, assemble: Assemble) -> None:
+    match = r"error\[does-not-fit\] objective.*: objective `clm` predicts what comes next, but the rows of `encoder` s"
+    with pytest.raises(SpecError, match=match):
+        assemble(preset, "objective=clm")
+
+
+# -- modes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", TINY)
+def test_only_training_drops_anything(preset: str, assemble: Assemble, feed: Feed) -> None:
+    model, without, batch = assemble(preset, "dropout=0.2"), assemble(preset), feed(preset).step(0)
+    quiet = model.eval().loss(batch)
+    assert torch.equal(quiet, model.loss(batch))
+    assert torch.equal(quiet, without.eval().loss(batch))
+    assert torch.equal(quiet, without.train().loss(batch))
+    model.train()
+    assert len({float(model.loss(batch).detach()) for _ in range(3)} | {float(quiet.detach())}) == 4
+
+
+def test_dropout_reaches_rows_weights_and_branches(assemble: Assemble, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[tuple[int, ...]] = []
+    drop, attend = functional.dropout, functional.scaled_dot_product_attention
+
+    def dropping(x: Tensor, p: float = 0.5, *rest: Any, **named: Any) -> Tensor:
+        dropped.append(tuple(x.shape) if p == 0.25 else ())
+        return drop(x, p, *rest, **named)
+
+    def attending(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout: float, **named: Any) -> Tensor:
+        dropped.append((*q.shape[:3], k.shape[2]) if dropout == 0.25 else ())
+        return attend(q, k, v, mask, dropout, **named)
+
+    monkeypatch.setattr(functional, "dropout", dropping)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", attending)
+    rows, weights = (1, 12, 16), (1, 4, 12, 12)
+    for kernel in ("attention.scores.soft_cap=null", "attention.scores.soft_cap=5"):
+        dropped.clear()
+        assemble("gpt-tiny", "dropout=0.25", kernel).train()(torch.arange(12).view(1, 12))
+        assert dropped == [rows, *[weights, rows, rows] * 2]
+
+
+AUTOCAST = [(preset, position) for preset in TINY for position in ("learned", "rope", "alibi")]
+
+
+@pytest.mark.parametrize(("preset", "position"), AUTOCAST)
+def test_half_the_bits_give_about_the_same(preset: str, position: str, assemble: Assemble, feed: Feed) -> None:
+    overrides = [f"position={position}", "initialisation=xavier", "attention=gqa"]
+    model, exact, batch = assemble(preset, *overrides), assemble(preset, *overrides).double(), feed(preset).step(0)
+    expected = body(exact, batch).detach()
+    with torch.autocast("cpu", torch.bfloat16):
+        found, loss = body(model, batch), model.loss(batch)
+    assert float((found.double() - expected).detach().norm() / expected.norm()) < 2**-6
+    assert float(loss.detach()) == pytest.approx(float(exact.loss(batch).detach()), rel=2**-6)
+    loss.backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("preset", TINY)
+def test_a_model_keeps_to_the_dtype_that_it_was_cast_to(
+    preset: str, dtype: torch.dtype, assemble: Assemble, feed: Feed
+) -> None:
+    seen: set[torch.dtype] = set()
+    for position in ("sinusoidal", "rope", "alibi"):
+        model, batch = assemble(preset, f"position={position}").to(dtype), feed(preset).step(0)
+        for module in model.modules():
+            module.register_forward_hook(lambda m, i, o: seen.add(o.dtype) if isinstance(o, Tensor) else None)
+        assert model.loss(batch).dtype == dtype
+        assert seen == {dtype}
+
+
+def body(model: Model, batch: Batch) -> Tensor:
+    return Pass(model.topology, batch).output("body").hidden
+
+
+# -- what is optimised -------------------------------------------------------------------------------------------
+
+
+def test_matrices_decay_and_what_is_not_trained_is_left_out(assemble: Assemble) -> None:
+    model = assemble("bert-tiny", "trainer.max_steps=10", "schedule.warmup=0.2")
+    frozen = model.get_parameter("body.layers.0.attention.heads.q.weight").requires_grad_(False)
+    made: Any = model.configure_optimizers()
+    matrices, others = made["optimizer"].param_groups
+    assert {parameter.ndim >= 2 for parameter in matrices["params"]} == {True}
+    assert {parameter.ndim >= 2 for parameter in others["params"]} == {False}
+    assert (matrices["weight_decay"], others["weight_decay"]) == (0.01, 0.0)
+    kept = {id(parameter) for parameter in (*matrices["params"], *others["params"])}
+    assert kept == {id(parameter) for parameter in model.parameters()} - {id(frozen)}
+
+
+def test_the_rate_of_a_run_that_is_resumed_goes_on_where_it_was(assemble: Assemble) -> None:
+    def rates(done: int) -> list[float]:
+        model = assemble("gpt-tiny", "trainer.max_steps=10")
+        model.done = done
+        made: Any = model.configure_optimizers()
+        found = []
+        for _ in range(10 - done):
+            found.append(made["optimizer"].param_groups[0]["lr"])
+            made["optimizer"].step()
+            made["lr_scheduler"]["scheduler"].step()
+        return found
+
+    assert rates(4) == rates(0)[4:]
+    made: Any = assemble("gpt-tiny", "trainer.max_steps=3").configure_optimizers()
+    assert made["lr_scheduler"]["interval"] == "step"
