@@ -196,8 +196,12 @@ def read_json(path: Path, *, schema: int = SCHEMA) -> dict[str, Any]:
 
 
 def _sealed(body: Mapping[str, Json], schema: int) -> bytes:
-    document: dict[str, Json] = {"body": body, "schema": schema}
-    return canonical({**document, "sha256": digest_json(document)}) + b"\n"
+    return _sealing(canonical({"body": body, "schema": schema}))
+
+
+def _sealing(inner: bytes) -> bytes:
+    """A spelt document with the hash of its spelling as its last key: `sha256` sorts behind `body` and `schema`."""
+    return inner[:-1] + b',"sha256":"' + digest(inner).encode() + b'"}\n'
 
 
 def _unsealed(data: bytes) -> tuple[dict[str, Any], int]:
@@ -205,11 +209,12 @@ def _unsealed(data: bytes) -> tuple[dict[str, Any], int]:
     if not isinstance(envelope, dict) or envelope.keys() != {"body", "schema", "sha256"}:
         raise ValueError("it is not an object with exactly the keys body, schema and sha256")
     body, schema = envelope["body"], envelope["schema"]
-    if digest_json({"body": body, "schema": schema}) != envelope["sha256"]:
+    inner = _spelt({"body": body, "schema": schema})
+    if digest(inner) != envelope["sha256"]:
         raise ValueError("it does not have the hash that it was sealed with")
     if not isinstance(body, dict) or not isinstance(schema, int):
         raise ValueError("its body is not an object, or its schema not an integer")
-    if data != _sealed(body, schema):  # the hash is of the meaning: a flipped bit turns \u00e9 into \u00E9
+    if data != _sealing(inner):  # the hash is of the meaning: a flipped bit turns \u00e9 into \u00E9
         raise ValueError("it is spelt otherwise than it was written")
     return body, schema
 
@@ -224,7 +229,12 @@ def damaged(path: Path, why: str) -> DamagedError:
 
 def canonical(document: Json) -> bytes:
     """The one spelling of a document: keys sorted, no spaces, ASCII, floats that are not finite as strings."""
-    return json.dumps(_coded(document, "document"), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return _spelt(_coded(document, "document"))
+
+
+def _spelt(document: Json) -> bytes:
+    """The canonical spelling of what is plain JSON already."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def parse(data: bytes) -> Json:
