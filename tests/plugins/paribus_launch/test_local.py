@@ -32,6 +32,7 @@ def test_it_is_registered() -> None:
     assert launcher() == {"local": Local}
 
 
+@pytest.mark.slow
 def test_without_a_fork_each_job_is_a_python_of_its_own(job: Callable[..., Job], tmp_path: Path) -> None:
     local = Local(fork=False)
     local.open(Plugins())
