@@ -28,7 +28,9 @@ def study_file(source: str | Path, index: Index) -> tuple[Path, str]:
         name = (path.resolve().parent.name if path.name == FILE else path.stem).lower()
         if not NAME.fullmatch(name):
             what = f"`{name}` cannot be the name of a study"
-            raise SpecError(Problem(code="bad-name", where=str(path), what=what, valid=f"a file name like {NAME.pattern}"))
+            raise SpecError(
+                Problem(code="bad-name", where=str(path), what=what, valid=f"a file name like {NAME.pattern}")
+            )
         return path, name
     known = studies(index)
     if source not in known:
