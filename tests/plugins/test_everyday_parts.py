@@ -119,7 +119,8 @@ def other_values(option: Option) -> list[Any]:
 def options() -> Iterator[Any]:
     for slot in OFFERED:
         for name, component in offered(slot).items():
-            for option in schema_of(component, component.injects):
+            hashable: type = component
+            for option in schema_of(hashable, component.injects):
                 yield pytest.param(slot, component, option, id=f"{name}.{option.name}")
 
 

@@ -39,7 +39,8 @@ def verb(
     from paribus.studies.planned import study as planned_of
     from paribus.studies.run import run
 
-    jobs = jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or os.cpu_count() or 1
+    asked = [] if jobs is None else ["--jobs", str(jobs)]
+    jobs = jobs or _cores()
     registry = session.registry() if only_plan else None
     planned = planned_of(study, registry=registry or session.index(), store=store, most=max_trials)
     if only_plan:
@@ -48,13 +49,21 @@ def verb(
     for excluded in planned.plan.excluded:
         note(f"excluded: {excluded.variant}: {excluded.why}")
     if left:
-        again = shlex.join(["paribus", "run", study, *(["--store", str(store)] if str(store) != "runs" else [])])
+        elsewhere = ["--store", str(store)] if str(store) != "runs" else []
+        again = shlex.join(["paribus", "run", study, *elsewhere, *asked])
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with Shown(planned, len(left)) as shown:
             run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take)
     else:
         note("every trial has its record already: nothing to run")
     return _verdict(planned, study, as_json)
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _verdict(planned: Planned, study: str, as_json: bool) -> int:

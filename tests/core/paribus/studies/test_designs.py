@@ -38,7 +38,7 @@ def test_the_size_of_a_design_is_known_without_making_it(vary: dict[str, list[st
 
 
 def test_a_list_is_taken_as_it_is_written() -> None:
-    variants = [{"attention": "mqa", "norm": "rmsnorm"}, {"dropout": 0.1}]
+    variants: list[dict[str, object]] = [{"attention": "mqa", "norm": "rmsnorm"}, {"dropout": 0.1}]
     assert [dict(variant.changes) for variant in DESIGNS["list"]({}, variants)] == variants
 
 
