@@ -25,9 +25,8 @@ class Condition(NamedTuple):
 
 
 def evaluated(entry: Entry) -> list[Mapping[str, Any]]:
-    """The objectives that a trial is evaluated with. One that it is trained on as well has the options of that."""
-    trained = {node["name"]: node for node in _listed(entry.spec["objective"])}
-    return [trained.get(node["name"], node) for node in _listed(entry.spec.get("evaluate")) or trained.values()]
+    """The objectives that a trial is evaluated with, and how: as `evaluate:` says, or else as it was trained."""
+    return _listed(entry.spec.get("evaluate")) or _listed(entry.spec["objective"])
 
 
 def _listed(node: Any) -> list[Mapping[str, Any]]:
