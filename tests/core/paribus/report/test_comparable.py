@@ -1,5 +1,6 @@
 """What may not stand in one table is refused, with every reason at once."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
