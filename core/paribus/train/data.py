@@ -110,6 +110,12 @@ class Data(LightningDataModule):
         count = -(-self.val_count // self.batch_size)
         return self._loader(_Batches(self.validation_batch, count), _numbers(count), 0)
 
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        if device.type == "cpu":  # where batches are made; it would be looked at tensor by tensor
+            return batch
+        moved: Batch = super().transfer_batch_to_device(batch, device, dataloader_idx)
+        return moved
+
     def _loader(self, batches: _Batches, numbers: DistributedSampler[int], workers: int) -> DataLoader[Batch]:
         # fork: the default, a fork server of the worker's own, imports torch anew for each trial.
         context = "fork" if workers else None
@@ -119,9 +125,15 @@ class Data(LightningDataModule):
             batch_size=None,
             sampler=numbers,
             num_workers=workers,
+            collate_fn=_as_made,  # type: ignore[arg-type]  # it is given what the dataset made, as there is no batch_size
             multiprocessing_context=context,
             generator=torch.Generator(),
         )
+
+
+def _as_made(batch: Batch) -> Batch:
+    """In place of torch's own, which looks for arrays to convert."""
+    return batch
 
 
 @final

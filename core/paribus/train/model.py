@@ -118,6 +118,13 @@ class Model(LightningModule):
 
     # -- what Lightning calls ------------------------------------------------------------------------------------
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning writes down each hook that it calls, fifty times a step, and torch would look for a parameter in it.
+        if name == "_current_fx_name":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx % self.trainer.accumulate_grad_batches == 0:
             # Dropout of a step depends on (seed, step, rank) alone: a swap shifts no draw of a later step.
