@@ -10,10 +10,11 @@ BIN  := $(VENV)/bin
 # -qq shows errors only: what pip has to say about its indexes is not what the user asked for.
 PIP  := PIP_CONSTRAINT='$(CURDIR)/constraints.txt' $(BIN)/python -m pip --disable-pip-version-check install -qq
 PYTEST   := $(BIN)/python -m pytest
+SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test lint format bench slow faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test lint format docs bench slow faults peers gpu constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -29,12 +30,15 @@ test: $(VENV)/.installed-test  ## the tests that are neither slow, peers nor fau
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(shell find core plugins tests benchmarks -name '*.py' 2>/dev/null | cut -d/ -f1 | sort -u)
+	MYPYPATH=$(SAMPLE) $(BIN)/mypy $(shell find core plugins tests benchmarks -name '*.py' 2>/dev/null | cut -d/ -f1 | sort -u) docs/components.py $(SAMPLE)/*/
 	$(BIN)/lint-imports
 
 format: $(VENV)/.installed-dev  ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed  ## write docs/components.md anew from the registry
+	$(BIN)/python docs/components.py
 
 bench: $(VENV)/.installed-bench  ## the benchmarks, one thread, results to benchmarks/results/
 	OMP_NUM_THREADS=1 $(PYTEST) benchmarks -o python_files='bench_*.py' -o filterwarnings= -m '' --timeout 0 $(ARGS)
