@@ -38,9 +38,13 @@ class States:
     past: int = 0
     rows: Rows | None = None
     memory: Memory | None = None
+    room: int | None = None  # for how many rows there is room; None: nobody said
 
     def extend(self, fresh: Rows) -> Rows:
         """All rows so far, after `fresh` ones came in."""
+        if self.room is not None and self.past + fresh.positions.shape[-1] > self.room:
+            came = f"{self.past} came already, and now {fresh.positions.shape[-1]} more"
+            raise ValueError(f"these states have room for {self.room} rows: {came}; start(batch, length) says how many")
         if self.rows is None:
             self.rows = fresh
         else:
@@ -183,7 +187,7 @@ class Stack(nn.Module):
             if layer.crosses:
                 state["cross"] = {}
             layers.append(state)
-        return States(layers)
+        return States(layers, room=length)
 
 
 def demanded(attend: Attend, position: Position, cross: bool) -> Demand:

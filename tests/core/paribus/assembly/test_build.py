@@ -1,5 +1,6 @@
 """The builder: each place of a model holds what the spec names for it, and is told where it is."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, final
@@ -103,6 +104,20 @@ def test_a_part_has_what_stands_under_its_name(assemble: Assemble) -> None:
     assert {type(layer.attention.attend.position).__name__ for layer in body.layers} == {"Sinusoidal"}
     assert encoder.layers[0].attention.heads.head_width == 8
     assert body.layers[0].attention.heads.head_width == 4
+
+
+def test_a_component_is_told_where_it_stands(assemble: Assemble) -> None:
+    model = assemble("seq2seq-tiny", "dims.layers=3", "parts.encoder.dims.layers=2", "dropout=0.1")
+    body, encoder = stack(model), stack(model, "encoder")
+    sublayers = ("attention", "cross", "feedforward")
+    told = Shape(16, 4, 4, 16, 40, 3, branches=9, causal=True, sublayers=sublayers, dropout=0.1)
+    for at, layer in enumerate(body.layers):
+        assert layer.attention.shape == dataclasses.replace(told, layer=at)
+        assert layer.cross.shape == dataclasses.replace(told, layer=at, causal=False, memory_width=16)
+    there = Shape(16, 4, 4, 16, 40, 2, branches=4, stack="encoder", dropout=0.1)
+    assert [layer.attention.shape for layer in encoder.layers] == [
+        dataclasses.replace(there, layer=at) for at in (0, 1)
+    ]
 
 
 def test_a_cross_attention_has_no_position_unless_it_is_given_one(assemble: Assemble) -> None:

@@ -90,6 +90,21 @@ def test_state_has_the_dtype_and_the_room_that_were_asked_for(preset: str, assem
             assert (tensor.dtype, tuple(tensor.shape)) == (torch.bfloat16, (3, 2, 5, 4))
 
 
+@pytest.mark.parametrize("preset", ["gpt-tiny", "seq2seq-tiny"])
+def test_more_rows_than_there_is_room_for_are_refused_before_anything_is_lost(
+    preset: str, assemble: Callable[..., Model]
+) -> None:
+    model = assemble(preset, "position=rope")
+    states, match = model.start(2, 9), r"room for 9 rows: 8 came already, and now 2 more; start\(batch, length\) says"
+    with torch.no_grad():
+        expected, _ = model(TOKENS[:, :9], **source_of(model))
+        model(TOKENS[:, :8], states, **source_of(model))
+        with pytest.raises(ValueError, match=match):
+            model(TOKENS[:, 8:10], states)
+        found, _ = model(TOKENS[:, 8:9], states)
+    torch.testing.assert_close(found, expected[:, 8:])
+
+
 def test_a_source_that_is_missing_is_asked_for(assemble: Callable[..., Model]) -> None:
     with pytest.raises(ValueError, match=r"this topology reads a source: model\(tokens, source=…\), \(B, S\) for `enc"):
         assemble("seq2seq-tiny")(TOKENS)

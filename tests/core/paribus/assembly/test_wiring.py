@@ -28,6 +28,10 @@ SAME = {
     "heads of the usual width": (["dims.head_width=4"], []),
     "an inner width that is said twice": (["feedforward.inner=64"], ["feedforward.expand=4"]),
     "a cycle of one": (["attention=[mqa]", "position=[rope]"], ["attention=mqa", "position=rope"]),
+    "a position that is added to rows is added once, whichever layer names it": (
+        ["position=[none, sinusoidal]"],
+        ["position=sinusoidal"],
+    ),
     "a cycle of the same": (["attention=[mqa, mqa]"], ["attention=mqa"]),
     "all of each head is turned": (["position=rope", "position.fraction=1"], ["position=rope"]),
 }
@@ -43,13 +47,15 @@ def test_two_names_of_one_model_give_the_same_rows(
     same(hidden(first, Stream(TOKENS)), hidden(second, Stream(TOKENS)))
 
 
+@pytest.mark.parametrize("cap", ["null", "5"])  # of the scores: with one, the eager kernel computes them
 @pytest.mark.parametrize("kv_heads", [1, 2])
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny"])
 def test_shared_heads_are_heads_with_the_same_weights_one_beside_the_other(
-    preset: str, kv_heads: int, assemble: Assemble, shake: Shake, hidden: Hidden
+    preset: str, kv_heads: int, cap: str, assemble: Assemble, shake: Shake, hidden: Hidden
 ) -> None:
-    shared = shake(assemble(preset, "attention=gqa", f"attention.kv_heads={kv_heads}", "position=rope"))
-    full = shake(assemble(preset, "attention=mha", "position=rope"))
+    usual = ["position=rope", f"attention.scores.soft_cap={cap}"]
+    shared = shake(assemble(preset, "attention=gqa", f"attention.kv_heads={kv_heads}", *usual))
+    full = shake(assemble(preset, "attention=mha", *usual))
     state = full.state_dict()
     for path, value in shared.state_dict().items():
         if state[path].shape == value.shape:
