@@ -111,6 +111,7 @@ def other(tokens: Tensor) -> Tensor:
 
 def moved(one: Tensor, two: Tensor) -> Tensor:
     """(…, D), (…, D) -> (…): by how much rows differ, as a share of how large the largest entry is."""
+    one, two = one.detach(), two.detach()
     return (one - two).abs().amax(-1) / max(1.0, float(one.abs().max()))
 
 

@@ -1,0 +1,58 @@
+"""Which models a component is put into."""
+
+from typing import Any
+
+import pytest
+
+from paribus.registry import Registry
+from paribus.testing.cells import PRESETS, Case, Cell, bases, cells
+
+
+def tried(components: Registry, slot: str, name: str) -> dict[str, Cell]:
+    case = Case(components, components.index.find(slot, name), bases(None, components))
+    return {cell.said: cell for cell in cells(case)}
+
+
+def test_an_attention_meets_one_position_of_each_kind_where_there_is_one_stack(components: Registry) -> None:
+    found = tried(components, "attention", "mha")
+    assert [cell.said for cell in found.values() if cell.plain] == list(PRESETS)
+    beside = [said.partition(", ")[2] for said in found if said.startswith("gpt-tiny, ")]
+    assert {"position=none", "position=alibi", "position=rope"} <= set(beside)
+    assert "position=learned" not in beside  # it is the preset's own
+    assert not any(said.startswith("seq2seq-tiny, ") for said in found)
+
+
+def test_every_model_has_the_component_and_is_small(components: Registry) -> None:
+    for cell in tried(components, "norm", "rmsnorm").values():
+        assert cell.spec["norm"]["name"] == "rmsnorm"
+        assert cell.spec["dims"]["width"] == 16
+        assert cell.spec["dims"]["vocabulary"] is None
+
+
+def test_an_attention_without_a_memory_leaves_the_cross_attention_as_it_was(components: Registry) -> None:
+    spec: Any = tried(components, "attention", "restricted")["seq2seq-tiny"].spec
+    assert spec["attention"] == {**spec["attention"], "name": "restricted", "window": 8}
+    assert spec["parts"]["decoder"]["cross"]["attention"]["name"] == "mha"
+
+
+@pytest.mark.parametrize(("name", "models"), [("mlm", {"encoder-tiny"}), ("span-corruption", {"seq2seq-tiny"})])
+def test_a_model_that_a_rule_refuses_is_left_out_and_the_reason_kept(
+    name: str, models: set[str], components: Registry
+) -> None:
+    case = Case(components, components.index.find("objective", name), bases(None, components))
+    assert {cell.said for cell in cells(case)} == models
+    assert len(case.refusals) == len(PRESETS) - len(models)
+    assert any(f"objective `{name}`" in refusal for refusal in case.refusals)
+
+
+def test_a_model_is_built_once(components: Registry) -> None:
+    case = Case(components, components.index.find("norm", "none"), bases(None, components))
+    cell = next(cells(case))
+    assert case.specimen(cell) is case.specimen(cell)
+
+
+def test_traits_are_asked_of_every_attention_of_a_model(components: Registry) -> None:
+    case = Case(components, components.index.find("attention", "restricted"), bases(None, components))
+    whole = {cell.said: cell for cell in cells(case)}["seq2seq-tiny"]
+    assert case.all_have(whole, "documents")
+    assert not case.all_have(whole, "cross")  # that of the decoder's own rows cannot
