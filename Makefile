@@ -3,6 +3,8 @@
 PYTHON  ?= python3
 WORKERS ?= 2
 ARGS    ?=
+# Of a part of the benchmarks no results are kept: they would take the place of the whole.
+RESULTS ?= $(if $(ARGS),.benchmarks/part.json,$(shell $(BIN)/python benchmarks/report.py --name))
 
 VENV := .venv
 BIN  := $(VENV)/bin
@@ -40,8 +42,11 @@ format: $(VENV)/.installed-dev  ## let ruff format and fix what it can
 docs: $(VENV)/.installed  ## write docs/components.md anew from the registry
 	$(BIN)/python docs/components.py
 
-bench: $(VENV)/.installed-bench  ## the benchmarks, one thread, results to benchmarks/results/
-	OMP_NUM_THREADS=1 $(PYTEST) benchmarks -o python_files='bench_*.py' -o filterwarnings= -m '' --timeout 0 $(ARGS)
+bench: $(VENV)/.installed-bench  ## the benchmarks, one thread; a table, and results to benchmarks/results/
+	@mkdir -p '$(dir $(RESULTS))'
+	OMP_NUM_THREADS=1 $(PYTEST) benchmarks -o python_files='bench_*.py' -o filterwarnings= -m '' --timeout 0 \
+	    --benchmark-json='$(RESULTS)' --benchmark-quiet $(ARGS); \
+	    status=$$?; $(BIN)/python benchmarks/report.py $(if $(ARGS),--print) '$(RESULTS)' && exit $$status
 
 slow: $(VENV)/.installed-test  ## the slow tests
 	$(PYTEST) $(PARALLEL) -m slow --timeout 1800 $(ARGS)

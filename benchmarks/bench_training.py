@@ -1,0 +1,194 @@
+"""P6: what a step costs more under Lightning than in a loop written by hand, and who is called within it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any, final
+
+import pytest
+from benchmarks.claims import Claim, counted
+from benchmarks.paired import difference
+from lightning import Callback, LightningModule, Trainer
+from omegaconf import OmegaConf
+
+import paribus
+from paribus.registry import Registry, installed
+from paribus.specs import resolved
+from paribus.train.trial import Terms, run_trial
+
+LIMIT = 350.0  # microseconds a step
+STEPS = 40
+SETTLED = 4  # steps that are left out at the beginning
+# A model so small that a fraction of a millisecond is seen beside it.
+SPEC = ("encoder-tiny", "dims.width=16", "dims.length=16", "data.batch=4", f"trainer.max_steps={STEPS}")
+QUIET = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "limit_val_batches": 0,
+    "max_epochs": 1,
+    "max_steps": STEPS,
+}
+WATCHED = ("pluggy", "omegaconf")
+
+Stamps = list[float]
+
+
+@final
+class Clock(Callback):
+    """The CPU time at the end of each step."""
+
+    def __init__(self) -> None:
+        self.stamps: Stamps = []
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        self.stamps.append(time.process_time())
+
+
+@final
+class Chatty(Callback):
+    """Logs at each step, as most training scripts do: known to cost more than what is allowed."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
+        for name in ("loss", "copy"):
+            pl_module.log(name, outputs["loss"], on_step=True, on_epoch=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed()
+
+
+def test_step(bench: Any, registry: Registry, tmp_path: Path) -> None:
+    stamps: dict[str, list[Stamps]] = {}
+
+    def kept(name: str, run: Callable[[], Stamps]) -> Callable[[], None]:
+        return lambda: stamps.setdefault(name, []).append(run())
+
+    loops = {
+        "loop": by_hand,
+        "twin": by_hand,
+        "Trainer": fitted,
+        "trial": lambda: trial(registry, tmp_path / str(len(stamps.get("trial", [])))),
+        "contrast": lambda: fitted(Chatty()),
+    }
+    bench.rounds({name: kept(name, run) for name, run in loops.items()}, least=4, most=25)
+    steps = {name: [step for each in found for step in durations(each)] for name, found in stamps.items()}
+    bench.save({f"step of {name}": found for name, found in steps.items()})
+    over = {name: difference(found, steps["loop"]).times(1e6) for name, found in steps.items()}
+    for name, what in (("Trainer", "a Trainer's step - a loop's"), ("trial", "a trial's step - a loop's")):
+        bench.claim(
+            Claim(
+                "P6",
+                what,
+                over[name],
+                "µs",
+                limit=LIMIT,
+                twin=over["twin"],
+                contrast=over["contrast"],
+                nothing=0.0,
+            )
+        )
+
+
+def test_calls_within_a_step(bench: Any, registry: Registry, tmp_path: Path) -> None:
+    calls = dict.fromkeys(WATCHED, 0)
+    planted = dict.fromkeys(WATCHED, 0)
+    with counting(planted):
+        registry.hook.trial_started(spec={}, model=None, trainer=None)
+        assert OmegaConf.create({"lr": 1.0}).lr == 1.0
+    bench.once(lambda: trial(registry, tmp_path, tell=Between(calls, 5, 9)))
+    for name in WATCHED:
+        note = f"of {planted[name]} planted ones, {planted[name]} are seen"
+        assert planted[name], f"calls of {name} are not seen, so that none were counted would mean nothing"
+        bench.claim(counted("P6", f"calls of {name} within four steps of a trial", calls[name], note))
+
+
+def by_hand() -> Stamps:
+    """The loop that everybody writes, with the same optimizer and schedule."""
+    model, data = paribus.assemble(paribus.spec(*SPEC)), paribus.data(paribus.spec(*SPEC))
+    configured: Any = model.configure_optimizers()
+    optimizer, rates = configured["optimizer"], configured["lr_scheduler"]["scheduler"]
+    stamps: Stamps = []
+    for step in range(STEPS):
+        loss = model.loss(data.step(step))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        rates.step()
+        stamps.append(time.process_time())
+    return stamps
+
+
+def fitted(*callbacks: Callback) -> Stamps:
+    """Anybody's Trainer, with what costs time turned off."""
+    clock = Clock()
+    model, data = paribus.assemble(paribus.spec(*SPEC)), paribus.data(paribus.spec(*SPEC))
+    Trainer(**QUIET, callbacks=[*callbacks, clock]).fit(model, data)  # type: ignore[arg-type]  # a mapping of its arguments
+    return clock.stamps
+
+
+def trial(registry: Registry, folder: Path, tell: Callable[[int, float], None] | None = None) -> Stamps:
+    """As `paribus run` does it: with digests of every batch, and every loss kept."""
+    stamps: Stamps = []
+
+    def stamped(step: int, loss: float) -> None:
+        stamps.append(time.process_time())
+
+    spec = resolved(*SPEC, registry=registry)
+    folder.mkdir(parents=True, exist_ok=True)
+    run_trial(spec, registry, Terms("bench", folder, tell=tell or stamped, hooks=registry.hook))
+    return stamps
+
+
+def durations(stamps: Stamps) -> list[float]:
+    """Of each step, but those at the beginning and those behind one of a trial's evaluations."""
+    steps = [after - before for before, after in pairwise(stamps)]
+    return [took for at, took in enumerate(steps, start=1) if at >= SETTLED and at % (STEPS // 4)]
+
+
+@final
+class Between:
+    """Counts calls from the end of one step to the end of another; it is told of every step."""
+
+    def __init__(self, calls: dict[str, int], first: int, last: int) -> None:
+        self.calls, self.first, self.last = calls, first, last
+
+    def __call__(self, step: int, loss: float) -> None:
+        if step == self.first:
+            sys.setprofile(counter(self.calls))
+        if step == self.last:
+            sys.setprofile(None)
+
+
+@contextmanager
+def counting(calls: dict[str, int]) -> Iterator[None]:
+    sys.setprofile(counter(calls))
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def counter(calls: dict[str, int]) -> Callable[[FrameType, str, object], None]:
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            package = frame.f_globals.get("__name__", "").partition(".")[0]
+            if package in calls:
+                calls[package] += 1
+
+    return count

@@ -1,0 +1,229 @@
+"""Three models written by hand, with nothing in them that could be swapped: what an assembled model is held against.
+
+Each is the plain PyTorch of its paper's equations, of the same mathematics as the assembled model beside which it runs:
+separate projections for queries, keys and values, the same norms, the same head on the same rows. Weights are copied,
+so the two losses must be equal; without that a ratio of times would mean nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paribus.parts.rows import Batch
+
+IGNORED = -100
+
+
+@final
+class EncoderLayer(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)); rotary positions (Su et al. 2021)."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm_attention, self.norm_feedforward = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        h = self.norm_attention(x)
+        q = rotated(split(self.q(h), self.heads), cos, sin)
+        k = rotated(split(self.k(h), self.heads), cos, sin)
+        v = split(self.v(h), self.heads)
+        x = x + self.o(merge(functional.scaled_dot_product_attention(q, k, v)))
+        h = self.norm_feedforward(x)
+        x = x + self.outer(functional.gelu(self.inner(h)))
+        return x
+
+
+@final
+class Encoder(nn.Module):
+    """A pre-norm encoder that predicts hidden tokens, on their rows alone: "BERT" (Devlin et al. 2019)."""
+
+    def __init__(self, width: int, layers: int, heads: int, length: int, vocabulary: int) -> None:
+        super().__init__()
+        self.scale = math.sqrt(width)
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.layers = nn.ModuleList(EncoderLayer(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.dense = nn.Linear(width, width)
+        self.dense_norm = nn.LayerNorm(width)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        cos, sin = rotary(length, width // heads)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        tokens, targets = batch.streams["body"].tokens, batch.targets["mlm"]
+        x = self.tokens(tokens) * self.scale
+        for layer in self.layers:
+            x = layer(x, self.cos, self.sin)
+        x = self.norm(x)
+        pick = targets["pick"].unsqueeze(-1).expand(-1, -1, x.shape[-1])
+        h = self.dense_norm(functional.gelu(self.dense(x.gather(1, pick))))
+        logits = functional.linear(h, self.tokens.weight, self.bias)
+        return functional.cross_entropy(logits.flatten(0, 1), targets["labels"].flatten(), ignore_index=IGNORED)
+
+
+@final
+class DecoderLayer(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)); causal."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm_attention, self.norm_feedforward = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm_attention(x)
+        q, k, v = (split(project(h), self.heads) for project in (self.q, self.k, self.v))
+        x = x + self.o(merge(functional.scaled_dot_product_attention(q, k, v, is_causal=True)))
+        h = self.norm_feedforward(x)
+        x = x + self.outer(functional.gelu(self.inner(h), approximate="tanh"))
+        return x
+
+
+@final
+class Decoder(nn.Module):
+    """GPT-2: "Language Models are Unsupervised Multitask Learners" (Radford et al. 2019)."""
+
+    def __init__(self, width: int, layers: int, heads: int, length: int, vocabulary: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(length, width)
+        self.layers = nn.ModuleList(DecoderLayer(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, batch: Batch) -> Tensor:
+        tokens = batch.streams["body"].tokens
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+        for layer in self.layers:
+            x = layer(x)
+        logits = functional.linear(self.norm(x), self.tokens.weight)
+        return functional.cross_entropy(
+            logits.flatten(0, 1), batch.targets["clm"]["labels"].flatten(), ignore_index=IGNORED
+        )
+
+
+@final
+class CrossLayer(nn.Module):
+    """Attention to itself, to a memory where there is one, and a ReLU network; RMS norms before each."""
+
+    def __init__(self, width: int, heads: int, *, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.norm_attention, self.norm_feedforward = nn.RMSNorm(width, 1e-6), nn.RMSNorm(width, 1e-6)
+        if causal:
+            self.cross_q, self.cross_k, self.cross_v, self.cross_o = (nn.Linear(width, width) for _ in range(4))
+            self.norm_cross = nn.RMSNorm(width, 1e-6)
+        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        h = self.norm_attention(x)
+        q, k, v = (split(project(h), self.heads) for project in (self.q, self.k, self.v))
+        x = x + self.o(merge(functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)))
+        if memory is not None:
+            q = split(self.cross_q(self.norm_cross(x)), self.heads)
+            k, v = split(self.cross_k(memory), self.heads), split(self.cross_v(memory), self.heads)
+            x = x + self.cross_o(merge(functional.scaled_dot_product_attention(q, k, v)))
+        x = x + self.outer(functional.relu(self.inner(self.norm_feedforward(x))))
+        return x
+
+
+@final
+class EncoderDecoder(nn.Module):
+    """The first Transformer (Vaswani et al. 2017) in pre-norm, on T5's task of putting back what was taken."""
+
+    def __init__(self, width: int, layers: int, heads: int, length: int, vocabulary: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.encoder = nn.ModuleList(CrossLayer(width, heads, causal=False) for _ in range(layers))
+        self.encoder_norm = nn.RMSNorm(width, 1e-6)
+        self.layers = nn.ModuleList(CrossLayer(width, heads, causal=True) for _ in range(layers))
+        self.norm = nn.RMSNorm(width, 1e-6)
+        self.waves: Tensor
+        self.register_buffer("waves", sinusoids(length, width), persistent=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        memory = self.embed(batch.streams["encoder"].tokens)
+        for layer in self.encoder:
+            memory = layer(memory)
+        memory = self.encoder_norm(memory)
+        x = self.embed(batch.streams["body"].tokens)
+        for layer in self.layers:
+            x = layer(x, memory)
+        logits = functional.linear(self.norm(x), self.tokens.weight)
+        labels = batch.targets["span-corruption"]["labels"]
+        return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        rows: Tensor = self.tokens(tokens) + self.waves[: tokens.shape[1]]
+        return rows
+
+
+def split(x: Tensor, heads: int) -> Tensor:
+    """(B, T, D) -> (B, H, T, K)."""
+    return x.view(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
+
+
+def merge(x: Tensor) -> Tensor:
+    """(B, H, T, K) -> (B, T, D)."""
+    return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """(B, H, T, K) -> (B, H, T, K)."""
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+
+
+def rotary(length: int, width: int) -> tuple[Tensor, Tensor]:
+    """The cosines and signed sines of all angles, (T, K) each: a column is turned together with one K/2 away."""
+    rates = 10_000.0 ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
+    angles = torch.outer(torch.arange(length, dtype=torch.float64), rates)
+    cos, sin = angles.cos().float(), angles.sin().float()
+    return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """(T, D): sines in the even columns, cosines in the odd ones."""
+    rates = 10_000.0 ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
+    angles = torch.outer(torch.arange(length, dtype=torch.float64), rates)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
+
+
+_NAMES = (  # what a tensor of the assembled model is called here
+    (r"^embedding\.", ""),
+    (r"^body\.position\.0\.table\.", "positions."),
+    (r"^body\.", ""),
+    (r"^encoder\.layers\.", "encoder."),
+    (r"^encoder\.norm\.", "encoder_norm."),
+    (r"\.placement\.norms\.", ".norm_"),
+    (r"\.attention\.heads\.", "."),
+    (r"\.cross\.heads\.", ".cross_"),
+    (r"\.feedforward\.", "."),
+    (r"^objectives\.mlm\.norm\.", "dense_norm."),
+    (r"^objectives\.mlm\.", ""),
+)
+
+
+def copy_weights(tensors: Mapping[str, Tensor], floor: nn.Module) -> dict[str, str]:
+    """Gives a floor the weights of an assembled model: each has a place, and no place is left. Returns the names."""
+    names = {name: renamed(name) for name in tensors}
+    floor.load_state_dict({names[name]: tensor for name, tensor in tensors.items()}, strict=True)
+    return names
+
+
+def renamed(name: str) -> str:
+    for pattern, new in _NAMES:
+        name = re.sub(pattern, new, name)
+    return name

@@ -1,0 +1,50 @@
+"""On what a figure was measured: hardware, versions and settings that speed depends on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("paribus", "torch", "lightning", "numpy", "pytest-benchmark")
+
+
+def described() -> dict[str, Any]:
+    """No host name and no user: whom a machine belongs to decides nothing."""
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": memory(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "threads": os.environ.get("OMP_NUM_THREADS", "as many as there are cores"),
+        "versions": versions(),
+    }
+
+
+def processor() -> str:
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def memory() -> int:
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def slug() -> str:
+    """The hardware as a part of a file's name: `amd-epyc-2-cores`."""
+    name = re.sub(r"\((r|tm)\)|processor|cpu", "", processor().lower())
+    return f"{re.sub(r'[^a-z0-9]+', '-', name).strip('-')}-{os.cpu_count()}-cores"
