@@ -39,8 +39,8 @@ class EncoderLayer(nn.Module):
         v = split(self.v(h), self.heads)
         x = x + self.o(merge(functional.scaled_dot_product_attention(q, k, v)))
         h = self.norm_feedforward(x)
-        x = x + self.outer(functional.gelu(self.inner(h)))
-        return x
+        fed: Tensor = self.outer(functional.gelu(self.inner(h)))
+        return x + fed
 
 
 @final
@@ -88,8 +88,8 @@ class DecoderLayer(nn.Module):
         q, k, v = (split(project(h), self.heads) for project in (self.q, self.k, self.v))
         x = x + self.o(merge(functional.scaled_dot_product_attention(q, k, v, is_causal=True)))
         h = self.norm_feedforward(x)
-        x = x + self.outer(functional.gelu(self.inner(h), approximate="tanh"))
-        return x
+        fed: Tensor = self.outer(functional.gelu(self.inner(h), approximate="tanh"))
+        return x + fed
 
 
 @final
@@ -108,10 +108,8 @@ class Decoder(nn.Module):
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for layer in self.layers:
             x = layer(x)
-        logits = functional.linear(self.norm(x), self.tokens.weight)
-        return functional.cross_entropy(
-            logits.flatten(0, 1), batch.targets["clm"]["labels"].flatten(), ignore_index=IGNORED
-        )
+        logits, labels = functional.linear(self.norm(x), self.tokens.weight), batch.targets["clm"]["labels"]
+        return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
 
 
 @final
@@ -136,8 +134,8 @@ class CrossLayer(nn.Module):
             q = split(self.cross_q(self.norm_cross(x)), self.heads)
             k, v = split(self.cross_k(memory), self.heads), split(self.cross_v(memory), self.heads)
             x = x + self.cross_o(merge(functional.scaled_dot_product_attention(q, k, v)))
-        x = x + self.outer(functional.relu(self.inner(self.norm_feedforward(x))))
-        return x
+        fed: Tensor = self.outer(functional.relu(self.inner(self.norm_feedforward(x))))
+        return x + fed
 
 
 @final
