@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, final
+from typing import Annotated, ClassVar, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from paribus import Position, Problem, Range, Shape, SpecError, Traits
+
+
+class Turns(NamedTuple):
+    """Cosines and signed sines of all rows, computed once in float64 and kept for whatever is turned by them."""
+
+    double: tuple[Tensor, Tensor]
+    single: tuple[Tensor, Tensor]  # for float32, and for what is narrower
 
 
 @final
@@ -34,17 +41,18 @@ class Rotary(Position):
         self.fraction = fraction
         self._turned(shape.head_width)
 
-    def tables(self, positions: Tensor, width: int) -> Tensor:
-        """(B|1, T) -> (2, B|1, 1, T, R): cosines and signed sines, exact in any dtype that they are read in."""
+    def tables(self, positions: Tensor, width: int) -> Turns:
+        """(B|1, T) -> (B|1, 1, T, R) each."""
         turned = self._turned(width)
-        exponents = torch.arange(0, turned, 2, dtype=torch.float64, device=positions.device) / turned
-        angles = positions[:, None, :, None] * self.theta**-exponents
+        exponents = torch.arange(0, turned, 2, dtype=torch.float64, device=positions.device) / -turned
+        angles = positions.unsqueeze(1).unsqueeze(-1) * self.theta**exponents  # (B|1, 1, T, R/2)
         cos, sin = angles.cos(), angles.sin()
-        return torch.stack([torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)])
+        cos, sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
+        return Turns((cos, sin), (cos.float(), sin.float()))
 
-    def rotate(self, x: Tensor, tables: Tensor, side: Literal["query", "key"]) -> Tensor:
+    def rotate(self, x: Tensor, tables: Turns, side: Literal["query", "key"]) -> Tensor:
         """(B, H, T, K) -> (B, H, T, K)."""
-        cos, sin = tables.to(torch.promote_types(x.dtype, torch.float32))
+        cos, sin = tables.double if x.dtype == torch.float64 else tables.single
         columns, whole = cos.shape[-1], x.shape[-1]
         turned = x if columns == whole else x[..., :columns]
         turned = torch.addcmul(turned * cos, turned.roll(columns // 2, -1), sin).to(x.dtype)
