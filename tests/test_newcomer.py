@@ -43,7 +43,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(checkout: Path, *words: str) -> str:
     """What a command says, run from the checkout and on its sources."""
     path = os.pathsep.join(str(checkout / root) for root in ("core", "plugins"))
-    environment = {**os.environ, "PYTHONPATH": path}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # xdist's as well
+    environment = {**ours, "PYTHONPATH": path}
     command = [sys.executable, "-m", *words]
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
