@@ -26,20 +26,23 @@ TOLD = ("what", "measured, 95 %", "")
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", nargs="?", type=Path, help="what `make bench` wrote")
+    parser.add_argument("results", nargs="*", type=Path, help="what `make bench` wrote, one file or several")
     parser.add_argument("--print", action="store_true", dest="only", help="leave README.md as it is")
     parser.add_argument("--name", action="store_true", help="print where today's results on this machine belong")
     asked = parser.parse_args(argv)
     if asked.name:
         print(HERE / "results" / name())
         return 0
-    if asked.results is None:
+    if not asked.results:
         parser.error("which results? valid: a file of benchmarks/results/, or --name")
-    document = json.loads(asked.results.read_text(encoding="utf-8"))
-    claims = [claim for bench in document["benchmarks"] for claim in from_json(bench["extra_info"]["claims"])]
-    print(text(document, claims))
+    blocks: list[str] = []
+    for results in asked.results:
+        document = json.loads(results.read_text(encoding="utf-8"))
+        claims = [claim for bench in document["benchmarks"] for claim in from_json(bench["extra_info"]["claims"])]
+        print(text(document, claims))
+        blocks.append(markdown(document, claims, results.name))
     if not asked.only:
-        write(README, markdown(document, claims, asked.results.name))
+        write(README, "\n\n".join(blocks))
     return 0
 
 
@@ -62,7 +65,8 @@ def markdown(document: dict[str, Any], claims: Sequence[Claim], source: str) -> 
     others = [told(claim) for claim in claims if claim.limit is None]
     said = [f"- {line}" for line in where(document)]
     lines = [f"Measured on (raw rounds in [`{source}`](results/{source})):", "", *said, "", *table(HELD, rows)]
-    lines += ["", "Without a goal, for each attention that is registered:", "", *table(TOLD, others)]
+    if others:
+        lines += ["", "Without a goal, for each attention that is registered:", "", *table(TOLD, others)]
     return "\n".join(lines)
 
 
