@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from paribus.slots.corpus import Split as Split
     from paribus.slots.embedding import Embedding as Embedding
     from paribus.slots.embedding import Place as Place
+    from paribus.slots.embedding import Unembed as Unembed
     from paribus.slots.feedforward import FeedForward as FeedForward
     from paribus.slots.initialisation import About as About
     from paribus.slots.initialisation import Initialisation as Initialisation
@@ -123,7 +124,7 @@ _WHERE: dict[str, str] = {
         "paribus.slots.softmax": "SOFTMAX empty_cache sight_of softmax_cost",
         "paribus.slots.component": "Component Cost Keyed Load Traits",
         "paribus.slots.corpus": "Corpus Document Split",
-        "paribus.slots.embedding": "Embedding Place",
+        "paribus.slots.embedding": "Embedding Place Unembed",
         "paribus.slots.feedforward": "FeedForward",
         "paribus.slots.initialisation": "About Initialisation",
         "paribus.slots.launcher": "Ended Job Launcher News Note Plugins Started",

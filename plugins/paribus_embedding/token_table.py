@@ -61,8 +61,8 @@ class TokenTable(Embedding):
             x = self.norm(x)
         return functional.dropout(x, self.dropout) if self.dropout and self.training else x, rows
 
-    def unembed(self, h: Tensor) -> Tensor:
-        return functional.linear(h, self.tokens.weight if self.head is None else self.head.weight)
+    def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
+        return functional.linear(h, self.tokens.weight if self.head is None else self.head.weight, bias)
 
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * load.picks * self.width * self.vocabulary)

@@ -7,7 +7,22 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 from torch import Tensor
 
-from paribus import IGNORED, Cost, Draw, Formed, Load, Norm, Objective, Run, Shape, Stream, Term, Traits, Vocabulary
+from paribus import (
+    IGNORED,
+    Cost,
+    Draw,
+    Formed,
+    Load,
+    Norm,
+    Objective,
+    Run,
+    Shape,
+    Stream,
+    Term,
+    Traits,
+    Unembed,
+    Vocabulary,
+)
 from paribus_objective import scoring
 
 if TYPE_CHECKING:
@@ -40,7 +55,7 @@ class CausalLanguageModelling(Objective):
         rows = Stream(*(None if vector is None else vector[:, :-1] for vector in body))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         return Formed({**streams, "body": rows}, {"labels": labels})
 
-    def logits(self, hidden: Tensor, unembed: Callable[[Tensor], Tensor]) -> Tensor:
+    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return unembed(hidden)
 
     def forward(self, run: Run) -> Mapping[str, Term]:

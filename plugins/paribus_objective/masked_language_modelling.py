@@ -23,6 +23,7 @@ from paribus import (
     Stream,
     Term,
     Traits,
+    Unembed,
     Vocabulary,
 )
 from paribus_objective import masking, scoring
@@ -65,11 +66,10 @@ class MaskedLanguageModelling(Objective):
         body, pick, labels = self.masking(streams["body"], self.picks(streams["body"].tokens.shape[1]), draw)
         return Formed({**streams, "body": body}, {"pick": pick, "labels": labels})
 
-    def logits(self, hidden: Tensor, unembed: Callable[[Tensor], Tensor]) -> Tensor:
+    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         if self.dense is not None and self.norm is not None:
             hidden = self.norm(nn.functional.gelu(self.dense(hidden)))
-        scores = unembed(hidden)
-        return scores if self.bias is None else scores + self.bias
+        return unembed(hidden, self.bias)
 
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}

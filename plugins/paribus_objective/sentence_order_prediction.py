@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus import Cost, Draw, Formed, Load, Norm, Objective, Run, Shape, Term, Tokens, Traits, Vocabulary
+from paribus import Cost, Draw, Formed, Load, Norm, Objective, Run, Shape, Term, Tokens, Traits, Unembed, Vocabulary
 from paribus_objective import scoring
 from paribus_objective.pooling import Pooled
 from paribus_objective.segments import MARKS, Array, Index, Layout, Span, truncated
@@ -49,7 +49,7 @@ class SentenceOrderPrediction(Objective):
         a, b = _chosen(swapped, b, a), _chosen(swapped, a, b)
         return Formed({"body": self.layout(tokens, a, b, length)}, {"labels": torch.from_numpy(swapped).long()})
 
-    def logits(self, hidden: Tensor, unembed: Callable[[Tensor], Tensor]) -> Tensor:
+    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         scores: Tensor = self.head(hidden)
         return scores
 

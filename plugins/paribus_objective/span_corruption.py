@@ -25,6 +25,7 @@ from paribus import (
     Stream,
     Term,
     Traits,
+    Unembed,
     Vocabulary,
 )
 from paribus_objective import scoring, specials
@@ -93,7 +94,7 @@ class SpanCorruption(Objective):
             wanted = wanted.masked_fill(decoder.documents < 0, IGNORED)
         return Formed({**streams, "encoder": encoder, "body": decoder}, {"labels": wanted})
 
-    def logits(self, hidden: Tensor, unembed: Callable[[Tensor], Tensor]) -> Tensor:
+    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return unembed(hidden)
 
     def forward(self, run: Run) -> Mapping[str, Term]:

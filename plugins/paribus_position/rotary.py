@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from paribus import Position, Problem, Range, Shape, SpecError, Traits
+from paribus_position.remembered import Remembered
 
 
 class Turns(NamedTuple):
@@ -40,9 +41,13 @@ class Rotary(Position):
         self.theta = theta
         self.fraction = fraction
         self._turned(shape.head_width)
+        self._tables: Remembered[Turns] = Remembered()
 
     def tables(self, positions: Tensor, width: int) -> Turns:
         """(B|1, T) -> (B|1, 1, T, R) each."""
+        return self._tables(positions, width, lambda: self._angles(positions, width))
+
+    def _angles(self, positions: Tensor, width: int) -> Turns:
         turned = self._turned(width)
         exponents = torch.arange(0, turned, 2, dtype=torch.float64, device=positions.device) / -turned
         angles = positions.unsqueeze(1).unsqueeze(-1) * self.theta**exponents  # (B|1, 1, T, R/2)

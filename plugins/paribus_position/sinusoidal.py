@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from paribus import Position, Range, Shape, Traits
+from paribus_position.remembered import Remembered
 
 
 @final
@@ -28,13 +29,18 @@ class Sinusoidal(Position):
         super().__init__()
         self.width = shape.width
         self.base = base
+        self._waves: Remembered[Tensor] = Remembered()
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, D), (B|1, T) -> (B, T, D)."""
-        exponents = torch.arange(0, self.width, 2, dtype=torch.float64, device=x.device) / self.width
+        return x + self._waves(positions, x.dtype, lambda: self.waves(positions, x.dtype))
+
+    def waves(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        """(B|1, T) -> (B|1, T, D)."""
+        exponents = torch.arange(0, self.width, 2, dtype=torch.float64, device=positions.device) / self.width
         angles = positions.unsqueeze(-1) * self.base**-exponents  # (B|1, T, D/2)
         waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
-        return x + waves[..., : self.width].to(x.dtype)  # an odd width has no last cosine
+        return waves[..., : self.width].to(dtype)  # an odd width has no last cosine
 
     def reach(self) -> int | None:
         return None

@@ -107,9 +107,9 @@ def _scored(objective: Objective, model: Assembled, length: int) -> int:
     body = model.topology.get_submodule("body")
     assert isinstance(body, Stack)
 
-    def unembed(h: Tensor) -> Tensor:
+    def unembed(h: Tensor, bias: Tensor | None = None) -> Tensor:
         asked.append(h)
-        return model.topology.embedding.unembed(h)
+        return model.topology.embedding.unembed(h, bias)
 
     with torch.no_grad():
         objective.logits(next(body.parameters()).new_zeros(1, 1, body.shape.width), unembed)

@@ -56,8 +56,8 @@ class ObjectiveRun:
     def hidden(self, part: str = "body") -> Tensor:
         return self.shared.output(part).hidden
 
-    def unembed(self, h: Tensor) -> Tensor:
-        return self.shared.topology.embedding.unembed(h)
+    def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
+        return self.shared.topology.embedding.unembed(h, bias)
 
     def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         if name not in self._made:

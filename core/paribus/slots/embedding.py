@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -12,6 +12,12 @@ from paribus.parts.rows import Rows, Stream
 from paribus.slots.component import Component, Cost, Load
 
 Place = Callable[[Tensor, Tensor], Tensor]
+
+
+class Unembed(Protocol):
+    """How a head scores rows against the vocabulary: an embedding's `unembed`, bound."""
+
+    def __call__(self, h: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
 
 class Embedding(Component, nn.Module, ABC):
@@ -28,8 +34,8 @@ class Embedding(Component, nn.Module, ABC):
         """(B, T) -> (B, T, D), and what each row is."""
 
     @abstractmethod
-    def unembed(self, h: Tensor) -> Tensor:
-        """(…, D) -> (…, V)."""
+    def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
+        """(…, D) -> (…, V), with an objective's bias of the vocabulary, (V,), where it has one."""
 
     @abstractmethod
     def cost(self, load: Load) -> Cost:

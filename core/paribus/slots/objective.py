@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from paribus.parts.draw import Draw
 from paribus.parts.rows import Stream
 from paribus.slots.component import Component, Cost, Load
+from paribus.slots.embedding import Unembed
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -59,8 +60,8 @@ class Run(Protocol):
         """(B, T, D): the output of a part."""
         ...
 
-    def unembed(self, h: Tensor) -> Tensor:
-        """(…, D) -> (…, V)."""
+    def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
+        """(…, D) -> (…, V), with a bias of the vocabulary where one is given."""
         ...
 
     def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
@@ -97,7 +98,7 @@ class Objective(Component, nn.Module, ABC):
         return Formed(streams, targets)
 
     @abstractmethod
-    def logits(self, hidden: Tensor, unembed: Callable[[Tensor], Tensor]) -> Tensor:
+    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         """The head alone, on any rows: (…, D) -> (…, C)."""
 
     @abstractmethod

@@ -28,8 +28,8 @@ class Table:
         rows: Tensor = self.table(self.streams[part].tokens)
         return rows + self.streams[part].tokens.cos().unsqueeze(-1)
 
-    def unembed(self, h: Tensor) -> Tensor:
-        return nn.functional.linear(h, self.table.weight)
+    def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
+        return nn.functional.linear(h, self.table.weight, bias)
 
     def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         if name not in self.made:

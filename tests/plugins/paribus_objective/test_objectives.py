@@ -200,7 +200,7 @@ def test_the_cost_of_the_head_is_what_torch_counts(name: str, build: Build, voca
 
     made = build(name, vocabulary)
     with FlopCounterMode(display=False) as counter:
-        made.logits(torch.randn(7, 8, dtype=torch.float64), lambda h: h.new_zeros(len(h), 100))
+        made.logits(torch.randn(7, 8, dtype=torch.float64), lambda h, bias=None: h.new_zeros(len(h), 100))
     assert made.cost(Load(7, 7, picks=7)).flops == counter.get_total_flops()
 
 
@@ -228,7 +228,7 @@ def test_a_model_that_knows_nothing_is_as_wrong_as_a_guess_at_random(
 ) -> None:
     made = build(name, vocabulary)
     run = passed(formed(made, corpus, 8))
-    run.unembed = lambda h: h.new_zeros(*h.shape[:-1], 100)  # type: ignore[method-assign]  # the fake pass, and meant
+    run.unembed = lambda h, bias=None: h.new_zeros(*h.shape[:-1], 100)  # type: ignore[method-assign]  # the fake pass, and meant
     for parameter in made.parameters():
         nn.init.zeros_(parameter)
     term = made(run)["loss"]

@@ -55,9 +55,8 @@ class TiedHead(Embedding):
         rows = rows_of(stream, past)
         return place(self.tokens(stream.tokens), rows.positions), rows
 
-    def unembed(self, h: Tensor) -> Tensor:
-        scores: Tensor = self.head(h)
-        return scores
+    def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
+        return nn.functional.linear(h, self.head.weight, bias)
 
     def cost(self, load: Load) -> Cost:
         return Cost(2 * load.picks * self.head.weight.numel())

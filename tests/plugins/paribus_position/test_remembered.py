@@ -1,0 +1,82 @@
+"""What is made of positions once, and when it is not kept."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Shape
+from paribus_position.remembered import Remembered
+from paribus_position.rotary import Rotary
+from paribus_position.sinusoidal import Sinusoidal
+
+
+def ramp(length: int, past: int = 0) -> Tensor:
+    return torch.arange(past, past + length).unsqueeze(0)
+
+
+def made(remembered: Remembered[Tensor], positions: Tensor, key: str = "key") -> Tensor:
+    return remembered(positions, key, positions.double)
+
+
+def test_equal_positions_are_made_something_of_once() -> None:
+    remembered: Remembered[Tensor] = Remembered()
+    assert made(remembered, ramp(5)) is made(remembered, ramp(5))
+
+
+@pytest.mark.parametrize(
+    ("positions", "key"), [(ramp(6), "key"), (ramp(5, past=1), "key"), (ramp(5).flip(1), "key"), (ramp(5), "other")]
+)
+def test_others_are_not_taken_for_them(positions: Tensor, key: str) -> None:
+    remembered: Remembered[Tensor] = Remembered()
+    first = made(remembered, ramp(5))
+    found = made(remembered, positions, key)
+    assert found is not first
+    assert torch.equal(found, positions.double())
+
+
+def test_positions_that_are_changed_in_place_are_others() -> None:
+    remembered: Remembered[Tensor] = Remembered()
+    positions = ramp(5)
+    made(remembered, positions)
+    positions += 1
+    assert torch.equal(made(remembered, positions), positions.double())
+
+
+def test_positions_of_each_row_of_a_batch_are_not_kept() -> None:
+    remembered: Remembered[Tensor] = Remembered()
+    each = ramp(5).expand(2, -1)
+    assert made(remembered, each) is not made(remembered, each)
+
+
+def test_positions_on_another_device_are_not_looked_at() -> None:
+    remembered: Remembered[Tensor] = Remembered()
+    assert made(remembered, ramp(5).to("meta")).is_meta
+    assert made(remembered, ramp(5).to("meta")).is_meta
+
+
+def test_what_was_made_without_autograd_is_never_given_to_it(shape: Shape) -> None:
+    q, x = torch.randn(1, 2, 5, 6, requires_grad=True), torch.randn(1, 5, shape.width, requires_grad=True)
+    rotary, sinusoidal = Rotary(shape), Sinusoidal(shape)
+    with torch.inference_mode():
+        rotary.rotate(q, rotary.tables(ramp(5), 6), "query")
+        sinusoidal.embed(x, ramp(5))
+    rotary.rotate(q, rotary.tables(ramp(5), 6), "query").sum().backward()
+    sinusoidal.embed(x * x, ramp(5)).sum().backward()
+
+
+def test_each_dtype_gets_its_own(shape: Shape) -> None:
+    position = Sinusoidal(shape)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        x = torch.zeros(1, 5, shape.width, dtype=dtype)
+        assert torch.equal(position.embed(x, ramp(5)), Sinusoidal(shape).embed(x, ramp(5)))
+        assert position.embed(x, ramp(5)).dtype == dtype
+
+
+def test_a_model_that_has_run_can_be_copied(shape: Shape) -> None:
+    position = Rotary(shape)
+    position.tables(ramp(5), 6)
+    x = torch.randn(1, 2, 5, 6)
+    turned = [each.rotate(x, each.tables(ramp(5), 6), "key") for each in (position, copy.deepcopy(position))]
+    assert torch.equal(*turned)
