@@ -36,7 +36,7 @@ def learning(store: Path, environment: dict[str, str]) -> tuple[float, str]:
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
     means = {row["variant"]: row["mean"] for row in json.loads(done.stdout)["rows"]}
     worst = max((name for name in means if name.startswith("attention")), key=means.__getitem__)
-    record = json.loads(next(store.rglob("record.json")).read_text(encoding="utf-8"))
+    record = json.loads(next(store.rglob("record.json")).read_text(encoding="utf-8"))["body"]
     return record["result"]["unigram"] - means[worst], f"of the attentions, {worst} is the worst"
 
 
