@@ -35,12 +35,14 @@ class Remembered(Generic[Made]):
         return made
 
 
+def stored(x: Tensor) -> Tensor:
+    """The same, but torch.compile writes it down: else each head and layer that reads it computes its sines anew."""
+    return x.as_strided(x.shape, x.stride()) if torch.compiler.is_compiling() else x
+
+
 def memorable(positions: Tensor) -> bool:
     """Whether these can be compared and kept: no tracer's stand-ins, and nothing that autograd would refuse later."""
-    return (
-        type(positions) is Tensor
-        and positions.device.type == "cpu"
-        and positions.shape[0] == 1
-        and not torch.is_inference_mode_enabled()
-        and not torch.compiler.is_compiling()
-    )
+    if torch.compiler.is_compiling():  # asked first, as the compiler does not know all of the other questions
+        return False
+    plain = type(positions) is Tensor and positions.device.type == "cpu" and positions.shape[0] == 1
+    return plain and not torch.is_inference_mode_enabled()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paribus import Position, Problem, Range, Shape, SpecError, Traits
-from paribus_position.remembered import Remembered
+from paribus_position.remembered import Remembered, stored
 
 
 class Turns(NamedTuple):
@@ -53,7 +53,7 @@ class Rotary(Position):
         angles = positions.unsqueeze(1).unsqueeze(-1) * self.theta**exponents  # (B|1, 1, T, R/2)
         cos, sin = angles.cos(), angles.sin()
         cos, sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
-        return Turns((cos, sin), (cos.float(), sin.float()))
+        return Turns((cos, sin), (stored(cos.float()), stored(sin.float())))
 
     def rotate(self, x: Tensor, tables: Turns, side: Literal["query", "key"]) -> Tensor:
         """(B, H, T, K) -> (B, H, T, K)."""

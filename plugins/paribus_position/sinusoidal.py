@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paribus import Position, Range, Shape, Traits
-from paribus_position.remembered import Remembered
+from paribus_position.remembered import Remembered, stored
 
 
 @final
@@ -40,7 +40,7 @@ class Sinusoidal(Position):
         exponents = torch.arange(0, self.width, 2, dtype=torch.float64, device=positions.device) / self.width
         angles = positions.unsqueeze(-1) * self.base**-exponents  # (B|1, T, D/2)
         waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
-        return waves[..., : self.width].to(dtype)  # an odd width has no last cosine
+        return stored(waves[..., : self.width].to(dtype))  # an odd width has no last cosine
 
     def reach(self) -> int | None:
         return None
