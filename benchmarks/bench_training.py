@@ -7,14 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any, final
 
 import pytest
 from benchmarks.claims import Claim, counted
-from benchmarks.paired import difference
+from benchmarks.paired import Estimate, difference
 from lightning import Callback, LightningModule, Trainer
 from omegaconf import OmegaConf
 
@@ -26,6 +25,7 @@ from paribus.train.trial import Terms, run_trial
 LIMIT = 350.0  # microseconds a step
 STEPS = 40
 SETTLED = 4  # steps that are left out at the beginning
+WARM = 1  # rounds that are left out
 # A model so small that a fraction of a millisecond is seen beside it.
 SPEC = ("encoder-tiny", "dims.width=16", "dims.length=16", "data.batch=4", f"trainer.max_steps={STEPS}")
 QUIET = {
@@ -40,18 +40,47 @@ QUIET = {
 }
 WATCHED = ("pluggy", "omegaconf")
 
-Stamps = list[float]
+Pairs = list[tuple[float, float]]  # CPU seconds of a step, and of the loop's step right behind it
 
 
 @final
-class Clock(Callback):
-    """The CPU time at the end of each step."""
+class ByHand:
+    """The loop that everybody writes, with the same optimizer and schedule."""
 
     def __init__(self) -> None:
-        self.stamps: Stamps = []
+        self.model, self.data = paribus.assemble(paribus.spec(*SPEC)), paribus.data(paribus.spec(*SPEC))
+        configured: Any = self.model.configure_optimizers()
+        self.optimizer, self.rates = configured["optimizer"], configured["lr_scheduler"]["scheduler"]
+        self.at = 0
+
+    def step(self) -> None:
+        loss = self.model.loss(self.data.step(self.at))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.rates.step()
+        self.at += 1
+
+
+@final
+class Beside(Callback):
+    """Takes a step of the loop behind each step of whatever calls it: both within the same few milliseconds."""
+
+    def __init__(self) -> None:
+        self.loop = ByHand()
+        self.pairs: Pairs = []
+        self.left: float | None = None
+
+    def stepped(self) -> None:
+        came = time.process_time()
+        self.loop.step()
+        ended = time.process_time()
+        if self.left is not None:
+            self.pairs.append((came - self.left, ended - came))
+        self.left = time.process_time()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        self.stamps.append(time.process_time())
+        self.stepped()
 
 
 @final
@@ -74,22 +103,23 @@ def registry() -> Registry:
 
 
 def test_step(bench: Any, registry: Registry, tmp_path: Path) -> None:
-    stamps: dict[str, list[Stamps]] = {}
+    pairs: dict[str, list[Pairs]] = {}
 
-    def kept(name: str, run: Callable[[], Stamps]) -> Callable[[], None]:
-        return lambda: stamps.setdefault(name, []).append(run())
+    def kept(name: str, run: Callable[[], Pairs]) -> Callable[[], None]:
+        return lambda: pairs.setdefault(name, []).append(run())
 
-    loops = {
-        "loop": by_hand,
-        "twin": by_hand,
+    runs = {
+        "twin": looped,
         "Trainer": fitted,
-        "trial": lambda: trial(registry, tmp_path / str(len(stamps.get("trial", [])))),
+        "trial": lambda: besides_a_trial(registry, tmp_path / str(len(pairs.get("trial", [])))),
         "contrast": lambda: fitted(Chatty()),
     }
-    bench.rounds({name: kept(name, run) for name, run in loops.items()}, least=4, most=25)
-    steps = {name: [step for each in found for step in durations(each)] for name, found in stamps.items()}
-    bench.save({f"step of {name}": found for name, found in steps.items()})
-    over = {name: difference(found, steps["loop"]).times(1e6) for name, found in steps.items()}
+    bench.rounds({name: kept(name, run) for name, run in runs.items()}, least=6, most=40, warm=WARM)
+    over: dict[str, Estimate] = {}
+    for name, found in pairs.items():
+        steps = [pair for each in found[WARM:] for pair in settled(each)]
+        bench.save({f"step of {name}": [step for step, _ in steps], f"loop beside {name}": [by for _, by in steps]})
+        over[name] = difference([step for step, _ in steps], [by for _, by in steps]).times(1e6)
     for name, what in (("Trainer", "a Trainer's step - a loop's"), ("trial", "a trial's step - a loop's")):
         bench.claim(
             Claim(
@@ -118,47 +148,39 @@ def test_calls_within_a_step(bench: Any, registry: Registry, tmp_path: Path) -> 
         bench.claim(counted("P6", f"calls of {name} within four steps of a trial", calls[name], note))
 
 
-def by_hand() -> Stamps:
-    """The loop that everybody writes, with the same optimizer and schedule."""
-    model, data = paribus.assemble(paribus.spec(*SPEC)), paribus.data(paribus.spec(*SPEC))
-    configured: Any = model.configure_optimizers()
-    optimizer, rates = configured["optimizer"], configured["lr_scheduler"]["scheduler"]
-    stamps: Stamps = []
-    for step in range(STEPS):
-        loss = model.loss(data.step(step))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        rates.step()
-        stamps.append(time.process_time())
-    return stamps
+def looped() -> Pairs:
+    """The loop against itself."""
+    loop, beside = ByHand(), Beside()
+    for _ in range(STEPS):
+        loop.step()
+        beside.stepped()
+    return beside.pairs
 
 
-def fitted(*callbacks: Callback) -> Stamps:
+def fitted(*callbacks: Callback) -> Pairs:
     """Anybody's Trainer, with what costs time turned off."""
-    clock = Clock()
+    beside = Beside()
     model, data = paribus.assemble(paribus.spec(*SPEC)), paribus.data(paribus.spec(*SPEC))
-    Trainer(**QUIET, callbacks=[*callbacks, clock]).fit(model, data)  # type: ignore[arg-type]  # a mapping of its arguments
-    return clock.stamps
+    Trainer(**QUIET, callbacks=[*callbacks, beside]).fit(model, data)  # type: ignore[arg-type]  # a mapping of its arguments
+    return beside.pairs
 
 
-def trial(registry: Registry, folder: Path, tell: Callable[[int, float], None] | None = None) -> Stamps:
+def besides_a_trial(registry: Registry, folder: Path) -> Pairs:
     """As `paribus run` does it: with digests of every batch, and every loss kept."""
-    stamps: Stamps = []
+    beside = Beside()
+    trial(registry, folder, lambda step, loss: beside.stepped())
+    return beside.pairs
 
-    def stamped(step: int, loss: float) -> None:
-        stamps.append(time.process_time())
 
+def trial(registry: Registry, folder: Path, tell: Callable[[int, float], None]) -> None:
     spec = resolved(*SPEC, registry=registry)
     folder.mkdir(parents=True, exist_ok=True)
-    run_trial(spec, registry, Terms("bench", folder, tell=tell or stamped, hooks=registry.hook))
-    return stamps
+    run_trial(spec, registry, Terms("bench", folder, tell=tell, hooks=registry.hook))
 
 
-def durations(stamps: Stamps) -> list[float]:
-    """Of each step, but those at the beginning and those behind one of a trial's evaluations."""
-    steps = [after - before for before, after in pairwise(stamps)]
-    return [took for at, took in enumerate(steps, start=1) if at >= SETTLED and at % (STEPS // 4)]
+def settled(pairs: Pairs) -> Pairs:
+    """Without the steps at the beginning, and those behind one of a trial's evaluations."""
+    return [pair for at, pair in enumerate(pairs, start=1) if at >= SETTLED and at % (STEPS // 4)]
 
 
 @final

@@ -1,6 +1,7 @@
 """What holds for every test: one thread, a cache of its own, no network, and no luck."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -21,6 +22,11 @@ settings.load_profile("paribus")
 def pytest_configure() -> None:
     if "torch" in sys.modules:  # by another pytest plugin, so that the variables above came too late
         sys.modules["torch"].set_num_threads(1)
+    # Whoever starts the tests in the background (nohup, a script's `&`) has them ignore signals, and what they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)
