@@ -12,10 +12,13 @@ from types import FrameType
 from typing import Any, final
 
 import pytest
+import torch
 from benchmarks.claims import Claim, counted
 from benchmarks.paired import Estimate, difference
 from lightning import Callback, LightningModule, Trainer
 from omegaconf import OmegaConf
+from torch import Tensor
+from torch.utils.data import DataLoader
 
 import paribus
 from paribus.registry import Registry, installed
@@ -92,6 +95,22 @@ class Chatty(Callback):
             pl_module.log(name, outputs["loss"], on_step=True, on_epoch=True)
 
 
+@final
+class Plain(LightningModule):
+    """The least that Lightning can be given, which tells its own share: the same model, and no hook."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = paribus.assemble(paribus.spec(*SPEC))
+        self.data = paribus.data(paribus.spec(*SPEC))
+
+    def training_step(self, step: Tensor, batch_idx: int) -> Tensor:
+        return self.model.loss(self.data.step(batch_idx))
+
+    def configure_optimizers(self) -> Any:
+        return self.model.configure_optimizers()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def quiet() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -110,6 +129,7 @@ def test_step(bench: Any, registry: Registry, tmp_path: Path) -> None:
 
     runs = {
         "twin": looped,
+        "Plain": plain,
         "Trainer": fitted,
         "trial": lambda: besides_a_trial(registry, tmp_path / str(len(pairs.get("trial", [])))),
         "contrast": lambda: fitted(Chatty()),
@@ -133,6 +153,7 @@ def test_step(bench: Any, registry: Registry, tmp_path: Path) -> None:
                 nothing=0.0,
             )
         )
+    bench.claim(Claim("", "the least of Lightning modules, its step - a loop's", over["Plain"], "µs"))
 
 
 def test_calls_within_a_step(bench: Any, registry: Registry, tmp_path: Path) -> None:
@@ -162,6 +183,13 @@ def fitted(*callbacks: Callback) -> Pairs:
     beside = Beside()
     model, data = paribus.assemble(paribus.spec(*SPEC)), paribus.data(paribus.spec(*SPEC))
     Trainer(**QUIET, callbacks=[*callbacks, beside]).fit(model, data)  # type: ignore[arg-type]  # a mapping of its arguments
+    return beside.pairs
+
+
+def plain() -> Pairs:
+    beside = Beside()
+    numbers = DataLoader(torch.arange(STEPS), batch_size=None)  # type: ignore[arg-type,var-annotated]  # a tensor has a length and items
+    Trainer(**QUIET, callbacks=[beside]).fit(Plain(), numbers)  # type: ignore[arg-type]  # a mapping of its arguments
     return beside.pairs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
@@ -188,6 +189,10 @@ class Model(LightningModule):
             optimizer, lambda step: self._schedule.factor(min(self.done + step, steps - 1), steps)
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": rates, "interval": "step"}}
+
+
+# Lightning asks for the signature at each step, and Python puts it together anew each time, which takes 60 µs.
+Model.training_step.__signature__ = inspect.signature(Model.training_step)  # type: ignore[attr-defined]  # mypy knows functions without it
 
 
 def seed_draws(seed: int, device: torch.device) -> None:
