@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from paribus.parts.context import Context as Context
     from paribus.parts.context import Memory as Memory
     from paribus.parts.context import Pair as Pair
+    from paribus.parts.context import Scoring as Scoring
     from paribus.parts.context import State as State
     from paribus.parts.draw import Draw as Draw
     from paribus.parts.heads import Heads as Heads
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
     from paribus.parts.rows import rows_of as rows_of
     from paribus.parts.scores import Scores as Scores
     from paribus.parts.shape import Shape as Shape
+    from paribus.parts.sight import Blocks as Blocks
     from paribus.parts.sight import Sight as Sight
+    from paribus.parts.sight import ordered as ordered
+    from paribus.parts.sight import visible as visible
     from paribus.parts.stack import Output as Output
     from paribus.parts.stack import Stack as Stack
     from paribus.parts.stack import States as States
@@ -105,14 +109,14 @@ _WHERE: dict[str, str] = {
             "DataError NotComparableError ParibusError PluginError Problem SpecError StoreError listed nearest"
         ),
         "paribus.parts.attend": "Attend",
-        "paribus.parts.context": "Context Memory Pair State",
+        "paribus.parts.context": "Context Memory Pair Scoring State",
         "paribus.parts.draw": "Draw",
         "paribus.parts.heads": "Heads",
         "paribus.parts.roles": "Role",
         "paribus.parts.rows": "IGNORED PADDING Rows Stream rows_of",
         "paribus.parts.scores": "Scores",
         "paribus.parts.shape": "Shape",
-        "paribus.parts.sight": "Sight",
+        "paribus.parts.sight": "Blocks Sight ordered visible",
         "paribus.parts.stack": "Output Stack States",
         "paribus.specs.resolve": "spec",
         "paribus.registry.classes": "Registry installed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
@@ -23,6 +24,7 @@ from paribus.slots.placement import Placement
 from paribus.slots.position import Position
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.topology import Part, Topology
+from paribus.specs.fields import CYCLED
 
 Spec = Mapping[str, Any]
 
@@ -73,6 +75,19 @@ def cycled(node: Any, layer: int) -> Node:
     return nodes[layer % len(nodes)]
 
 
+def sharing(spec: Spec, layers: int) -> list[int]:
+    """The first layer with the parameters of each layer: itself, unless layers share them in groups.
+
+    Of a list that is cycled over the layers, each group has one of every kind.
+    """
+    if spec["dims"]["groups"] is None:
+        return list(range(layers))
+    run = layers // spec["dims"]["groups"]
+    lists = [spec[slot] for slot in CYCLED if slot in spec] + list((spec.get("cross") or {}).values())
+    kinds = math.lcm(*(len(listed(node)) for node in lists))
+    return [index // run * run + index % run % kinds for index in range(layers)]
+
+
 @final
 class SpecBuilder:
     """Builds what a topology asks for. A part reads the spec with what stands under `parts:` for it merged over."""
@@ -100,6 +115,8 @@ class SpecBuilder:
     def shape(self, part: Part, layer: int | None = None) -> Shape:
         spec = self.of(part)
         dims = spec["dims"]
+        if layer is not None and sharing(spec, dims["layers"]).count(layer) > 1:
+            layer = None
         sublayers = ("attention", "cross", "feedforward") if part.cross else ("attention", "feedforward")
         return Shape(
             width=dims["width"],
@@ -131,10 +148,14 @@ class SpecBuilder:
         across = self._shared(listed(self._cross(spec)["position"]) if part.cross else [], shape)
         layers: list[Layer] = []
         wiring: list[tuple[Position, Position | None]] = []
-        for index in range(shape.layers):
-            own = self._own(spec["position"], shared, part, index)
-            cross = self._own(self._cross(spec)["position"], across, part, index) if part.cross else None
-            layers.append(self._layer(spec, part, index, own, cross))
+        for first in sharing(spec, shape.layers):
+            if first < len(layers):
+                layers.append(layers[first])
+                wiring.append(wiring[first])
+                continue
+            own = self._own(spec["position"], shared, part, first)
+            cross = self._own(self._cross(spec)["position"], across, part, first) if part.cross else None
+            layers.append(self._layer(spec, part, first, own, cross))
             wiring.append((own, cross))
         needs_final = layers[-1].placement.traits["final"] if layers else False
         final_norm = self.norm(spec["norm"], shape.width, shape.layers - 1)() if needs_final else None

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus.kernels.sdpa import added, fused
+from paribus.kernels.sdpa import added, fused, with_sinks
 from paribus.parts.context import Content, Demand, Pair, Plan
 from paribus.parts.rows import PADDING, Rows
 from paribus.parts.sight import Sight, visible
@@ -51,9 +51,11 @@ class Blocked:
     name = "blocked"
 
     def serves(self, demand: Demand) -> bool:
-        if demand.sight.window is None or not demand.aligned or demand.ordered or demand.bias == "content":
+        if demand.sight.window is None or not demand.sight.plain:
             return False
-        if demand.weights or demand.mixes or demand.soft_cap:
+        if not demand.aligned or demand.ordered or demand.bias == "content":
+            return False
+        if demand.weights or demand.mixes or demand.soft_cap or demand.scored:
             return False
         return demand.rows == 0 or demand.rows >= 2 * grid_of(demand.sight).stretch  # of fewer, a mask is faster
 
@@ -78,6 +80,8 @@ class Blocked:
         by_row = functional.pad(q.transpose(1, 2), (0, 0, 0, 0, 0, blocks * grid.size - rows))
         queries = by_row.reshape(batch * blocks, grid.size, heads, width).transpose(1, 2)
         keys, values = stretches(k, grid), stretches(v, grid)
+        if content is not None and content.sinks is not None:
+            keys, values, mask = with_sinks(keys, values, mask, content.sinks, grid.size)
         mixed = fused(queries, keys, values, mask, plan.scale, dropout)  # (B * blocks, H, size, K)
         return mixed.transpose(1, 2).reshape(batch, -1, heads, width)[:, :rows].transpose(1, 2)
 

@@ -31,11 +31,11 @@ class Sdpa:
     name = "sdpa"
 
     def serves(self, demand: Demand) -> bool:
-        return not (demand.weights or demand.mixes or demand.soft_cap)
+        return not (demand.weights or demand.mixes or demand.soft_cap or demand.scored)
 
     def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Masked:
         demand, sight, keys = plan.demand, plan.demand.sight, plan.k.positions.shape[-1]
-        if plan.k.documents is not None or demand.ordered or demand.bias == "content":
+        if plan.k.documents is not None or demand.ordered or demand.bias == "content" or not sight.plain:
             return Masked(mask=added(dense(plan, bias, heads, like), like.dtype))
         if sight.causal and plan.q.positions.shape[-1] == 1:  # the last row: what it sees are the last keys
             last = sight.span(keys)
@@ -43,7 +43,7 @@ class Sdpa:
             return Masked(mask=added(dense(plan, bias, heads, like), like.dtype), last=last)
         everything = sight.window is None or (demand.aligned and sight.window >= keys)
         # is_causal lines up the first query with the first key: right for rows that are their own keys alone
-        if bias is None and everything and (demand.aligned or not sight.causal):
+        if bias is None and everything and not demand.sinks and (demand.aligned or not sight.causal):
             return Masked(causal=sight.causal)
         return Masked(mask=added(dense(plan, bias, heads, like), like.dtype))
 
@@ -56,6 +56,8 @@ class Sdpa:
         if content is not None and content.bias is not None:
             bias = content.bias(pair_of(q, k, plan, content))
             mask = bias if mask is None else bias + mask
+        if content is not None and content.sinks is not None:
+            k, v, mask = with_sinks(k, v, mask, content.sinks, q.shape[2])
         if k.shape[1] != q.shape[1] and q.shape[2] == 1:
             return _one_query(q, k, v, mask, plan.scale, dropout)
         return fused(q, k, v, mask, plan.scale, dropout, causal=made.causal)
@@ -71,6 +73,16 @@ def fused(
     return functional.scaled_dot_product_attention(
         q, k, v, mask, dropout, is_causal=causal, scale=scale, enable_gqa=shared
     )
+
+
+def with_sinks(k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor, queries: int) -> tuple[Tensor, Tensor, Tensor]:
+    """A last key of zeros, which every query sees with the score of its head's sink, and whose value is 0."""
+    sink = sinks.to(k.dtype).view(1, -1, 1, 1).expand(1, -1, queries, 1)  # (H,) -> (1, H, T, 1)
+    seen = k.new_zeros(1, 1, queries, k.shape[2]) if mask is None else mask
+    size = (max(seen.shape[0], 1), sinks.shape[0], queries)
+    mask = torch.cat([seen.expand(*size, -1), sink.expand(*size, 1)], dim=-1)
+    nothing = k.new_zeros(*k.shape[:2], 1, k.shape[3])
+    return torch.cat([k, nothing], dim=2), torch.cat([v, nothing], dim=2), mask
 
 
 def added(made: Dense, dtype: torch.dtype) -> Tensor | None:

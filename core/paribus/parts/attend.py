@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal, final
 
+import torch
 from torch import Tensor, nn
 
-from paribus.parts.context import Content, Context, Plan, State
+from paribus.parts.context import Content, Context, Scoring, State
 from paribus.parts.heads import Projections
+from paribus.parts.roles import Role
 from paribus.parts.scores import Scores
 from paribus.parts.shape import Shape
 from paribus.parts.sight import Sight
@@ -22,17 +25,34 @@ if TYPE_CHECKING:
 class Attend(nn.Module):
     """Softmax attention over given heads; which kernel computes it is the stack's plan, never code of a variant.
 
-    It takes the heads by call, not by reference: a module that is registered twice has two paths.
+    It takes the heads by call, not by reference: a module that is registered twice has two paths. `scored` says that
+    a `Scoring` will come with each call, and `rotary` how wide the heads are that positions turn, if not as all are.
     """
 
-    def __init__(self, shape: Shape, sight: Sight, scores: Scores) -> None:
+    roles: ClassVar[Mapping[str, Role]] = {
+        "q_norm.weight": "gain",
+        "k_norm.weight": "gain",
+        "sinks": "bias",
+        "own_share": "bias",
+    }
+
+    def __init__(
+        self, shape: Shape, sight: Sight, scores: Scores, *, scored: bool = False, rotary: int | None = None
+    ) -> None:
         super().__init__()
         self.sight = sight
+        self.scored = scored
+        self.rotary = rotary or shape.head_width
         self.soft_cap = scores.soft_cap
         self.scaled = scores.scaled
         self.dropout = shape.dropout
         self.head_width = shape.head_width
         self.heads = shape.heads
+        self.normed = scores.qk_norm
+        if self.normed:
+            self.q_norm, self.k_norm = (nn.RMSNorm(shape.head_width, eps=1e-6) for _ in "qk")
+        self.sinks = nn.Parameter(torch.empty(shape.heads)) if scores.sinks else None
+        self.own_share = nn.Parameter(torch.empty(())) if scores.value_residual else None
         self.plan = 0
         self._position: tuple[Position, ...] = ()  # a tuple: the position is the stack's or the layer's child, not ours
         self._reads = self._mixes = False  # what of queries, keys and weights the position asks to see
@@ -45,6 +65,12 @@ class Attend(nn.Module):
         self.plan = plan
 
     @property
+    def asks(self) -> tuple[object, ...]:
+        """All that a plan depends on: attentions that ask for the same share one."""
+        sinks = self.sinks is not None
+        return self.sight, self.head_width, self.rotary, self.scaled, self.soft_cap, sinks, self.scored
+
+    @property
     def position(self) -> Position:
         return self._position[0]
 
@@ -53,32 +79,63 @@ class Attend(nn.Module):
         terms = self.position.traits.get("terms", 1)
         return 1.0 / math.sqrt(self.head_width * terms) if self.scaled else 1.0
 
-    def forward(self, heads: Projections, x: Tensor, ctx: Context) -> Tensor:
+    def forward(self, heads: Projections, x: Tensor, ctx: Context, scoring: Scoring | None = None) -> Tensor:
+        """(B, T, D) -> (B, H, T, K)."""
+        q = heads.queries(x)
+        q = self.turned(self.q_norm(q) if self.normed else q, ctx, "query")
+        k, v = self.keys_and_values(heads, x, ctx)
+        return self.mixed(q, k, v, heads, ctx, scoring)
+
+    def turned(self, x: Tensor, ctx: Context, side: Literal["query", "key"]) -> Tensor:
+        """(B, H, T, R) -> (B, H, T, R): what the position rotates, where it rotates."""
         plan = ctx.plans[self.plan]
-        q = self.position.rotate(heads.queries(x), plan.q_tables, "query")
-        k, v = self.keys_and_values(heads, x, ctx, plan)
-        content = self.content(heads) if self._reads or self._mixes else None
+        return self.position.rotate(x, plan.q_tables if side == "query" else plan.k_tables, side)
+
+    def mixed(
+        self, q: Tensor, k: Tensor, v: Tensor, heads: Projections, ctx: Context, scoring: Scoring | None = None
+    ) -> Tensor:
+        """(B, H, T, K), (B, G, S, K), (B, G, S, V) -> (B, H, T, V): values as the queries weigh their keys."""
+        plan = ctx.plans[self.plan]
+        content = self.content(heads, scoring)
         if ctx.capture is not None:
             ctx.capture["weights"] = attention_weights(q, k, plan, content)
         return plan.kernel(q, k, v, plan, content, self.dropout if self.training else 0.0)
 
-    def content(self, heads: Projections) -> Content:
-        """The moments of the position that read queries, keys or weights."""
+    def content(self, heads: Projections, scoring: Scoring | None) -> Content | None:
+        """What a kernel must be told of besides queries and keys, if anything."""
+        if not (self._reads or self._mixes or self.scored or self.sinks is not None):
+            return None
         position = self.position
-        return Content(position.bias if self._reads else None, heads.project, position.mix if self._mixes else None)
+        return Content(
+            position.bias if self._reads else None,
+            heads.project,
+            position.mix if self._mixes else None,
+            self.sinks,
+            scoring,
+        )
 
-    def keys_and_values(self, heads: Projections, x: Tensor, ctx: Context, plan: Plan) -> tuple[Tensor, Tensor]:
+    def keys_and_values(self, heads: Projections, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+        """(B, T, D) -> (B, G, S, K) each: those of these rows and of all before, or of the memory."""
         if ctx.memory is not None and ctx.state:  # the memory of a decoder never changes: projected once
             return ctx.state["k"], ctx.state["v"]
-        source = leading(x, plan.k.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
-        k = self.position.rotate(heads.keys(source), plan.k_tables, "key")
-        v = heads.values(source)
+        source = leading(x, ctx.keys.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
+        k = heads.keys(source)
+        k = self.turned(self.k_norm(k) if self.normed else k, ctx, "key")
+        v = self.with_the_first(heads.values(source), ctx)
         if ctx.state is None:
             return k, v
         if ctx.memory is not None:
             ctx.state.update(k=k, v=v)
             return k, v
         return remember(ctx.state, k, v, ctx.past)
+
+    def with_the_first(self, v: Tensor, ctx: Context) -> Tensor:
+        """Values mixed with those of the first layer that has as many heads: half and half, until learned otherwise."""
+        if self.own_share is None:
+            return v
+        assert ctx.carry is not None, "a stack gives its layers something to leave values in"
+        first = ctx.carry.setdefault(f"values of {v.shape[1]} heads", v)
+        return (0.5 + self.own_share) * v + (0.5 - self.own_share) * first
 
 
 def leading(x: Tensor, rows: int) -> Tensor:

@@ -22,6 +22,8 @@ class Demand(NamedTuple):
     bias: str = "none"  # none | positions | content: what the bias added to the scores depends on
     soft_cap: bool = False
     mixes: bool = False  # the position changes what the weights are applied to
+    sinks: bool = False  # a query may weigh nothing at all: each head has a score for that
+    scored: bool = False  # the attention has a say of its own in scores or weights
     weights: bool = False  # somebody asked for the attention weights
     ordered: bool = False  # the rows come with an order of their own
     aligned: bool = True  # the queries are the keys' own rows: no cache, no memory, no second stream
@@ -42,12 +44,27 @@ class Pair(NamedTuple):
     dtype: torch.dtype = torch.float32  # that of the scores
 
 
+def dot(q: Tensor, k: Tensor, scale: float) -> Tensor:
+    """(B, H, T, K), (B, H, S, K) -> (B, H, T, S): how attention compares, unless it says otherwise."""
+    return q @ k.transpose(-1, -2) * scale
+
+
+class Scoring(NamedTuple):
+    """An attention's own say in its scores and weights, all (B, H, T, S)."""
+
+    compare: Callable[[Tensor, Tensor, float], Tensor] = dot  # queries and keys, both with all heads, and the scale
+    before: Callable[[Tensor], Tensor] | None = None  # scores, before the softmax
+    after: Callable[[Tensor], Tensor] | None = None  # weights, behind it
+
+
 class Content(NamedTuple):
-    """The moments of a position that need the layer's queries and keys."""
+    """What is a layer's own in how its queries weigh its keys, and so in no plan."""
 
     bias: Callable[[Pair], Tensor] | None  # None where the bias depends on positions alone, or there is none
     project: Callable[[Tensor], tuple[Tensor, Tensor]]
     mix: Callable[[Tensor, Pair], Tensor | None] | None = None
+    sinks: Tensor | None = None  # (H,)
+    scoring: Scoring | None = None
 
 
 class Plan(NamedTuple):
@@ -93,6 +110,8 @@ class Context(NamedTuple):
     """All that a sublayer is given besides its rows."""
 
     plans: tuple[Plan, ...]
+    rows: Rows  # what each row is
+    keys: Rows  # what each row is that may be attended to: those of the memory, or all so far
     memory: Tensor | None = None  # keys come from here
     state: State | None = None
     past: int = 0  # rows that the state holds already

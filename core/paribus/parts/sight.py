@@ -11,17 +11,45 @@ from torch import Tensor
 from paribus.parts.rows import Rows
 
 
+class Blocks(NamedTuple):
+    """Rows in blocks that see whole blocks: their neighbours, and some that are drawn once for all ("BigBird")."""
+
+    size: int
+    near: int  # how many blocks to each side
+    drawn: tuple[tuple[int, ...], ...]  # which others each block sees besides
+
+    def seen(self, device: torch.device) -> Tensor:
+        """(N, N) bool: which of the drawn blocks each block sees."""
+        count = len(self.drawn)
+        seen = torch.zeros(count, count, dtype=torch.bool)
+        for block, others in enumerate(self.drawn):
+            seen[block, list(others)] = True
+        return seen.to(device)
+
+
 class Sight(NamedTuple):
     """What an attention declares of its visibility, before any row is known."""
 
     causal: bool = False
     window: int | None = None  # |i - j| < window; causal: 0 <= i - j < window
+    dilation: int = 1  # of what is near, every so many-th row: |i - j| < window * dilation, and divisible by it
+    first: int = 0  # so many first rows see all, and are seen by all, whatever is near
+    blocks: Blocks | None = None  # what is near is measured in blocks
+
+    @property
+    def plain(self) -> bool:
+        """Whether what a row sees is one unbroken stretch."""
+        return self.dilation == 1 and not self.first and self.blocks is None
 
     def span(self, keys: int) -> int:
         """How many keys a query far from both ends sees, of `keys`."""
+        if self.blocks is not None:
+            sides = 1 if self.causal else 2
+            drawn = max((len(others) for others in self.blocks.drawn), default=0)
+            return min(keys, self.blocks.size * (1 + sides * self.blocks.near + drawn) + self.first)
         if self.window is None:
             return keys
-        return min(keys, self.window if self.causal else 2 * self.window - 1)
+        return min(keys, (self.window if self.causal else 2 * self.window - 1) + self.first)
 
 
 def ordered(rows: Rows, past: int = 0) -> Rows:
@@ -42,10 +70,9 @@ def visible(sight: Sight, q: Rows, k: Rows, *, by_row: bool = False) -> Tensor |
     seen: list[Tensor] = []
     if sight.causal:
         seen.append(_against(*_orders(q, k), lambda query, key: key <= query))
-    if sight.window is not None:
-        window = sight.window
+    if sight.window is not None or sight.blocks is not None:
         near = _orders(q, k) if by_row else (q.positions, k.positions)
-        seen.append(_against(*near, lambda query, key: (query - key).abs() < window))
+        seen.append(_against(*near, lambda query, key: _near(sight, query, key)))
     if k.documents is not None:
         queries = q.documents if q.documents is not None else torch.zeros_like(q.positions)
         seen.append(_against(queries, k.documents, lambda query, key: (key == query) & (key >= 0)))
@@ -55,6 +82,28 @@ def visible(sight: Sight, q: Rows, k: Rows, *, by_row: bool = False) -> Tensor |
     for other in seen[1:]:
         mask = mask & other
     return mask.unsqueeze(1)
+
+
+def _near(sight: Sight, query: Tensor, key: Tensor) -> Tensor:
+    """Which key is near each query, by whatever the sight calls near."""
+    away = query - key
+    if sight.blocks is not None:
+        seen = _in_blocks(sight.blocks, query, key)
+    else:
+        assert sight.window is not None, "near means something"
+        seen = away.abs() < sight.window * sight.dilation
+        if sight.dilation > 1:
+            seen = seen & (away % sight.dilation == 0)
+    if sight.first:  # padding before a document has positions below 0
+        seen = seen | ((query < sight.first) & (query >= 0)) | ((key < sight.first) & (key >= 0))
+    return seen
+
+
+def _in_blocks(blocks: Blocks, query: Tensor, key: Tensor) -> Tensor:
+    own, other = (torch.div(rows, blocks.size, rounding_mode="floor") for rows in (query, key))
+    last = len(blocks.drawn) - 1
+    drawn = blocks.seen(query.device)[own.clamp(0, last), other.clamp(0, last)]
+    return ((own - other).abs() <= blocks.near) | drawn
 
 
 def _orders(q: Rows, k: Rows) -> tuple[Tensor, Tensor]:

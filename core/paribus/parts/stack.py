@@ -96,7 +96,7 @@ class Stack(nn.Module):
 
     def _bind(self, attention: nn.Module, position: Position, *, cross: bool) -> None:
         for attend in (module for module in attention.modules() if isinstance(module, Attend)):
-            key = (attend.sight, id(position), attend.soft_cap, attend.scaled, cross)
+            key = (id(position), cross, *attend.asks)
             known = [planned.key for planned in self._planned]
             if key not in known:
                 self._planned.append(_Planned(attend, position, cross, key, demanded(attend, position, cross)))
@@ -129,10 +129,11 @@ class Stack(nn.Module):
             state = states.layers[index] if states is not None else {}
             if capture:
                 captured.append({})
-            ctx = Context(plans, None, state.get("attention"), past, carry, captured[-1] if capture else None)
+            own = state.get("attention")
+            ctx = Context(plans, rows, keys, None, own, past, carry, captured[-1] if capture else None)
             cross = None
             if memory is not None:
-                cross = Context(plans, memory.hidden, state.get("cross"), past, cross_carry)
+                cross = Context(plans, rows, memory.rows, memory.hidden, state.get("cross"), past, cross_carry)
             x, extra = layer(x, ctx, cross)
             if extra is not None:
                 auxiliary = extra if auxiliary is None else auxiliary + extra
@@ -160,11 +161,11 @@ class Stack(nn.Module):
             device=x.device.type,
         )
         kernel = chosen(self._kernels, demand)
-        q, q_tables = ordered(rows, past), position.tables(rows.positions, attend.head_width)
+        q, q_tables = ordered(rows, past), position.tables(rows.positions, attend.rotary)
         k, k_tables = q, q_tables
         if seen is not rows:
             fresh = seen.positions if planned.cross else seen.positions[:, past:]
-            k, k_tables = ordered(seen), position.tables(fresh, attend.head_width)
+            k, k_tables = ordered(seen), position.tables(fresh, attend.rotary)
         plan = Plan(kernel, demand, attend.scale, attend.soft_cap, q, k, q_tables, k_tables, None)
         bias = position.bias if demand.bias == "positions" else None
         return plan._replace(prepared=kernel.prepare(plan, bias, self.shape.heads, x))
@@ -197,6 +198,8 @@ def demanded(attend: Attend, position: Position, cross: bool) -> Demand:
         bias=position.traits["bias"],
         soft_cap=attend.soft_cap is not None,
         mixes="mix" in position.traits["moments"],
+        sinks=attend.sinks is not None,
+        scored=attend.scored,
         aligned=not cross,
     )
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from paribus.parts.context import Content, Pair, Plan
+from paribus.parts.context import Content, Pair, Plan, Scoring
 from paribus.parts.heads import spread
 from paribus.parts.sight import visible
 
@@ -47,7 +47,8 @@ def pair_of(q: Tensor, k: Tensor, plan: Plan, content: Content) -> Pair:
 def attention_weights(q: Tensor, k: Tensor, plan: Plan, content: Content | None) -> Tensor:
     """softmax(cap(q k^T * scale + bias)) over the keys that are seen; a query that sees none weighs all with 0."""
     k = spread(k, q.shape[1])
-    scores = q @ k.transpose(-1, -2) * plan.scale  # (B, H, T, K) @ (B, H, K, S) -> (B, H, T, S)
+    scoring = (content.scoring if content is not None else None) or Scoring()
+    scores = scoring.compare(q, k, plan.scale)  # (B, H, T, S)
     made: Dense = plan.prepared
     if made.bias is not None:
         scores = scores + made.bias
@@ -55,8 +56,20 @@ def attention_weights(q: Tensor, k: Tensor, plan: Plan, content: Content | None)
         scores = scores + content.bias(pair_of(q, k, plan, content))
     if plan.soft_cap is not None:
         scores = plan.soft_cap * torch.tanh(scores / plan.soft_cap)
-    if made.seen is None:
+    if scoring.before is not None:
+        scores = scoring.before(scores)
+    if made.seen is not None:
+        # Finite, not -inf: a row that sees nothing would be 0/0, and its gradient NaN wherever it is used.
+        scores = scores.masked_fill(~made.seen, torch.finfo(scores.dtype).min)
+    weights = _softmax(scores, content.sinks if content is not None else None)
+    if made.seen is not None:
+        weights = weights * made.seen
+    return weights if scoring.after is None else scoring.after(weights)
+
+
+def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Over the keys, and over a sink behind them where there is one, whose share goes nowhere."""
+    if sinks is None:
         return scores.softmax(-1)
-    # Finite, not -inf: a row that sees nothing would be 0/0, and its gradient NaN wherever it is used.
-    weights = scores.masked_fill(~made.seen, torch.finfo(scores.dtype).min).softmax(-1)
-    return weights * made.seen
+    sink = sinks.view(-1, 1, 1).expand(*scores.shape[:-1], 1)  # (H,) -> (B, H, T, 1)
+    return torch.cat([scores, sink], dim=-1).softmax(-1)[..., :-1]

@@ -12,7 +12,7 @@ from paribus.specs import references
 from paribus.specs.about import about, trainer
 from paribus.specs.facts import facts
 from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, KEYS, META, SEED
-from paribus.specs.nodes import nodes, shares
+from paribus.specs.nodes import nodes, sizes_agree
 from paribus.specs.parts import parts
 from paribus.specs.rules import RULES
 from paribus.specs.tree import UNREAD, Keys, Tree
@@ -92,7 +92,7 @@ def _dims(checking: Checking, given: Mapping[str, Any]) -> dict[str, Any]:
     if found is None:
         return {option.name: UNREAD for option in DIMS}
     dims = checking.options(DIMS, found, ("dims",), {})
-    shares(checking, dims, ("dims",))
+    sizes_agree(checking, dims, ("dims",))
     return dims
 
 

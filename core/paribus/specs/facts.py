@@ -67,6 +67,19 @@ class Facts:
         node = self.spec.get(slot)
         return _named(self.index, slot, node, (slot,)) if isinstance(node, Mapping) else None
 
+    def sizes(self, part: Part) -> Mapping[str, Any]:
+        """The dims of one part."""
+        own: Mapping[str, Any] = _own(self.spec, part).get("dims", {})
+        return {**self.spec["dims"], **own}
+
+    def around(self, part: Part, slot: str) -> tuple[Any, Keys]:
+        """What fills a slot of one part, and where that is said."""
+        return _around(self.spec, part, slot)
+
+    def all(self, slot: str, node: Any, keys: Keys) -> tuple[Named, ...]:
+        """The components that a node names."""
+        return _all(self.index, slot, node, keys)
+
 
 def facts(checking: Checking, topology: Entry, spec: Mapping[str, Any]) -> Facts:
     index = checking.index
@@ -81,14 +94,9 @@ def facts(checking: Checking, topology: Entry, spec: Mapping[str, Any]) -> Facts
 
 
 def _stack(index: Index, part: Part, spec: Mapping[str, Any]) -> Stack:
-    parts = spec.get("parts")
-    own: Mapping[str, Any] = parts.get(part.name, {}) if isinstance(parts, Mapping) else {}
+    own = _own(spec, part)
     layers = own.get("dims", {}).get("layers", spec["dims"]["layers"])
-
-    def around(slot: str) -> tuple[Any, Keys]:
-        return (own[slot], ("parts", part.name, slot)) if slot in own else (spec.get(slot), (slot,))
-
-    attention, position = around("attention"), around("position")
+    attention, position = _around(spec, part, "attention"), _around(spec, part, "position")
     crossing: tuple[Mixing, ...] = ()
     if part.cross:
         inside = own.get("cross") or {}
@@ -97,6 +105,17 @@ def _stack(index: Index, part: Part, spec: Mapping[str, Any]) -> Stack:
         placed = inside.get("position", {"name": NO_POSITION})
         crossing = _mixings(index, seeks, (placed, (*keys, "position")), layers)
     return Stack(part, _mixings(index, attention, position, layers), crossing)
+
+
+def _own(spec: Mapping[str, Any], part: Part) -> Mapping[str, Any]:
+    parts = spec.get("parts")
+    own: Mapping[str, Any] = parts.get(part.name, {}) if isinstance(parts, Mapping) else {}
+    return own
+
+
+def _around(spec: Mapping[str, Any], part: Part, slot: str) -> tuple[Any, Keys]:
+    own = _own(spec, part)
+    return (own[slot], ("parts", part.name, slot)) if slot in own else (spec.get(slot), (slot,))
 
 
 def _mixings(

@@ -21,12 +21,24 @@ _SIZE = 10**9
 DIMS: Final = (
     Option("width", _INT, "width of the residual stream", (Range(1, _SIZE),), None, True, 64),
     Option("layers", _INT, "layers of each stack", (Range(1, 10_000),), None, True, 2),
+    Option(
+        "groups",
+        Kind("int", optional=True),
+        "sets of parameters, each shared by a run of successive layers (ALBERT: 1); null: every layer has its own",
+        (Range(1, 10_000),),
+    ),
     Option("heads", _INT, "query heads of each attention", (Range(1, 10**6),), None, True, 4),
     Option("head_width", Kind("int", optional=True), "width of a head; null: width / heads", (Range(1, _SIZE),)),
     Option("length", _INT, "rows of an example", (Range(1, _SIZE),), None, True, 64),
     Option("vocabulary", Kind("int", optional=True), "tokens there may be; null: the tokenizer's", (Range(1, _SIZE),)),
 )
-PART_DIMS: Final = ("layers", "heads", "head_width", "length")  # the rest is of the embedding, which parts share
+PART_DIMS: Final = (
+    "layers",
+    "groups",
+    "heads",
+    "head_width",
+    "length",
+)  # the rest is of the embedding, which parts share
 
 DATA: Final = (
     Option("batch", _INT, "examples in a batch", (Range(1, _SIZE),), 32),

@@ -33,6 +33,15 @@ def _once(checking: Checking, found: list[Any], keys: Keys) -> None:
         checking.wrong("twice", keys, f"`{name}` is in this list more than once", "each objective once")
 
 
+def sizes_agree(checking: Checking, dims: Mapping[str, Any], keys: Keys) -> None:
+    """Heads share the width evenly, and groups the layers."""
+    shares(checking, dims, keys)
+    layers, groups = dims["layers"], dims["groups"]
+    if isinstance(groups, int) and isinstance(layers, int) and layers % groups:
+        what = f"`dims.groups` ({groups}) does not divide `dims.layers` ({layers}), so that runs would not be equal"
+        checking.wrong("not-divisible", (*keys, "groups"), what, listed(divisors(layers)))
+
+
 def shares(checking: Checking, dims: Mapping[str, Any], keys: Keys) -> None:
     """Without a head width, the heads share the width evenly."""
     width, heads = dims["width"], dims["heads"]

@@ -8,7 +8,7 @@ from typing import Any
 from paribus.errors import listed, nearest
 from paribus.registry import Entry, Part
 from paribus.specs.fields import CROSS, CYCLED, DIMS, NO_POSITION, PART_DIMS
-from paribus.specs.nodes import nodes, shares
+from paribus.specs.nodes import nodes, sizes_agree
 from paribus.specs.tree import Keys, joined
 from paribus.specs.values import Checking
 
@@ -82,7 +82,7 @@ def _sizes(checking: Checking, given: Any, keys: Keys, dims: dict[str, Any]) -> 
             )
             checking.wrong("unknown-key", (*keys, key), what, listed(names), nearest(key, names))
     sizes = {option.name: checking.option(option, found[option.name], (*keys, option.name), {}) for option in own}
-    shares(checking, {**dims, **sizes}, keys)
+    sizes_agree(checking, {**dims, **sizes}, keys)
     return sizes
 
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from paribus.errors import listed
 from paribus.registry import Entry, Index
 from paribus.specs.facts import Facts, Mixing, Named
+from paribus.specs.fields import CYCLED
 from paribus.specs.tree import Keys
 
 _VERBS: Final = {
@@ -186,6 +187,25 @@ def segments_have_rows(facts: Facts) -> Iterator[Broken]:
             yield Broken("out-of-range", ("embedding", "segments"), what, "2, or 0 for an embedding without segments")
 
 
+def groups_are_whole(facts: Facts) -> Iterator[Broken]:
+    """Layers that share parameters are the same: in each group, a cycled list goes round evenly."""
+    for stack in facts.stacks:
+        sizes = facts.sizes(stack.part)
+        layers, groups = sizes["layers"], sizes["groups"]
+        if not isinstance(layers, int) or not isinstance(groups, int) or layers % groups or groups == layers:
+            continue
+        run, who = layers // groups, f"layers of the {stack.part.name}"
+        for slot in CYCLED:
+            node, keys = facts.around(stack.part, slot)
+            if isinstance(node, list) and run % len(node):
+                what = f"{run} {who} share parameters, and a list of {len(node)} is not cycled evenly over them"
+                yield Broken("does-not-fit", keys, what, f"a list whose length divides {run}")
+            for named in facts.all(slot, node, keys):
+                if "layer" in named.list("needs"):
+                    what = f"{named} must know which layer it is in, but {who} share their parameters"
+                    yield Broken("does-not-fit", named.keys, what, "dims.groups null")
+
+
 RULES: Final[tuple[Rule, ...]] = (
     position_fits,
     attention_is_causal,
@@ -197,6 +217,7 @@ RULES: Final[tuple[Rule, ...]] = (
     needs_are_met,
     vocabulary_has_room,
     segments_have_rows,
+    groups_are_whole,
 )
 
 

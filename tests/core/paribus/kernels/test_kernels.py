@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import Rows, Sight
+from paribus import Blocks, Rows, Scoring, Sight
 from paribus.kernels import KERNELS
 from paribus.parts.context import Content, Demand, Kernel, Pair, Plan
 
@@ -54,9 +54,21 @@ def compared(got: Tensor, wanted: Tensor, leaves: tuple[Tensor, ...]) -> None:
         assert torch.allclose(ours, theirs, rtol=0, atol=TOLERANCE)
 
 
-SIGHTS = [Sight(causal, window) for causal in (True, False) for window in (None, 1, 4, 40)]
+DRAWN = Blocks(8, 1, tuple((block * 5 % 13,) for block in range(13)))  # 13 blocks of 8 rows: 97 are rows enough
+
+
+def name_of_sight(sight: Sight) -> str:
+    said = f"{sight.window}x{sight.dilation}+{sight.first}" if sight.blocks is None else f"blocks+{sight.first}"
+    return f"{said}-causal" if sight.causal else said
+
+
+SIGHTS = [
+    *(Sight(causal, window) for causal in (True, False) for window in (None, 1, 4, 40)),
+    *(Sight(causal, 4, dilation, first) for causal in (True, False) for dilation, first in ((3, 0), (1, 2), (2, 1))),
+    *(Sight(causal, None, 1, first, DRAWN) for causal in (True, False) for first in (0, 8)),
+]
 CELLS = [
-    pytest.param(kernel, sight, kind, bias, id=f"{kernel.name}-{sight.causal}-{sight.window}-{kind}-{bias}")
+    pytest.param(kernel, sight, kind, bias, id=f"{kernel.name}-{name_of_sight(sight)}-{kind}-{bias}")
     for kernel in FASTER
     for sight in SIGHTS
     for kind in ROWS
@@ -84,6 +96,68 @@ def test_a_kernel_agrees_with_the_readable_one(
             for each in (kernel, EAGER)
         )
         compared(got, wanted, (q, k, v, slopes) if added else (q, k, v))
+
+
+@faster(Demand(Sight(), sinks=True))
+@pytest.mark.parametrize("sight", [Sight(), Sight(causal=True), Sight(causal=True, window=3)], ids=str)
+@pytest.mark.parametrize("fresh", [1, 97])
+def test_a_kernel_agrees_where_queries_may_weigh_nothing(
+    kernel: Kernel, sight: Sight, fresh: int, planned: Planned, rows: Kinds
+) -> None:
+    sinks = torch.linspace(-1, 2, 4, dtype=torch.float64, requires_grad=True)
+    content = Content(None, lambda table: (table, table), sinks=sinks)
+    for kind in ("plain", "right", "packed", "nothing"):
+        keys = rows(kind, 97)
+        last = Rows(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        demand = Demand(sight, sinks=True, aligned=fresh == 97)
+        if not kernel.serves(demand):
+            continue
+        q, k, v = projected(fresh, 97, groups=2)
+        got, wanted = (
+            each(
+                q,
+                k,
+                v,
+                planned(each, sight, last, keys, like=like(fresh), demand=demand, past=97 - fresh),
+                content,
+                0.0,
+            )
+            for each in (kernel, EAGER)
+        )
+        compared(got, wanted, (q, k, v, sinks))
+
+
+def test_a_sink_takes_its_share_of_the_weights(planned: Planned, rows: Kinds) -> None:
+    q, k, _ = projected(5)
+    v = torch.eye(5, dtype=torch.float64).expand(2, 4, 5, 5)  # so that what comes out are the weights
+    sinks = torch.tensor([-torch.inf, 0.0, 1.0, 50.0], dtype=torch.float64)
+    plan = planned(EAGER, Sight(), rows("plain", 5), like=like(5), demand=Demand(Sight(), sinks=True))
+    weights = EAGER(q, k, v, plan, Content(None, lambda table: (table, table), sinks=sinks), 0.0)
+    scores = (q @ k.transpose(-1, -2) * 0.7).exp()
+    wanted = scores / (scores.sum(-1, keepdim=True) + sinks.exp().view(1, 4, 1, 1))
+    assert torch.allclose(weights, wanted, rtol=0, atol=TOLERANCE)
+    assert torch.allclose(weights[:, 0].sum(-1), torch.ones(2, 5, dtype=torch.float64))
+
+
+def test_an_attention_may_have_a_say_in_scores_and_weights(planned: Planned, rows: Kinds) -> None:
+    q, k, v = projected(6, groups=2)
+    plan = planned(
+        EAGER, Sight(causal=True), rows("right", 6), like=like(6), demand=Demand(Sight(causal=True), scored=True)
+    )
+    scoring = Scoring(
+        lambda q, k, scale: -(q.unsqueeze(3) - k.unsqueeze(2)).square().sum(-1) * scale,
+        lambda scores: scores.flip(1),
+        lambda weights: weights * 2,
+    )
+    mixed = EAGER(q, k, v, plan, Content(None, lambda table: (table, table), scoring=scoring), 0.0)
+    spread = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+    for b, h, t in itertools.product(range(2), range(4), range(6)):
+        seen = [s for s in range(t + 1) if plan.k.documents is None or bool(plan.k.documents[b, s] >= 0)]
+        if plan.q.documents is not None and plan.q.documents[b, t] < 0:
+            continue
+        away = torch.stack([(q[b, 3 - h, t] - spread[0][b, 3 - h, s]).square().sum() for s in seen])
+        wanted = 2 * ((-0.7 * away).softmax(0).unsqueeze(-1) * torch.stack([spread[1][b, h, s] for s in seen])).sum(0)
+        assert torch.allclose(mixed[b, h, t], wanted, rtol=0, atol=TOLERANCE)
 
 
 @faster(Demand(Sight(), "content"))
@@ -201,6 +275,7 @@ def test_the_last_kernel_serves_whatever_the_others_do_not() -> None:
         Demand(Sight(), weights=True),
         Demand(Sight(), mixes=True),
         Demand(Sight(), soft_cap=True),
+        Demand(Sight(), scored=True),
         Demand(Sight(causal=True, window=3), "content", weights=True, mixes=True, soft_cap=True, ordered=True),
     ):
         assert [kernel.name for kernel in KERNELS if kernel.serves(demand)] == ["eager"]

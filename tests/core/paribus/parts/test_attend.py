@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import Attend, Context, Heads, Pair, Position, Rows, Scores, Shape, Sight, State, Traits
+import paribus
+from paribus import Attend, Context, Heads, Pair, Position, Rows, Scores, Scoring, Shape, Sight, State, Traits
 from paribus.parts.attend import leading, remember
 from paribus.parts.context import Content, Demand, Plan
 from paribus.parts.sight import ordered
@@ -69,6 +70,12 @@ def plan_of(kernel: Telling, queries: int, keys: int, q_table: float = 1.0, k_ta
     return Plan(kernel, Demand(Sight()), 0.5, None, q, k, *tables, Dense(None, None))
 
 
+def around(
+    *plans: Plan, memory: Tensor | None = None, state: State | None = None, past: int = 0, capture: Any = None
+) -> Context:
+    return Context(plans, plans[0].q, plans[0].k, memory, state, past, {}, capture)
+
+
 def built(position: Position | None = None, scores: Scores = Scores(), dropout: float = 0.0) -> Attend:
     shape = Shape(6, 4, 4, 8, 11, 1, dropout=dropout)
     attend = Attend(shape, Sight(), scores)
@@ -82,7 +89,7 @@ def heads_of(groups: int = 2, memory_width: int | None = None) -> Heads:
 
 def test_queries_and_keys_are_turned_each_by_their_own_tables_and_values_are_not() -> None:
     kernel, heads, x = Telling(), heads_of(), torch.randn(2, 3, 6)
-    built()(heads, x, Context((plan_of(kernel, 3, 3, 2.0, 5.0),)))
+    built()(heads, x, around(plan_of(kernel, 3, 3, 2.0, 5.0)))
     assert torch.equal(kernel.told["q"], heads.queries(x) * 2)
     assert torch.equal(kernel.told["k"], heads.keys(x) + 5)
     assert torch.equal(kernel.told["v"], heads.values(x))
@@ -92,7 +99,7 @@ def test_the_plan_that_was_bound_is_the_one_that_is_read() -> None:
     first, second = Telling(), Telling()
     attend = built()
     attend.bind(Marking(), 1)
-    attend(heads_of(), torch.randn(1, 3, 6), Context((plan_of(first, 3, 3), plan_of(second, 3, 3))))
+    attend(heads_of(), torch.randn(1, 3, 6), around(plan_of(first, 3, 3), plan_of(second, 3, 3)))
     assert (len(first.told), len(second.told)) == (0, 5)
 
 
@@ -111,7 +118,7 @@ def test_scores_are_divided_by_the_root_of_the_head_width_and_of_the_terms() -> 
 
 def test_leading_rows_are_the_keys_where_a_second_stream_asks_behind_them() -> None:
     kernel, heads, x = Telling(), heads_of(), torch.randn(1, 6, 6)
-    built()(heads, x, Context((plan_of(kernel, 6, 3),)))
+    built()(heads, x, around(plan_of(kernel, 6, 3)))
     assert torch.equal(kernel.told["q"], heads.queries(x))
     assert torch.equal(kernel.told["k"], heads.keys(x[:, :3]))
     assert leading(x, 6) is x
@@ -122,7 +129,7 @@ def test_keys_are_remembered_behind_those_that_are_there() -> None:
     state: State = {name: torch.zeros(2, 2, 8, 4) for name in ("k", "v")}
     attend = built()
     for start, end in ((0, 3), (3, 5)):
-        attend(heads, x[:, start:end], Context((plan_of(kernel, end - start, end),), None, state, start))
+        attend(heads, x[:, start:end], around(plan_of(kernel, end - start, end), state=state, past=start))
     assert torch.allclose(kernel.told["k"], heads.keys(x))
     assert torch.allclose(kernel.told["v"], heads.values(x))
     assert (state["k"][:, :, 5:] == 0).all()
@@ -143,28 +150,83 @@ def test_a_memory_is_projected_once() -> None:
     x, memory = torch.randn(1, 2, 6), torch.randn(1, 3, 5)
     state: State = {}
     attend = built()
-    attend(heads, x, Context((plan_of(kernel, 2, 3),), memory, state))
+    attend(heads, x, around(plan_of(kernel, 2, 3), memory=memory, state=state))
     assert torch.equal(state["k"], heads.keys(memory))
-    attend(heads, x, Context((plan_of(kernel, 2, 3),), memory + 1, state))
+    attend(heads, x, around(plan_of(kernel, 2, 3), memory=memory + 1, state=state))
     assert torch.equal(kernel.told["k"], heads.keys(memory))
     assert torch.equal(kernel.told["v"], heads.values(memory))
-    attend(heads, x, Context((plan_of(kernel, 2, 3),), memory + 1))
+    attend(heads, x, around(plan_of(kernel, 2, 3), memory=memory + 1))
     assert torch.equal(kernel.told["k"], heads.keys(memory + 1))
 
 
 def test_a_kernel_is_given_the_moments_that_read_content_and_no_others() -> None:
     kernel, heads, x = Telling(), heads_of(), torch.randn(1, 3, 6)
     position = Reading()
-    built()(heads, x, Context((plan_of(kernel, 3, 3),)))
+    built()(heads, x, around(plan_of(kernel, 3, 3)))
     assert kernel.told["content"] is None
-    built(position)(heads, x, Context((plan_of(kernel, 3, 3),)))
+    built(position)(heads, x, around(plan_of(kernel, 3, 3)))
     assert kernel.told["content"] == Content(position.bias, heads.project, position.mix)
+
+
+def test_queries_and_keys_may_be_normalised_before_they_are_turned() -> None:
+    kernel, heads, x = Telling(), heads_of(), torch.randn(2, 3, 6)
+    attend = built(scores=Scores(qk_norm=True))
+    with torch.no_grad():
+        attend.q_norm.weight.fill_(2.0)
+    attend(heads, x, around(plan_of(kernel, 3, 3, 3.0, 5.0)))
+    for told, plain, gain, shift in (("q", heads.queries(x), 6.0, 0.0), ("k", heads.keys(x), 1.0, 5.0)):
+        wanted = plain / plain.square().mean(-1, keepdim=True).add(1e-6).sqrt() * gain + shift
+        assert torch.allclose(kernel.told[told], wanted, atol=1e-5)
+
+
+def test_values_are_mixed_with_those_of_the_first_layer_that_has_as_many_heads() -> None:
+    kernel, heads, others = Telling(), [heads_of() for _ in range(3)], heads_of(4)
+    ctx, x = around(plan_of(kernel, 3, 3)), torch.randn(2, 3, 6)
+    for at, share in enumerate((0.3, 0.0, 0.2)):
+        attend = built(scores=Scores(value_residual=True))
+        assert attend.own_share is not None
+        torch.nn.init.constant_(attend.own_share, share)
+        attend(heads[at], x, ctx)
+        wanted = (0.5 + share) * heads[at].values(x) + (0.5 - share) * heads[0].values(x)
+        assert torch.allclose(kernel.told["v"], wanted)
+        attend(others, x, ctx)
+        assert torch.allclose(kernel.told["v"], others.values(x))
+
+
+def test_sinks_and_a_say_in_the_scores_reach_the_kernel() -> None:
+    kernel, heads, x = Telling(), heads_of(), torch.randn(2, 3, 6)
+    attend = built(scores=Scores(sinks=True))
+    attend(heads, x, around(plan_of(kernel, 3, 3)))
+    assert kernel.told["content"].sinks is attend.sinks
+    said = Attend(SHAPE, Sight(), Scores(), scored=True)
+    said.bind(Marking(), 0)
+    scoring = Scoring(before=torch.tanh)
+    said(heads, x, around(plan_of(kernel, 3, 3)), scoring)
+    assert kernel.told["content"].scoring is scoring
+
+
+@pytest.mark.parametrize("scores", [Scores(qk_norm=True), Scores(sinks=True), Scores(value_residual=True)], ids=str)
+@pytest.mark.parametrize("attention", ["mha", "gqa", "restricted"])
+def test_with_every_option_step_by_step_is_the_whole(scores: Scores, attention: str) -> None:
+    option = next(name for name, on in vars(scores).items() if on and name not in {"bias", "scaled"})
+    window = ["attention.window=3"] if attention == "restricted" else []
+    model = paribus.assemble(
+        paribus.spec("gpt-tiny", f"attention={attention}", f"attention.scores.{option}=true", "position=rope", *window)
+    ).double()
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            if path.endswith(("sinks", "own_share", "_norm.weight")):
+                parameter.copy_(torch.linspace(-0.4, 1.2, parameter.numel()).view_as(parameter))
+    tokens = torch.randint(0, 200, (2, 9))
+    states = model.start(2, 9)
+    steps = [model.hidden(chunk, states) for chunk in tokens.split([4, 1, 3, 1], dim=1)]
+    assert torch.allclose(torch.cat(steps, dim=1), model.hidden(tokens), atol=1e-10)
 
 
 def test_weights_are_captured_where_they_are_asked_for() -> None:
     kernel, heads, x = Telling(), heads_of(), torch.randn(1, 3, 6)
     captured: dict[str, Tensor] = {}
-    built()(heads, x, Context((plan_of(kernel, 3, 3),), capture=captured))
+    built()(heads, x, around(plan_of(kernel, 3, 3), capture=captured))
     scores = heads.queries(x) @ heads.keys(x).repeat_interleave(2, 1).transpose(-1, -2) * 0.5
     assert torch.allclose(captured["weights"], scores.softmax(-1), atol=1e-6)
 
@@ -173,5 +235,5 @@ def test_dropout_is_for_training() -> None:
     kernel, heads, x = Telling(), heads_of(), torch.randn(1, 3, 6)
     attend = built(dropout=0.3)
     for training, dropout in ((True, 0.3), (False, 0.0)):
-        attend.train(training)(heads, x, Context((plan_of(kernel, 3, 3),)))
+        attend.train(training)(heads, x, around(plan_of(kernel, 3, 3)))
         assert kernel.told["dropout"] == dropout

@@ -1,9 +1,11 @@
 """Who sees whom, against a loop over every pair of rows."""
 
+import itertools
+
 import pytest
 import torch
 
-from paribus import PADDING, Rows, Sight
+from paribus import PADDING, Blocks, Rows, Sight
 from paribus.parts.sight import ordered, visible
 
 POSITIONS = torch.tensor([[0, 1, 2, 0, 1, 2], [4, 5, 6, 7, 9, 10]])
@@ -41,6 +43,35 @@ def test_a_mask_is_what_a_loop_says(
     assert torch.equal(mask.expand(2, -1, -1, -1), wanted)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+@pytest.mark.parametrize("first", [0, 1, 3])
+def test_a_dilated_window_with_rows_that_all_see_is_what_a_loop_says(causal: bool, dilation: int, first: int) -> None:
+    positions = torch.arange(-2, 9)  # two rows of padding before the first
+    rows = ordered(Rows(positions.unsqueeze(0)))
+    mask = visible(Sight(causal, 2, dilation, first), rows, rows)
+    assert mask is not None
+    for i, j in itertools.product(range(11), repeat=2):
+        away = int(positions[i] - positions[j])
+        near = away in (-dilation, 0, dilation)
+        every = any(0 <= int(positions[row]) < first for row in (i, j))
+        assert bool(mask[0, 0, i, j]) == ((near or every) and (not causal or away >= 0)), (i, j)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("near", [0, 1])
+def test_blocks_see_their_neighbours_and_those_that_were_drawn(causal: bool, near: int) -> None:
+    blocks = Blocks(2, near, ((3,), (), (0, 1), (3,)))
+    rows = ordered(Rows(torch.arange(9).unsqueeze(0)))  # one more than there are blocks for
+    mask = visible(Sight(causal, blocks=blocks), rows, rows)
+    assert mask is not None
+    for i, j in itertools.product(range(8), repeat=2):
+        drawn = j // 2 in blocks.drawn[i // 2]
+        wanted = (abs(i // 2 - j // 2) <= near or drawn) and (not causal or j <= i)
+        assert bool(mask[0, 0, i, j]) == wanted, (i, j)
+    assert mask[0, 0, 8, 8]
+
+
 def test_a_row_comes_before_the_next_one_whatever_their_positions() -> None:
     rows = ordered(Rows(torch.tensor([[0, 1, 0, 1]])))
     mask = visible(Sight(causal=True), rows, rows)
@@ -75,6 +106,10 @@ def test_rows_without_documents_are_those_of_the_first() -> None:
         (Sight(causal=True, window=5), 100, 5),
         (Sight(window=5), 100, 9),
         (Sight(window=5), 4, 4),
+        (Sight(window=5, dilation=3), 100, 9),
+        (Sight(window=5, first=2), 100, 11),
+        (Sight(causal=True, blocks=Blocks(8, 1, ((), (0, 3), (), ()))), 100, 32),
+        (Sight(blocks=Blocks(8, 1, ((), (0, 3), (), ())), first=4), 100, 44),
     ],
 )
 def test_the_span_is_what_a_query_in_the_middle_sees(sight: Sight, keys: int, span: int) -> None:
@@ -82,4 +117,4 @@ def test_the_span_is_what_a_query_in_the_middle_sees(sight: Sight, keys: int, sp
     rows = ordered(Rows(torch.arange(keys).unsqueeze(0)))
     mask = visible(sight, rows, rows)
     if mask is not None and sight.window is not None:
-        assert int(mask.sum(-1).max()) == span
+        assert int(mask[0, 0, keys // 2].sum()) == span

@@ -20,7 +20,15 @@ def fine(index: Index, *overrides: str, base: Any = "base") -> dict[str, Any]:
 def test_every_default_is_filled_in(index: Index, given: Mapping[str, Any]) -> None:
     assert resolved(given, registry=index) == {
         "topology": {"name": "encoder"},
-        "dims": {"width": 64, "layers": 2, "heads": 4, "head_width": None, "length": 32, "vocabulary": None},
+        "dims": {
+            "width": 64,
+            "layers": 2,
+            "groups": None,
+            "heads": 4,
+            "head_width": None,
+            "length": 32,
+            "vocabulary": None,
+        },
         "embedding": {"name": "tokens", "segments": 0},
         "attention": {"name": "mha", "scores": {"bias": True, "cap": None}},
         "position": {"name": "rope", "theta": 1e4},
@@ -169,7 +177,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place(told: Told, write: Cal
         ("parts.encoder.embedding=tokens", "there is no `embedding` here; valid: dims, attention, position, norm, pla"),
         ("parts.encoder.cross.position=rope", "error[unknown-key] parts.encoder.cross (override 1): there is no `cros"),
         ("parts.encoder.dims.width=32", "`width` is the same for all parts, which share an embedding; valid: layers,"),
-        ("parts.encoder.dims.depth=32", "there is no `depth` here; valid: layers, heads, head_width, length"),
+        ("parts.encoder.dims.depth=32", "there is no `depth` here; valid: layers, groups, heads, head_width, length"),
         ("parts.encoder.dims.heads=3", "`dims.width` (64) is no multiple of `parts.encoder.dims.heads` (3)"),
         ("parts.encoder.dims.layers=0", "error[out-of-range] parts.encoder.dims.layers (override 1): `layers` must be"),
         ("parts.encoder.norm=rms", "error[unknown-component] parts.encoder.norm (override 1): `rms` is no norm"),

@@ -72,7 +72,8 @@ def test_values_that_are_not_valid_are_not_held_against_an_option(feedforward: F
 def test_groups_are_looked_into(components: Any) -> None:
     gqa = components.get("attention", "gqa")
     names = [".".join(path) for path, _ in flat(schema_of(gqa, gqa.injects))]
-    assert names == ["kv_heads", "scores.bias", "scores.scaled", "scores.soft_cap"]
+    scores = ("bias", "scaled", "qk_norm", "sinks", "value_residual", "soft_cap")
+    assert names == ["kv_heads", *(f"scores.{name}" for name in scores)]
 
 
 def test_other_values_are_of_the_same_kind_and_none_is_the_default(components: Any) -> None:
