@@ -1,0 +1,108 @@
+"""Heads that mix their scores and weights, held against loops over the paper's sums."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Load, Memory, Rows, Shape, Stack
+from paribus_attention import attention
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
+PACKED = Rows(torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0, 0, 0, 1, 1, 1]]))
+
+
+def own(stack: Stack, crosses: bool = False) -> Any:
+    layer: Any = stack.layers[0]
+    return layer.cross if crosses else layer.attention
+
+
+def looped(made: Any, x: Tensor, rows: Rows, causal: bool, place: str) -> Tensor:
+    """One sequence, (T, 12): J = q·k, L = sum J P, W = softmax(L + bias), U = sum W P', one number at a time."""
+    heads, length = made.heads, len(x)
+    q, k, v = (side(x).view(length, 4, 4).tolist() for side in (heads.q, heads.k, heads.v))
+    before, after = made.before.tolist(), made.after.tolist()
+    positions = rows.positions[0].tolist()
+    documents = [0] * length if rows.documents is None else rows.documents[0].tolist()
+    mixed = torch.zeros(length, 4, 4, dtype=x.dtype)
+    for i in range(length):
+        seen = [j for j in range(length) if documents[i] == documents[j] and not (causal and j > i)]
+        raw = {
+            (g, j): sum(a * b for a, b in zip(q[i][g], k[j][g], strict=True)) / math.sqrt(4)
+            for g in range(4)
+            for j in seen
+        }
+        weights: dict[tuple[int, int], float] = {}
+        for h in range(4):
+            scores = {j: sum(before[h][g] * raw[g, j] for g in range(4)) for j in seen}
+            if place == "alibi":
+                scores = {j: score - SLOPES[h] * abs(positions[i] - positions[j]) for j, score in scores.items()}
+            total = sum(math.exp(score) for score in scores.values())
+            weights |= {(h, j): math.exp(score) / total for j, score in scores.items()}
+        for h in range(4):
+            for j in seen:
+                weight = sum(after[h][g] * weights[g, j] for g in range(4))
+                mixed[i, h] += weight * torch.tensor(v[j][h], dtype=x.dtype)
+    out: Tensor = heads.o(mixed.flatten(1))
+    return out
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+@pytest.mark.parametrize("place", ["none", "alibi"])
+@pytest.mark.parametrize("rows", [Rows(torch.arange(6).unsqueeze(0)), PACKED], ids=["plain", "packed"])
+def test_it_is_what_loops_make_of_it(causal: bool, place: str, rows: Rows, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked("talking-heads", place, causal=causal)
+    x = drawn(2, 6, 12)
+    wanted = torch.stack([looped(own(stack), each, rows, causal, place) for each in x])
+    assert torch.allclose(stack(x, rows).hidden, wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("crosses", [False, True], ids=["itself", "a memory"])
+def test_heads_that_listen_to_none_but_themselves_are_plain(crosses: bool, stacked: Stacked, drawn: Drawn) -> None:
+    options = {"memory_width": 10} if crosses else {}
+    talking, plain = (stacked(name, "rope", **options) for name in ("talking-heads", "mha"))
+    with torch.no_grad():
+        for talk in (own(talking, crosses).before, own(talking, crosses).after):
+            talk.copy_(torch.eye(4))
+    plain.load_state_dict({path: tensor for path, tensor in talking.state_dict().items() if "heads" in path})
+    memory = Memory(drawn(2, 5, 10, seed=1), Rows(torch.arange(5).unsqueeze(0))) if crosses else None
+    x, rows = drawn(2, 8, 12), Rows(torch.arange(8).unsqueeze(0))
+    got, wanted = talking(x, rows, memory).hidden, plain(x, rows, memory).hidden
+    assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
+
+
+def test_a_permutation_of_heads_on_the_way_in_is_undone_by_one_on_the_way_out(stacked: Stacked, drawn: Drawn) -> None:
+    talking, plain = stacked("talking-heads"), stacked("mha")
+    turned = torch.eye(4)[[2, 0, 3, 1]]
+    with torch.no_grad():
+        own(talking).before.copy_(turned)
+        own(talking).after.copy_(turned.T)
+    plain.load_state_dict({path: tensor for path, tensor in talking.state_dict().items() if "heads" in path})
+    x, rows = drawn(2, 8, 12), Rows(torch.arange(8).unsqueeze(0))
+    assert torch.allclose(talking(x, rows).hidden, plain(x, rows).hidden, rtol=0, atol=1e-12)
+
+
+def test_what_is_captured_is_what_weighs_the_values(stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked("talking-heads", causal=False)
+    x, rows = drawn(2, 8, 12), Rows(torch.arange(8).unsqueeze(0))
+    seen = stack(x, rows, capture=True)
+    heads = own(stack).heads
+    assert torch.allclose(heads.merge(seen.captured[0]["weights"] @ heads.values(x)), seen.hidden, rtol=0, atol=1e-12)
+    sums = own(stack).after.sum(1)  # a row's softmaxes sum to 1 each
+    assert torch.allclose(seen.captured[0]["weights"].sum(-1), sums.view(1, 4, 1).expand(2, 4, 8), rtol=0, atol=1e-12)
+
+
+def test_talk_costs_what_torch_counts(stacked: Stacked) -> None:
+    stack = stacked("talking-heads", memory_width=10).to("meta")
+    x, rows = torch.zeros(1, 20, 12, device="meta", dtype=torch.float64), Rows(torch.arange(20).view(1, -1).to("meta"))
+    memory = Memory(torch.zeros(1, 30, 10, device="meta", dtype=torch.float64), Rows(torch.arange(30).view(1, -1)))
+    with FlopCounterMode(display=False) as counter:
+        stack(x, rows, memory._replace(rows=memory.rows.to(torch.device("meta"))))
+    made = attention()["talking-heads"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
+    assert made.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
