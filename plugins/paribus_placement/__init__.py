@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paribus import Placement, hookimpl, offered
+from paribus_placement.deep_norm import DeepNorm as deepnorm
+from paribus_placement.layer_scale import LayerScale as layerscale
+from paribus_placement.parallel import Parallel as parallel
+from paribus_placement.peripheral_norm import PeripheralNorm as peri
 from paribus_placement.post_norm import PostNorm as post
 from paribus_placement.pre_norm import PreNorm as pre
+from paribus_placement.re_zero import ReZero as rezero
+from paribus_placement.sandwich_norm import SandwichNorm as sandwich
 
 
 @hookimpl

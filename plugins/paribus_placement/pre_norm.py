@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
@@ -20,11 +20,25 @@ class PreNorm(Placement):
 
     traits: ClassVar[Traits] = {"final": True}
 
-    def __init__(self, shape: Shape, norm: Callable[[], Norm]) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        norm: Callable[[], Norm],
+        *,
+        bare_first: Annotated[
+            bool, "whether the first attention reads rows as they come, normed by the embedding (ModernBERT: yes)"
+        ] = False,
+    ) -> None:
         super().__init__()
-        self.norms = nn.ModuleDict({name: norm() for name in shape.sublayers})
+        if bare_first and shape.layer is None:
+            raise ValueError(
+                "`bare_first` is true, but layers share their parameters, so that none is the first alone; "
+                "valid: bare_first: false, or dims.groups null"
+            )
+        bare = "attention" if bare_first and shape.layer == 0 else ""
+        self.norms = nn.ModuleDict({name: norm() for name in shape.sublayers if name != bare})
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         for name, sublayer in sublayers.items():
-            x = x + sublayer(self.norms[name](x))
+            x = x + sublayer(self.norms[name](x) if name in self.norms else x)
         return x

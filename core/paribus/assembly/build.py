@@ -118,6 +118,7 @@ class SpecBuilder:
         if layer is not None and sharing(spec, dims["layers"]).count(layer) > 1:
             layer = None
         sublayers = ("attention", "cross", "feedforward") if part.cross else ("attention", "feedforward")
+        reader = next((each for each in self.parts.values() if each.cross == part.path), None)
         return Shape(
             width=dims["width"],
             heads=dims["heads"],
@@ -130,6 +131,7 @@ class SpecBuilder:
             stack=part.path,
             causal=part.causal,
             sublayers=sublayers,
+            read_by=self.of(reader)["dims"]["layers"] if reader else 0,
             dropout=float(spec["dropout"]),
         )
 

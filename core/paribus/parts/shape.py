@@ -21,4 +21,5 @@ class Shape:
     causal: bool = False
     sublayers: tuple[str, ...] = ("attention", "feedforward")
     dropout: float = 0.0
+    read_by: int = 0  # layers of the stack that attends to this one; 0: none does
     memory_width: int | None = None  # set where this is cross-attention: the width of what is attended to

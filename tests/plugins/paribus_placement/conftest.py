@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 
 import pytest
+import torch
 from torch import Tensor
 
-from paribus import Shape
+from paribus import Placement, Shape
 
 
 @pytest.fixture
@@ -30,3 +31,20 @@ def sublayers() -> Mapping[str, Callable[[Tensor], Tensor]]:
         "cross": lambda h: h**2 - 1,
         "feedforward": lambda h: h.cumsum(-1) * 0.3,
     }
+
+
+@pytest.fixture
+def stirred() -> Callable[[Placement], Placement]:
+    """A placement in float64 whose every tensor is another, so that using the wrong one shows."""
+
+    def stir(placement: Placement) -> Placement:
+        for index, parameter in enumerate(placement.double().parameters()):
+            parameter.data = torch.linspace(0.5, 1.5 + index, parameter.numel(), dtype=torch.float64)
+        return placement
+
+    return stir
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -1,7 +1,9 @@
 """Norms before the sublayers."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -42,3 +44,45 @@ def test_a_norm_follows_the_last_layer() -> None:
 def test_it_has_a_norm_for_each_sublayer_by_its_name(shape: Shape) -> None:
     paths = {name for name, _ in PreNorm(shape, lambda: LayerNorm(8, bias=False)).named_parameters()}
     assert paths == {"norms.attention.weight", "norms.cross.weight", "norms.feedforward.weight"}
+
+
+def test_where_it_is_to_be_bare_the_first_attention_reads_rows_as_they_come(shape: Shape, sublayers: Sublayers) -> None:
+    first = dataclasses.replace(shape, layer=0)
+    placement = PreNorm(first, lambda: LayerNorm(8), bare_first=True).double()
+    distinct(placement)
+    x = torch.randn(2, 3, 8, dtype=torch.float64)
+    a = x + sublayers["attention"](x)
+    b = a + sublayers["cross"](placement.norms["cross"](a))
+    c = b + sublayers["feedforward"](placement.norms["feedforward"](b))
+    torch.testing.assert_close(placement(x, sublayers), c, atol=1e-12, rtol=0)
+
+
+def test_no_other_layer_is_bare(shape: Shape) -> None:
+    second = PreNorm(dataclasses.replace(shape, layer=1), lambda: LayerNorm(8), bare_first=True)
+    assert second.state_dict().keys() == PreNorm(shape, lambda: LayerNorm(8)).state_dict().keys()
+
+
+def test_a_layer_that_is_the_first_and_others_cannot_be_bare(shape: Shape) -> None:
+    with pytest.raises(ValueError, match=r"none is the first alone; valid: bare_first: false, or dims.groups null"):
+        PreNorm(shape, lambda: LayerNorm(8), bare_first=True)
+
+
+def test_it_is_the_layer_of_a_modernbert() -> None:
+    from transformers.models.modernbert.modeling_modernbert import ModernBertConfig, ModernBertEncoderLayer
+
+    config = ModernBertConfig(hidden_size=8, num_attention_heads=2, intermediate_size=16, num_hidden_layers=2)
+    shape = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=11, layers=2, layer=0)
+    x = torch.randn(2, 3, 8, dtype=torch.float64)
+    for layer in (0, 1):
+        theirs = ModernBertEncoderLayer(config, layer).double()
+        theirs.attn = torch.nn.Identity()
+        theirs.attn.forward = lambda h, **_: (h.roll(1, -1) * 2, None)
+        ours = PreNorm(
+            dataclasses.replace(shape, layer=layer), lambda: LayerNorm(8, bias=False), bare_first=True
+        ).double()
+        distinct(ours)
+        theirs.mlp_norm.weight.data = ours.norms["feedforward"].weight.data
+        if layer:
+            theirs.attn_norm.weight.data = ours.norms["attention"].weight.data
+        y = ours(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": theirs.mlp})
+        torch.testing.assert_close(y, theirs(x), atol=1e-12, rtol=0)

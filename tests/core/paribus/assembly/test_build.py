@@ -120,6 +120,12 @@ def test_a_component_is_told_where_it_stands(assemble: Assemble) -> None:
     ]
 
 
+def test_a_stack_is_told_how_deep_the_one_that_reads_it_is(assemble: Assemble) -> None:
+    model = assemble("seq2seq-tiny", "parts.encoder.dims.layers=1", "parts.decoder.dims.layers=3")
+    assert (stack(model, "encoder").shape.read_by, stack(model).shape.read_by) == (3, 0)
+    assert stack(assemble("gpt-tiny")).shape.read_by == 0
+
+
 def test_a_cross_attention_has_no_position_unless_it_is_given_one(assemble: Assemble) -> None:
     body = stack(assemble("seq2seq-tiny", "position=rope"))
     assert {type(layer.cross.attend.position).__name__ for layer in body.layers} == {"NoPosition"}

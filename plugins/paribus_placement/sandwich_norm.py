@@ -1,0 +1,31 @@
+"""Norms before and behind the sublayers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, final
+
+from torch import Tensor, nn
+
+from paribus import Norm, Placement, Shape, Sublayer, Traits
+
+
+@final
+class SandwichNorm(Placement):
+    """x + norm(f(norm(x))), both norms within the branch, and one after the last layer: "CogView" (Ding et al. 2021),
+    and "Gemma 2" (Gemma Team 2024).
+
+    (B, T, D) -> (B, T, D).
+    """
+
+    traits: ClassVar[Traits] = {"final": True}
+
+    def __init__(self, shape: Shape, norm: Callable[[], Norm]) -> None:
+        super().__init__()
+        self.norms = nn.ModuleDict({name: norm() for name in shape.sublayers})
+        self.behind = nn.ModuleDict({name: norm() for name in shape.sublayers})
+
+    def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
+        for name, sublayer in sublayers.items():
+            x = x + self.behind[name](sublayer(self.norms[name](x)))
+        return x

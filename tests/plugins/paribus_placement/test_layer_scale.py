@@ -1,0 +1,63 @@
+"""Pre-norm, with branches that start small."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from torch import Tensor
+
+import paribus
+from paribus import Placement, Shape
+from paribus_norm.layer_norm import LayerNorm
+from paribus_placement.layer_scale import LayerScale
+from paribus_placement.pre_norm import PreNorm
+
+Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
+Stirred = Callable[[Placement], Placement]
+
+
+def test_each_channel_of_each_branch_has_its_own_weight(
+    shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor
+) -> None:
+    placement = stirred(LayerScale(shape, lambda: LayerNorm(8), start=0.25))
+    y = x
+    for name in ("attention", "cross", "feedforward"):
+        gamma = 0.25 + placement.get_parameter(f"scales.{name}")
+        y = y + gamma * sublayers[name](placement.get_submodule(f"norms.{name}")(y))
+    torch.testing.assert_close(placement(x, sublayers), y, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("start", [0.1, 1e-5])
+def test_at_first_a_branch_counts_for_as_much_as_it_is_told(start: float, shape: Shape, x: Tensor) -> None:
+    placement, pre = LayerScale(shape, lambda: LayerNorm(8), start=start), PreNorm(shape, lambda: LayerNorm(8))
+    only = {"attention": torch.sin}
+    torch.testing.assert_close(placement.double()(x, only), x + start * (pre.double()(x, only) - x))
+
+
+def test_first_values_are_the_same_for_any_start_and_the_norms_have_their_paths(shape: Shape) -> None:
+    one, two = (
+        dict(paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", *overrides)).named_parameters())
+        for overrides in (("placement=layerscale",), ("placement=layerscale", "placement.start=1e-5"))
+    )
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[path], two[path]) for path in one)
+    pre = PreNorm(shape, lambda: LayerNorm(8)).state_dict().keys()
+    scales = {f"scales.{name}" for name in shape.sublayers}
+    assert LayerScale(shape, lambda: LayerNorm(8)).state_dict().keys() == pre | scales
+    assert scales == LayerScale.roles.keys()
+    assert LayerScale.traits["final"] is True
+
+
+def test_a_step_moves_a_weight_as_if_it_were_held_itself(shape: Shape, x: Tensor) -> None:
+    placement = LayerScale(shape, lambda: LayerNorm(8), start=1e-5).double()
+    held = torch.nn.Parameter(torch.full((8,), 1e-5, dtype=torch.float64))
+    weight = placement.get_parameter("scales.attention")
+    optimizers = [torch.optim.Adam([each], lr=1e-3) for each in (weight, held)]
+    for _ in range(3):
+        placement(x, {"attention": torch.sin}).pow(3).sum().backward()
+        normed = placement.get_submodule("norms.attention")(x)
+        (x + held * normed.sin()).pow(3).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    torch.testing.assert_close(1e-5 + weight, held, atol=1e-12, rtol=0)

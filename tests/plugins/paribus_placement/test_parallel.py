@@ -1,0 +1,67 @@
+"""Sublayers side by side."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from paribus import Placement, Shape
+from paribus_norm.layer_norm import LayerNorm
+from paribus_placement.parallel import Parallel
+
+Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
+Stirred = Callable[[Placement], Placement]
+
+
+def test_all_read_the_same_normed_rows(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
+    placement = stirred(Parallel(shape, lambda: LayerNorm(8)))
+    h = placement.get_submodule("norms.attention")(x)
+    y = x + sublayers["attention"](h) + sublayers["cross"](h) + sublayers["feedforward"](h)
+    torch.testing.assert_close(placement(x, sublayers), y, atol=1e-12, rtol=0)
+    assert placement.state_dict().keys() == {"norms.attention.weight", "norms.attention.bias"}
+
+
+def test_each_reads_its_own_where_each_has_a_norm(
+    shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor
+) -> None:
+    placement = stirred(Parallel(shape, lambda: LayerNorm(8), one_norm=False))
+    y = x + sum(sublayers[name](placement.get_submodule(f"norms.{name}")(x)) for name in shape.sublayers)
+    torch.testing.assert_close(placement(x, sublayers), y, atol=1e-12, rtol=0)
+
+
+def test_the_order_of_sublayers_does_not_matter(shape: Shape, sublayers: Sublayers, x: Tensor) -> None:
+    placement = Parallel(shape, lambda: LayerNorm(8)).double()
+    turned = dict(reversed(list(sublayers.items())))
+    torch.testing.assert_close(placement(x, sublayers), placement(x, turned), atol=1e-12, rtol=0)
+
+
+def test_it_is_the_identity_where_sublayers_give_nothing(shape: Shape, x: Tensor) -> None:
+    placement = Parallel(shape, lambda: LayerNorm(8)).double()
+    assert torch.equal(placement(x, dict.fromkeys(shape.sublayers, torch.zeros_like)), x)
+    assert Parallel.traits["final"] is True
+
+
+def test_it_is_the_layer_of_a_gpt_neox(stirred: Stirred, x: Tensor) -> None:
+    from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXConfig, GPTNeoXLayer
+
+    theirs = GPTNeoXLayer(GPTNeoXConfig(hidden_size=8, num_attention_heads=2, intermediate_size=16), 0).double().eval()
+    theirs.attention.forward = lambda h, **_: (h.roll(1, -1) * 2, None)
+    plain = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=11, layers=2)
+    ours = stirred(Parallel(plain, lambda: LayerNorm(8), one_norm=False))
+    theirs.input_layernorm.load_state_dict(ours.get_submodule("norms.attention").state_dict())
+    theirs.post_attention_layernorm.load_state_dict(ours.get_submodule("norms.feedforward").state_dict())
+    y = ours(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": theirs.mlp})
+    torch.testing.assert_close(y, theirs(x), atol=1e-12, rtol=0)
+
+
+def test_it_is_the_layer_of_a_gpt_j(stirred: Stirred, x: Tensor) -> None:
+    from transformers.models.gptj.modeling_gptj import GPTJBlock, GPTJConfig
+
+    config = GPTJConfig(n_embd=8, n_head=2, rotary_dim=4, n_inner=16, attn_implementation="eager")
+    theirs = GPTJBlock(config, 0).double().eval()
+    theirs.attn.forward = lambda hidden_states, **_: (hidden_states.roll(1, -1) * 2, None)
+    plain = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=11, layers=2)
+    ours = stirred(Parallel(plain, lambda: LayerNorm(8)))
+    theirs.ln_1.load_state_dict(ours.get_submodule("norms.attention").state_dict())
+    y = ours(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": theirs.mlp})
+    torch.testing.assert_close(y, theirs(x)[0], atol=1e-12, rtol=0)

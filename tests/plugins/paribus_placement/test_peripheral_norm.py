@@ -1,0 +1,49 @@
+"""Norms all around."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from torch import Tensor
+
+import paribus
+from paribus import Placement, Shape, SpecError
+from paribus_norm.layer_norm import LayerNorm
+from paribus_placement.peripheral_norm import PeripheralNorm
+from paribus_placement.sandwich_norm import SandwichNorm
+
+Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
+Stirred = Callable[[Placement], Placement]
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_the_first_layer_norms_what_enters_and_all_are_sandwiches(
+    layer: int, shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor
+) -> None:
+    placement = stirred(PeripheralNorm(dataclasses.replace(shape, layer=layer), lambda: LayerNorm(8)))
+    entered = x if layer else placement.get_submodule("entry")(x)
+    sandwich = SandwichNorm(shape, lambda: LayerNorm(8)).double()
+    sandwich.load_state_dict({k: v for k, v in placement.state_dict().items() if not k.startswith("entry")})
+    assert torch.equal(placement(x, sublayers), sandwich(entered, sublayers))
+
+
+def test_it_is_its_formula(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
+    placement = stirred(PeripheralNorm(dataclasses.replace(shape, layer=0), lambda: LayerNorm(8)))
+    y = placement.get_submodule("entry")(x)
+    for name in ("attention", "cross", "feedforward"):
+        before, behind = placement.get_submodule(f"norms.{name}"), placement.get_submodule(f"behind.{name}")
+        y = y + behind(sublayers[name](before(y)))
+    torch.testing.assert_close(placement(x, sublayers), y, atol=1e-12, rtol=0)
+
+
+def test_of_layers_that_share_their_parameters_none_is_the_first_alone() -> None:
+    with pytest.raises(SpecError, match="placement `peri` must know which layer it is in, but"):
+        paribus.spec("gpt-tiny", "placement=peri", "dims.groups=1")
+
+
+def test_a_sandwich_behind_a_normed_embedding_comes_to_the_same() -> None:
+    tokens = torch.arange(12).view(2, 6)
+    ours = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "placement=peri"))
+    theirs = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "placement=sandwich", "embedding.normed=true"))
+    torch.testing.assert_close(ours.hidden(tokens), theirs.hidden(tokens))

@@ -1,0 +1,66 @@
+"""Norms before and behind the sublayers."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from paribus import Placement, Shape
+from paribus_norm.layer_norm import LayerNorm
+from paribus_norm.root_mean_square_norm import RootMeanSquareNorm
+from paribus_placement.pre_norm import PreNorm
+from paribus_placement.sandwich_norm import SandwichNorm
+
+Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
+Stirred = Callable[[Placement], Placement]
+
+
+def test_each_branch_is_normed_at_both_ends(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
+    placement = stirred(SandwichNorm(shape, lambda: LayerNorm(8)))
+    norm, behind = placement.get_submodule("norms"), placement.get_submodule("behind")
+    y = x
+    for name in ("attention", "cross", "feedforward"):
+        y = y + behind.get_submodule(name)(sublayers[name](norm.get_submodule(name)(y)))
+    torch.testing.assert_close(placement(x, sublayers), y, atol=1e-12, rtol=0)
+
+
+def test_what_a_branch_adds_has_mean_0_and_variance_1_whatever_the_sublayer_gives(shape: Shape, x: Tensor) -> None:
+    placement = SandwichNorm(shape, lambda: LayerNorm(8, eps=1e-12)).double()
+    added = placement(x, {"attention": lambda h: 1000 * h.cumsum(-1) + 5}) - x
+    torch.testing.assert_close(added.mean(-1), torch.zeros(2, 3, dtype=torch.float64), atol=1e-9, rtol=0)
+    torch.testing.assert_close(added.var(-1, correction=0), torch.ones(2, 3, dtype=torch.float64), atol=1e-9, rtol=0)
+
+
+def test_it_is_the_identity_where_sublayers_give_nothing(shape: Shape, x: Tensor) -> None:
+    placement = SandwichNorm(shape, lambda: LayerNorm(8)).double()
+    assert torch.equal(placement(x, dict.fromkeys(shape.sublayers, torch.zeros_like)), x)
+
+
+def test_it_has_the_norms_of_pre_norm_at_their_paths_and_as_many_behind(shape: Shape) -> None:
+    ours = set(SandwichNorm(shape, lambda: LayerNorm(8)).state_dict())
+    theirs = set(PreNorm(shape, lambda: LayerNorm(8)).state_dict())
+    assert ours - theirs == {path.replace("norms.", "behind.") for path in theirs}
+    assert SandwichNorm.traits["final"] is True
+
+
+def test_it_is_the_layer_of_a_gemma_2(stirred: Stirred, x: Tensor) -> None:
+    from transformers.models.gemma2.modeling_gemma2 import Gemma2Config, Gemma2DecoderLayer
+
+    config = Gemma2Config(
+        hidden_size=8, num_attention_heads=2, num_key_value_heads=1, head_dim=4, intermediate_size=16, rms_norm_eps=1e-6
+    )
+    theirs = Gemma2DecoderLayer(config, 0).double()
+    theirs.self_attn.forward = lambda hidden_states, **_: (hidden_states.roll(1, -1) * 2, None)
+    plain = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=11, layers=2)
+    ours = stirred(SandwichNorm(plain, lambda: RootMeanSquareNorm(8)))
+    twins = {
+        "norms.attention": theirs.input_layernorm,
+        "behind.attention": theirs.post_attention_layernorm,
+        "norms.feedforward": theirs.pre_feedforward_layernorm,
+        "behind.feedforward": theirs.post_feedforward_layernorm,
+    }
+    for path, twin in twins.items():
+        twin.weight.data = ours.get_parameter(f"{path}.weight").data - 1  # theirs multiply by 1 + weight
+    y = ours(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": theirs.mlp})
+    # Theirs norms in float32, whatever the rows are.
+    torch.testing.assert_close(y, theirs(x, position_embeddings=None).double(), atol=1e-5, rtol=1e-5)
