@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paribus import Norm, hookimpl, offered
+from paribus_norm.dynamic_tanh import DynamicTanh as dyt
 from paribus_norm.identity import Identity as none
 from paribus_norm.layer_norm import LayerNorm as layernorm
 from paribus_norm.root_mean_square_norm import RootMeanSquareNorm as rmsnorm
+from paribus_norm.scale_norm import ScaleNorm as scalenorm
 
 
 @hookimpl

@@ -13,8 +13,11 @@ from paribus import About, Shape, Stream
 from paribus.schema import Option, schema_of
 
 OFFERED = {
-    "norm": ("paribus_norm", {"layernorm", "rmsnorm", "none"}),
-    "placement": ("paribus_placement", {"pre", "post"}),
+    "norm": ("paribus_norm", {"layernorm", "rmsnorm", "scalenorm", "dyt", "none"}),
+    "placement": (
+        "paribus_placement",
+        {"pre", "post", "sandwich", "peri", "deepnorm", "parallel", "rezero", "layerscale"},
+    ),
     "feedforward": ("paribus_feedforward", {"mlp", "glu"}),
     "embedding": ("paribus_embedding", {"tokens"}),
     "topology": ("paribus_topology", {"encoder", "decoder", "encoder-decoder"}),
@@ -22,7 +25,7 @@ OFFERED = {
     "optimizer": ("paribus_optim", {"adamw"}),
     "schedule": ("paribus_optim", {"constant", "warmup-cosine", "inverse-sqrt"}),
 }
-SHAPE = Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2, branches=4)
+SHAPE = Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2, layer=0, branches=4)
 
 
 def offered(slot: str) -> Mapping[str, type[Any]]:
@@ -61,8 +64,14 @@ def rows() -> Tensor:
 
 
 def seen_norm(component: type[Any], options: Mapping[str, Any]) -> Tensor:
-    seen: Tensor = filled(component(SHAPE.width, **options))(rows())
+    seen: Tensor = filled(component(SHAPE.width, **options))(torch.cat([rows(), rows() * 1e-7]))
     return seen
+
+
+def seen_placement(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+    placement: Any = component(SHAPE, norm, **options).double()
+    seen: Tensor = placement(rows(), {"attention": torch.sin, "feedforward": torch.cos})
+    return seen if len(list(placement.parameters())) > 2 else seen + 1  # as many norms as say so
 
 
 def seen_feedforward(component: type[Any], options: Mapping[str, Any]) -> Tensor:
@@ -97,6 +106,7 @@ def seen_schedule(component: type[Any], options: Mapping[str, Any]) -> Tensor:
 
 SEEN: Mapping[str, Callable[[type[Any], Mapping[str, Any]], Tensor]] = {
     "norm": seen_norm,
+    "placement": seen_placement,
     "feedforward": seen_feedforward,
     "embedding": seen_embedding,
     "initialisation": seen_initialisation,

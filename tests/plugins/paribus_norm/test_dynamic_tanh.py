@@ -1,0 +1,40 @@
+"""A squashing function where a norm would be."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus_norm.dynamic_tanh import DynamicTanh
+
+
+def rows(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 3
+
+
+@pytest.mark.parametrize("alpha", [0.5, 2.0])
+def test_it_is_the_formula_of_the_paper(alpha: float) -> None:
+    norm = DynamicTanh(6, alpha=alpha).double()
+    norm.alpha.data += 0.25
+    norm.weight.data, norm.bias.data = rows(6), rows(6) + 1
+    x = rows(3, 6)
+    y = norm(x)
+    for row in range(3):
+        for column in range(6):
+            squashed = math.tanh((alpha + 0.25) * x[row, column].item())
+            expected = norm.weight[column].item() * squashed + norm.bias[column].item()
+            assert y[row, column].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_number_is_squashed_by_itself() -> None:
+    norm, x = DynamicTanh(4).double(), rows(2, 4)
+    torch.testing.assert_close(norm(x)[:, :2], norm(torch.cat([x[:, :2], 100 * x[:, 2:]], dim=-1))[:, :2])
+
+
+def test_nothing_leaves_that_is_larger_than_the_gain() -> None:
+    assert DynamicTanh(8).double()(rows(5, 8) * 1e6).abs().max().item() <= 1
+
+
+def test_every_parameter_has_a_role() -> None:
+    assert dict(DynamicTanh(8).named_parameters()).keys() == {"alpha", "weight", "bias"} == DynamicTanh.roles.keys()
