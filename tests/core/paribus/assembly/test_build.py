@@ -114,7 +114,7 @@ def test_a_component_is_told_where_it_stands(assemble: Assemble) -> None:
     for at, layer in enumerate(body.layers):
         assert layer.attention.shape == dataclasses.replace(told, layer=at)
         assert layer.cross.shape == dataclasses.replace(told, layer=at, causal=False, memory_width=16)
-    there = Shape(16, 4, 4, 16, 40, 2, branches=4, stack="encoder", dropout=0.1)
+    there = Shape(16, 4, 4, 16, 40, 2, branches=4, stack="encoder", dropout=0.1, read_by=3)
     assert [layer.attention.shape for layer in encoder.layers] == [
         dataclasses.replace(there, layer=at) for at in (0, 1)
     ]
