@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from paribus import Attention, hookimpl, offered
+from paribus_attention.differential import Differential as differential
 from paribus_attention.grouped_query import GroupedQuery as gqa
 from paribus_attention.multi_head import MultiHead as mha
 from paribus_attention.multi_query import MultiQuery as mqa

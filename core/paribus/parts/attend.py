@@ -81,10 +81,13 @@ class Attend(nn.Module):
 
     def forward(self, heads: Projections, x: Tensor, ctx: Context, scoring: Scoring | None = None) -> Tensor:
         """(B, T, D) -> (B, H, T, K)."""
-        q = heads.queries(x)
-        q = self.turned(self.q_norm(q) if self.normed else q, ctx, "query")
         k, v = self.keys_and_values(heads, x, ctx)
-        return self.mixed(q, k, v, heads, ctx, scoring)
+        return self.mixed(self.queries(heads, x, ctx), k, v, heads, ctx, scoring)
+
+    def queries(self, heads: Projections, x: Tensor, ctx: Context) -> Tensor:
+        """(B, T, D) -> (B, H, T, K): normalised where asked, and turned."""
+        q = heads.queries(x)
+        return self.turned(self.q_norm(q) if self.normed else q, ctx, "query")
 
     def turned(self, x: Tensor, ctx: Context, side: Literal["query", "key"]) -> Tensor:
         """(B, H, T, R) -> (B, H, T, R): what the position rotates, where it rotates."""
@@ -118,7 +121,7 @@ class Attend(nn.Module):
         """(B, T, D) -> (B, G, S, K) each: those of these rows and of all before, or of the memory."""
         if ctx.memory is not None and ctx.state:  # the memory of a decoder never changes: projected once
             return ctx.state["k"], ctx.state["v"]
-        source = leading(x, ctx.keys.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
+        source = self.source(x, ctx)
         k = heads.keys(source)
         k = self.turned(self.k_norm(k) if self.normed else k, ctx, "key")
         v = self.with_the_first(heads.values(source), ctx)
@@ -128,6 +131,10 @@ class Attend(nn.Module):
             ctx.state.update(k=k, v=v)
             return k, v
         return remember(ctx.state, k, v, ctx.past)
+
+    def source(self, x: Tensor, ctx: Context) -> Tensor:
+        """(B, T, D) -> (B, S, D): the rows that become keys now, which are those of the memory if there is one."""
+        return leading(x, ctx.keys.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
 
     def with_the_first(self, v: Tensor, ctx: Context) -> Tensor:
         """Values mixed with those of the first layer that has as many heads: half and half, until learned otherwise."""

@@ -56,15 +56,16 @@ def stacked() -> Callable[..., Stack]:
         where: Position = position()[place](shape)
         across = position()["none"](shape) if memory_width else None
 
-        def layer() -> Layer:
-            made: Attention = attention()[name](shape, **options)
-            cross = attention()[name](replace(shape, memory_width=memory_width), **options) if memory_width else None
+        def layer(index: int) -> Layer:
+            own = replace(shape, layer=index)
+            made: Attention = attention()[name](own, **options)
+            cross = attention()[name](replace(own, memory_width=memory_width), **options) if memory_width else None
             placement = Alone(residual)
             return Layer(attention=made, feedforward=Nothing(), placement=placement, dropout=0.0, cross=cross)
 
         wiring = [(where, across)] * layers
         places = [where] if across is None else [where, across]
-        stack = Stack(shape, [layer() for _ in range(layers)], places, wiring, None, kernels).double()
+        stack = Stack(shape, [layer(index) for index in range(layers)], places, wiring, None, kernels).double()
         for parameter in stack.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
         return stack

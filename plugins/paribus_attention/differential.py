@@ -1,0 +1,95 @@
+"""The attention `differential`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from paribus import (
+    SOFTMAX,
+    Attend,
+    Attention,
+    Context,
+    Cost,
+    Divides,
+    Heads,
+    Load,
+    Range,
+    Role,
+    Scores,
+    Shape,
+    State,
+    Traits,
+    empty_cache,
+    sight_of,
+    softmax_cost,
+)
+
+
+@final
+class Differential(Attention):
+    """Weighs by the difference of two softmaxes, which cancels what both take for noise: "Differential Transformer" (Ye
+    et al. 2024).
+
+    Heads come in pairs, h and h + H/2, whose values are of double width: as many parameters as plain heads have. A pair
+    gives (softmax(q1 k1) - lambda softmax(q2 k2)) [v1; v2], divided by its root mean square and times 1 - lambda_init.
+    Lambda is exp(lq1 lk1) - exp(lq2 lk2) + lambda_init, which is 0.8 - 0.6 exp(-0.3 l) in layer l, counted from 0. The
+    vectors in it start as the scheme starts any matrix; the paper draws them from N(0, 0.1²).
+    """
+
+    traits: ClassVar[Traits] = {**SOFTMAX, "consumes": ["rotate", "bias"], "needs": ["layer"]}
+    roles: ClassVar[Mapping[str, Role]] = {"lambda_q": "weight", "lambda_k": "weight", "norm.weight": "gain"}
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        kv_heads: Annotated[
+            int | None, "key/value heads, an even number; null: one for each query head", Range(2), Divides("heads")
+        ] = None,
+        scores: Scores = Scores(),
+    ) -> None:
+        super().__init__()
+        groups = kv_heads or shape.heads
+        if shape.heads % 2 or groups % 2:
+            raise ValueError(
+                f"heads come in pairs, but there are {shape.heads}, and {groups} for keys; valid: even numbers"
+            )
+        assert shape.layer is not None, "a rule refuses layers that share their parameters"
+        self.shape = shape
+        self.heads = Heads(shape, kv_heads=groups, bias=scores.bias)
+        self.attend = Attend(shape, sight_of(shape), scores)
+        self.lambda_q, self.lambda_k = (nn.Parameter(torch.empty(2, shape.head_width)) for _ in "qk")
+        self.norm = nn.RMSNorm(2 * shape.head_width, eps=1e-5)
+        self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * shape.layer)
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        q = self.attend.queries(self.heads, x, ctx)
+        k, v = self.attend.keys_and_values(self.heads, x, ctx)  # (B, G, S, K)
+        # One call for each half of the values: fused kernels want values as wide as keys.
+        halves = [self.attend.mixed(q, k, half.repeat(1, 2, 1, 1), self.heads, ctx) for half in v.chunk(2, dim=1)]
+        one, two = torch.cat(halves, dim=-1).chunk(2, dim=1)  # (B, H/2, T, 2K)
+        less = self.less()
+        if ctx.capture is not None:
+            first, second = ctx.capture["weights"].chunk(2, dim=1)
+            ctx.capture["weights"] = first - less * second  # (B, H/2, T, S)
+        pairs = self.norm(one - less * two) * (1 - self.lambda_init)
+        return self.heads.merge(pairs)
+
+    def less(self) -> Tensor:
+        """Lambda: what share of the second softmax is taken from the first."""
+        powers = (self.lambda_q * self.lambda_k).sum(-1).exp()  # (2,)
+        return powers[0] - powers[1] + self.lambda_init
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return empty_cache(self.shape, self.heads.kv_heads, batch, length, like)
+
+    def cost(self, load: Load) -> Cost:
+        keys = load.keys if self.shape.memory_width is None else load.memory
+        scored_again = 4 * load.queries * keys * self.shape.heads * self.shape.head_width
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load) + Cost(flops=scored_again)
