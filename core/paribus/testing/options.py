@@ -75,16 +75,18 @@ def _changed(case: Case, base: str, plain: Trace, path: tuple[str, ...], value: 
 
 
 def _trace(made: Specimen) -> Trace:
-    """What a model has and does: its scores, its rows in training, its first values."""
+    """What a model has and does: its scores, its rows in training and what they add to the loss, its first values."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         rows = tokens(2, ROWS)
         torch.manual_seed(0)
         scores = made.topology.embedding.unembed(made.hidden(rows))
         made.topology.train()
         torch.manual_seed(0)
-        training = made.hidden(rows)
+        training = made.output(rows)
         made.topology.eval()
-    return [scores, training, *made.topology.parameters()]
+    added = [] if training.auxiliary is None else [training.auxiliary]
+    first = [parameter for child in made.children.values() for parameter in child.parameters()]
+    return [scores, training.hidden, *added, *first]
 
 
 def _same(one: Trace, two: Trace) -> bool:

@@ -16,7 +16,7 @@ from paribus.kernels import KERNELS
 from paribus.keyed import key32
 from paribus.parts.context import Kernel, Memory
 from paribus.parts.rows import Stream
-from paribus.parts.stack import Stack, States
+from paribus.parts.stack import Output, Stack, States
 from paribus.slots.initialisation import Initialisation
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.topology import memory_of
@@ -64,10 +64,14 @@ class Specimen:
         return stack
 
     def hidden(self, body: Tensor | Stream, *, source: Tensor | Stream | None = None) -> Tensor:
-        """(B, T) -> (B, T, D): the body's output; it reads a source of its own where none is given."""
+        """(B, T) -> (B, T, D): the body's rows."""
+        return self.output(body, source=source).hidden
+
+    def output(self, body: Tensor | Stream, *, source: Tensor | Stream | None = None) -> Output:
+        """(B, T) -> the body's output; it reads a source of its own where none is given."""
         stream = body if isinstance(body, Stream) else Stream(body)
         memory = self.memory(source if source is not None else tokens(stream.tokens.shape[0], 6, "source"))
-        return self.topology.run({"body": stream}, "body", memory=memory).hidden
+        return self.topology.run({"body": stream}, "body", memory=memory)
 
     def memory(self, source: Tensor | Stream) -> Memory | None:
         """What the body attends to, if it attends to another stack."""

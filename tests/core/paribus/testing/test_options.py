@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from torch import Tensor, nn
 
-from paribus import Range, Shape
+from paribus import About, Initialisation, Range, Shape
 from paribus.schema import Option, schema_of
 from paribus.testing.cells import values
 from paribus.testing.options import flat
@@ -62,6 +62,25 @@ def test_an_option_that_counts_in_training_alone_is_honoured(feedforward: Faulty
 
     trained = feedforward(**{**with_option(NUMBER, 1.0, float), "forward": forward})
     assert found(trained, "options") == ""
+
+
+def test_an_option_that_counts_in_the_loss_alone_is_honoured(feedforward: Faulty, found: Found) -> None:
+    def forward(self: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sin(), self.factor * x.square().mean()
+
+    weighed = feedforward(**{**with_option(NUMBER, 1.0, float), "forward": forward})
+    assert found(weighed, "options") == ""
+
+
+def test_an_option_that_is_about_heads_alone_is_honoured(filling: Faulty, found: Found) -> None:
+    def begin(self: Any, *, knob: Any = 1.0) -> None:
+        self.std = knob
+
+    def draw(self: Any, unit: Tensor, about: About) -> Tensor:
+        return unit * (self.std if about.role == "head" else 1.0)
+
+    begin.__annotations__["knob"] = NUMBER
+    assert found(filling(Initialisation, {"__init__": begin, "draw": draw}), "options") == ""
 
 
 def test_values_that_are_not_valid_are_not_held_against_an_option(feedforward: Faulty, found: Found) -> None:
