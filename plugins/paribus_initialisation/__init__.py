@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from paribus import Initialisation, hookimpl, offered
 from paribus_initialisation.gpt2 import Gpt2 as gpt2
 from paribus_initialisation.normal import Normal as normal
+from paribus_initialisation.t5 import T5 as t5
+from paribus_initialisation.truncated import Truncated as truncated
 from paribus_initialisation.xavier import Xavier as xavier
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import About, Shape, Stream
+from paribus import About, Role, Shape, Stream
 from paribus.schema import Option, schema_of
 
 OFFERED = {
@@ -21,7 +21,7 @@ OFFERED = {
     "feedforward": ("paribus_feedforward", {"mlp", "glu"}),
     "embedding": ("paribus_embedding", {"tokens"}),
     "topology": ("paribus_topology", {"encoder", "decoder", "encoder-decoder"}),
-    "initialisation": ("paribus_initialisation", {"normal", "gpt2", "xavier"}),
+    "initialisation": ("paribus_initialisation", {"normal", "gpt2", "xavier", "t5", "truncated"}),
     "optimizer": ("paribus_optim", {"adamw"}),
     "schedule": ("paribus_optim", {"constant", "warmup-cosine", "inverse-sqrt"}),
 }
@@ -86,9 +86,9 @@ def seen_embedding(component: type[Any], options: Mapping[str, Any]) -> Tensor:
 
 
 def seen_initialisation(component: type[Any], options: Mapping[str, Any]) -> Tensor:
-    about = About("body.layers.0.feedforward.outer.weight", "residual", (6, 24), layers=2, branches=4, gain=1.0)
-    seen: Tensor = component(**options).draw(torch.ones(about.shape), about)
-    return seen
+    roles: tuple[Role, ...] = ("residual", "head", "embedding", "query")
+    abouts = [About("body.layers.0.some.weight", role, (6, 24), layers=2, branches=4, gain=1.0) for role in roles]
+    return torch.cat([component(**options).draw(torch.ones(about.shape), about) for about in abouts])
 
 
 def seen_optimizer(component: type[Any], options: Mapping[str, Any]) -> Tensor:

@@ -60,6 +60,8 @@ def describe(root: nn.Module) -> dict[str, About]:
             layers=stack.shape.layers if stack else 0,
             branches=stack.shape.branches if stack else 0,
             gain=_gain(root, path, role),
+            width=stack.shape.width if stack else 0,
+            head_width=stack.shape.head_width if stack else 0,
         )
     return described
 

@@ -20,6 +20,8 @@ class About(NamedTuple):
     layers: int
     branches: int  # residual branches of its stack
     gain: float  # the placement's
+    width: int = 0  # of its stack's rows; 0 outside of stacks
+    head_width: int = 0  # of its stack's heads
 
     @property
     def fan_in(self) -> int:

@@ -33,7 +33,7 @@ def beginnings(model: Model) -> dict[str, dict[str, Any]]:
         found[path] = {
             "shape": list(about.shape),
             "draws": digest_json([model.seed, path, list(about.shape)])[:SHORT],
-            "shaped": digest_json([_scheme(model), about.role, about.layers, about.branches, about.gain])[:SHORT],
+            "shaped": digest_json([_scheme(model), about._replace(path="", shape=())])[:SHORT],
             "value": tensor_digest(named[path])[:SHORT],
             "signs": _signs(named[path]),
         }

@@ -12,9 +12,13 @@ from paribus import About, Role
 @pytest.fixture
 def about() -> Callable[..., About]:
     def make(
-        role: Role = "weight", shape: tuple[int, ...] = (300, 200), branches: int = 24, gain: float = 1.0
+        role: Role = "weight",
+        shape: tuple[int, ...] = (300, 200),
+        branches: int = 24,
+        gain: float = 1.0,
+        path: str = "body.layers.0.some.weight",
     ) -> About:
-        return About("body.layers.0.some.weight", role, shape, layers=12, branches=branches, gain=gain)
+        return About(path, role, shape, layers=12, branches=branches, gain=gain, width=200, head_width=25)
 
     return make
 

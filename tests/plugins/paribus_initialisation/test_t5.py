@@ -1,0 +1,71 @@
+"""T5's scales, against its code and against a whole random twin."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import paribus
+from paribus import About, Role
+from paribus_initialisation.t5 import T5
+
+
+@pytest.mark.parametrize(
+    ("role", "path", "std"),
+    [
+        ("query", "body.layers.0.attention.heads.q.weight", (200 * 25) ** -0.5),
+        ("key", "body.layers.0.attention.heads.k.weight", 200**-0.5),
+        ("value", "body.layers.0.attention.heads.v.weight", 200**-0.5),
+        ("residual", "body.layers.0.attention.heads.o.weight", 200**-0.5),
+        ("inner", "body.layers.0.feedforward.inner.weight", 200**-0.5),
+        ("embedding", "embedding.tokens.weight", 1.0),
+        ("head", "embedding.head.weight", 1.0),
+        ("head", "objectives.mlm.transform.weight", 200**-0.5),
+        ("embedding", "body.position.0.table.weight", 200**-0.5),
+    ],
+)
+def test_each_role_has_its_standard_deviation(
+    role: Role, path: str, std: float, about: Callable[..., About], unit: Tensor
+) -> None:
+    assert torch.equal(T5().draw(unit, about(role, path=path)), unit * std)
+
+
+def test_a_narrow_way_back_to_the_stream_is_scaled_by_its_own_width(about: Callable[..., About]) -> None:
+    unit = torch.ones(200, 50)
+    torch.testing.assert_close(T5().draw(unit, about("residual", shape=(200, 50))), unit * 50**-0.5)
+
+
+def test_the_placement_and_the_factor_have_their_say(about: Callable[..., About], unit: Tensor) -> None:
+    plain = T5().draw(unit, about("query"))
+    torch.testing.assert_close(T5().draw(unit, about("query", gain=0.5)), plain / 2)
+    torch.testing.assert_close(T5(factor=2.0).draw(unit, about("query")), plain * 2)
+
+
+def test_a_model_starts_as_widely_as_a_t5() -> None:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(
+        d_model=96, d_kv=16, num_heads=4, d_ff=160, num_layers=1, num_decoder_layers=1, vocab_size=300,
+        feed_forward_proj="gated-gelu",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    theirs = dict(T5ForConditionalGeneration(config).named_parameters())
+    overrides = ("dims.width=96", "dims.heads=4", "dims.head_width=16", "dims.layers=1")
+    glu = ("feedforward=glu", "feedforward.activation=gelu-tanh", "feedforward.inner=160", "initialisation=t5")
+    ours = dict(paribus.assemble(paribus.spec("seq2seq-tiny", *overrides, *glu)).named_parameters())
+    pairs = {
+        "embedding.tokens.weight": "shared.weight",
+        **{
+            f"body.layers.0.{ours}.heads.{name}.weight": f"decoder.block.0.layer.{place}.{name}.weight"
+            for ours, place in (("attention", "0.SelfAttention"), ("cross", "1.EncDecAttention"))
+            for name in "qkvo"
+        },
+        **{
+            f"{stack}.layers.0.feedforward.{name}.weight": f"{their}.DenseReluDense.{twin}.weight"
+            for stack, their in (("encoder", "encoder.block.0.layer.1"), ("body", "decoder.block.0.layer.2"))
+            for name, twin in (("gate", "wi_0"), ("inner", "wi_1"), ("outer", "wo"))
+        },
+    }
+    for path, twin in pairs.items():
+        assert ours[path].std().item() == pytest.approx(theirs[twin].std().item(), rel=0.05), path

@@ -1,0 +1,96 @@
+"""Draws without tails, against torch's and against the distribution itself."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+import paribus
+from paribus import About
+from paribus_initialisation.gpt2 import Gpt2
+from paribus_initialisation.truncated import Truncated, truncated
+
+
+@pytest.mark.parametrize("cutoff", [0.5, 2.0, 3.0])
+def test_the_draws_are_of_the_cut_distribution(cutoff: float, unit: Tensor) -> None:
+    cut = truncated(unit, cutoff).double().flatten()
+    assert cut.abs().max().item() <= cutoff
+    assert stats.kstest(cut.numpy(), stats.truncnorm(-cutoff, cutoff).cdf).pvalue > 0.01
+
+
+@pytest.mark.parametrize("cutoff", [0.5, 2.0, 3.0])
+def test_each_is_the_inverse_of_the_distribution_at_its_own_share(cutoff: float) -> None:
+    unit = torch.linspace(-5, 5, 101, dtype=torch.float64)
+    shares = stats.norm.cdf(unit.numpy())
+    expected = torch.from_numpy(stats.truncnorm(-cutoff, cutoff).ppf(shares))
+    torch.testing.assert_close(truncated(unit, cutoff), expected, atol=1e-9, rtol=0)
+
+
+def test_no_draw_changes_its_sign_or_its_rank(unit: Tensor) -> None:
+    cut = truncated(unit.double(), 2.0)
+    assert torch.equal(torch.signbit(cut), torch.signbit(unit))
+    assert torch.equal(cut.flatten().argsort(), unit.double().flatten().argsort())
+
+
+def test_without_a_cut_worth_the_name_they_are_the_draws(unit: Tensor) -> None:
+    torch.testing.assert_close(truncated(unit, 8.0), unit)
+
+
+@pytest.mark.parametrize("largest", [6.7, -6.7, 40.0])
+def test_the_largest_draws_that_there_are_stay_finite(largest: float) -> None:
+    assert truncated(torch.tensor([largest]), 2.0).item() == pytest.approx(math.copysign(2.0, largest))
+    assert math.isfinite(truncated(torch.tensor([largest]), 100.0).item())
+
+
+def test_the_standard_deviation_is_that_of_torchs_own(about: Callable[..., About], unit: Tensor) -> None:
+    theirs = nn.init.trunc_normal_(
+        torch.empty(300, 200), std=0.02, a=-0.04, b=0.04, generator=torch.Generator().manual_seed(1)
+    )
+    ours = Truncated().draw(unit, about("inner"))
+    assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.02)
+    assert ours.abs().max().item() <= 0.04
+
+
+def test_what_writes_into_the_stream_is_divided_as_in_gpt2(about: Callable[..., About], unit: Tensor) -> None:
+    deep, shallow = Truncated(cutoff=8.0), Truncated(cutoff=8.0, deep=False)
+    torch.testing.assert_close(deep.draw(unit, about("residual")), Gpt2().draw(unit, about("residual")))
+    torch.testing.assert_close(shallow.draw(unit, about("residual")), unit * 0.02)
+
+
+def test_heads_may_have_a_standard_deviation_of_their_own(about: Callable[..., About], unit: Tensor) -> None:
+    plain = Truncated().draw(unit, about("head"))
+    torch.testing.assert_close(Truncated(head=0.005).draw(unit, about("head")), plain / 4)
+    assert torch.equal(Truncated(head=0.005).draw(unit, about("inner")), Truncated().draw(unit, about("inner")))
+
+
+def test_the_placement_has_its_say(about: Callable[..., About], unit: Tensor) -> None:
+    torch.testing.assert_close(Truncated().draw(unit, about(gain=0.5)), Truncated().draw(unit, about()) / 2)
+
+
+def test_a_model_starts_as_widely_as_a_modernbert() -> None:
+    from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+    config = ModernBertConfig(
+        hidden_size=96, num_attention_heads=4, intermediate_size=160, num_hidden_layers=2, vocab_size=300,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    theirs = dict(ModernBertForMaskedLM(config).named_parameters())
+    glu = ("feedforward=glu", "feedforward.activation=gelu", "feedforward.inner=160")
+    scheme = ("initialisation=truncated", f"initialisation.head={0.02 / 4**0.5}", "objective.transform=true")
+    spec = paribus.spec("encoder-tiny", "dims.width=96", "dims.heads=4", "dims.layers=2", *glu, *scheme)
+    ours = dict(paribus.assemble(spec).named_parameters())
+    pairs = {
+        "embedding.tokens.weight": "model.embeddings.tok_embeddings.weight",
+        "body.layers.1.attention.heads.k.weight": "model.layers.1.attn.Wqkv.weight",
+        "body.layers.1.attention.heads.o.weight": "model.layers.1.attn.Wo.weight",
+        "body.layers.1.feedforward.gate.weight": "model.layers.1.mlp.Wi.weight",
+        "body.layers.1.feedforward.outer.weight": "model.layers.1.mlp.Wo.weight",
+        "objectives.mlm.dense.weight": "head.dense.weight",
+    }
+    for path, twin in pairs.items():
+        assert ours[path].std().item() == pytest.approx(theirs[twin].std().item(), rel=0.05), path
+        assert ours[path].abs().max().item() == pytest.approx(theirs[twin].abs().max().item(), rel=0.01), path
