@@ -135,6 +135,12 @@ class SpecBuilder:
             dropout=float(spec["dropout"]),
         )
 
+    def around(self, part: Part, layer: int | None = None) -> Shape:
+        """The place of a cross-attention, and of what tells its rows apart: a memory has no future."""
+        assert part.cross is not None, "only asked of a part that attends to another"
+        memory_width = self.shape(self.parts[part.cross]).width
+        return dataclasses.replace(self.shape(part, layer), causal=False, memory_width=memory_width)
+
     def norm(self, node: Any, width: int, layer: int) -> Callable[[], Norm]:
         return lambda: make(self.classes, "norm", cycled(node, layer), width, kind=Norm)
 
@@ -147,7 +153,7 @@ class SpecBuilder:
         part = self.parts[path]
         spec, shape = self.of(part), self.shape(part)
         shared = self._shared(listed(spec["position"]), shape)
-        across = self._shared(listed(self._cross(spec)["position"]) if part.cross else [], shape)
+        across = self._shared(listed(self._cross(spec)["position"]), self.around(part)) if part.cross else []
         layers: list[Layer] = []
         wiring: list[tuple[Position, Position | None]] = []
         for first in sharing(spec, shape.layers):
@@ -155,8 +161,10 @@ class SpecBuilder:
                 layers.append(layers[first])
                 wiring.append(wiring[first])
                 continue
-            own = self._own(spec["position"], shared, part, first)
-            cross = self._own(self._cross(spec)["position"], across, part, first) if part.cross else None
+            own = self._own(spec["position"], shared, first, self.shape(part, first))
+            cross = None
+            if part.cross:
+                cross = self._own(self._cross(spec)["position"], across, first, self.around(part, first))
             layers.append(self._layer(spec, part, first, own, cross))
             wiring.append((own, cross))
         needs_final = layers[-1].placement.traits["final"] if layers else False
@@ -167,12 +175,12 @@ class SpecBuilder:
     def _shared(self, nodes: Sequence[Node], shape: Shape) -> list[Position]:
         return [make(self.classes, "position", node, shape, kind=Position) for node in nodes]
 
-    def _own(self, node: Any, shared: Sequence[Position], part: Part, index: int) -> Position:
+    def _own(self, node: Any, shared: Sequence[Position], index: int, shape: Shape) -> Position:
         """The position of one layer: that of the stack, or one that belongs to this layer alone."""
         position = shared[index % len(shared)]
         if position.traits["owner"] == "stack":
             return position
-        return make(self.classes, "position", cycled(node, index), self.shape(part, index), kind=Position)
+        return make(self.classes, "position", cycled(node, index), shape, kind=Position)
 
     def _cross(self, spec: Spec) -> Mapping[str, Any]:
         own: Mapping[str, Any] = spec.get("cross") or {}
@@ -182,10 +190,8 @@ class SpecBuilder:
         shape = self.shape(part, index)
         cross = None
         if part.cross:
-            memory_width = self.shape(self.parts[part.cross]).width
-            around = dataclasses.replace(shape, causal=False, memory_width=memory_width)
             node = cycled(self._cross(spec)["attention"], index)
-            cross = make(self.classes, "attention", node, around, kind=Attention)
+            cross = make(self.classes, "attention", node, self.around(part, index), kind=Attention)
         norm = self.norm(spec["norm"], shape.width, index)
         return Layer(
             attention=make(self.classes, "attention", cycled(spec["attention"], index), shape, kind=Attention),

@@ -31,10 +31,11 @@ class Traits(TypedDict, total=False):
     table: bool  # cannot go beyond dims.length
     # placement
     final: bool  # a norm follows the last layer
+    # position and objective
+    sight: Literal["both", "past", "any"]  # what a row of the body may see for it to mean anything
     # objective
     forms: Literal["stream", "segments", "pairs"]
     corrupts: bool
-    sight: Literal["both", "past", "any"]  # what a row of the body may see for the loss to mean anything
     parts: list[str]  # stacks that it reads besides the body
     segments: bool  # gives the rows segments
     needs: list[str]  # specials or other provisions it needs: mask, sentinels, sentences, documents

@@ -61,6 +61,19 @@ def _unasked(facts: Facts, mixing: Mixing, *, crossing: bool) -> Iterator[Broken
     )
 
 
+def position_sees_the_past(facts: Facts) -> Iterator[Broken]:
+    """A position that lowers what is further behind stands where nothing is ahead, which it would raise."""
+    fitting = [entry.name for entry in _entries(facts, "position") if entry.traits.get("sight") != "past"]
+    for stack in facts.stacks:
+        name = stack.part.name
+        own = [] if stack.part.causal else [(mixing, f"the rows of the {name} see") for mixing in stack.own]
+        for mixing, rows in (*own, *((mixing, f"the cross-attention of the {name} sees") for mixing in stack.cross)):
+            position = mixing.position
+            if position is not None and position.entry.traits.get("sight") == "past":
+                what = f"{position} takes rows that see only what came before, but {rows} more than that"
+                yield Broken("does-not-fit", position.keys, what, f"position {listed(fitting)}")
+
+
 def attention_is_causal(facts: Facts) -> Iterator[Broken]:
     """The attention of a causal stack can hide the future."""
     for stack in facts.stacks:
@@ -208,6 +221,7 @@ def groups_are_whole(facts: Facts) -> Iterator[Broken]:
 
 RULES: Final[tuple[Rule, ...]] = (
     position_fits,
+    position_sees_the_past,
     attention_is_causal,
     attention_crosses,
     attention_keeps_documents_apart,

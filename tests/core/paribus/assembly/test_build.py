@@ -224,6 +224,10 @@ def test_the_position_of_a_cross_attention_belongs_to_whom_it_says(
     tokens = torch.arange(12).view(1, 12)
     model(tokens, source=tokens)[0].sum().backward()
     assert all(model.get_parameter(path).grad is not None for path in paths)
+    built = [
+        module for path, module in model.named_modules() if f"{path}.slope" in paths and isinstance(module, Sloped)
+    ]
+    assert {(position.shape.causal, position.shape.memory_width) for position in built} == {(False, 16)}
 
 
 def test_the_modules_of_a_model_stand_under_the_first_word_of_their_paths(assemble: Assemble) -> None:

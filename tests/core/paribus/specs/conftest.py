@@ -66,6 +66,7 @@ ENTRIES = (
         traits={"moments": ["embed"]},
     ),
     entry("position", "shaw", traits={"moments": ["mix"]}),
+    entry("position", "xpos", traits={"moments": ["rotate"], "sight": "past"}),
     entry("norm", "layernorm", Option("eps", FLOAT, "added", (Range(above=0),), 1e-5)),
     entry("norm", "rmsnorm"),
     entry("placement", "pre"),

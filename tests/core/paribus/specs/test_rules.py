@@ -25,6 +25,18 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
             "error[does-not-fit] position (base.yaml:9): position `rope` rotates queries and keys, but attention "
             "`fourier` never asks for that, so it would be ignored; valid: with attention `fourier`, position learned,",
         ),
+        (
+            "base",
+            ["position=xpos"],
+            "error[does-not-fit] position (override 1): position `xpos` takes rows that see only what came before, but "
+            "the rows of the encoder see more than that; valid: position learned, none, rope, shaw",
+        ),
+        (
+            "seq",
+            ["parts.decoder.cross.position=xpos"],
+            "parts.decoder.cross.position (override 1): position `xpos` takes rows that see only what came before, but "
+            "the cross-attention of the decoder sees more than that",
+        ),
         ("base", ["position=shaw"], "position `shaw` adds to what is mixed, but attention `mha` never asks for that"),
         ("base", ["attention=[mha, fourier]"], "but attention `fourier` never asks for that"),
         (
@@ -132,6 +144,8 @@ def test_what_does_not_fit_is_refused_with_the_reason_and_what_would(
         ("seq", ["attention=window", "attention.window=4", "parts.decoder.cross.attention=mha"]),
         ("seq", ["parts.decoder.position=none", "parts.encoder.position=learned"]),
         ("gpt", ["attention=gqa"]),
+        ("gpt", ["position=xpos"]),
+        ("seq", ["parts.decoder.position=xpos"]),
     ],
 )
 def test_what_fits_is_let_through(told: Told, base: str, overrides: list[str]) -> None:
