@@ -17,6 +17,7 @@ class Learned(Position):
 
     Padding on the left may have negative positions, which read the first vector. A position past the table is an error
     and never a clamp: found here on a CPU, and by the device's own bounds check on a GPU, where asking would stall it.
+    RoBERTa and BART number their rows from 2 on, behind the id of padding: an `offset` of 2 has their table.
     """
 
     traits: ClassVar[Traits] = {"moments": ["embed"], "bias": "none", "owner": "stack", "table": True}
@@ -27,28 +28,32 @@ class Learned(Position):
         shape: Shape,
         *,
         length: Annotated[int | None, "places in the table; null: dims.length", Range(1), AtLeast("length")] = None,
+        offset: Annotated[int, "rows of the table before the first place, never read (RoBERTa, BART: 2)", Range(0)] = 0,
     ) -> None:
         super().__init__()
-        self.table = nn.Embedding(length or shape.length, shape.width)
+        self.offset = offset
+        self.places = length or shape.length
+        self.table = nn.Embedding(self.places + offset, shape.width)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, D), (B|1, T) -> (B, T, D)."""
         if positions.device.type == "cpu" and not torch.compiler.is_compiling():
             self._within(positions)
-        placed: Tensor = self.table(positions.clamp(min=0))
+        rows = positions.clamp(min=0)
+        placed: Tensor = self.table(rows + self.offset if self.offset else rows)
         return x + placed
 
     def _within(self, positions: Tensor) -> None:
-        last, places = int(positions.max()), self.table.num_embeddings
-        if last >= places:
+        last = int(positions.max())
+        if last >= self.places:
             raise DataError(
                 Problem(
                     code="past-the-table",
                     path="position.length",
-                    what=f"position {last} is past the table of `learned`, which has {places} places",
-                    valid=f"positions up to {places - 1}, or a `length` of at least {last + 1}",
+                    what=f"position {last} is past the table of `learned`, which has {self.places} places",
+                    valid=f"positions up to {self.places - 1}, or a `length` of at least {last + 1}",
                 )
             )
 
     def reach(self) -> int:
-        return self.table.num_embeddings
+        return self.places

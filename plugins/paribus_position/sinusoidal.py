@@ -2,45 +2,73 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, final
+import math
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
-from paribus import Position, Range, Shape, Traits
+from paribus import Position, Range, Role, Shape, Traits
 from paribus_position.remembered import Remembered, stored
+
+Layout = Literal["interleaved", "halves"]
 
 
 @final
 class Sinusoidal(Position):
     """Adds sines and cosines of falling frequency: "Attention Is All You Need" (Vaswani et al. 2017), section 3.5.
 
-    Column 2i is sin(p / base^(2i/D)) and column 2i+1 the cosine of the same, as in the paper and not in its code.
+    Column 2i is sin(p / base^(2i/D)) and column 2i+1 the cosine of the same, as in the paper. Its code (tensor2tensor,
+    and fairseq after it) is `halves`: all sines before all cosines, and `closed`: with half = floor(D/2), the i-th
+    frequency is base^(-i/(half - 1)), and an odd width ends in 0. CTRL has the halves without being closed; fairseq
+    counts rows from 2 on. A learned `scale` starts at D^-1/2: "Transformer Quality in Linear Time" (Hua et al. 2022).
     """
 
     traits: ClassVar[Traits] = {"moments": ["embed"], "bias": "none", "owner": "stack"}
+    roles: ClassVar[Mapping[str, Role]] = {"gain": "gain"}
 
     def __init__(
         self,
         shape: Shape,
         *,
         base: Annotated[float, "the longest wavelength is 2 pi times this", Range(above=1)] = 10_000.0,
+        layout: Annotated[Layout, "sine and cosine by turns, or all sines first (CTRL, M2M-100)"] = "interleaved",
+        closed: Annotated[bool, "whether the last frequency is 1 / base itself (tensor2tensor, M2M-100)"] = False,
+        offset: Annotated[int, "what the first row counts as (M2M-100: 2)", Range(0)] = 0,
+        scale: Annotated[Literal["none", "learned"], "learned: times a number that is learned (crammed BERT)"] = "none",
     ) -> None:
         super().__init__()
         self.width = shape.width
         self.base = base
+        self.halves = layout == "halves"
+        self.closed = closed
+        self.offset = offset
+        self.gain = nn.Parameter(torch.empty(())) if scale == "learned" else None
         self._waves: Remembered[Tensor] = Remembered()
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, D), (B|1, T) -> (B, T, D)."""
-        return x + self._waves(positions, x.dtype, lambda: self.waves(positions, x.dtype))
+        waves = self._waves(positions, x.dtype, lambda: self.waves(positions, x.dtype))
+        return x + waves if self.gain is None else x + waves * (self.gain / math.sqrt(self.width))
 
     def waves(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
         """(B|1, T) -> (B|1, T, D)."""
-        exponents = torch.arange(0, self.width, 2, dtype=torch.float64, device=positions.device) / self.width
-        angles = positions.unsqueeze(-1) * self.base**-exponents  # (B|1, T, D/2)
-        waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
-        return stored(waves[..., : self.width].to(dtype))  # an odd width has no last cosine
+        angles = (positions + self.offset).unsqueeze(-1) * self.frequencies(positions.device)
+        sin, cos = angles.sin(), angles.cos()
+        waves = torch.cat([sin, cos], dim=-1) if self.halves else torch.stack([sin, cos], dim=-1).flatten(-2)
+        lacking = self.width - waves.shape[-1]  # of an odd width: a last 0, or one cosine too many, which is the last
+        return stored((functional.pad(waves, (0, lacking)) if lacking else waves).to(dtype))
+
+    def frequencies(self, device: torch.device) -> Tensor:
+        """(ceil(D/2),) float64, or (floor(D/2),) where they are closed."""
+        if self.closed:
+            half = self.width // 2
+            exponents = torch.arange(half, dtype=torch.float64, device=device) / max(half - 1, 1)
+        else:
+            exponents = torch.arange(0, self.width, 2, dtype=torch.float64, device=device) / self.width
+        return self.base**-exponents
 
     def reach(self) -> int | None:
         return None

@@ -43,6 +43,30 @@ def test_a_position_past_the_table_is_an_error_and_no_clamp(shape: Shape) -> Non
         Learned(shape).embed(torch.zeros(1, 2, 8), torch.tensor([[3, 16]]))
 
 
+def test_rows_before_the_offset_are_never_read(shape: Shape) -> None:
+    position = Learned(shape, offset=2)
+    assert position.table.num_embeddings == 18
+    assert position.reach() == 16
+    positions = torch.tensor([[-3, 0, 1, 15]])
+    got = position.embed(torch.zeros(1, 4, 8), positions)
+    assert torch.equal(got[0], position.table.weight[[2, 2, 3, 17]])
+    got.sum().backward()
+    assert position.table.weight.grad is not None
+    assert position.table.weight.grad.sum(-1).tolist() == [0, 0, 16, 8] + [0] * 13 + [8]
+    with pytest.raises(DataError, match=r"position 16 is past the table of `learned`, which has 16 places"):
+        position.embed(torch.zeros(1, 1, 8), torch.tensor([[16]]))
+
+
+def test_its_rows_are_those_that_roberta_reads(shape: Shape) -> None:
+    modeling = pytest.importorskip("transformers.models.roberta.modeling_roberta")
+    tokens = torch.tensor([[7, 5, 9, 1, 1], [4, 4, 4, 4, 4]])  # 1 is padding
+    theirs = modeling.RobertaEmbeddings.create_position_ids_from_input_ids(tokens, 1)
+    position = Learned(shape, offset=2)
+    got = position.embed(torch.zeros(2, 5, 8), torch.arange(5).unsqueeze(0))
+    wanted = position.table(theirs)
+    assert torch.equal(got[tokens != 1], wanted[tokens != 1])
+
+
 def test_compiled_it_is_one_graph_and_still_no_clamp(shape: Shape) -> None:
     position = Learned(shape)
     compiled = torch.compile(position.embed, fullgraph=True, backend="aot_eager")

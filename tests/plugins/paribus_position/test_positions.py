@@ -1,5 +1,8 @@
 """What positions declare of themselves, held against what they do."""
 
+from dataclasses import replace
+from typing import Literal
+
 import pytest
 import torch
 
@@ -37,3 +40,31 @@ def test_positions_of_padding_may_be_anything(shape: Shape) -> None:
         made = component(shape)
         assert torch.isfinite(made.embed(torch.ones(1, 5, 8), at)).all()
         assert torch.isfinite(made.rotate(torch.ones(1, 2, 5, 6), made.tables(at, 6), "key")).all()
+
+
+@pytest.mark.parametrize(("name", "component"), [it for it in position().items() if not it[1].traits.get("table")])
+def test_far_out_nothing_is_infinite(name: str, component: type[Position], shape: Shape) -> None:
+    at = torch.tensor([[-(10**6), 0, 10**6]])
+    made = component(shape)
+    torch.manual_seed(0)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter)
+    sides: tuple[Literal["query", "key"], ...] = ("query", "key")
+    for side in sides:
+        assert torch.isfinite(made.rotate(torch.ones(1, 2, 3, 6), made.tables(at, 6), side)).all()
+    if "bias" in component.traits["moments"]:
+        assert torch.isfinite(made.bias(Pair(None, None, at, at, 1.0, 4))).all()
+
+
+@pytest.mark.parametrize("name", [name for name, it in position().items() if it.traits["bias"] == "positions"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_bias_of_a_block_of_rows_is_a_block_of_the_whole(name: str, causal: bool, shape: Shape) -> None:
+    made = position()[name](replace(shape, causal=causal))
+    torch.manual_seed(0)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter)
+    at = torch.tensor([[0, 1, 2, 0, 1, 2, 3], [-3, -2, -1, 0, 1, 2, 3]])
+    whole = made.bias(Pair(None, None, at, at, 1.0, 4))
+    assert whole.shape == (2, 4, 7, 7)
+    block = made.bias(Pair(None, None, at[:, 4:6], at[:, 1:5], 1.0, 4))
+    assert torch.allclose(block, whole[:, :, 4:6, 1:5], rtol=0, atol=1e-6)

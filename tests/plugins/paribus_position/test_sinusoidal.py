@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,9 @@ from paribus import Shape
 from paribus_position.sinusoidal import Sinusoidal
 
 
-def table(shape: Shape, positions: torch.Tensor, base: float = 10_000.0) -> torch.Tensor:
+def table(shape: Shape, positions: torch.Tensor, base: float = 10_000.0, **options: Any) -> torch.Tensor:
     zeros = torch.zeros(*positions.shape, shape.width, dtype=torch.float64)
-    return Sinusoidal(shape, base=base).embed(zeros, positions)
+    return Sinusoidal(shape, base=base, **options).embed(zeros, positions)
 
 
 @pytest.mark.parametrize("width", [8, 7, 1])
@@ -39,6 +40,57 @@ def test_a_shift_turns_each_pair_of_columns_whatever_the_position(shift: int, sh
             [sin * math.cos(angle) + cos * math.sin(angle), cos * math.cos(angle) - sin * math.sin(angle)], -1
         )
         assert torch.allclose(there[0, :, 2 * pair : 2 * pair + 2], wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("width", [8, 7, 2])
+def test_halves_are_all_sines_and_then_all_cosines(width: int, shape: Shape) -> None:
+    positions, shape = torch.tensor([[0, 1, 5, -2]]), replace(shape, width=width)
+    by_turns, halves = table(shape, positions), table(shape, positions, layout="halves")
+    assert torch.equal(halves, torch.cat([by_turns[..., 0::2], by_turns[..., 1::2]], dim=-1))
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("width", [8, 9, 4])
+def test_closed_the_frequencies_end_with_one_over_the_base(width: int, layout: str, shape: Shape) -> None:
+    positions, half = torch.tensor([[0, 1, 2, 500]]), width // 2
+    got = table(replace(shape, width=width), positions, 50.0, layout=layout, closed=True)
+    for t, p in enumerate(positions[0].tolist()):
+        for i in range(half):
+            angle = p * 50.0 ** (-i / (half - 1))
+            sine, cosine = (i, half + i) if layout == "halves" else (2 * i, 2 * i + 1)
+            assert float(got[0, t, sine]) == pytest.approx(math.sin(angle), abs=1e-12)
+            assert float(got[0, t, cosine]) == pytest.approx(math.cos(angle), abs=1e-12)
+    assert not got[..., 2 * half :].any()
+
+
+@pytest.mark.parametrize("width", [8, 7])
+def test_it_is_the_table_of_ctrl(width: int, shape: Shape) -> None:
+    modeling = pytest.importorskip("transformers.models.ctrl.modeling_ctrl")
+    wanted = modeling.positional_encoding(40, width, torch.float64)
+    got = table(replace(shape, width=width), torch.arange(40).unsqueeze(0), layout="halves")
+    assert torch.allclose(got[0], wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [8, 9])
+def test_it_is_the_table_of_m2m100(width: int, shape: Shape) -> None:
+    modeling = pytest.importorskip("transformers.models.m2m_100.modeling_m2m_100")
+    theirs = modeling.M2M100SinusoidalPositionalEmbedding(40, width, padding_idx=1)
+    wanted = theirs(input_ids=torch.full((1, 30), 5))  # float32
+    got = table(replace(shape, width=width), torch.arange(30).unsqueeze(0), layout="halves", closed=True, offset=2)
+    assert torch.allclose(got, wanted.double(), rtol=0, atol=1e-5)
+
+
+def test_a_learned_scale_starts_at_one_over_the_root_of_the_width(shape: Shape) -> None:
+    position, positions = Sinusoidal(shape, scale="learned").double(), torch.arange(5).unsqueeze(0)
+    assert position.gain is not None
+    for gain in (1.0, -2.5):
+        torch.nn.init.constant_(position.gain, gain)
+        got = position.embed(torch.zeros(1, 5, 8, dtype=torch.float64), positions)
+        assert torch.allclose(got, table(shape, positions) * gain / math.sqrt(8), rtol=0, atol=1e-15)
+    got.sum().backward()
+    assert position.gain.grad is not None
+    assert float(position.gain.grad) == pytest.approx(float(table(shape, positions).sum()) / math.sqrt(8))
+    assert position.roles["gain"] == "gain"  # which starts at 1
 
 
 def test_it_is_added_in_the_type_of_the_rows(shape: Shape) -> None:
