@@ -6,6 +6,7 @@ from paribus import Position, hookimpl, offered
 from paribus_position.learned import Learned as learned
 from paribus_position.linear_biases import LinearBiases as alibi
 from paribus_position.no_position import NoPosition as none
+from paribus_position.relative_buckets import RelativeBuckets as t5
 from paribus_position.rotary import Rotary as rope
 from paribus_position.sinusoidal import Sinusoidal as sinusoidal
 

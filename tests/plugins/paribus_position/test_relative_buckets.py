@@ -1,0 +1,109 @@
+"""T5's biases: its buckets, its table, and which rows of it are read."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Pair, Shape
+from paribus_position.relative_buckets import RelativeBuckets, by_distance
+
+SIZES = [(32, 128), (16, 20), (64, 1024), (8, 5)]
+
+
+def bucket(apart: int, buckets: int, distance: int) -> int:
+    return by_distance(buckets, distance)[min(apart, distance)]
+
+
+def bias(position: RelativeBuckets, q: Tensor, k: Tensor) -> Tensor:
+    return position.bias(Pair(None, None, q, k, 1.0, 4, dtype=torch.float64))
+
+
+def made(shape: Shape, causal: bool, buckets: int = 32, distance: int = 128) -> RelativeBuckets:
+    torch.manual_seed(0)
+    return RelativeBuckets(replace(shape, causal=causal), buckets=buckets, distance=distance).double()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("buckets", "distance"), SIZES)
+def test_buckets_and_biases_are_exactly_those_of_t5(buckets: int, distance: int, causal: bool, shape: Shape) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.T5Config(
+        d_model=8, num_heads=4, d_kv=6, is_decoder=causal,
+        relative_attention_num_buckets=buckets, relative_attention_max_distance=distance,
+    )  # fmt: skip
+    theirs = transformers.models.t5.modeling_t5.T5Attention(config, has_relative_attention_bias=True).double()
+    ours = made(shape, causal, buckets, distance)
+    with torch.no_grad():
+        ours.table.weight.copy_(theirs.relative_attention_bias.weight)
+    apart = torch.arange(-3 * distance, 3 * distance + 1)
+    wanted = theirs._relative_position_bucket(apart, not causal, buckets, distance)
+    ids = torch.tensor(ours.buckets)[apart.clamp(-distance, distance) + distance]
+    assert torch.equal(ids, wanted)
+    rows = torch.arange(2 * distance + 40).unsqueeze(0)
+    assert torch.equal(bias(ours, rows, rows), theirs.compute_bias(2 * distance + 40, 2 * distance + 40))
+    assert torch.equal(bias(ours, rows[:, 30:31], rows[:, :31]), theirs.compute_bias(1, 31, past_seen_tokens=30))
+
+
+@pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (16, 128), (7, 30), (2, 9)])
+def test_half_of_the_buckets_are_exact_and_the_others_grow_geometrically(buckets: int, distance: int) -> None:
+    exact = buckets // 2
+    found = [bucket(apart, buckets, distance) for apart in range(2 * distance)]
+    assert found[:exact] == list(range(exact))
+    assert sorted(found) == found
+    assert set(found[distance:]) == {buckets - 1}
+    more = buckets - exact
+    for apart in range(exact, 2 * distance):
+        step = math.log(apart / exact) / math.log(distance / exact) * more
+        assert found[apart] - exact in {min(more - 1, math.floor(step + tiny)) for tiny in (-1e-9, 1e-9)}
+
+
+def test_a_distance_where_a_bucket_begins_is_in_it() -> None:
+    """8 * 16^(k/8): 16, 32 and 64 begin the third, the fifth and the seventh of eight."""
+    for apart, step in ((16, 2), (32, 4), (64, 6)):
+        assert Fraction(apart, 8) ** 8 == 16**step
+        assert bucket(apart, 16, 128) == 8 + step
+        assert bucket(apart - 1, 16, 128) == 8 + step - 1
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_each_pair_of_rows_reads_the_bucket_of_its_distance(causal: bool, shape: Shape) -> None:
+    position = made(shape, causal, 8, 6)
+    q, k = torch.tensor([[3, 0, 9], [-2, 40, 1]]), torch.tensor([[0, 5, 3, 20], [7, -9, 0, 1]])
+    got = bias(position, q, k)
+    assert got.shape == (2, 4, 3, 4)
+    for b in range(2):
+        for t in range(3):
+            for s in range(4):
+                behind = int(q[b, t] - k[b, s])
+                row = bucket(max(behind, 0), 8, 6) if causal else bucket(abs(behind), 4, 6) + 4 * (behind < 0)
+                assert torch.equal(got[b, :, t, s], position.table.weight[row])
+
+
+def test_it_depends_on_distance_alone_and_learns_only_what_was_read(shape: Shape) -> None:
+    position, rows = made(shape, True), torch.arange(20).unsqueeze(0)
+    assert torch.equal(bias(position, rows, rows), bias(position, rows + 1234, rows + 1234))
+    bias(position, rows[:, 2:3], rows[:, :2]).sum().backward()  # distances 2 and 1
+    assert position.table.weight.grad is not None
+    assert position.table.weight.grad.sum(-1).tolist() == [0, 4, 4, *[0] * 29]
+
+
+@pytest.mark.parametrize(
+    ("causal", "buckets", "distance", "message"),
+    [
+        (False, 7, 128, r"`buckets` must be even and at least 4 where rows see both sides, but is 7"),
+        (False, 2, 128, r"at least 4 where rows see both sides, but is 2"),
+        (True, 32, 16, r"`distance` must be more than 16, the distances with a bucket each"),
+        (False, 32, 8, r"`distance` must be more than 8"),
+    ],
+)
+def test_sizes_without_sense_are_refused(causal: bool, buckets: int, distance: int, message: str, shape: Shape) -> None:
+    with pytest.raises(ValueError, match=message):
+        made(shape, causal, buckets, distance)
+
+
+def test_it_has_no_end(shape: Shape) -> None:
+    assert made(shape, True).reach() is None
