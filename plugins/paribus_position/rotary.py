@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, NamedTuple, final
+from typing import Annotated, ClassVar, Literal, final
 
-import torch
 from torch import Tensor
 
 from paribus import Position, Problem, Range, Shape, SpecError, Traits
-from paribus_position.remembered import Remembered, stored
-
-
-class Turns(NamedTuple):
-    """Cosines and signed sines of all rows, computed once in float64 and kept for whatever is turned by them."""
-
-    double: tuple[Tensor, Tensor]
-    single: tuple[Tensor, Tensor]  # for float32, and for what is narrower
+from paribus_position.remembered import Remembered
+from paribus_position.rotary_scaling import Scaling, check, frequencies, temperature
+from paribus_position.turning import Turns, turn, turns
 
 
 @final
@@ -23,7 +17,8 @@ class Rotary(Position):
     """Turns queries and keys by an angle that grows with their position: "RoFormer" (Su et al. 2021).
 
     Column i of a head is turned together with column i + R/2 (GPT-NeoX, Llama), where R is the part of the width that
-    is turned, by p * theta^(-2i/R); columns from R on stay as they are.
+    is turned, by p * theta^(-2i/R); columns from R on stay as they are. Interleaved, columns 2i and 2i + 1 are turned
+    together instead (RoFormer, GPT-J): the same but for the order of the columns.
     """
 
     traits: ClassVar[Traits] = {"moments": ["rotate"], "bias": "none", "owner": "stack"}
@@ -36,10 +31,16 @@ class Rotary(Position):
         fraction: Annotated[
             float, "how much of each head is turned, from its first column", Range(above=0, high=1)
         ] = 1.0,
+        interleaved: Annotated[bool, "whether a column is turned with its neighbour (GPT-J)"] = False,
+        scaling: Scaling = Scaling(),
     ) -> None:
         super().__init__()
+        check(scaling)
         self.theta = theta
         self.fraction = fraction
+        self.interleaved = interleaved
+        self.scaling = scaling
+        self.temperature = temperature(scaling)
         self._turned(shape.head_width)
         self._tables: Remembered[Turns] = Remembered()
 
@@ -48,20 +49,16 @@ class Rotary(Position):
         return self._tables(positions, width, lambda: self._angles(positions, width))
 
     def _angles(self, positions: Tensor, width: int) -> Turns:
-        turned = self._turned(width)
-        exponents = torch.arange(0, turned, 2, dtype=torch.float64, device=positions.device) / -turned
-        angles = positions.unsqueeze(1).unsqueeze(-1) * self.theta**exponents  # (B|1, 1, T, R/2)
+        by_row = frequencies(self.theta, self._turned(width), self.scaling, positions.device)
+        angles = positions.unsqueeze(1).unsqueeze(-1) * by_row  # (B|1, 1, T, R/2)
         cos, sin = angles.cos(), angles.sin()
-        cos, sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
-        return Turns((cos, sin), (stored(cos.float()), stored(sin.float())))
+        if self.temperature != 1:
+            cos, sin = cos * self.temperature, sin * self.temperature
+        return turns(cos, sin, interleaved=self.interleaved)
 
     def rotate(self, x: Tensor, tables: Turns, side: Literal["query", "key"]) -> Tensor:
         """(B, H, T, K) -> (B, H, T, K)."""
-        cos, sin = tables.double if x.dtype == torch.float64 else tables.single
-        columns, whole = cos.shape[-1], x.shape[-1]
-        turned = x if columns == whole else x[..., :columns]
-        turned = torch.addcmul(turned * cos, turned.roll(columns // 2, -1), sin).to(x.dtype)
-        return turned if columns == whole else torch.cat([turned, x[..., columns:]], dim=-1)
+        return turn(x, tables, interleaved=self.interleaved)
 
     def _turned(self, width: int) -> int:
         turned = round(width * self.fraction, 3)  # 0.333333 of 6 is 2

@@ -40,6 +40,23 @@ def test_each_column_is_turned_with_the_one_half_of_what_is_turned_further_on(
         assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("fraction", [1.0, 2 / 3])
+def test_interleaved_it_is_the_same_but_for_the_order_of_the_columns(fraction: float, shape: Shape) -> None:
+    x, at = torch.randn(2, 3, 5, 6, dtype=torch.float64), torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
+    half = round(6 * fraction) // 2
+    by_turns = [*(column for i in range(half) for column in (i, i + half)), *range(2 * half, 6)]
+    halves, neighbours = (Rotary(shape, fraction=fraction, interleaved=yes) for yes in (False, True))
+    assert torch.equal(turned(neighbours, x[..., by_turns], at), turned(halves, x, at)[..., by_turns])
+
+
+def test_interleaved_it_turns_as_gpt_j_does(shape: Shape) -> None:
+    modeling = pytest.importorskip("transformers.models.gptj.modeling_gptj")
+    x, at = torch.randn(2, 3, 20, 8), torch.arange(20).unsqueeze(0)
+    sin, cos = modeling.create_sinusoidal_positions(20, 8).expand(2, -1, -1).chunk(2, dim=-1)
+    wanted = modeling.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
+    assert torch.allclose(turned(Rotary(shape, interleaved=True), x, at), wanted, rtol=0, atol=1e-5)
+
+
 def test_a_score_depends_on_how_far_apart_rows_are(shape: Shape) -> None:
     q, k = torch.randn(2, 1, 3, 5, 6, dtype=torch.float64).unbind()
     near, far = torch.arange(5).unsqueeze(0), torch.arange(5).unsqueeze(0) + 1234
