@@ -1,0 +1,92 @@
+"""xPos: the paper's formula, its decay, and that only distances count."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Shape, SpecError
+from paribus_position.extrapolatable import Extrapolatable
+from paribus_position.rotary import Rotary
+
+
+def scores(position: Extrapolatable, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+    turned = position.rotate(q, position.tables(q_at, q.shape[-1]), "query")
+    return turned @ position.rotate(k, position.tables(k_at, k.shape[-1]), "key").transpose(-1, -2)
+
+
+@pytest.mark.parametrize(("theta", "gamma", "span"), [(10_000.0, 0.4, 512.0), (50.0, 1.5, 7.0)])
+def test_scores_are_those_of_the_papers_formula(theta: float, gamma: float, span: float, shape: Shape) -> None:
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 2, 3, 5, 6, dtype=torch.float64).unbind()
+    at = torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
+    got = scores(Extrapolatable(shape, theta=theta, gamma=gamma, span=span), q, k, at, at)
+    for b in range(2):
+        for t in range(5):
+            for s in range(5):
+                wanted = torch.zeros(3, dtype=torch.float64)
+                for i in range(3):
+                    zeta = (i / 3 + gamma) / (1 + gamma)
+                    apart = int(at[b, t] - at[b, s])
+                    angle = apart * theta ** (-i / 3)
+                    (a, c), (e, g) = (x[b, :, row, [i, i + 3]].unbind(-1) for x, row in ((q, t), (k, s)))
+                    same, crossed = a * e + c * g, c * e - a * g
+                    wanted += zeta ** (apart / span) * (same * math.cos(angle) - crossed * math.sin(angle))
+                assert torch.allclose(got[b, :, t, s], wanted, rtol=0, atol=1e-9)
+
+
+def test_a_score_decays_with_distance_and_depends_on_nothing_else(shape: Shape) -> None:
+    q, k = torch.randn(2, 1, 3, 5, 6, dtype=torch.float64).unbind()
+    position, at = Extrapolatable(shape), torch.arange(5).unsqueeze(0)
+    near = scores(position, q, k, at, at)
+    assert torch.allclose(near, scores(position, q, k, at + 1234, at + 1234), rtol=0, atol=1e-9)
+    first = torch.zeros(1, 1, 1, 6, dtype=torch.float64)
+    first[..., 0] = 1  # of the pair that decays most, by (0.4 / 1.4) in 512 rows, and turns by 1 a row
+    far = scores(position, first, first, torch.tensor([[512]]), torch.tensor([[0]]))
+    assert float(far) == pytest.approx(0.4 / 1.4 * math.cos(512), abs=1e-12)
+
+
+def test_without_decay_it_is_rope(shape: Shape) -> None:
+    x, at = torch.randn(1, 2, 5, 6, dtype=torch.float64), torch.arange(5).unsqueeze(0)
+    position, rope = Extrapolatable(shape, span=1e12), Rotary(shape)
+    wanted = rope.rotate(x, rope.tables(at, 6), "query")
+    for tables in position.tables(at, 6):
+        assert torch.allclose(position.rotate(x, position.tables(at, 6)._replace(query=tables), "query"), wanted)
+
+
+def test_a_row_is_what_it_is_whatever_came_with_it(shape: Shape) -> None:
+    """Keys that were kept while decoding meet queries of later passes."""
+    x, at = torch.randn(1, 2, 9, 6, dtype=torch.float64), torch.arange(9).unsqueeze(0)
+    position = Extrapolatable(shape)
+    whole = position.rotate(x, position.tables(at, 6), "key")
+    for row in range(9):
+        alone = position.rotate(x[:, :, row : row + 1], position.tables(at[:, row : row + 1], 6), "key")
+        assert torch.equal(alone, whole[:, :, row : row + 1])
+
+
+@pytest.mark.parametrize("start", [0, 20_000])
+def test_it_is_as_exact_in_float32_as_rows_go(start: int, shape: Shape) -> None:
+    q, k = torch.randn(2, 1, 3, 64, 6).unbind()
+    position, at = Extrapolatable(shape), torch.arange(start, start + 64).unsqueeze(0)
+    single, double = scores(position, q, k, at, at), scores(position, q.double(), k.double(), at, at)
+    assert torch.allclose(single.double(), double, rtol=0, atol=1e-5)
+
+
+def test_the_middle_of_a_row_is_not_scaled(shape: Shape) -> None:
+    x, position, rope = torch.randn(1, 2, 1, 6), Extrapolatable(replace(shape, length=40)), Rotary(shape)
+    at = torch.tensor([[20]])
+    for side in ("query", "key"):
+        got = position.rotate(x, position.tables(at, 6), "query" if side == "query" else "key")
+        assert torch.equal(got, rope.rotate(x, rope.tables(at, 6), "query"))
+
+
+def test_a_head_of_an_odd_width_is_refused(shape: Shape) -> None:
+    with pytest.raises(SpecError, match=r"turned two by two, so the head width must be even, but is 7; valid: an even"):
+        Extrapolatable(replace(shape, head_width=7))
+
+
+def test_it_has_no_end_and_needs_a_past(shape: Shape) -> None:
+    assert Extrapolatable(shape).reach() is None
+    assert Extrapolatable.traits["sight"] == "past"
