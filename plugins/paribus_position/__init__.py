@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from paribus import Position, hookimpl, offered
 from paribus_position.extrapolatable import Extrapolatable as xpos
+from paribus_position.functional_interpolation import FunctionalInterpolation as fire
 from paribus_position.learned import Learned as learned
 from paribus_position.linear_biases import LinearBiases as alibi
 from paribus_position.no_position import NoPosition as none

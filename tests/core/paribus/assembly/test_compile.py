@@ -36,6 +36,7 @@ MODELS = {
     "encoder, post": ["bert-tiny", "attention=mqa", "placement=post", "position=sinusoidal"],
     "encoder-decoder": ["seq2seq-tiny", "parts.decoder.cross.position=rope"],
     "decoder, decaying": ["gpt-tiny", "position=xpos"],
+    "decoder, interpolated": ["gpt-tiny", "position=fire", "data.documents=apart"],
     "encoder-decoder, bucketed": ["seq2seq-tiny", "position=t5"],
     "decoder, scaled": ["gpt-tiny", "position=rope", "position.scaling={kind: yarn, factor: 4, length: 8}"],
 }

@@ -1,0 +1,98 @@
+"""FIRE: the paper's formula, and what its shares of a distance are."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Pair, Shape
+from paribus_position.functional_interpolation import FunctionalInterpolation
+
+
+def pair(q: Tensor, k: Tensor, dtype: torch.dtype = torch.float64) -> Pair:
+    return Pair(None, None, q, k, 1.0, 4, dtype=dtype)
+
+
+def made(shape: Shape, *, shaken: bool = False, **options: float) -> FunctionalInterpolation:
+    position = FunctionalInterpolation(shape, **options).double()  # type: ignore[arg-type]  # whole numbers among them
+    torch.manual_seed(0)
+    for name, parameter in position.named_parameters():
+        if position.roles[name] != "gain":
+            torch.nn.init.normal_(parameter)
+        else:
+            torch.nn.init.constant_(parameter, -1.7 if shaken else 1.0)
+    return position
+
+
+@pytest.mark.parametrize("shaken", [False, True])
+def test_it_is_the_papers_formula_and_its_mirror_image_ahead(shaken: bool, shape: Shape) -> None:
+    position = made(shape, shaken=shaken, curvature=0.3, threshold=5.0, inner=7)
+    c, threshold = (0.3 * 1.7, 5.0 * 1.7) if shaken else (0.3, 5.0)
+    q, k = torch.tensor([[0, 1, 3, 40], [-2, 4, 9, 2]]), torch.tensor([[0, 2, 50], [1, -3, 9]])
+    got = position.bias(pair(q, k)).detach()
+    assert got.shape == (2, 4, 4, 3)
+    for b in range(2):
+        for t in range(4):
+            for s in range(3):
+                i, j = int(q[b, t]), int(k[b, s])
+                share = math.log(c * abs(i - j) + 1) / (math.log(c * max(threshold, i, j) + 1) + 1e-6)
+                share = share if j <= i else -share
+                hidden = [max(0.0, share * slope + start) for slope, start in position.inner.tolist()]
+                for head in range(4):
+                    wanted = sum(w * h for w, h in zip(position.outer.weight[head].tolist(), hidden, strict=True))
+                    assert float(got[b, head, t, s]) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_key_behind_has_the_share_of_the_paper(shape: Shape) -> None:
+    """log(c (i - j) + 1) / log(c max(L, i) + 1), which is all that a causal stack sees."""
+    rows = torch.arange(1500, dtype=torch.float64)
+    shares = made(shape).shares(pair(torch.arange(1500).unsqueeze(0), torch.arange(1500).unsqueeze(0)))[0]
+    wanted = (0.1 * (rows[:, None] - rows)).log1p() / ((0.1 * rows.clamp(min=512)).log1p() + 1e-6)[:, None]
+    behind = torch.ones(1500, 1500, dtype=torch.bool).tril()
+    assert torch.allclose(shares[behind], wanted[behind], rtol=0, atol=1e-12)
+    assert torch.equal(shares, -shares.T)
+
+
+def test_shares_are_of_the_row_itself_and_never_more_than_one(shape: Shape) -> None:
+    at = torch.tensor([[0, 7, 511, 600, 100_000]])
+    shares = made(shape).shares(pair(at, at))[0]
+    assert (shares.abs() <= 1).all()
+    assert shares.diagonal().eq(0).all()
+    assert torch.allclose(shares[3:, 0], torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-6)  # the first row of all
+
+
+def test_up_to_the_threshold_it_depends_on_distance_alone_and_no_further(shape: Shape) -> None:
+    position, rows = made(shape), torch.arange(8).unsqueeze(0)
+    whole = position.bias(pair(rows, rows))
+    assert torch.allclose(position.bias(pair(rows + 500, rows + 500)), whole, rtol=0, atol=1e-12)
+    assert not torch.allclose(position.bias(pair(rows + 900, rows + 900)), whole, rtol=0, atol=1e-3)
+
+
+def test_all_of_it_learns(shape: Shape) -> None:
+    position, rows = made(shape), torch.arange(9).unsqueeze(0)
+    position.bias(pair(rows, rows)).sin().sum().backward()
+    for name, parameter in position.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.any(), name
+
+
+def test_a_threshold_that_is_learned_to_be_nothing_divides_by_nothing(shape: Shape) -> None:
+    position, rows = made(shape), torch.arange(-3, 9).unsqueeze(0)
+    torch.nn.init.zeros_(position.threshold)
+    bias = position.bias(pair(rows, rows))
+    bias.sum().backward()
+    assert torch.isfinite(bias).all()
+    assert all(torch.isfinite(p.grad).all() for p in position.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
+def test_it_is_as_exact_as_scores_are_and_never_less_than_float32(
+    asked: torch.dtype, given: torch.dtype, shape: Shape
+) -> None:
+    rows = torch.arange(3).unsqueeze(0)
+    assert made(shape).bias(pair(rows, rows, asked)).dtype == given
+
+
+def test_it_has_no_end(shape: Shape) -> None:
+    assert made(shape).reach() is None
