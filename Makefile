@@ -16,7 +16,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test lint format docs bench slow faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test lint format docs parity bench slow faults peers gpu constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ format: $(VENV)/.installed-dev  ## let ruff format and fix what it can
 
 docs: $(VENV)/.installed  ## write docs/components.md anew from the registry
 	$(BIN)/python docs/components.py
+
+parity: $(VENV)/.installed-test  ## hold converted models against their twins, and write docs/parity.md anew
+	PARIBUS_PARITY_TABLE=docs/parity.md $(PYTEST) tests/twins $(ARGS)
 
 bench: $(VENV)/.installed-bench  ## the benchmarks, one thread; a table, and results to benchmarks/results/
 	@mkdir -p '$(dir $(RESULTS))'

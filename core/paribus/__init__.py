@@ -13,6 +13,13 @@ from paribus.offer import offered
 from paribus.schema import AtLeast, AtMost, Divides, Example, Range, Slot
 
 if TYPE_CHECKING:
+    from paribus.conversion.config import Config as Config
+    from paribus.conversion.config import Key as Key
+    from paribus.conversion.door import convert as convert
+    from paribus.conversion.door import export as export
+    from paribus.conversion.family import Architecture as Architecture
+    from paribus.conversion.family import Family as Family
+    from paribus.conversion.moves import Move as Move
     from paribus.errors import DataError as DataError
     from paribus.errors import NotComparableError as NotComparableError
     from paribus.errors import ParibusError as ParibusError
@@ -99,6 +106,7 @@ if TYPE_CHECKING:
     from paribus.train.door import assemble as assemble
     from paribus.train.door import data as data
     from paribus.train.door import load as load
+    from paribus.train.door import save as save
 
 __version__ = "0.1.0"
 
@@ -108,6 +116,10 @@ _WHERE: dict[str, str] = {
         "paribus.errors": (
             "DataError NotComparableError ParibusError PluginError Problem SpecError StoreError listed nearest"
         ),
+        "paribus.conversion.config": "Config Key",
+        "paribus.conversion.door": "convert export",
+        "paribus.conversion.family": "Architecture Family",
+        "paribus.conversion.moves": "Move",
         "paribus.parts.attend": "Attend",
         "paribus.parts.context": "Context Memory Pair Scoring State",
         "paribus.parts.draw": "Draw",
@@ -120,7 +132,7 @@ _WHERE: dict[str, str] = {
         "paribus.parts.stack": "Output Stack States",
         "paribus.specs.resolve": "spec",
         "paribus.registry.classes": "Registry installed",
-        "paribus.train.door": "assemble data load",
+        "paribus.train.door": "assemble data load save",
         "paribus.studies.planned": "records study",
         "paribus.studies.run": "run",
         "paribus.report.door": "compare",

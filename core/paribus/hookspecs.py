@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from lightning import LightningModule, Trainer
 
+    from paribus.conversion.family import Family
     from paribus.slots.attention import Attention
     from paribus.slots.corpus import Corpus
     from paribus.slots.embedding import Embedding
@@ -71,6 +72,9 @@ def presets() -> Path:
 @hookspec
 def studies() -> Path:
     """A folder of NAME/study.yaml."""
+@hookspec
+def families() -> Mapping[str, type[Family]]:
+    """Families of models elsewhere, by their `model_type`, that convert to specs and back."""
 @hookspec
 def configure_trainer(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Arguments for Lightning's Trainer, under those of the spec."""

@@ -1,35 +1,23 @@
-"""What every twin needs: our model of a spec, and parameters that no symmetry hides."""
+"""What every twin needs: parameters that no symmetry hides, and a place for what was measured."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from tests.twins.cases import table
+from torch import nn
 
 from paribus.keyed import key32
 from paribus.registry import Registry, installed
-from paribus.slots.tokenizer import Vocabulary
-from paribus.specs import resolved
-from paribus.train.assemble import assembled
-from paribus.train.model import Model
+
+TABLE = "PARIBUS_PARITY_TABLE"
 
 
 @pytest.fixture(scope="session")
 def components() -> Registry:
     return installed()
-
-
-@pytest.fixture(scope="session")
-def assemble(components: Registry) -> Callable[..., Model]:
-    """A preset with overrides, in float64 and without dropout, for 37 tokens."""
-    names = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
-    vocabulary = Vocabulary(37, {name: at for at, name in enumerate(names)})
-
-    def assemble(preset: str, *overrides: str) -> Model:
-        spec = resolved(preset, "dims.vocabulary=null", "dropout=0", *overrides, registry=components)
-        return assembled(spec, components, vocabulary).double().eval()
-
-    return assemble
 
 
 @pytest.fixture(scope="session")
@@ -51,25 +39,9 @@ def shake() -> Callable[[nn.Module], nn.Module]:
 
 
 @pytest.fixture(scope="session")
-def numel() -> Callable[[nn.Module], int]:
-    """How many numbers a module learns: what is tied counts once."""
-
-    def numel(module: nn.Module) -> int:
-        return sum(parameter.numel() for parameter in module.parameters())
-
-    return numel
-
-
-@pytest.fixture(scope="session")
-def padded() -> Callable[..., tuple[Tensor, Tensor]]:
-    """Tokens of three lengths, filled up on one side, and where they are text, both (3, 11)."""
-
-    def padded(side: str) -> tuple[Tensor, Tensor]:
-        generator = torch.Generator().manual_seed(5)
-        tokens = torch.randint(7, 37, (3, 11), generator=generator)
-        lengths = torch.tensor([[11], [4], [7]])
-        place = torch.arange(11)
-        text = place < lengths if side == "right" else place >= 11 - lengths
-        return tokens.where(text, 0), text
-
-    return padded
+def differences() -> Iterator[dict[tuple[str, str], float]]:
+    """The largest, by family and by what was compared; `make parity` writes them down."""
+    found: dict[tuple[str, str], float] = {}
+    yield found
+    if TABLE in os.environ:
+        Path(os.environ[TABLE]).write_text(table(found), encoding="utf-8")

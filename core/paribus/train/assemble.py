@@ -61,7 +61,7 @@ def text_of(spec: Spec, classes: Classes, progress: Progress = silent) -> Encode
 
 def shapes_of(spec: Spec, classes: Classes) -> Assembled:
     """The model on the meta device, for counting: no corpus is read where the size of the vocabulary is known."""
-    return build(spec, classes, _known_vocabulary(spec, classes), KERNELS)
+    return build(spec, classes, known_vocabulary(spec, classes), KERNELS)
 
 
 def assembled(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
@@ -115,7 +115,7 @@ def _named(objectives: nn.ModuleDict, nodes: list[Mapping[str, Any]]) -> dict[st
     return found  # type: ignore[return-value]  # asserted above; mypy does not follow `all`
 
 
-def _known_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
+def known_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
     """The vocabulary without a corpus: that of a tokenizer with nothing to learn, or one of the size the spec names."""
     size = spec["dims"]["vocabulary"]
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)

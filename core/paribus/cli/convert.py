@@ -1,0 +1,89 @@
+"""`paribus convert`: a model of another library becomes a spec and our weights, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paribus.cli.console import Session, note, out, out_json
+from paribus.errors import EXIT_OK, Problem, SpecError, StoreError
+
+
+@click.command("convert")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("-o", "--out", "target", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+@click.option(
+    "--to", "family", metavar="FAMILY", help="Of one of ours: what it is to become. Left out: what it can be."
+)
+@click.option("--json", "as_json", is_flag=True, help="What was written.")
+@click.pass_obj
+def verb(
+    session: Session, source: Path, changes: tuple[str, ...], target: Path, family: str | None, as_json: bool
+) -> int:
+    """Convert SOURCE, a folder with `config.json` and safetensors, or one of ours, into the other kind.
+
+    KEY=VALUE reads one key of its configuration otherwise: `paribus convert gpt2/ -o ours attn_pdrop=0.1`
+    """
+    from paribus.conversion.outside import CONFIG
+
+    if target.exists() and any(target.iterdir()):
+        what = f"`{target}` is not empty, and nothing is written over"
+        raise StoreError(Problem(code="not-empty", where=str(target), what=what, valid="a new folder"))
+    if (source / CONFIG).is_file():
+        said = _read(session, source, changes, target)
+    else:
+        said = _write(session, source, changes, target, family)
+    if as_json:
+        out_json(said)
+    else:
+        out(f"{said['parameters']:,} parameters: {said['from']} → {said['to']}")
+        out(f"written to {target}")
+        note(f"next: {said['next']}")
+    return EXIT_OK
+
+
+def _read(session: Session, source: Path, changes: tuple[str, ...], target: Path) -> dict[str, Any]:
+    import paribus
+    from paribus.conversion.outside import outside
+
+    found = outside(source)
+    model = paribus.convert(found, registry=session.registry(), **_changes(changes))
+    paribus.save(model, target)
+    then = f'python -c "import paribus; model = paribus.load({str(target)!r})"'
+    return {"from": found.architecture, "to": "a spec and its weights", "parameters": _count(model), "next": then}
+
+
+def _write(
+    session: Session, source: Path, changes: tuple[str, ...], target: Path, family: str | None
+) -> dict[str, Any]:
+    import paribus
+
+    if changes:
+        what = f"`{changes[0]}` changes a configuration of another library, and this is a model of ours"
+        raise SpecError(Problem(code="not-read", where=str(source), what=what))
+    model = paribus.load(source, registry=session.registry())
+    made = paribus.export(model, family, registry=session.registry())
+    made.save(target)
+    then = f"{made.architecture}.from_pretrained({str(target)!r})"
+    return {"from": "a spec and its weights", "to": made.architecture, "parameters": _count(model), "next": then}
+
+
+def _changes(words: tuple[str, ...]) -> dict[str, Any]:
+    """KEY=VALUE, each value as YAML has it."""
+    import yaml
+
+    found: dict[str, Any] = {}
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not sign or not key:
+            what = f"`{word}` says nothing of a key"
+            raise SpecError(Problem(code="no-override", what=what, valid="KEY=VALUE, such as attn_pdrop=0.1"))
+        found[key] = yaml.safe_load(value)
+    return found
+
+
+def _count(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,92 @@
+"""A family of models elsewhere: how its configurations and its tensors are said here."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, ClassVar, NamedTuple
+
+from paribus.conversion.config import Config, Key, at
+from paribus.conversion.moves import Move
+from paribus.errors import Problem, SpecError, listed
+
+
+class Architecture(NamedTuple):
+    """One class of a family: a body with certain heads."""
+
+    prefix: str = ""  # what stands before its tensors' names in the whole model, and not in this one
+    spec: Mapping[str, Any] = {}  # how its spec differs from that of the family
+
+
+class Family(ABC):
+    """One file says how a family maps onto a spec: a table of keys, and a table of tensors.
+
+    `keys` are read in both directions; `fixed` are their keys that exist here at one value; `ignored` change nothing
+    that a model computes. A key in none of them is refused when a configuration has it. What no table can say is said
+    in `read` and `write`. Nothing here needs the library that the model comes from.
+    """
+
+    kind: ClassVar[str]  # their `model_type`
+    architectures: ClassVar[Mapping[str, Architecture]]
+    spec: ClassVar[Mapping[str, Any]]  # what all models of the family have in common
+    keys: ClassVar[tuple[Key, ...]]
+    fixed: ClassVar[Mapping[str, Any]] = {}
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    varies: ClassVar[frozenset[str]] = frozenset()  # slots of `spec` that `read` may fill with another component
+    buffers: ClassVar[tuple[str, ...]] = ()  # ends of names of tensors that are computed and not learned
+
+    @abstractmethod
+    def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
+        """Every tensor of a model with this spec."""
+
+    def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:  # noqa: B027  # most have nothing to add
+        """What no table can say, from theirs to ours."""
+
+    def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:  # noqa: B027  # as above
+        """The same, from ours to theirs."""
+
+    def spec_of(self, given: Mapping[str, Any], architecture: str) -> dict[str, Any]:
+        """The spec of one of their configurations."""
+        config = Config(given, self.kind)
+        spec = {**copy.deepcopy(dict(self.spec)), **copy.deepcopy(dict(self._of(architecture).spec))}
+        for key in self.keys:
+            config.put(spec, key)
+        for name, value in self.fixed.items():
+            config.only(name, value)
+        config.ignore(self.ignored)
+        self.read(config, spec)
+        config.done()
+        return spec
+
+    def stranger(self, spec: Mapping[str, Any]) -> str:
+        """The first slot that holds what no model of the family has, or nothing."""
+        for slot, node in self.spec.items():
+            name = node["name"] if isinstance(node, Mapping) else node
+            held = spec.get(slot)
+            if slot not in (*self.varies, "preset", "objective") and (
+                not isinstance(held, Mapping) or held["name"] != name
+            ):
+                return slot
+        return ""
+
+    def config_of(self, spec: Mapping[str, Any], architecture: str) -> dict[str, Any]:
+        """Their configuration of a spec that came from one, or of one like it; whether it says all is not looked at."""
+        config: dict[str, Any] = {"model_type": self.kind, "architectures": [architecture], **self.fixed}
+        for key in self.keys:
+            value = at(spec, key.ours)
+            back = {ours: theirs for theirs, ours in reversed(list((key.values or {}).items()))}
+            config[key.theirs] = key.write(value) if key.values is None else back.get(value, value)
+        self.write(spec, config)
+        return config
+
+    def prefix_of(self, architecture: str) -> str:
+        return self._of(architecture).prefix
+
+    def _of(self, architecture: str) -> Architecture:
+        if architecture not in self.architectures:
+            what = f"`{architecture}` is a class of the family `{self.kind}` with heads that are not known here"
+            raise SpecError(
+                Problem(code="unknown-architecture", path="architectures", what=what, valid=listed(self.architectures))
+            )
+        return self.architectures[architecture]

@@ -1,0 +1,97 @@
+"""How tensors of two models correspond, said once and applied in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from paribus.errors import Problem, StoreError, listed
+
+Tensors = Mapping[str, Tensor]
+
+
+class Move(NamedTuple):
+    """One of our tensors, and where theirs has it."""
+
+    ours: str
+    theirs: str
+    turned: bool = False  # theirs keeps the matrix the other way around
+    part: int = 0  # which of
+    parts: int = 1  # so many equal parts, along the rows of the matrix as we keep it
+    also: tuple[str, ...] = ()  # further names that theirs has for the same tensor
+
+
+def into_ours(moves: Iterable[Move], theirs: Tensors, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """Our tensors, of theirs; every tensor on either side is accounted for, or all that are not are told of."""
+    moves = list(moves)
+    problems = _strays(moves, theirs)
+    found: dict[str, Tensor] = {}
+    for move in moves:
+        if move.theirs not in theirs:
+            problems.append(_problem("missing-tensor", move.theirs, f"the model has no tensor `{move.theirs}`"))
+            continue
+        tensor = theirs[move.theirs]
+        problems += _untied(move, theirs)
+        if not torch.isfinite(tensor).all():
+            problems.append(_problem("not-finite", move.theirs, "this tensor holds NaN or infinity"))
+        made = _part(tensor, move)
+        wanted = shapes[move.ours]
+        if made is None or made.shape != wanted:
+            what = f"this tensor is {tuple(tensor.shape)}; `{move.ours}`, which comes of it, is {tuple(wanted)}"
+            problems.append(_problem("misshapen", move.theirs, what))
+            continue
+        found[move.ours] = made
+    problems = list(dict.fromkeys(problems))  # a tensor of three parts has one problem
+    if problems:
+        raise StoreError(*problems)
+    left = sorted(set(shapes) - set(found))
+    assert not left, f"no move leads to {listed(left)}"
+    return found
+
+
+def into_theirs(moves: Iterable[Move], ours: Tensors) -> dict[str, Tensor]:
+    """Their tensors, of ours, each under every name that they have for it."""
+    parts: dict[str, list[tuple[Move, Tensor]]] = {}
+    for move in moves:
+        parts.setdefault(move.theirs, []).append((move, ours[move.ours]))
+    made: dict[str, Tensor] = {}
+    for name, found in parts.items():
+        found.sort(key=lambda each: each[0].part)
+        move = found[0][0]
+        assert [each.part for each, _ in found] == list(range(move.parts)), name
+        tensor = torch.cat([each.detach() for _, each in found]) if move.parts > 1 else found[0][1].detach()
+        tensor = (tensor.mT if move.turned and tensor.ndim == 2 else tensor).contiguous()
+        for each in (name, *move.also):
+            made[each] = tensor
+    return made
+
+
+def _part(tensor: Tensor, move: Move) -> Tensor | None:
+    """The part of their tensor that ours is; None where it has no such part."""
+    whole = tensor.mT if move.turned and tensor.ndim == 2 else tensor
+    if move.parts == 1:
+        return whole
+    return None if whole.shape[0] % move.parts else whole.chunk(move.parts)[move.part]
+
+
+def _strays(moves: Collection[Move], theirs: Tensors) -> list[Problem]:
+    known = {name for move in moves for name in (move.theirs, *move.also)}
+    strays = sorted(set(theirs) - known)
+    what = "the model has this tensor, which its configuration does not account for"
+    return [_problem("extra-tensor", name, what) for name in strays]
+
+
+def _untied(move: Move, theirs: Tensors) -> list[Problem]:
+    """What is one tensor by the configuration must not be two in the file."""
+    return [
+        _problem("wrongly-tied", name, f"by its configuration this is `{move.theirs}`, but the two differ")
+        for name in move.also
+        if name in theirs and not torch.equal(theirs[name], theirs[move.theirs])
+    ]
+
+
+def _problem(code: str, path: str, what: str) -> Problem:
+    return Problem(code=code, path=path, what=what)

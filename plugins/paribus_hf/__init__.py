@@ -1,0 +1,19 @@
+"""Families of the `transformers` library: one a file, one line here. Nothing of that library is imported."""
+
+from collections.abc import Mapping
+
+from paribus import Family, hookimpl
+from paribus_hf.bert import Bert
+from paribus_hf.distilbert import DistilBert
+from paribus_hf.gpt2 import Gpt2
+from paribus_hf.llama import Llama
+from paribus_hf.mistral import Mistral
+from paribus_hf.openai_gpt import OpenAIGpt
+from paribus_hf.qwen3 import Qwen3
+
+FAMILIES = (Bert, DistilBert, Gpt2, Llama, Mistral, OpenAIGpt, Qwen3)
+
+
+@hookimpl
+def families() -> Mapping[str, type[Family]]:
+    return {family.kind: family for family in FAMILIES}

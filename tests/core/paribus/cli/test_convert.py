@@ -1,0 +1,157 @@
+"""`convert` there and back, and every folder that it refuses with a word and without having written anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.core.paribus.cli.conftest import Said
+
+import paribus
+from paribus.conversion.outside import Outside
+
+Cli = Callable[..., Said]
+
+TINY = ("dims.width=12", "dims.heads=3", "dims.length=9", "dims.vocabulary=300", "dims.layers=2")
+
+
+@pytest.fixture(scope="session")
+def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GPT-2 as its own library writes one."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    spec = paribus.spec("gpt2", *TINY, "tokenizer=bytes", "dropout=0.1")
+    paribus.export(paribus.assemble(spec), "gpt2").save(folder)
+    return folder
+
+
+def edited(folder: Path, there: Path, **changes: Any) -> Path:
+    """A copy whose configuration says something else; None takes a key out."""
+    there.mkdir()
+    config = {**json.loads((folder / "config.json").read_text()), **changes}
+    kept = {key: value for key, value in config.items() if value is not None}
+    (there / "config.json").write_text(json.dumps(kept))
+    (there / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    return there
+
+
+def test_there_and_back_is_the_same_file(cli: Cli, gpt: Path) -> None:
+    said = cli("convert", str(gpt), "-o", "ours")
+    assert (said.code, said.out) == (0, "7,500 parameters: GPT2LMHeadModel → a spec and its weights\nwritten to ours\n")
+    assert "paribus.load('ours')" in said.err
+    said = cli("convert", "ours", "-o", "theirs", "--json")
+    assert json.loads(said.out)["to"] == "GPT2LMHeadModel"
+    for name in ("config.json", "model.safetensors"):
+        assert Path("theirs", name).read_bytes() == (gpt / name).read_bytes()
+
+
+def test_what_was_loaded_is_a_model_to_go_on_with(cli: Cli, gpt: Path) -> None:
+    cli("convert", str(gpt), "-o", "ours")
+    tokens = torch.randint(0, 300, (2, 9))
+    loaded, converted = paribus.load("ours").eval(), paribus.convert(gpt).eval()
+    assert torch.equal(loaded(tokens)[0], converted(tokens)[0])
+    assert loaded.spec.attention.name == "mha" if hasattr(loaded.spec, "attention") else loaded.spec["attention"]
+
+
+def test_a_key_may_be_read_otherwise(cli: Cli, gpt: Path, tmp_path: Path) -> None:
+    uneven = edited(gpt, tmp_path / "uneven", attn_pdrop=0.0)
+    said = cli("convert", str(uneven), "-o", "ours")
+    assert said.code == 2
+    assert "here `dropout` is both; valid: one value for the two: attn_pdrop=0.1 when you convert" in said.err
+    assert cli("convert", str(uneven), "attn_pdrop=0.1", "-o", "ours").code == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "message"),
+    [
+        ({"model_type": "gpt3"}, 2, "error[unknown-family] model_type: `model_type` is 'gpt3'"),
+        ({"model_type": None}, 2, "error[unknown-family] model_type: `model_type` is None"),
+        ({"rotary": True}, 2, "error[unknown-option] rotary: `rotary` (True) is an option that is not known here"),
+        ({"add_cross_attention": True}, 2, "error[unsupported-option] add_cross_attention"),
+        ({"activation_function": "mish"}, 2, "error[unsupported-option] activation_function"),
+        ({"architectures": ["GPT2ForQuestionAnswering"]}, 2, "error[unknown-architecture] architectures"),
+        ({"architectures": None}, 5, "error[no-model]"),
+        ({"n_layer": 3}, 5, "error[missing-tensor] transformer.h.2.attn.c_attn.weight"),
+        ({"n_layer": 1}, 5, "error[extra-tensor] transformer.h.1.attn.c_attn.bias"),
+        ({"n_embd": 24}, 5, "error[misshapen] transformer.wte.weight: this tensor is (300, 12)"),
+        ({"n_head": 5}, 2, "error[not-divisible] dims.heads"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_a_configuration_that_cannot_be_is_refused(
+    cli: Cli, gpt: Path, tmp_path: Path, changes: dict[str, Any], code: int, message: str
+) -> None:
+    said = cli("convert", str(edited(gpt, tmp_path / "edited", **changes)), "-o", "ours")
+    assert (said.code, said.out) == (code, "")
+    assert message in said.err
+    assert "Traceback" not in said.err
+    assert not Path("ours").exists()
+
+
+def test_a_pickle_is_not_opened(cli: Cli, gpt: Path, tmp_path: Path) -> None:
+    folder = edited(gpt, tmp_path / "pickled")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    said = cli("convert", str(folder), "-o", "ours")
+    assert said.code == 5
+    assert "error[pickle]" in said.err
+    assert "it was not; valid: safetensors" in said.err
+
+
+def test_a_file_that_was_cut_is_told_of(cli: Cli, gpt: Path, tmp_path: Path) -> None:
+    folder = edited(gpt, tmp_path / "cut")
+    (folder / "model.safetensors").write_bytes((gpt / "model.safetensors").read_bytes()[:-100])
+    said = cli("convert", str(folder), "-o", "ours")
+    assert (said.code, "error[damaged]" in said.err) == (5, True)
+    (folder / "config.json").write_text("{not json")
+    said = cli("convert", str(folder), "-o", "ours")
+    assert (said.code, "error[damaged]" in said.err, "Traceback" in said.err) == (5, True, False)
+
+
+def test_pieces_are_read_by_their_index_and_nothing_outside_the_folder_is(cli: Cli, gpt: Path, tmp_path: Path) -> None:
+    folder = edited(gpt, tmp_path / "pieces")
+    (folder / "model.safetensors").rename(folder / "model-00001.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"transformer.wte.weight": "model-00001.safetensors"}}))
+    assert cli("convert", str(folder), "-o", "ours").code == 0
+    index.write_text(json.dumps({"weight_map": {"transformer.wte.weight": "../pieces/model-00001.safetensors"}}))
+    said = cli("convert", str(folder), "-o", "others")
+    assert (said.code, "error[no-weights]" in said.err) == (5, True)
+
+
+def test_nothing_is_written_over(cli: Cli, gpt: Path) -> None:
+    Path("ours").mkdir()
+    Path("ours", "notes").write_text("mine")
+    said = cli("convert", str(gpt), "-o", "ours")
+    assert (said.code, "error[not-empty]" in said.err) == (5, True)
+    assert [path.name for path in Path("ours").iterdir()] == ["notes"]
+
+
+def test_a_model_that_no_family_can_say_is_refused_with_the_reason(cli: Cli) -> None:
+    spec = paribus.spec("gpt2", *TINY, "tokenizer=bytes", "attention=mqa")
+    paribus.save(paribus.assemble(spec), "ours")
+    said = cli("convert", "ours", "-o", "theirs", "--to", "gpt2")
+    assert said.code == 2
+    assert "error[cannot-be-said] gpt2: as GPT2LMHeadModel: `attention` would be mha" in said.err
+    assert "no family that is known here can say this model" in cli("convert", "ours", "-o", "theirs").err
+    said = cli("convert", "ours", "-o", "theirs", "--to", "gpt")
+    assert "there is no family `gpt`; valid: " in said.err
+
+
+def test_an_empty_folder_is_no_model(cli: Cli, tmp_path: Path) -> None:
+    said = cli("convert", str(tmp_path), "-o", "ours")
+    assert (said.code, "error[no-record]" in said.err) == (5, True)
+
+
+def test_what_is_no_model_at_all_is_refused() -> None:
+    with pytest.raises(paribus.StoreError, match="a dict is no model of a library that is known here"):
+        paribus.convert({"config": 1})
+
+
+def test_a_model_in_memory_need_not_be_written() -> None:
+    made = paribus.export(paribus.assemble(paribus.spec("gpt2", *TINY, "tokenizer=bytes")))
+    assert isinstance(made, Outside)
+    assert made.architecture == "GPT2LMHeadModel"
+    assert paribus.convert(made).spec["dims"]["width"] == 12

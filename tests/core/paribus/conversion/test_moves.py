@@ -1,0 +1,62 @@
+"""Tensors from one model to the other and back, and every way in which they may not fit."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Move, StoreError
+from paribus.conversion.moves import into_ours, into_theirs
+
+MOVES = (
+    Move("table", "wte", also=("head",)),
+    *(Move(name, "fused", turned=True, part=part, parts=3) for part, name in enumerate("qkv")),
+)
+SHAPES = {"table": torch.Size([5, 2]), **{name: torch.Size([4, 2]) for name in "qkv"}}
+
+
+def theirs() -> dict[str, Tensor]:
+    table = torch.randn(5, 2)
+    return {"wte": table, "head": table, "fused": torch.randn(2, 12)}
+
+
+def test_there_and_back_is_the_same() -> None:
+    given = theirs()
+    ours = into_ours(MOVES, given, SHAPES)
+    assert torch.equal(ours["k"], given["fused"][:, 4:8].T)
+    back = into_theirs(MOVES, ours)
+    assert back.keys() == given.keys()
+    assert all(torch.equal(back[name], tensor) for name, tensor in given.items())
+
+
+def test_a_tied_tensor_may_be_there_once() -> None:
+    given = theirs()
+    del given["head"]
+    assert torch.equal(into_ours(MOVES, given, SHAPES)["table"], given["wte"])
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        ("wte", None, r"error\[missing-tensor\] wte"),
+        ("more", torch.zeros(1), r"error\[extra-tensor\] more: .*configuration does not account for"),
+        ("wte", torch.zeros(6, 2), r"error\[misshapen\] wte: this tensor is \(6, 2\); `table`.* is \(5, 2\)"),
+        ("fused", torch.zeros(2, 11), r"error\[misshapen\] fused: this tensor is \(2, 11\); `q`"),
+        ("fused", torch.full((2, 12), torch.nan), r"error\[not-finite\] fused"),
+        ("head", torch.zeros(5, 2), r"error\[wrongly-tied\] head: .*this is `wte`, but the two differ"),
+    ],
+)
+def test_what_does_not_fit_is_told_of(name: str, tensor: Tensor | None, message: str) -> None:
+    given = theirs()
+    if tensor is None:
+        del given[name]
+    else:
+        given[name] = tensor
+    with pytest.raises(StoreError, match=message):
+        into_ours(MOVES, given, SHAPES)
+
+
+def test_all_of_it_is_told_at_once() -> None:
+    given = {"wte": torch.full((5, 2), torch.inf), "more": torch.zeros(1)}
+    with pytest.raises(StoreError, match="missing-tensor") as wrong:
+        into_ours(MOVES, given, SHAPES)
+    assert {problem.code for problem in wrong.value.problems} == {"not-finite", "extra-tensor", "missing-tensor"}

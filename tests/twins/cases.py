@@ -1,0 +1,113 @@
+"""Every family with a twin in the `transformers` library, in odd shapes: one entry a case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+VOCABULARY: Final = 97
+LENGTH: Final = 23
+SPECIALS: Final = {"pad_token_id": 0, "bos_token_id": 5, "eos_token_id": 6}
+TIED: Final = {"tie_word_embeddings": True}
+SLOW: Final = {"rope_type": "default", "rope_theta": 5e5}
+
+
+class Case(NamedTuple):
+    """One of their models, small and drawn at random."""
+
+    said: str
+    model: str  # the class of the library
+    config: Mapping[str, Any]
+    places: Literal["given", "row", "text"] = "given"  # positions of padded rows: told, by row, or counted over text
+    parameters: int | None = None  # as published, in the size that the defaults of its configuration have
+
+    @property
+    def made(self) -> Any:
+        """Drawn and in float64, and not for training."""
+        import transformers
+
+        name = self.model
+        own = getattr(transformers, name)
+        return own(own.config_class(**{**SPECIALS, "vocab_size": VOCABULARY, **self.config})).double().eval()
+
+
+def _bert(width: int, heads: int, layers: int, **config: Any) -> dict[str, Any]:
+    return {
+        "hidden_size": width, "num_attention_heads": heads, "num_hidden_layers": layers, "intermediate_size": 31,
+        "max_position_embeddings": LENGTH, **config,
+    }  # fmt: skip
+
+
+def _llama(width: int, heads: int, kv_heads: int, layers: int, **config: Any) -> dict[str, Any]:
+    return {**_bert(width, heads, layers), "num_key_value_heads": kv_heads, **config}
+
+
+_GPT2 = {"n_positions": LENGTH, "n_embd": 15, "n_head": 3, "n_layer": 3}
+_DISTILBERT = {"max_position_embeddings": LENGTH, "dim": 15, "n_heads": 3, "n_layers": 2, "hidden_dim": 31}
+
+CASES: Final[Mapping[str, tuple[Case, ...]]] = {
+    "gpt2": (
+        Case("three heads, tied", "GPT2LMHeadModel", _GPT2, parameters=124_439_808),
+        Case(
+            "untied, five heads, unscaled",
+            "GPT2LMHeadModel",
+            {
+                **_GPT2, "n_embd": 20, "n_head": 5, "n_layer": 2, "tie_word_embeddings": False, "n_inner": 31,
+                "scale_attn_weights": False, "activation_function": "relu",
+            },
+        ),
+        Case("one head", "GPT2LMHeadModel", {**_GPT2, "n_embd": 8, "n_head": 1, "n_layer": 1}),
+    ),
+    "openai-gpt": (
+        Case("three heads", "OpenAIGPTLMHeadModel", _GPT2, "row", parameters=116_534_784),
+        Case("one head, ReLU", "OpenAIGPTLMHeadModel", {**_GPT2, "n_embd": 8, "n_head": 1, "afn": "relu"}, "row"),
+    ),
+    "bert": (
+        Case("both heads", "BertForPreTraining", _bert(15, 3, 3), "row", parameters=110_106_428),
+        Case("one head, seven of attention", "BertForMaskedLM", _bert(28, 7, 1, type_vocab_size=3), "row"),
+    ),
+    "distilbert": (
+        Case("three heads", "DistilBertForMaskedLM", _DISTILBERT, "row", parameters=66_985_530),
+        Case("untied", "DistilBertForMaskedLM", {**_DISTILBERT, "tie_word_embeddings": False}, "row"),
+    ),
+    "llama": (
+        Case("one key head, wide heads", "LlamaForCausalLM", _llama(18, 6, 1, 3, head_dim=10, rms_norm_eps=1e-5)),
+        Case("biases, tied", "LlamaForCausalLM", _llama(24, 6, 3, 2, attention_bias=True, mlp_bias=True, **TIED)),
+        Case("as many key heads", "LlamaForCausalLM", _llama(20, 5, 5, 1, rope_parameters=SLOW)),
+    ),
+    "mistral": (
+        Case("a window of 4", "MistralForCausalLM", _llama(24, 6, 2, 2, head_dim=6, sliding_window=4)),
+        Case("no window", "MistralForCausalLM", _llama(24, 6, 2, 1, head_dim=4, sliding_window=None)),
+    ),
+    "qwen3": (
+        Case("normed queries and keys", "Qwen3ForCausalLM", _llama(24, 6, 2, 2, head_dim=6)),
+        Case("with biases, tied", "Qwen3ForCausalLM", _llama(20, 5, 1, 2, head_dim=8, attention_bias=True, **TIED)),
+    ),
+}  # fmt: skip
+
+
+def table(differences: Mapping[tuple[str, str], float]) -> str:
+    """`docs/parity.md`."""
+    import torch
+    import transformers
+
+    kinds = sorted({what for _, what in differences})
+    rows = [["family", "cases", *kinds]]
+    for family, cases in CASES.items():
+        found = [differences.get((family, kind)) for kind in kinds]
+        said = "; ".join(f"{case.said}" for case in cases)
+        rows.append([f"`{family}`", said, *("" if by is None else f"{by:.1e}" for by in found)])
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, "|" + " --- |" * len(rows[0]))
+    return "\n".join([*HEAD, *lines, "", f"transformers {transformers.__version__}, torch {torch.__version__}", ""])
+
+
+HEAD: Final = (
+    "# Parity",
+    "",
+    "Models of the `transformers` library, drawn at random in odd shapes, become a spec and our weights by",
+    "`paribus.convert`. These are the largest differences that remain between what comes out of the two, in float64,",
+    "with padding on either side. Where a twin casts to float32 inside (norms and rotations of Llama and its like),",
+    "the casts are taken out of it. Written by `make parity`; the tests hold every one of them to 1e-9.",
+    "",
+)

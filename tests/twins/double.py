@@ -1,0 +1,33 @@
+"""Takes the casts to float32 out of twins that make them in norms and rotations; the formulas stay."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+
+CASTING: Final = {"llama": "Llama", "mistral": "Mistral", "qwen3": "Qwen3"}
+
+
+def normed(self: Any, x: Tensor) -> Tensor:
+    scaled: Tensor = self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+    return scaled
+
+
+def turned(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    config = self.config
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    inverse = 1.0 / (config.rope_parameters["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.float64) / width))
+    angles = position_ids[..., None].double() * inverse
+    both = torch.cat((angles, angles), dim=-1)
+    return both.cos(), both.sin()
+
+
+def keep_double(patch: pytest.MonkeyPatch) -> None:
+    for name, prefix in CASTING.items():
+        module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+        patch.setattr(getattr(module, f"{prefix}RMSNorm"), "forward", normed)
+        patch.setattr(getattr(module, f"{prefix}RotaryEmbedding"), "forward", turned)

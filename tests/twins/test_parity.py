@@ -1,0 +1,182 @@
+"""Models of the `transformers` library, converted: the same numbers come out, and the same model goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.twins.cases import CASES, LENGTH, VOCABULARY, Case
+from tests.twins.double import keep_double
+from torch import Tensor, nn
+
+import paribus
+from paribus import PADDING, Stream
+from paribus.assembly.run import Pass
+from paribus.conversion.door import families
+from paribus.conversion.moves import into_theirs
+from paribus.parts.rows import Batch
+from paribus.registry import Registry
+from paribus.specs import resolved
+from paribus.train.assemble import shapes_of
+from paribus.train.model import Model
+
+transformers = pytest.importorskip("transformers")
+
+TOLERANCE = 1e-9
+ALL = [pytest.param(family, case, id=f"{family}, {case.said}") for family, cases in CASES.items() for case in cases]
+every_case = pytest.mark.parametrize(("family", "case"), ALL)
+
+Shake = Callable[[nn.Module], nn.Module]
+Note = Callable[[str, str, Tensor, Tensor], None]
+
+
+@pytest.fixture(autouse=True)
+def double(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_double(monkeypatch)
+
+
+@pytest.fixture
+def twins(case: Case, shake: Shake, components: Registry) -> tuple[Model, Any]:
+    """Ours, converted from theirs in memory, and theirs."""
+    theirs = shake(case.made)
+    return paribus.convert(theirs, registry=components).eval(), theirs
+
+
+def drawn(length: int, rows: int = 3) -> Tensor:
+    return torch.randint(7, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(length))
+
+
+def test_every_family_has_a_twin(components: Registry) -> None:
+    assert families(components).keys() == CASES.keys()
+
+
+def test_the_table_names_every_family_and_case() -> None:
+    written = (Path(__file__).parents[2] / "docs" / "parity.md").read_text(encoding="utf-8")
+    for family, cases in CASES.items():
+        assert f"| `{family}` | {'; '.join(case.said for case in cases)} |" in written, "run `make parity`"
+
+
+@every_case
+def test_scores_and_rows_are_those_of_the_twin(family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
+    ours, theirs = twins
+    with torch.no_grad():
+        for length in (1, 2, 9, LENGTH):
+            tokens = drawn(length)
+            found = theirs(tokens)
+            note(family, "scores", ours(tokens)[0], logits(found))
+            note(family, "rows", ours.hidden(tokens), theirs.base_model(tokens)[0])
+
+
+@every_case
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_padding_is_hidden_as_the_twin_hides_it(
+    side: str, family: str, case: Case, twins: tuple[Model, Any], note: Note
+) -> None:
+    ours, theirs = twins
+    tokens, lengths, place = drawn(11), torch.tensor([[11], [4], [7]]), torch.arange(11)
+    text = place < lengths if side == "right" else place >= 11 - lengths
+    tokens = tokens.where(text, theirs.config.pad_token_id)
+    counted = (text.long().cumsum(1) - 1).clamp(min=0)
+    positions = place.expand(3, -1) if case.places == "row" else counted
+    told = {"position_ids": positions} if case.places == "given" else {}
+    stream = Stream(tokens, torch.where(text, 0, PADDING), positions)
+    with torch.no_grad():
+        run = Pass(ours.topology, Batch({"body": stream}, {}, place[:3])).of(ours.trained[0])
+        found = ours.objective(ours.trained[0]).logits(run.hidden(), run.unembed)
+        note(family, "scores", found[text], logits(theirs(tokens, attention_mask=text.long(), **told))[text])
+
+
+@every_case
+def test_gradients_are_those_of_the_twin(family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
+    ours, theirs = twins
+    tokens = drawn(9)
+    weights = torch.linspace(-1, 1, tokens.numel() * VOCABULARY, dtype=torch.float64).view(3, 9, VOCABULARY)
+    (ours(tokens)[0] * weights).sum().backward()
+    (logits(theirs(tokens)) * weights).sum().backward()
+    named = dict(ours.named_parameters())
+    moves = [move for move in families(_registry())[family].moves(ours.spec) if named[move.ours].grad is not None]
+    mine = into_theirs(moves, {name: parameter.grad for name, parameter in named.items() if parameter.grad is not None})
+    learned = dict(theirs.named_parameters())
+    assert {name for name, parameter in learned.items() if parameter.grad is not None} <= mine.keys()
+    for name, grad in mine.items():
+        if name in learned:
+            note(family, "gradients", grad, learned[name].grad)
+
+
+@every_case
+def test_the_same_model_goes_back(
+    family: str, case: Case, twins: tuple[Model, Any], tmp_path: Path, note: Note
+) -> None:
+    ours, theirs = twins
+    back = paribus.export(ours, family)
+    state = theirs.state_dict()
+    assert back.tensors.keys() == state.keys()
+    for name, tensor in state.items():
+        assert torch.equal(back.tensors[name], tensor), name
+    back.save(tmp_path)
+    again = type(theirs).from_pretrained(tmp_path, dtype=torch.float64).eval()
+    with torch.no_grad():
+        note(family, "there and back", logits(again(drawn(9))), logits(theirs(drawn(9))))
+
+
+@every_case
+def test_a_folder_says_the_same_as_the_model_in_memory(
+    family: str, case: Case, twins: tuple[Model, Any], tmp_path: Path
+) -> None:
+    ours, theirs = twins
+    theirs.save_pretrained(tmp_path)
+    read = paribus.convert(tmp_path)
+    assert read.spec == ours.spec
+    for name, parameter in read.named_parameters():
+        assert torch.equal(parameter, ours.get_parameter(name)), name
+
+
+@every_case
+def test_step_by_step_is_the_whole(family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
+    ours, theirs = twins
+    if "clm" not in ours.trained:
+        pytest.skip("only decoders go step by step")
+    tokens = drawn(13, 2)
+    states = ours.start(2)
+    with torch.no_grad():
+        steps = [ours(chunk, states)[0] for chunk in tokens.split([5, 1, 3, 4], dim=1)]
+        note(family, "step by step", torch.cat(steps, dim=1), logits(theirs(tokens)))
+
+
+@pytest.mark.parametrize("family", [family for family, cases in CASES.items() if cases[0].parameters])
+def test_there_are_as_many_parameters_as_were_published(family: str, components: Registry) -> None:
+    case = CASES[family][0]
+    own = getattr(transformers, case.model)
+    with torch.device("meta"):
+        theirs = own(own.config_class())
+    spec = families(components)[family].spec_of(theirs.config.to_dict(), case.model)
+    ours = shapes_of(resolved(spec, registry=components), components)
+    counted = {id(each): each.numel() for child in ours.children().values() for each in child.parameters()}
+    assert sum(counted.values()) == sum(each.numel() for each in theirs.parameters()) == case.parameters
+
+
+def logits(found: Any) -> Tensor:
+    scores: Tensor = found.prediction_logits if "prediction_logits" in found else found.logits
+    return scores
+
+
+def _registry() -> Registry:
+    from paribus.registry import installed
+
+    return installed()
+
+
+@pytest.fixture
+def note(differences: dict[tuple[str, str], float]) -> Note:
+    """Holds two tensors against one another, and keeps the largest difference of each family for the table."""
+
+    def note(family: str, what: str, one: Tensor, other: Tensor) -> None:
+        assert one.shape == other.shape
+        by = float((one - other).abs().max().detach())
+        differences[family, what] = max(by, differences.get((family, what), 0.0))
+        assert by <= TOLERANCE, f"{what} differ by {by:.2g}"
+
+    return note
