@@ -13,6 +13,7 @@ _CAN: Final = {
     "causal": "hide what comes later",
     "cross": "attend to another stack",
     "documents": "keep documents of a packed row apart, and padding out",
+    "padding": "keep padding out",
     "order": "follow an order of rows other than their own",
     "residual": "be wrapped by a placement: it returns the width of the stream",
     "weights": "say how much each query weighs each key",
@@ -30,6 +31,8 @@ _SAID: Final[Mapping[str, Callable[[Any], str]]] = {
         f"tells where rows are by: {', '.join(value)}" if value else "tells nothing of where rows are"
     ),
     "consumes": lambda value: f"asks a position to {', '.join(value)}" if value else "asks a position for nothing",
+    "sees": lambda value: "" if value == "all" else f"a row reads {value} of the others",
+    "asks": lambda value: "" if value else "what a row reads does not depend on what it holds",
     "final": lambda value: f"{'a' if value else 'no'} norm follows the last layer",
     "needs": lambda value: f"needs {', '.join(value)}" if value else "",
     "provides": lambda value: f"has {', '.join(value)}" if value else "",

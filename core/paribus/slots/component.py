@@ -19,6 +19,9 @@ class Traits(TypedDict, total=False):
     causal: bool  # can be made causal
     cross: bool  # can attend to a memory
     documents: bool  # keeps documents of a packed row apart, and never sees padding
+    padding: bool  # never sees padding; one that keeps documents apart need not say so
+    sees: Literal["all", "one", "none"]  # how many of the rows that a row may see it reads; unless said, all
+    asks: bool  # what a row reads depends on what it holds itself; unless said, it does
     order: bool  # follows an explicit order of rows (permutation, prefix)
     residual: bool  # returns the width of the stream, so that a placement can wrap it
     weights: bool  # can say how much each query weighs each key

@@ -99,12 +99,15 @@ def attention_keeps_documents_apart(facts: Facts) -> Iterator[Broken]:
     """Where rows are padded, or documents are kept apart, the attention can do so."""
     apart = facts.spec["data"].get("documents") == "apart"
     padded = [named for named in facts.objectives if named.entry.traits.get("forms") in _PADDED]
-    why = "data.documents is apart" if apart else f"{padded[0]} pads its examples" if padded else ""
     for stack in facts.stacks:
         for mixing in (*stack.own, *stack.cross):
-            if why and not mixing.attention.has("documents"):
-                what = f"{why}, but {mixing.attention} lets rows see other documents and padding"
+            if apart and not mixing.attention.has("documents"):
+                what = f"data.documents is apart, but {mixing.attention} lets rows see other documents"
                 yield Broken("does-not-fit", mixing.attention.keys, what, _with(facts, "attention", "documents"))
+            elif padded and not (mixing.attention.has("documents") or mixing.attention.has("padding")):
+                what = f"{padded[0]} pads its examples, but {mixing.attention} lets rows see padding"
+                fitting = _with(facts, "attention", "documents", "padding")
+                yield Broken("does-not-fit", mixing.attention.keys, what, fitting)
 
 
 def placement_can_wrap(facts: Facts) -> Iterator[Broken]:
@@ -240,8 +243,10 @@ def _entries(facts: Facts, slot: str) -> list[Entry]:
     return list(index.entries[slot].values())
 
 
-def _with(facts: Facts, slot: str, trait: str) -> str:
-    return listed(entry.name for entry in _entries(facts, slot) if entry.traits.get(trait)) or "(none is installed)"
+def _with(facts: Facts, slot: str, *traits: str) -> str:
+    """Those that have one of the traits."""
+    fitting = [entry.name for entry in _entries(facts, slot) if any(entry.traits.get(trait) for trait in traits)]
+    return listed(fitting) or "(none is installed)"
 
 
 __all__ = ["RULES", "Broken", "Named", "misfit"]

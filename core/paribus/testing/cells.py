@@ -11,6 +11,7 @@ from paribus.registry import Entry, Registry
 from paribus.registry.doors import OURS
 from paribus.schema import Option
 from paribus.specs import resolved
+from paribus.specs.fields import NO_POSITION
 from paribus.specs.load import Source
 from paribus.studies.identity import components_of
 from paribus.testing.specimen import Specimen
@@ -62,22 +63,39 @@ class Case:
             self._built[cell.said] = Specimen(cell.spec, self.registry)
         return self._built[cell.said]
 
-    def all_have(self, cell: Cell, trait: str) -> bool:
-        """Whether every attention of the model declares this of itself."""
+    def all_have(self, cell: Cell, *traits: str) -> bool:
+        """Whether every attention of the model declares one of these of itself."""
         named = [name for slot, name in components_of(cell.spec) if slot == "attention"]
-        return all(self.registry.index.find("attention", name).traits.get(trait, False) for name in named)
+        declared = [self.registry.index.find("attention", name).traits for name in named]
+        return all(any(each.get(trait, False) for trait in traits) for each in declared)
 
     def resolved(self, base: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """A base with the component in it, and with these changes."""
         return resolved({**self.bases[base], **changes}, registry=self.registry)
 
-    def across(self, base: str) -> dict[str, Any]:
-        """What keeps a base's own cross-attention, where the component is an attention that cannot be one."""
-        if self.entry.slot != "attention" or self.entry.traits.get("cross"):
-            return {}
+    def around(self, base: str, node: Mapping[str, Any]) -> dict[str, Any]:
+        """What puts the component into a base: an attention only where it can stand, and beside what it can."""
+        made: dict[str, Any] = {self.entry.slot: node}
+        if self.entry.slot != "attention":
+            return made
         plain = self.resolved(base, {})
-        topology = self.registry.index.entries["topology"][plain["topology"]["name"]]
-        return {f"parts.{part.name}.cross.attention": plain["attention"] for part in topology.parts if part.cross}
+        if self._unasked(plain["position"]):
+            made["position"] = {"name": NO_POSITION}
+        parts = self.registry.index.entries["topology"][plain["topology"]["name"]].parts
+        for part in parts if len(parts) > 1 else ():
+            if part.causal and not self.entry.traits.get("causal"):
+                made[f"parts.{part.name}.attention"] = plain["attention"]
+            if part.cross:
+                crosses = self.entry.traits.get("cross")
+                made[f"parts.{part.name}.cross.attention"] = node if crosses else plain["attention"]
+        return made
+
+    def _unasked(self, position: Any) -> bool:
+        """Whether a base's position does what the component, an attention, never asks for."""
+        asked = {*self.entry.traits.get("consumes", []), "embed"}
+        named = position if isinstance(position, list) else [position]
+        found = [self.registry.index.find("position", node["name"]) for node in named]
+        return any(not {*entry.traits.get("moments", [])} <= asked for entry in found)
 
 
 def bases(given: Source | None, registry: Registry) -> dict[str, Mapping[str, Any]]:
@@ -89,9 +107,9 @@ def bases(given: Source | None, registry: Registry) -> dict[str, Mapping[str, An
 
 def cells(case: Case) -> Iterator[Cell]:
     """Every model that the rules let the component into."""
-    slot, node = case.entry.slot, example(case.entry)
+    node = example(case.entry)
     for base in case.bases:
-        changes = {slot: node, **case.across(base)}
+        changes = case.around(base, node)
         try:
             spec = case.resolved(base, changes)
         except SpecError as error:

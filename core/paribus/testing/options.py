@@ -68,7 +68,7 @@ def _changed(case: Case, base: str, plain: Trace, path: tuple[str, ...], value: 
         inner = inner.setdefault(key, {})
     inner[path[-1]] = value
     try:
-        spec = case.resolved(base, {case.entry.slot: node, **case.across(base)})
+        spec = case.resolved(base, case.around(base, node))
         return not _same(_trace(Specimen(spec, case.registry, shaken=False)), plain)
     except SpecError:
         return None

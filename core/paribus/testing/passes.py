@@ -78,6 +78,8 @@ def gradients(case: Case, cell: Cell) -> Verdict:
         named = dict(made.topology.named_parameters())
         grads = torch.autograd.grad((scores * noise("loss", *scores.shape)).sum(), [*named.values()], allow_unused=True)
     for path, grad in zip(named, grads, strict=True):
+        if grad is None and _unasked(made, path):
+            continue
         if grad is None:
             return f"no gradient reaches `{path}`: it is never used"
         if not torch.isfinite(grad).all():
@@ -85,6 +87,16 @@ def gradients(case: Case, cell: Cell) -> Verdict:
         if not grad.any() and made.about[path].role != "bias":  # that of keys has none: softmax takes no notice
             return f"the gradient of `{path}` is 0 everywhere, so it would never learn"
     return HOLDS
+
+
+def _unasked(made: Specimen, path: str) -> bool:
+    """Whether it norms the rows that ask a memory, where the attention to it declares that they ask nothing."""
+    place, _, inside = path.partition(".placement.norms.cross.")
+    if not inside:
+        return False
+    layer = made.topology.get_submodule(place)
+    assert isinstance(layer, Layer)
+    return layer.cross is not None and not layer.cross.traits.get("asks", True)
 
 
 def cost(case: Case, cell: Cell) -> Verdict:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import torch
 from torch import Tensor
 
+from paribus.parts.layer import Layer
 from paribus.parts.rows import PADDING, Stream
 from paribus.testing.cells import Case, Cell
 from paribus.testing.findings import DOES_NOT_APPLY, HOLDS, Verdict
@@ -42,15 +43,19 @@ def prefix(case: Case, cell: Cell) -> Verdict:
 
 
 def mixing(case: Case, cell: Cell) -> Verdict:
-    """Rows read one another: each token reaches a row that may see it."""
+    """Rows read one another: each token reaches a row that may see it, or as few do as the attention declares."""
     made = case.specimen(cell)
     length = LENGTHS[1]
-    moved_by = _changes(made, length)
-    for token in range(length - 1 if made.body.causal else length):
-        reached = moved_by[token].clone()
-        reached[token] = 0
-        if not float(reached.max()) > TOLERANCE:
-            return f"of {length} rows, changing token {token} moves no other row"
+    others = _changes(made, length).fill_diagonal_(0)  # (token, row)
+    reaching = [float(reached.max()) > TOLERANCE for reached in others]
+    sees = {layer.attention.traits.get("sees", "all") for layer in cast("list[Layer]", list(made.stack().layers))}
+    if sees == {"all"}:
+        for token in range(length - 1 if made.body.causal else length):
+            if not reaching[token]:
+                return f"of {length} rows, changing token {token} moves no other row"
+        return HOLDS
+    if len(sees) == 1 and sum(reaching) != (expected := 1 if "one" in sees else 0):
+        return f"of {length} rows, {sum(reaching)} move others when they change, but it declares {expected}"
     return HOLDS
 
 
@@ -84,7 +89,7 @@ def determinism(case: Case, cell: Cell) -> Verdict:
 
 def padding(case: Case, cell: Cell) -> Verdict:
     """Padding, on either side and whatever its ids, changes nothing; rows of padding alone are finite."""
-    if not case.all_have(cell, "documents"):
+    if not case.all_have(cell, "documents", "padding"):
         return DOES_NOT_APPLY
     made = case.specimen(cell)
     for length in LENGTHS[:3]:

@@ -58,6 +58,7 @@ ENTRIES = (
         traits={**SOFTMAX, "cross": False},
     ),
     entry("attention", "fourier", traits={"residual": True}),
+    entry("attention", "short", traits={"residual": True, "padding": True}),
     entry("attention", "wide", traits={**SOFTMAX, "residual": False}),
     entry("position", "none", traits={"moments": []}),
     entry("position", "rope", Option("theta", FLOAT, "base", (Range(above=1),), 1e4), traits={"moments": ["rotate"]}),

@@ -55,12 +55,17 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
         (
             "base",
             ["attention=fourier", "position=none", "data.documents=apart"],
-            "data.documents is apart, but attention `fourier` lets rows see other documents and padding; valid: gqa, m",
+            "data.documents is apart, but attention `fourier` lets rows see other documents; valid: gqa, mha, w",
         ),
         (
             "base",
             ["attention=fourier", "position=none", "objective=nsp"],
-            "objective `nsp` pads its examples, but attention",
+            "objective `nsp` pads its examples, but attention `fourier` lets rows see padding; valid: gqa, mha, short",
+        ),
+        (
+            "base",
+            ["attention=short", "position=none", "objective=nsp", "data.documents=apart"],
+            "data.documents is apart, but attention `short` lets rows see other documents; valid: gqa, mha, w",
         ),
         (
             "base",
@@ -136,6 +141,7 @@ def test_what_does_not_fit_is_refused_with_the_reason_and_what_would(
     ("base", "overrides"),
     [
         ("base", ["attention=fourier", "position=learned"]),
+        ("base", ["attention=short", "position=none", "objective=nsp"]),
         ("base", ["attention=[mha, window]", "attention.1.window=3"]),
         ("base", ["objective=[mlm, nsp]", "embedding.segments=2", "data.documents=apart"]),
         ("base", ["objective=nsp", "corpus=silent"]),
