@@ -171,17 +171,17 @@ class Stack(nn.Module):
         return plan._replace(prepared=kernel.prepare(plan, bias, self.shape.heads, x))
 
     def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
-        """The kernel that each layer's attention will run on, for a summary."""
+        """The kernel that each layer's attention will run on, for a summary; one that asks for none is its own."""
         names = [
             chosen(self._kernels, planned.demand._replace(device=device, rows=rows)).name for planned in self._planned
         ]
         layers = cast("list[Layer]", list(self.layers))
         attends = [next((m for m in layer.attention.modules() if isinstance(m, Attend)), None) for layer in layers]
-        return tuple("none" if attend is None else names[attend.plan] for attend in attends)
+        return tuple("its own" if attend is None else names[attend.plan] for attend in attends)
 
     def start(self, batch: int, length: int) -> States:
         """Empty decoding state for `length` rows."""
-        like = next(self.parameters())
+        like = next(self.parameters(), torch.empty(0))
         layers: list[dict[str, State]] = []
         for layer in cast("list[Layer]", list(self.layers)):
             state = {"attention": layer.attention.start(batch, length, like)}

@@ -370,7 +370,7 @@ def test_the_first_kernel_that_serves_is_taken() -> None:
     assert chosen(kernels, Demand(Sight())).name == "hasty"
     assert chosen(kernels, Demand(Sight(), weights=True)).name == "written"
     stack = stack_of([Scored(), Summing()], [Ramp()], kernels=kernels)
-    assert stack.kernels() == ("hasty", "none")
+    assert stack.kernels() == ("hasty", "its own")
 
 
 def test_a_tensor_is_where_its_slot_says() -> None:

@@ -1,9 +1,11 @@
 """Which models a component is put into."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from paribus import SOFTMAX
 from paribus.registry import Registry
 from paribus.testing.cells import PRESETS, Case, Cell, bases, cells
 
@@ -33,6 +35,27 @@ def test_an_attention_without_a_memory_leaves_the_cross_attention_as_it_was(comp
     spec: Any = tried(components, "attention", "restricted")["seq2seq-tiny"].spec
     assert spec["attention"] == {**spec["attention"], "name": "restricted", "window": 8}
     assert spec["parts"]["decoder"]["cross"]["attention"]["name"] == "mha"
+
+
+def test_an_attention_that_asks_a_position_for_nothing_is_tried_without_one_that_turns_queries(
+    components: Registry,
+) -> None:
+    found = tried(components, "attention", "uniform")
+    assert [cell.said for cell in found.values() if cell.plain] == list(PRESETS)
+    assert found["encoder-tiny"].spec["position"]["name"] == "none"
+    assert found["gpt-tiny"].spec["position"]["name"] == "learned"  # the preset's own, which adds to rows
+
+
+def test_an_attention_that_sees_both_sides_stands_in_the_encoder_and_before_the_memory_alone(
+    components: Registry, attention: Callable[..., Any]
+) -> None:
+    both = attention(traits={**SOFTMAX, "causal": False})
+    found = tried(components.with_(attention={"both": both}), "attention", "both")
+    assert "gpt-tiny" not in found
+    spec: Any = found["seq2seq-tiny"].spec
+    decoder = spec["parts"]["decoder"]
+    assert spec["attention"]["name"] == decoder["cross"]["attention"]["name"] == "both"
+    assert decoder["attention"]["name"] == "mha"
 
 
 @pytest.mark.parametrize(("name", "models"), [("mlm", {"encoder-tiny"}), ("span-corruption", {"seq2seq-tiny"})])

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paribus import Attend, Context, Cost, Heads, Load, Pair, Scores, Shape, Sight, empty_cache, sight_of
+from paribus import SOFTMAX, Attend, Context, Cost, Heads, Load, Pair, Scores, Shape, Sight, empty_cache, sight_of
 
 Faulty = Callable[..., Any]
 Found = Callable[[type[Any], str], str]
@@ -81,6 +81,27 @@ def test_a_parameter_that_is_never_used_is_named(attention: Faulty, found: Found
 
     said = found(attention(__init__=begin), "gradients")
     assert "no gradient reaches `body.layers.0.attention.extra.weight`: it is never used" in said
+
+
+def averaging(self: Any, x: Tensor, ctx: Context) -> Tensor:
+    """The mean of the memory, whatever asks it; of its own rows, those so far."""
+    if ctx.memory is not None:
+        mixed = self.map(ctx.memory.mean(1, keepdim=True)).expand(-1, x.shape[1], -1)
+    else:
+        mixed = self.map(x.cumsum(1))
+    return mixed  # type: ignore[no-any-return]  # a module of whatever class it is
+
+
+def averages(self: Any, shape: Shape) -> None:
+    nn.Module.__init__(self)
+    self.map = nn.Linear(shape.width, shape.width)
+
+
+def test_rows_that_ask_a_memory_in_vain_are_shown_unless_that_is_declared(attention: Faulty, found: Found) -> None:
+    deaf = {"forward": averaging, "__init__": averages, "start": lambda self, batch, length, like: {}}
+    said = found(attention(**deaf, cost=lambda self, load: Cost()), "gradients")
+    assert "gradients (seq2seq-tiny): no gradient reaches `body.layers.0.placement.norms.cross.weight`" in said
+    assert found(attention(**deaf, traits={**SOFTMAX, "asks": False}), "gradients") == ""
 
 
 def test_a_gradient_of_nothing_is_shown(feedforward: Faulty, found: Found) -> None:

@@ -49,6 +49,26 @@ def test_an_attention_that_mixes_nothing_is_shown(attention: Faulty, found: Foun
     assert "of 3 rows, changing token 0 moves no other row" in found(alone, "mixing")
 
 
+@pytest.mark.parametrize(("sees", "declared"), [("none", 0), ("one", 1)])
+def test_one_that_reads_more_rows_than_it_declares_is_shown(
+    sees: str, declared: int, attention: Faulty, found: Found
+) -> None:
+    said = found(attention(traits={**SOFTMAX, "sees": sees}), "mixing")
+    assert f"mixing (encoder-tiny): of 3 rows, 3 move others when they change, but it declares {declared}" in said
+
+
+def test_one_that_mixes_nothing_and_says_so_is_right(attention: Faulty, found: Found) -> None:
+    alone = attention(forward=lambda self, x, ctx: self.heads.o(self.heads.v(x)), traits={**SOFTMAX, "sees": "none"})
+    assert found(alone, "mixing") == ""
+
+
+def test_one_that_leaves_out_padding_alone_is_held_to_that(attention: Faulty, found: Found) -> None:
+    traits = {**SOFTMAX, "documents": False, "padding": True}
+    shifting = attention(forward=adding(lambda x: torch.nn.functional.pad(x, (0, 0, 1, -1))), traits=traits)
+    assert "padding (encoder-tiny): " in found(shifting, "padding")
+    assert found(attention(traits=traits), "padding") == ""
+
+
 def test_sequences_that_read_each_other_are_shown(attention: Faulty, found: Found) -> None:
     batched = attention(forward=adding(lambda x: x.mean(0, keepdim=True)))
     assert "sequence 0 of a batch of 3 with 2 rows differs by" in found(batched, "batch")

@@ -1,0 +1,20 @@
+"""Rows as they are."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Rows, Stack
+
+Stacked = Callable[..., Stack]
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+def test_rows_go_through_untouched_and_nothing_is_learned(
+    causal: bool, stacked: Stacked, drawn: Callable[..., Tensor]
+) -> None:
+    stack, x = stacked("identity", causal=causal), drawn(2, 8, 12)
+    assert stack(x, Rows(torch.arange(8).unsqueeze(0))).hidden is x
+    assert list(stack.parameters()) == []

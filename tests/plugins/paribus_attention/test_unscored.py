@@ -1,0 +1,222 @@
+"""Attentions without scores, held against what must hold of any: padding, documents, steps, costs."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import PADDING, Load, Memory, Rows, Stack
+from paribus_attention import attention
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "identity": {"name": "identity"},
+    "uniform": {"name": "uniform"},
+}
+LENGTH = 150
+
+
+def having(*traits: str) -> pytest.MarkDecorator:
+    """Each kind with any of the traits, causal and not where it can be both."""
+    return pytest.mark.parametrize(("kind", "causal"), [*_having(*traits)])
+
+
+def _having(*traits: str) -> Iterator[Any]:
+    for kind, options in KINDS.items():
+        declared: Any = attention()[options["name"]].traits
+        if not any(declared[trait] for trait in traits if trait in declared):
+            continue
+        for causal in (True, False) if declared["causal"] else (False,):
+            yield pytest.param(kind, causal, id=f"{kind}-{'causal' if causal else 'both'}")
+
+
+def ramp(length: int, start: int = 0) -> Rows:
+    return Rows(torch.arange(start, start + length).unsqueeze(0))
+
+
+def packed() -> Rows:
+    """Two rows of a batch: documents of 70, 1, 59 and 20 rows; 10 of padding, 80, a hole of 15 within 25 and 35."""
+    one = torch.tensor([3] * 70 + [4] + [7] * 59 + [9] * 20)
+    two = torch.tensor([PADDING] * 10 + [0] * 80 + [2] * 10 + [PADDING] * 15 + [2] * 35)
+    documents = torch.stack([one, two])
+    return Rows(torch.arange(LENGTH).expand(2, -1), documents)
+
+
+def each_alone(stack: Stack, x: Tensor, rows: Rows) -> Tensor:
+    """Every document in a pass of its own, without padding."""
+    assert rows.documents is not None
+    out = torch.zeros_like(x)
+    for row, documents in enumerate(rows.documents):
+        for document in documents[documents >= 0].unique():
+            here = documents == document
+            out[row, here] = stack(x[row : row + 1, here], ramp(int(here.sum()))).hidden[0]
+    return out
+
+
+@having("documents")
+def test_packed_documents_are_what_they_are_alone_whatever_padding_holds(
+    kind: str, causal: bool, stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked(**KINDS[kind], causal=causal, layers=2, residual=True)
+    x, rows = drawn(2, LENGTH, 12), packed()
+    assert rows.documents is not None
+    real = rows.documents >= 0
+    wanted = each_alone(stack, x, rows)
+    for padding in (0.0, 1e3):
+        got = stack(x.masked_fill(~real.unsqueeze(-1), padding), rows).hidden
+        assert torch.allclose(got[real], wanted[real], rtol=0, atol=1e-9)
+
+
+@having("documents", "padding")
+def test_padding_on_any_side_changes_nothing(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind], causal=causal, layers=2, residual=True)
+    x = drawn(3, 8, 12)
+    documents = torch.tensor([[0] * 5 + [PADDING] * 3, [PADDING] * 3 + [0] * 5, [0, 0, PADDING, 0, 0, 0, PADDING, 0]])
+    rows = Rows(torch.arange(8).expand(3, -1), documents)
+    wanted, real = each_alone(stack, x, rows), documents >= 0
+    for padding in (0.0, 1e3):
+        got = stack(x.masked_fill(~real.unsqueeze(-1), padding), rows).hidden
+        assert torch.allclose(got[real], wanted[real], rtol=0, atol=1e-9)
+
+
+@having("documents", "padding")
+def test_a_batch_of_padding_alone_is_finite_and_so_are_its_gradients(
+    kind: str, causal: bool, stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked(**KINDS[kind], causal=causal)
+    x = drawn(2, 8, 12).requires_grad_()
+    out = stack(x, Rows(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))).hidden
+    assert torch.isfinite(out).all()
+    for grad in torch.autograd.grad(out.sum(), [x, *stack.parameters()], allow_unused=True):
+        assert grad is None or torch.isfinite(grad).all()
+
+
+@having("decodes")
+@pytest.mark.parametrize("apart", [False, True], ids=["plain", "packed"])
+def test_chunks_of_any_size_decode_what_one_pass_gives(
+    kind: str, causal: bool, apart: bool, stacked: Stacked, drawn: Drawn
+) -> None:
+    if not causal:
+        return
+    stack = stacked(**KINDS[kind], layers=2, residual=True)
+    x, rows = drawn(2, LENGTH, 12), packed() if apart else ramp(LENGTH)
+    if apart and not attention()[KINDS[kind]["name"]].traits["documents"]:
+        return
+    wanted = stack(x, rows).hidden
+    real = slice(None) if rows.documents is None else rows.documents >= 0
+    for sizes in ([1] * LENGTH, [68, 1, 1, 1, 40, 39], [4, 64, 2, 80]):
+        states = stack.start(2, LENGTH)
+        parts, past = [], 0
+        for size in sizes:
+            here = Rows(*(None if side is None else side[:, past : past + size] for side in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            parts.append(stack(x[:, past : past + size], here, states=states).hidden)
+            past += size
+        assert torch.allclose(torch.cat(parts, 1)[real], wanted[real], rtol=0, atol=1e-9)
+
+
+@having("decodes")
+def test_state_is_what_it_says_however_often_it_is_written(
+    kind: str, causal: bool, stacked: Stacked, drawn: Drawn
+) -> None:
+    if not causal:
+        return
+    stack = stacked(**KINDS[kind])
+    made: Any = stack.layers[0]
+    states = stack.start(3, 20)
+    for past in range(3):
+        kept = states.layers[0]["attention"].values()
+        assert made.attention.cost(Load(1, 20)).state * 3 == sum(value.numel() for value in kept)
+        assert all(value.shape[0] == 3 and value.dtype == torch.float64 for value in kept)
+        stack(drawn(3, 1, 12), ramp(1, past), states=states)
+
+
+@having("cross")
+def test_a_memory_is_seen_by_document_and_never_its_padding(
+    kind: str, causal: bool, stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked(**KINDS[kind], causal=causal, memory_width=10, residual=True)
+    x, memory = drawn(2, 9, 12), drawn(2, 7, 10, seed=1)
+    asks = torch.tensor([[0] * 4 + [1] * 5, [0] * 3 + [5] * 4 + [PADDING] * 2])
+    given = torch.tensor([[0] * 3 + [1] * 4, [0, 0, PADDING, 5, 5, 5, PADDING]])
+    got = stack(
+        x, Rows(torch.arange(9).expand(2, -1), asks), Memory(memory, Rows(torch.arange(7).expand(2, -1), given))
+    )
+    plain = stack(x[:1], ramp(9), Memory(memory[1:], Rows(torch.arange(7).unsqueeze(0), given[1:].clamp(max=0)))).hidden
+    for row in range(2):
+        for document in asks[row][asks[row] >= 0].unique():
+            mine, theirs = asks[row] == document, given[row] == document
+            wanted = stack(
+                x[row : row + 1, mine],
+                ramp(int(mine.sum())),
+                Memory(memory[row : row + 1, theirs], ramp(int(theirs.sum()))),
+            ).hidden
+            assert torch.allclose(got.hidden[row : row + 1, mine], wanted, rtol=0, atol=1e-9)
+    alone = stack(x[:1], ramp(9), Memory(memory[1:, [0, 1, 3, 4, 5]], ramp(5))).hidden
+    assert torch.allclose(plain, alone, rtol=0, atol=1e-9)
+
+
+@having("cross")
+def test_decoding_beside_a_memory_is_one_pass(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+    if not causal:
+        return
+    stack = stacked(**KINDS[kind], layers=2, memory_width=10, residual=True)
+    x, hidden = drawn(2, 6, 12), drawn(2, 7, 10, seed=1)
+    documents = torch.tensor([[0] * 7, [PADDING] * 2 + [0] * 5])
+    for rows in (ramp(7), Rows(torch.arange(7).unsqueeze(0), documents)):
+        memory = Memory(hidden, rows)
+        states = stack.start(2, 6)
+        parts = [stack(x[:, at : at + 2], ramp(2, at), memory, states).hidden for at in (0, 2, 4)]
+        assert torch.allclose(torch.cat(parts, 1), stack(x, ramp(6), memory).hidden, rtol=0, atol=1e-9)
+
+
+@having("residual")
+@pytest.mark.parametrize("length", [1, 20, LENGTH])
+def test_cost_is_what_torch_counts(kind: str, causal: bool, length: int, stacked: Stacked) -> None:
+    made: Any = stacked(**KINDS[kind], causal=causal).to("meta")
+    x = torch.zeros(1, length, 12, device="meta", dtype=torch.float64)
+    with FlopCounterMode(display=False) as counter:
+        made(x, Rows(torch.arange(length).unsqueeze(0).to("meta")))
+    assert made.layers[0].attention.cost(Load(length, length)).flops == counter.get_total_flops()
+
+
+@having("cross")
+def test_the_cost_of_a_memory_is_what_torch_counts(kind: str, causal: bool, stacked: Stacked) -> None:
+    made: Any = stacked(**KINDS[kind], causal=causal, memory_width=10).to("meta")
+    x, hidden = (torch.zeros(1, *size, device="meta", dtype=torch.float64) for size in ((20, 12), (30, 10)))
+    with FlopCounterMode(display=False) as counter:
+        made(
+            x,
+            *(Rows(torch.arange(20).unsqueeze(0).to("meta")),),
+            Memory(hidden, Rows(torch.arange(30)[None].to("meta"))),
+        )
+    assert made.layers[0].cross.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
+
+
+@having("residual")
+@pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
+def test_half_precision_is_near(kind: str, causal: bool, mode: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack, x = stacked(**KINDS[kind], causal=causal), drawn(2, LENGTH, 12)
+    exact = stack(x, ramp(LENGTH)).hidden
+    small = stack.to(torch.float32 if mode == "autocast" else torch.bfloat16)
+    given = x.to(torch.float32 if mode == "autocast" else torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
+        near = small(given, ramp(LENGTH)).hidden
+    assert ((near - exact).norm() / exact.norm()).item() < 2**-5
+    near.sum().backward() if near.requires_grad else None
+
+
+@having("residual")
+def test_none_asks_for_a_kernel_or_has_weights_to_show(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind], causal=causal)
+    assert stack.kernels() == ("its own",)
+    assert stack(drawn(1, 3, 12), ramp(3), capture=True).captured == ({},)
+
+
+def test_none_asks_a_position_for_anything() -> None:
+    made = [attention()[options["name"]] for options in KINDS.values()]
+    assert all(each.traits["consumes"] == [] and not each.traits["weights"] for each in made)
