@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from paribus.parts.draw import Draw as Draw
     from paribus.parts.heads import Heads as Heads
     from paribus.parts.roles import Role as Role
+    from paribus.parts.root_mean_square import RootMeanSquare as RootMeanSquare
     from paribus.parts.rows import IGNORED as IGNORED
     from paribus.parts.rows import PADDING as PADDING
     from paribus.parts.rows import Rows as Rows
@@ -125,6 +126,7 @@ _WHERE: dict[str, str] = {
         "paribus.parts.draw": "Draw",
         "paribus.parts.heads": "Heads",
         "paribus.parts.roles": "Role",
+        "paribus.parts.root_mean_square": "RootMeanSquare",
         "paribus.parts.rows": "IGNORED PADDING Rows Stream rows_of",
         "paribus.parts.scores": "Scores",
         "paribus.parts.shape": "Shape",

@@ -7,6 +7,7 @@ from paribus_attention.differential import Differential as differential
 from paribus_attention.grouped_query import GroupedQuery as gqa
 from paribus_attention.identity import Identity as identity
 from paribus_attention.multi_head import MultiHead as mha
+from paribus_attention.multi_head_latent import MultiHeadLatent as mla
 from paribus_attention.multi_query import MultiQuery as mqa
 from paribus_attention.restricted import Restricted as restricted
 from paribus_attention.talking_heads import TalkingHeads as talking_heads

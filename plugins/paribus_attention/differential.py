@@ -20,6 +20,7 @@ from paribus import (
     Load,
     Range,
     Role,
+    RootMeanSquare,
     Scores,
     Shape,
     State,
@@ -42,7 +43,7 @@ class Differential(Attention):
     """
 
     traits: ClassVar[Traits] = {**SOFTMAX, "consumes": ["rotate", "bias"], "needs": ["layer"]}
-    roles: ClassVar[Mapping[str, Role]] = {"lambda_q": "weight", "lambda_k": "weight", "norm.weight": "gain"}
+    roles: ClassVar[Mapping[str, Role]] = {"lambda_q": "weight", "lambda_k": "weight"}
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Differential(Attention):
         self.heads = Heads(shape, kv_heads=groups, bias=scores.bias)
         self.attend = Attend(shape, sight_of(shape), scores)
         self.lambda_q, self.lambda_k = (nn.Parameter(torch.empty(2, shape.head_width)) for _ in "qk")
-        self.norm = nn.RMSNorm(2 * shape.head_width, eps=1e-5)
+        self.norm = RootMeanSquare(2 * shape.head_width, eps=1e-5)
         self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * shape.layer)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:

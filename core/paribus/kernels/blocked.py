@@ -83,7 +83,7 @@ class Blocked:
         if content is not None and content.sinks is not None:
             keys, values, mask = with_sinks(keys, values, mask, content.sinks, grid.size)
         mixed = fused(queries, keys, values, mask, plan.scale, dropout)  # (B * blocks, H, size, K)
-        return mixed.transpose(1, 2).reshape(batch, -1, heads, width)[:, :rows].transpose(1, 2)
+        return mixed.transpose(1, 2).reshape(batch, -1, heads, v.shape[-1])[:, :rows].transpose(1, 2)
 
 
 def grid_of(sight: Sight) -> Grid:

@@ -70,9 +70,13 @@ def fused(
     shared = k.shape[1] != q.shape[1]
     if shared and mask is not None and q.is_cuda:  # no fused CUDA kernel takes both a mask and shared heads
         k, v, shared = spread(k, q.shape[1]), spread(v, q.shape[1]), False
-    return functional.scaled_dot_product_attention(
+    width, narrower = v.shape[-1], q.shape[-1] - v.shape[-1]
+    if narrower > 0 and q.device.type == "cpu":  # torch has a fused one for heads that are of one width, and no other
+        v = functional.pad(v, (0, narrower))
+    mixed = functional.scaled_dot_product_attention(
         q, k, v, mask, dropout, is_causal=causal, scale=scale, enable_gqa=shared
     )
+    return mixed if mixed.shape[-1] == width else mixed[..., :width]
 
 
 def with_sinks(k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor, queries: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -81,8 +85,8 @@ def with_sinks(k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor, queries
     seen = k.new_zeros(1, 1, queries, k.shape[2]) if mask is None else mask
     size = (max(seen.shape[0], 1), sinks.shape[0], queries)
     mask = torch.cat([seen.expand(*size, -1), sink.expand(*size, 1)], dim=-1)
-    nothing = k.new_zeros(*k.shape[:2], 1, k.shape[3])
-    return torch.cat([k, nothing], dim=2), torch.cat([v, nothing], dim=2), mask
+    k, v = (torch.cat([side, side.new_zeros(*side.shape[:2], 1, side.shape[3])], dim=2) for side in (k, v))
+    return k, v, mask
 
 
 def added(made: Dense, dtype: torch.dtype) -> Tensor | None:
@@ -104,4 +108,4 @@ def _one_query(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: floa
         mask = mask.reshape(mask.shape[0], mask.shape[1] // heads, heads, mask.shape[-1]).expand(-1, -1, sharing, -1)
     folded = q.reshape(q.shape[0], groups, sharing, q.shape[-1])  # (B, H, 1, K) -> (B, G, H/G, K)
     mixed = functional.scaled_dot_product_attention(folded, k, v, mask, dropout, scale=scale)
-    return mixed.reshape(q.shape)
+    return mixed.reshape(*q.shape[:-1], v.shape[-1])

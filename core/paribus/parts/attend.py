@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
-from paribus.parts.context import Content, Context, Scoring, State
-from paribus.parts.heads import Projections
+from paribus.parts.context import Content, Context, Pair, Scoring, State
+from paribus.parts.heads import Projecting, Projections
 from paribus.parts.roles import Role
+from paribus.parts.root_mean_square import RootMeanSquare
 from paribus.parts.scores import Scores
 from paribus.parts.shape import Shape
 from paribus.parts.sight import Sight
@@ -26,15 +27,11 @@ class Attend(nn.Module):
     """Softmax attention over given heads; which kernel computes it is the stack's plan, never code of a variant.
 
     It takes the heads by call, not by reference: a module that is registered twice has two paths. `scored` says that
-    a `Scoring` will come with each call, and `rotary` how wide the heads are that positions turn, if not as all are.
+    a `Scoring` will come with each call, and `rotary` how many columns positions turn, if not all: with it, a head has
+    these behind its own, and a position whose bias reads content is shown its own alone.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {
-        "q_norm.weight": "gain",
-        "k_norm.weight": "gain",
-        "sinks": "bias",
-        "own_share": "bias",
-    }
+    roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias", "own_share": "bias"}
 
     def __init__(
         self, shape: Shape, sight: Sight, scores: Scores, *, scored: bool = False, rotary: int | None = None
@@ -43,14 +40,15 @@ class Attend(nn.Module):
         self.sight = sight
         self.scored = scored
         self.rotary = rotary or shape.head_width
+        self.own = shape.head_width
         self.soft_cap = scores.soft_cap
         self.scaled = scores.scaled
         self.dropout = shape.dropout
-        self.head_width = shape.head_width
+        self.head_width = shape.head_width + (rotary or 0)
         self.heads = shape.heads
         self.normed = scores.qk_norm
         if self.normed:
-            self.q_norm, self.k_norm = (nn.RMSNorm(shape.head_width, eps=1e-6) for _ in "qk")
+            self.q_norm, self.k_norm = (RootMeanSquare(shape.head_width) for _ in "qk")
         self.sinks = nn.Parameter(torch.empty(shape.heads)) if scores.sinks else None
         self.own_share = nn.Parameter(torch.empty(())) if scores.value_residual else None
         self.plan = 0
@@ -69,6 +67,11 @@ class Attend(nn.Module):
         """All that a plan depends on: attentions that ask for the same share one."""
         sinks = self.sinks is not None
         return self.sight, self.head_width, self.rotary, self.scaled, self.soft_cap, sinks, self.scored
+
+    @property
+    def shows(self) -> bool:
+        """Whether its position is shown queries and keys, or weights."""
+        return self._reads or self._mixes
 
     @property
     def position(self) -> Position:
@@ -95,7 +98,7 @@ class Attend(nn.Module):
         return self.position.rotate(x, plan.q_tables if side == "query" else plan.k_tables, side)
 
     def mixed(
-        self, q: Tensor, k: Tensor, v: Tensor, heads: Projections, ctx: Context, scoring: Scoring | None = None
+        self, q: Tensor, k: Tensor, v: Tensor, heads: Projecting, ctx: Context, scoring: Scoring | None = None
     ) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, V) -> (B, H, T, V): values as the queries weigh their keys."""
         plan = ctx.plans[self.plan]
@@ -104,18 +107,25 @@ class Attend(nn.Module):
             ctx.capture["weights"] = attention_weights(q, k, plan, content)
         return plan.kernel(q, k, v, plan, content, self.dropout if self.training else 0.0)
 
-    def content(self, heads: Projections, scoring: Scoring | None) -> Content | None:
+    def content(self, heads: Projecting, scoring: Scoring | None) -> Content | None:
         """What a kernel must be told of besides queries and keys, if anything."""
-        if not (self._reads or self._mixes or self.scored or self.sinks is not None):
+        if not (self.shows or self.scored or self.sinks is not None):
             return None
         position = self.position
         return Content(
-            position.bias if self._reads else None,
+            (self._bias if self.own < self.head_width else position.bias) if self._reads else None,
             heads.project,
             position.mix if self._mixes else None,
             self.sinks,
             scoring,
         )
+
+    def _bias(self, pair: Pair) -> Tensor:
+        """What the position makes of the heads' own columns."""
+        assert pair.q is not None, "content is a matter of queries and keys"
+        assert pair.k is not None, "content is a matter of queries and keys"
+        own = slice(self.own)
+        return self.position.bias(pair._replace(q=pair.q[..., own], k=pair.k[..., own]))
 
     def keys_and_values(self, heads: Projections, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         """(B, T, D) -> (B, G, S, K) each: those of these rows and of all before, or of the memory."""
@@ -136,12 +146,12 @@ class Attend(nn.Module):
         """(B, T, D) -> (B, S, D): the rows that become keys now, which are those of the memory if there is one."""
         return leading(x, ctx.keys.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
 
-    def with_the_first(self, v: Tensor, ctx: Context) -> Tensor:
+    def with_the_first(self, v: Tensor, ctx: Context, of: str = "values") -> Tensor:
         """Values mixed with those of the first layer that has as many heads: half and half, until learned otherwise."""
         if self.own_share is None:
             return v
         assert ctx.carry is not None, "a stack gives its layers something to leave values in"
-        first = ctx.carry.setdefault(f"values of {v.shape[1]} heads", v)
+        first = ctx.carry.setdefault(f"{of} of {v.shape[1]} heads", v)
         return (0.5 + self.own_share) * v + (0.5 - self.own_share) * first
 
 

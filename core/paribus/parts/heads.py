@@ -11,7 +11,15 @@ from paribus.parts.roles import Role
 from paribus.parts.shape import Shape
 
 
-class Projections(Protocol):
+class Projecting(Protocol):
+    """What positions whose bias reads content ask of the heads of a layer."""
+
+    def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """A table as queries and as keys, both with all heads."""
+        ...
+
+
+class Projections(Projecting, Protocol):
     """What an `Attend` reads: `Heads`, or an attention that does something to what its heads project."""
 
     def queries(self, x: Tensor) -> Tensor:
@@ -24,10 +32,6 @@ class Projections(Protocol):
 
     def values(self, x: Tensor) -> Tensor:
         """(B, S, D) -> (B, G, S, K)."""
-        ...
-
-    def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """A table as queries and as keys, both with all heads: for positions whose bias reads content."""
         ...
 
 

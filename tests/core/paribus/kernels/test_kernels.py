@@ -127,6 +127,31 @@ def test_a_kernel_agrees_where_queries_may_weigh_nothing(
         compared(got, wanted, (q, k, v, sinks))
 
 
+@faster(Demand(Sight(causal=True, window=3)))
+@pytest.mark.parametrize("sight", [Sight(causal=True), Sight(causal=True, window=3)], ids=str)
+@pytest.mark.parametrize("width", [2, 9])
+@pytest.mark.parametrize("fresh", [1, 97])
+def test_values_may_be_narrower_or_wider_than_keys(
+    kernel: Kernel, sight: Sight, width: int, fresh: int, planned: Planned, rows: Kinds
+) -> None:
+    sinks = torch.linspace(-1, 2, 4, dtype=torch.float64, requires_grad=True)
+    q, k, v = projected(fresh, 97, groups=2)
+    v = torch.cat([v.detach(), 2 * v.detach()], dim=-1)[..., :width].requires_grad_()
+    for weighs in (None, Content(None, lambda table: (table, table), sinks=sinks)):
+        demand = Demand(sight, sinks=weighs is not None, aligned=fresh == 97)
+        if not kernel.serves(demand):
+            continue
+        keys = rows("right", 97)
+        last = Rows(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        plans = [
+            planned(each, sight, last, keys, like=like(fresh), demand=demand, past=97 - fresh)
+            for each in (kernel, EAGER)
+        ]
+        got, wanted = (each(q, k, v, plan, weighs, 0.0) for each, plan in zip((kernel, EAGER), plans, strict=True))
+        assert got.shape == (2, 4, fresh, width)
+        compared(got, wanted, (q, k, v))
+
+
 def test_a_sink_takes_its_share_of_the_weights(planned: Planned, rows: Kinds) -> None:
     q, k, _ = projected(5)
     v = torch.eye(5, dtype=torch.float64).expand(2, 4, 5, 5)  # so that what comes out are the weights

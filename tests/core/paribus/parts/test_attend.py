@@ -38,7 +38,9 @@ class Reading(Position):
     traits: ClassVar[Traits] = {"moments": ["bias", "mix"], "bias": "content", "owner": "layer", "terms": 3}
 
     def bias(self, pair: Pair) -> Tensor:
-        return torch.zeros(1, pair.heads, 1, 1)
+        assert pair.q is not None
+        assert pair.k is not None
+        return pair.q @ pair.k.transpose(-1, -2)
 
     def reach(self) -> None:
         return None
@@ -166,6 +168,19 @@ def test_a_kernel_is_given_the_moments_that_read_content_and_no_others() -> None
     assert kernel.told["content"] is None
     built(position)(heads, x, around(plan_of(kernel, 3, 3)))
     assert kernel.told["content"] == Content(position.bias, heads.project, position.mix)
+
+
+def test_a_bias_is_shown_heads_without_the_columns_that_are_turned_beside_them() -> None:
+    attend, position = Attend(SHAPE, Sight(), Scores(), rotary=2), Reading()
+    attend.bind(position, 0)
+    content = attend.content(heads_of(), None)
+    assert content is not None
+    assert content.bias is not None
+    q, k = torch.randn(2, 4, 3, 4), torch.randn(2, 4, 5, 4)
+    pair = Pair(q, k, torch.zeros(1, 1), torch.zeros(1, 1), 1.0, 4)
+    beside = [torch.cat([side, torch.randn(*side.shape[:-1], 2)], dim=-1) for side in (q, k)]
+    assert torch.equal(content.bias(pair._replace(q=beside[0], k=beside[1])), position.bias(pair))
+    assert attend.scale == pytest.approx(1 / math.sqrt((4 + 2) * 3))
 
 
 def test_queries_and_keys_may_be_normalised_before_they_are_turned() -> None:

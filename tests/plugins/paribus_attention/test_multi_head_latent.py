@@ -1,0 +1,221 @@
+"""Attention through latents, held against loops over the paper's formulas and against DeepSeek-V3's own module."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import DeepseekV3Config
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
+
+from paribus import PADDING, Load, Memory, Rows, Scores, Shape, Stack
+from paribus.kernels import KERNELS
+from paribus_attention import attention
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "a latent for queries": {"q_rank": 5, "kv_rank": 7},
+    "wide": {"rotary": 6, "kv_rank": 3},
+    "norms": {"scores": Scores(qk_norm=True)},
+    "values": {"scores": Scores(value_residual=True)},
+    "sinks": {"scores": Scores(sinks=True)},
+    "a cap": {"scores": Scores(soft_cap=1.5)},
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+
+
+def own(stack: Stack) -> Any:
+    made: Any = stack.layers[0]
+    return made.attention
+
+
+def ramp(length: int, start: int = 0) -> Rows:
+    return Rows(torch.arange(start, start + length).unsqueeze(0))
+
+
+def turned(row: list[float], position: int) -> list[float]:
+    """RoPE over all of a few columns, a pair at a time."""
+    half = len(row) // 2
+    angles = [position * 10_000.0 ** (-2 * i / len(row)) for i in range(half)]
+    first = [row[i] * math.cos(a) - row[i + half] * math.sin(a) for i, a in enumerate(angles)]
+    return first + [row[i + half] * math.cos(a) + row[i] * math.sin(a) for i, a in enumerate(angles)]
+
+
+def divided(row: list[float], gains: list[float]) -> list[float]:
+    root = math.sqrt(sum(value * value for value in row) / len(row) + 1e-6)
+    return [gain * value / root for gain, value in zip(gains, row, strict=True)]
+
+
+def looped(made: Any, x: Tensor, causal: bool, place: str) -> Tensor:
+    """One sequence, (T, 12), row by row and head by head."""
+    heads, length = made.heads, len(x)
+    columns = heads.columns
+    asking = x
+    if heads.q_rank is not None:
+        gains = heads.q_norm.weight.tolist()
+        asking = torch.tensor([divided(row, gains) for row in heads.q_down(x).tolist()], dtype=x.dtype)
+    q = heads.q(asking).view(length, 4, 4 + columns).tolist()
+    gains = heads.kv_norm.weight.tolist()
+    latents = torch.tensor([divided(row, gains) for row in heads.kv_down(x).tolist()], dtype=x.dtype)
+    k, v = (side(latents).view(length, 4, 4).tolist() for side in (heads.k, heads.v))
+    shared = heads.turned(x).tolist()
+    place_of = turned if place == "rope" else (lambda row, _: row)
+    mixed = torch.zeros(length, 4, 4, dtype=x.dtype)
+    for i in range(length):
+        for h in range(4):
+            query = q[i][h][:4] + place_of(q[i][h][4:], i)
+            powers = []
+            for j in range(i + 1 if causal else length):
+                key = k[j][h] + place_of(shared[j], j)
+                powers.append(math.exp(sum(a * b for a, b in zip(query, key, strict=True)) / math.sqrt(4 + columns)))
+            for j, power in enumerate(powers):
+                mixed[i, h] += power / sum(powers) * torch.tensor(v[j][h], dtype=x.dtype)
+    out: Tensor = heads.o(mixed.flatten(1))
+    return out
+
+
+@sides
+@pytest.mark.parametrize("place", ["none", "rope"])
+@pytest.mark.parametrize("kind", ["plain", "a latent for queries", "wide"])
+def test_it_is_what_loops_make_of_it(kind: str, causal: bool, place: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked("mla", place, causal=causal, **KINDS[kind])
+    x = drawn(2, 6, 12)
+    wanted = torch.stack([looped(own(stack), each, causal, place) for each in x])
+    assert torch.allclose(stack(x, ramp(6)).hidden, wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("q_rank", [None, 5])
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+def test_deepseek_computes_the_same(q_rank: int | None, kernel: str, stacked: Stacked, drawn: Drawn) -> None:
+    config = DeepseekV3Config(
+        hidden_size=12,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        q_lora_rank=q_rank,
+        kv_lora_rank=7,
+        qk_rope_head_dim=6,
+        qk_nope_head_dim=4,
+        v_head_dim=4,
+        attention_bias=False,
+        attn_implementation=kernel,
+    )
+    torch.manual_seed(1)
+    theirs: Any = DeepseekV3Attention(config, layer_idx=0).double().eval()
+    stack = stacked("mla", "rope", kv_rank=7, q_rank=q_rank, rotary=6, scores=Scores(bias=False))
+    apart = torch.tensor([0, 2, 4, 1, 3, 5])  # they turn neighbours, we turn column i with column i + R/2
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_(std=0.4)
+        up = theirs.kv_b_proj.weight.view(4, 8, 7)
+        asking = (theirs.q_proj if q_rank is None else theirs.q_b_proj).weight.view(4, 10, -1)
+        heads = own(stack).heads
+        heads.q.weight.copy_(asking[:, torch.cat([torch.arange(4), 4 + apart])].flatten(0, 1))
+        if q_rank is not None:
+            heads.q_down.weight.copy_(theirs.q_a_proj.weight)
+            heads.q_norm.weight.copy_(theirs.q_a_layernorm.weight)
+        heads.kv_down.weight.copy_(theirs.kv_a_proj_with_mqa.weight[:7])
+        heads.turned.weight.copy_(theirs.kv_a_proj_with_mqa.weight[7:][apart])
+        heads.kv_norm.weight.copy_(theirs.kv_a_layernorm.weight)
+        heads.k.weight.copy_(up[:, :4].flatten(0, 1))
+        heads.v.weight.copy_(up[:, 4:].flatten(0, 1))
+        heads.o.weight.copy_(theirs.o_proj.weight)
+    x, positions = drawn(2, 9, 12), torch.arange(9, dtype=torch.float64)
+    angles = positions.view(1, 9, 1) * 10_000.0 ** (-torch.arange(0, 6, 2, dtype=torch.float64) / 6)
+    both = torch.cat([angles, angles], dim=-1)
+    hidden = torch.full((9, 9), -torch.inf, dtype=torch.float64).triu(1).view(1, 1, 9, 9)
+    wanted = theirs(x, (both.cos(), both.sin()), hidden)[0]
+    # their norms of latents are computed in float32
+    assert torch.allclose(stack(x, ramp(9)).hidden, wanted, rtol=0, atol=2e-6)
+
+
+@kinds
+@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
+def test_rows_that_come_one_by_one_ask_latents_and_give_what_one_pass_gives(
+    kind: str, place: str, stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked("mla", place, layers=2, residual=True, **KINDS[kind])
+    x, lost = drawn(2, 20, 12), torch.tensor([[0], [4]])
+    left = Rows(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
+    for rows in (ramp(20), left):
+        whole = stack(x, rows).hidden
+        states, start, chunks = stack.start(2, 20), 0, []
+        for size in (1, 1, 5, 1, 7, 1, 1, 3):
+            part = Rows(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            chunks.append(stack(x[:, start : start + size], part, states=states).hidden)
+            start += size
+        assert torch.allclose(torch.cat(chunks, 1), whole, rtol=0, atol=1e-9)
+
+
+@kinds
+@sides
+def test_every_kernel_gives_the_same(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+    options = {"place": "rope", "causal": causal, "layers": 2, **KINDS[kind]}
+    fast, readable = stacked("mla", **options), stacked("mla", **options, kernels=KERNELS[-1:])
+    x = drawn(2, 12, 12)
+    documents = torch.tensor([[0] * 12, [0] * 5 + [1] * 4 + [PADDING] * 3])
+    for rows in (ramp(12), Rows(torch.arange(12).unsqueeze(0), documents)):
+        assert torch.allclose(fast(x, rows).hidden, readable(x, rows).hidden, rtol=0, atol=1e-9)
+
+
+def test_all_that_is_remembered_of_a_row_is_its_latent_and_its_turned_columns(stacked: Stacked, drawn: Drawn) -> None:
+    made = attention()["mla"](Shape(12, 4, 4, 64, 11, 1), kv_rank=7, rotary=6)
+    state = made.start(3, 20, torch.zeros((), dtype=torch.float64))
+    assert {name: tuple(kept.shape) for name, kept in state.items()} == {"latents": (3, 20, 7), "turned": (3, 1, 20, 6)}
+    assert made.cost(Load(1, 20)).state == 20 * (7 + 6)
+    memory = Memory(drawn(2, 7, 10, seed=1), ramp(7))
+    stack = stacked("mla", memory_width=10, layers=2, residual=True)
+    x, states = drawn(2, 6, 12), stack.start(2, 6)
+    parts = [stack(x[:, i : i + 1], ramp(1, i), memory, states).hidden for i in range(6)]
+    assert torch.allclose(torch.cat(parts, 1), stack(x, ramp(6), memory).hidden, rtol=0, atol=1e-9)
+    assert states.layers[0]["cross"]["latents"].shape == (2, 7, 16)
+
+
+@pytest.mark.parametrize("kind", ["plain", "a latent for queries", "wide", "norms"])
+@pytest.mark.parametrize(("queries", "past"), [(20, 0), (3, 17), (1, 19)])
+def test_it_costs_what_torch_counts(kind: str, queries: int, past: int, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked("mla", "rope", **KINDS[kind])
+    states = stack.start(1, 20)
+    if past:
+        stack(drawn(1, past, 12), ramp(past), states=states)
+    with FlopCounterMode(display=False) as counter:
+        # what no kernel of a CPU leaves uncounted
+        eager = stacked("mla", "rope", kernels=KERNELS[-1:], **KINDS[kind])
+        eager(drawn(1, queries, 12), ramp(queries, past), states=states)
+    assert own(stack).cost(Load(queries, 20)).flops == counter.get_total_flops()
+
+
+def test_a_memory_costs_what_torch_counts(stacked: Stacked) -> None:
+    stack = stacked("mla", memory_width=10).to("meta")
+    x, rows = torch.zeros(1, 20, 12, device="meta", dtype=torch.float64), Rows(torch.arange(20).view(1, -1).to("meta"))
+    hidden = torch.zeros(1, 30, 10, device="meta", dtype=torch.float64)
+    with FlopCounterMode(display=False) as counter:
+        stack(x, rows, Memory(hidden, Rows(torch.arange(30).view(1, -1).to("meta"))))
+    made = attention()["mla"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
+    assert made.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
+
+
+@kinds
+@pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
+def test_half_precision_is_near(kind: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
+    x = drawn(2, 12, 12)
+    exact = stacked("mla", "rope", residual=True, **KINDS[kind])(x, ramp(12)).hidden
+    dtype = torch.float32 if mode == "autocast" else torch.bfloat16
+    small = stacked("mla", "rope", residual=True, **KINDS[kind]).to(dtype)
+    states = small.start(2, 12)
+    with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
+        first = small(x[:, :11].to(dtype), ramp(11), states=states).hidden
+        last = small(x[:, 11:].to(dtype), ramp(1, 11), states=states).hidden
+    near = torch.cat([first, last], dim=1)
+    assert near.dtype == dtype
+    assert ((near - exact).norm() / exact.norm()).item() < 2**-4
+
+
+def test_an_odd_number_of_columns_cannot_be_turned() -> None:
+    with pytest.raises(ValueError, match="columns are turned in pairs, but `rotary` is 3; valid: 2, 4"):
+        attention()["mla"](Shape(12, 4, 4, 64, 11, 1), rotary=3)
