@@ -5,8 +5,9 @@ All agree with `eager`, the readable one, which serves every demand and so comes
 
 from paribus.kernels.blocked import Blocked
 from paribus.kernels.eager import Eager
+from paribus.kernels.gathered import Gathered
 from paribus.kernels.sdpa import Sdpa
 from paribus.parts.context import Kernel
 
-KERNELS: tuple[Kernel, ...] = (Blocked(), Sdpa(), Eager())
+KERNELS: tuple[Kernel, ...] = (Blocked(), Gathered(), Sdpa(), Eager())
 """Fastest first."""

@@ -26,6 +26,7 @@ class Demand(NamedTuple):
     scored: bool = False  # the attention has a say of its own in scores or weights
     weights: bool = False  # somebody asked for the attention weights
     ordered: bool = False  # the rows come with an order of their own
+    by_row: bool = True  # what is near can be told from the rows' own index, not from their positions alone
     aligned: bool = True  # the queries are the keys' own rows: no cache, no memory, no second stream
     rows: int = 0  # how many queries; 0: not known yet
     device: str = "cpu"

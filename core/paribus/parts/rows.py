@@ -17,6 +17,7 @@ class Rows(NamedTuple):
     positions: Tensor
     documents: Tensor | None = None  # equal sees equal; negative is padding
     order: Tensor | None = None  # a key is seen iff its order <= the query's; None: the row's index
+    counted: Tensor | None = None  # the positions, where these are the rows' own index; None: nobody says so
 
     def to(self, device: torch.device) -> Rows:
         return Rows(*(None if vector is None else vector.to(device) for vector in self))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
@@ -49,8 +50,8 @@ IGNORED = -100  # the label of what is no target: torch's own convention
 
 def rows_of(stream: Stream, past: int = 0) -> Rows:
     """The rows of a stream, whose positions run on from `past` unless it says otherwise."""
-    positions = stream.positions
-    if positions is None:
-        length = stream.tokens.shape[1]
-        positions = torch.arange(past, past + length, device=stream.tokens.device).unsqueeze(0)
-    return Rows(positions, stream.documents, stream.order)
+    if stream.positions is not None:
+        return Rows(stream.positions, stream.documents, stream.order)
+    length = stream.tokens.shape[1]
+    positions = torch.arange(past, past + length, device=stream.tokens.device).unsqueeze(0)
+    return Rows(positions, stream.documents, stream.order, positions)

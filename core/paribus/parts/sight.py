@@ -18,13 +18,21 @@ class Blocks(NamedTuple):
     near: int  # how many blocks to each side
     drawn: tuple[tuple[int, ...], ...]  # which others each block sees besides
 
+    @property
+    def most(self) -> int:
+        """How many others any block sees besides its neighbours."""
+        return max((len(others) for others in self.drawn), default=0)
+
+    def table(self, device: torch.device) -> Tensor:
+        """(N, most) int64: `drawn`, filled up with -1."""
+        filled = [[*others, *[-1] * (self.most - len(others))] for others in self.drawn]
+        return torch.tensor(filled, dtype=torch.long, device=device).view(len(self.drawn), self.most)
+
     def seen(self, device: torch.device) -> Tensor:
         """(N, N) bool: which of the drawn blocks each block sees."""
-        count = len(self.drawn)
-        seen = torch.zeros(count, count, dtype=torch.bool)
-        for block, others in enumerate(self.drawn):
-            seen[block, list(others)] = True
-        return seen.to(device)
+        count, drawn = len(self.drawn), self.table(device)
+        seen = torch.zeros(count, count + 1, dtype=torch.bool, device=device)  # what is none goes into the last column
+        return seen.scatter(1, drawn.where(drawn >= 0, count), value=True)[:, :count]
 
 
 class Sight(NamedTuple):
@@ -45,11 +53,15 @@ class Sight(NamedTuple):
         """How many keys a query far from both ends sees, of `keys`."""
         if self.blocks is not None:
             sides = 1 if self.causal else 2
-            drawn = max((len(others) for others in self.blocks.drawn), default=0)
-            return min(keys, self.blocks.size * (1 + sides * self.blocks.near + drawn) + self.first)
+            return min(keys, self.blocks.size * (1 + sides * self.blocks.near + self.blocks.most) + self.first)
         if self.window is None:
             return keys
         return min(keys, (self.window if self.causal else 2 * self.window - 1) + self.first)
+
+    def pairs(self, queries: int, keys: int) -> int:
+        """How many pairs of a query and a key are looked at; first rows that have no future look at all keys."""
+        whole = 0 if self.causal else min(self.first, queries)
+        return whole * keys + (queries - whole) * self.span(keys)
 
 
 def ordered(rows: Rows, past: int = 0) -> Rows:

@@ -48,7 +48,8 @@ class States:
         if self.rows is None:
             self.rows = fresh
         else:
-            self.rows = Rows(*(_joined(old, new) for old, new in zip(self.rows, fresh, strict=True)))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            sides = self.rows._replace(counted=None), fresh._replace(counted=None)  # of no use to rows against a cache
+            self.rows = Rows(*(_joined(old, new) for old, new in zip(*sides, strict=True)))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         return self.rows
 
 
@@ -156,6 +157,7 @@ class Stack(nn.Module):
         demand = planned.demand._replace(
             weights=capture and not planned.cross,
             ordered=rows.order is not None,
+            by_row=rows.documents is None or rows.counted is not None,
             aligned=past == 0 and not planned.cross and seen.positions.shape[-1] == rows.positions.shape[-1],
             rows=rows.positions.shape[-1],
             device=x.device.type,

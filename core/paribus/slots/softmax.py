@@ -48,5 +48,5 @@ def softmax_cost(shape: Shape, kv_heads: int, sight: Sight, load: Load) -> Cost:
     heads_width, kv_width = shape.heads * shape.head_width, kv_heads * shape.head_width
     source = shape.memory_width or shape.width
     projections = 4 * load.queries * shape.width * heads_width + 4 * fresh * source * kv_width
-    scores = 4 * load.queries * sight.span(keys) * heads_width
+    scores = 4 * sight.pairs(load.queries, keys) * heads_width
     return Cost(flops=projections + scores, state=2 * keys * kv_width)

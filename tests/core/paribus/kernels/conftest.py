@@ -26,7 +26,9 @@ def planned() -> Callable[..., Plan]:
     ) -> Plan:
         """As a stack makes it, for 4 heads and a scale of 0.7; `like` is (B, T, …)."""
         kind = "none" if bias is None else "positions"
-        asked = demand or Demand(sight, kind, ordered=q.order is not None, aligned=k is None and past == 0)
+        by_row = q.documents is None or q.counted is not None
+        aligned = k is None and past == 0
+        asked = demand or Demand(sight, kind, ordered=q.order is not None, by_row=by_row, aligned=aligned)
         keys = ordered(q if k is None else k)
         made = Plan(kernel, asked, 0.7, 2.0 if asked.soft_cap else None, ordered(q, past), keys, None, None, None)
         return made._replace(prepared=kernel.prepare(made, bias, 4, like))
@@ -49,10 +51,11 @@ def rows_like(kind: str, length: int) -> Rows:
     kinds = {
         "plain": Rows(both),
         "shared": Rows(ramp.unsqueeze(0)),
-        "right": Rows(both, filled.masked_fill(ramp >= length - lost, PADDING)),
+        "right": Rows(both, filled.masked_fill(ramp >= length - lost, PADDING), None, both),
+        "apart": Rows(ramp.unsqueeze(0), halves, None, ramp.unsqueeze(0)),
         "left": Rows(ramp - lost, filled.masked_fill(ramp < lost, PADDING)),
         "packed": Rows(both - starts, halves.masked_fill(halves == torch.tensor([[2], [9]]), PADDING)),
-        "nothing": Rows(both, filled + torch.tensor([[0], [PADDING]])),
+        "nothing": Rows(both, filled + torch.tensor([[0], [PADDING]]), None, both),
         "restarted": Rows(both % max(short, 1)),  # without a document's saying so: nothing is hidden by it
         "gaps": Rows(both * 2, filled),
         "order": Rows(both, None, torch.stack([(ramp * 7) % length, ramp.clamp(min=short)])),

@@ -15,7 +15,8 @@ Planned = Callable[..., Plan]
 Kinds = Callable[[str, int], Rows]
 
 TOLERANCE = 1e-9
-ROWS = ("plain", "shared", "right", "left", "packed", "nothing", "restarted", "gaps", "order")
+ROWS = ("plain", "shared", "right", "apart", "left", "packed", "nothing", "restarted", "gaps", "order")
+BY_POSITION = ("left", "packed", "gaps")  # what is near can be told from positions alone
 EAGER = KERNELS[-1]
 FASTER = KERNELS[:-1]
 
@@ -73,7 +74,7 @@ CELLS = [
     for sight in SIGHTS
     for kind in ROWS
     for bias in ("none", "positions")
-    if kernel.serves(Demand(sight, bias, ordered=kind == "order"))
+    if kernel.serves(Demand(sight, bias, ordered=kind == "order", by_row=kind not in BY_POSITION))
 ]
 
 
@@ -308,7 +309,7 @@ def test_the_last_kernel_serves_whatever_the_others_do_not() -> None:
 
 def test_names_are_those_of_their_files() -> None:
     assert [(kernel.name, type(kernel).__module__) for kernel in KERNELS] == [
-        (name, f"paribus.kernels.{name}") for name in ("blocked", "sdpa", "eager")
+        (name, f"paribus.kernels.{name}") for name in ("blocked", "gathered", "sdpa", "eager")
     ]
 
 
@@ -317,7 +318,8 @@ def test_names_are_those_of_their_files() -> None:
 def test_a_gpu_computes_the_same(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
     for kind, window, groups in itertools.product(ROWS, (None, 4), (2, 4)):
         sight, batch = Sight(causal=True, window=window), rows(kind, 97)
-        if not kernel.serves(Demand(sight, ordered=batch.order is not None)):
+        by_row = batch.documents is None or batch.counted is not None
+        if not kernel.serves(Demand(sight, ordered=batch.order is not None, by_row=by_row)):
             continue
         q, k, v = projected(97, groups=groups)
         wanted = EAGER(q, k, v, planned(EAGER, sight, batch, like=like(97)), None, 0.0)

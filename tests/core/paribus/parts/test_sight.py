@@ -118,3 +118,24 @@ def test_the_span_is_what_a_query_in_the_middle_sees(sight: Sight, keys: int, sp
     mask = visible(sight, rows, rows)
     if mask is not None and sight.window is not None:
         assert int(mask[0, 0, keys // 2].sum()) == span
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("first", [0, 2])
+def test_pairs_that_are_looked_at_are_those_of_every_query(causal: bool, first: int) -> None:
+    sight = Sight(causal, 3, 2, first)
+    whole = 0 if causal else first
+    assert sight.pairs(50, 50) == 50 * sight.span(50) + whole * (50 - sight.span(50))
+    assert sight._replace(causal=True).pairs(1, 50) == 3 + first  # a step of decoding
+    assert sight.pairs(1, 50) == (50 if whole else sight.span(50))
+
+
+def test_blocks_say_which_others_they_see_as_a_table_and_as_a_mask() -> None:
+    cpu = torch.device("cpu")
+    blocks = Blocks(4, 0, ((1, 2), (), (0,)))
+    assert blocks.table(cpu).tolist() == [[1, 2], [-1, -1], [0, -1]]
+    assert blocks.seen(cpu).int().tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
+    nothing = Blocks(4, 1, ((), ()))
+    assert nothing.most == 0
+    assert nothing.table(cpu).shape == (2, 0)
+    assert not nothing.seen(cpu).any()

@@ -26,8 +26,10 @@ from paribus import (
     Sight,
     State,
     States,
+    Stream,
     Sublayer,
     Traits,
+    rows_of,
 )
 from paribus.parts.context import Content, Demand, Plan
 from paribus.parts.layer import Layer
@@ -363,6 +365,27 @@ def test_a_kernel_is_told_what_it_must_serve() -> None:
     stack(hidden(2), rows(2, 3), Memory(hidden(7), rows(7)), states)
     own, across = Demand(Sight(causal=True, window=3), rows=3), Demand(Sight(), rows=3, aligned=False)
     assert hasty.demands == [own, across, own._replace(rows=2, aligned=False), across._replace(rows=2)]
+
+
+def test_a_kernel_is_told_whether_rows_are_where_they_stand() -> None:
+    hasty = Hasty()
+    stack = stack_of([Scored(window=3)], [Ramp()], kernels=(hasty,))
+    tokens, documents = torch.zeros(1, 3, dtype=torch.int64), torch.tensor([[0, 0, 1]])
+    streams = (
+        Stream(tokens),
+        Stream(tokens, documents),
+        Stream(tokens, documents, torch.tensor([[0, 1, 0]])),
+        Stream(tokens, None, torch.tensor([[0, 1, 0]])),
+    )
+    for stream in streams:
+        stack(hidden(3), rows_of(stream))
+    assert [demand.by_row for demand in hasty.demands] == [True, True, False, True]
+
+
+def test_rows_behind_a_cache_no_longer_say_where_they_stand() -> None:
+    states = States([])
+    states.extend(rows_of(Stream(torch.zeros(1, 2, dtype=torch.int64))))
+    assert torch.equal(states.extend(rows(1, 2)).positions, torch.arange(3).unsqueeze(0))
 
 
 def test_the_first_kernel_that_serves_is_taken() -> None:

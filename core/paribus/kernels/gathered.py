@@ -1,0 +1,199 @@
+"""The kernel `gathered`: windows with gaps, blocks that were drawn and rows that all see, in time and memory O(n).
+
+Queries are cut into blocks, and the keys that a block sees are gathered for all of its queries at once: what is near,
+what was drawn for it, and the first rows. Rows that are a dilation apart are laid side by side before they are cut, so
+that a window with gaps is one without. First rows that see all are few, and attend in full.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paribus.kernels.sdpa import added, fused, with_sinks
+from paribus.parts.context import Content, Demand, Pair, Plan
+from paribus.parts.rows import PADDING, Rows
+from paribus.parts.sight import Sight, visible
+from paribus.parts.weights import Dense, dense
+
+
+class Layout(NamedTuple):
+    """How rows are cut: from `start` on those `stride` apart are laid together, and `size` of these are a block."""
+
+    size: int
+    left: int  # how many of the rows laid before and behind a block are near
+    right: int
+    stride: int
+    start: int
+
+    def count(self, rows: int) -> int:
+        """How many blocks of each residue: one at least."""
+        return max(1, -(-(rows - self.start) // (self.stride * self.size)))
+
+    def own(self, rows: int, device: torch.device, *, left: int = 0, right: int = 0) -> Tensor:
+        """(N, left + size + right): the rows of each block, with those laid around it. Some there may not be."""
+        blocks = torch.arange(self.count(rows), device=device) * self.size
+        laid = blocks.unsqueeze(-1) + torch.arange(-left, self.size + right, device=device)
+        residues = torch.arange(self.stride, device=device).view(-1, 1, 1)
+        return (self.start + laid * self.stride + residues).flatten(0, 1)
+
+    def cut(self, x: Tensor) -> Tensor:
+        """(B, H, T, K) -> (B * N, H, size, K)."""
+        _, heads, rows, width = x.shape
+        places = self.count(rows) * self.size
+        given = x.transpose(1, 2)[:, self.start :]
+        filled = functional.pad(given, (0, 0, 0, 0, 0, places * self.stride - given.shape[1]))
+        laid = filled.view(-1, places, self.stride, heads, width).transpose(1, 2)
+        return laid.reshape(-1, self.size, heads, width).transpose(1, 2)
+
+    def joined(self, x: Tensor, rows: int) -> Tensor:
+        """(B * N, H, size, K) -> (B, H, T - start, K): undoes `cut`."""
+        _, heads, _, width = x.shape
+        laid = x.transpose(1, 2).reshape(-1, self.stride, self.count(rows) * self.size, heads, width)
+        return laid.transpose(1, 2).flatten(1, 2)[:, : max(0, rows - self.start)].transpose(1, 2)
+
+
+class Meeting(NamedTuple):
+    """Which keys (W) each block of queries meets, and what it sees of them."""
+
+    layout: Layout
+    keys: Tensor  # (N, W): rows
+    mask: Tensor  # (B * N, H|1, size, W), added to the scores: -inf where a key is not seen
+    first: int  # so many first rows see all
+    early: Tensor | None  # (B|1, H|1, first, T): the mask of these
+
+
+@final
+class Gathered:
+    """`scaled_dot_product_attention` on blocks of queries, each against the keys that were gathered for it."""
+
+    name = "gathered"
+
+    def serves(self, demand: Demand) -> bool:
+        sight, rows = demand.sight, demand.rows
+        if sight.plain or (sight.window is None and sight.blocks is None):
+            return False
+        if not demand.aligned or demand.ordered or not demand.by_row or demand.bias == "content":
+            return False
+        if demand.weights or demand.mixes or demand.soft_cap or demand.scored:
+            return False
+        if sight.blocks is not None and rows > sight.blocks.size * len(sight.blocks.drawn):
+            return False
+        return rows == 0 or 2 * looked_at(sight, rows) <= rows * rows  # of fewer, a mask is faster
+
+    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Meeting:
+        sight, rows = plan.demand.sight, like.shape[1]
+        layout = layout_of(sight)
+        index = met(sight, layout, rows, like.device)
+        q, k = _at(plan.q, layout.own(rows, like.device)), _at(plan.k, index)
+        # what is met of blocks is seen; what is near a row of its block need not be near another
+        seen = visible(sight if sight.blocks is None else Sight(sight.causal), q, k, by_row=plan.k.documents is None)
+        assert seen is not None, "what lies outside is hidden, so there is something to hide"
+        once = _once(index)[:, None, None]
+        seen = seen & (once if seen.shape[0] == once.shape[0] else once.repeat(like.shape[0], 1, 1, 1))
+        offset = None
+        if bias is not None:
+            pair = Pair(None, None, q.positions, k.positions, plan.scale, heads, dtype=like.dtype)
+            offset = bias(pair).to(like.dtype)
+        mask = added(Dense(seen, offset), like.dtype)
+        assert mask is not None, "what is hidden makes a mask"
+        if mask.shape[0] != index.shape[0] * like.shape[0]:
+            mask = mask.repeat(like.shape[0], 1, 1, 1)
+        first = 0 if sight.causal else sight.first
+        return Meeting(layout, index.clamp(0, rows - 1), mask, first, _early(plan, first, bias, heads, like))
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+        """(B, H, T, K), (B, G, T, K), (B, G, T, K) -> (B, H, T, K)."""
+        made: Meeting = plan.prepared
+        sinks = content.sinks if content is not None else None
+        rows = q.shape[2]
+        keys, values, mask = gather(k, made.keys), gather(v, made.keys), made.mask
+        if sinks is not None:
+            keys, values, mask = with_sinks(keys, values, mask, sinks, made.layout.size)
+        mixed = fused(made.layout.cut(q), keys, values, mask, plan.scale, dropout)  # (B * N, H, size, K)
+        mixed = made.layout.joined(mixed, rows)
+        if not made.first:
+            return mixed
+        early, keys, values, seen = q[:, :, : made.first], k, v, made.early
+        if sinks is not None:
+            keys, values, seen = with_sinks(keys, values, seen, sinks, early.shape[2])
+        whole = fused(early, keys, values, seen, plan.scale, dropout)
+        return torch.cat([whole, mixed[:, :, made.first - made.layout.start :]], dim=2)
+
+
+def layout_of(sight: Sight) -> Layout:
+    """Blocks as they were drawn, or of half a window's span; rows that see all are left out where whole blocks are."""
+    if sight.blocks is not None:
+        size, reach = sight.blocks.size, sight.blocks.near * sight.blocks.size
+    else:
+        assert sight.window is not None, "without blocks, a window says what is near"
+        reach = sight.window - 1
+        span = reach if sight.causal else 2 * reach
+        size = min(max(2 ** round(math.log2(max(span, 1) / 2)), 16), 128)
+    start = 0 if sight.causal or sight.dilation > 1 else sight.first // size * size
+    return Layout(size, reach, 0 if sight.causal else reach, sight.dilation, start)
+
+
+def looked_at(sight: Sight, rows: int) -> int:
+    """How many pairs of a query and a key are computed."""
+    layout = layout_of(sight)
+    drawn = 0 if sight.blocks is None else sight.blocks.most * layout.size
+    width = layout.left + layout.size + layout.right + drawn + sight.first
+    whole = 0 if sight.causal else sight.first * rows
+    return layout.count(rows) * layout.stride * layout.size * width + whole
+
+
+def met(sight: Sight, layout: Layout, rows: int, device: torch.device) -> Tensor:
+    """(N, W): the rows that each block meets, in their order; some there are not, and some stand there twice."""
+    pieces = [layout.own(rows, device, left=layout.left, right=layout.right)]
+    count = pieces[0].shape[0]
+    if sight.blocks is not None:
+        skipped = layout.start // layout.size
+        blocks = sight.blocks.table(device)[skipped : skipped + count]  # -1: none, and its rows are none either
+        inside = torch.arange(layout.size, device=device)
+        pieces.append((blocks.unsqueeze(-1) * layout.size + inside).flatten(1))
+    if sight.first:
+        pieces.append(torch.arange(sight.first, device=device).expand(count, -1))
+    sorted_rows, _ = torch.cat(pieces, dim=1).sort(-1)
+    return sorted_rows
+
+
+def gather(x: Tensor, rows: Tensor) -> Tensor:
+    """(B, G, T, K), (N, W) -> (B * N, G, W, K)."""
+    batch, groups, length, width = x.shape
+    table = x.transpose(1, 2).reshape(batch * length, groups * width)
+    start = torch.arange(batch, device=x.device).view(-1, 1, 1) * length
+    taken: Tensor = functional.embedding(
+        (start + rows).flatten(0, 1), table
+    )  # its backward adds in the same order each time
+    return taken.view(*taken.shape[:2], groups, width).transpose(1, 2)
+
+
+def _once(index: Tensor) -> Tensor:
+    """(N, W) sorted -> (N, W) bool: False where a row stands there for the second time."""
+    return functional.pad(index[:, 1:] != index[:, :-1], (1, 0), value=True)
+
+
+def _at(rows: Rows, index: Tensor) -> Rows:
+    """Rows at (N, M) places, (B|1 * N, M); where there is no row is padding, whose positions run on."""
+    nearest = index.clamp(0, rows.positions.shape[-1] - 1)
+    positions = rows.positions[:, nearest] + (index - nearest)  # (B|1, N, M)
+    documents = torch.zeros_like(positions) if rows.documents is None else rows.documents[:, nearest]
+    documents = documents.where(index == nearest, PADDING)
+    batch = max(positions.shape[0], documents.shape[0])
+    vectors = positions, documents, index.unsqueeze(0)
+    return Rows(*(vector.expand(batch, -1, -1).flatten(0, 1) for vector in vectors))
+
+
+def _early(plan: Plan, first: int, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Tensor | None:
+    """What the first rows see, which is all but padding and other documents."""
+    if not first:
+        return None
+    q = Rows(plan.q.positions[:, :first], None if plan.q.documents is None else plan.q.documents[:, :first])
+    demand = plan.demand._replace(sight=Sight())
+    return added(dense(plan._replace(q=q, demand=demand), bias, heads, like), like.dtype)
