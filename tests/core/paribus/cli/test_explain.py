@@ -67,7 +67,7 @@ def test_what_else_a_spec_says_is_explained(cli: Cli, topic: str) -> None:
     [
         ("gqaa", "there is nothing called `gqaa`; valid: topology, "),
         ("gqaa", "did you mean `gqa`?"),
-        ("attention.gqaa", "`gqaa` is no attention; valid: gqa, mha"),
+        ("attention.gqaa", "`gqaa` is no attention; valid: "),
         ("attention.", "`` is no attention"),
         ("none", "`none` is in several slots; valid: position.none, norm.none"),
         ("atention.gqa", "there is nothing called `atention.gqa`"),
