@@ -199,6 +199,11 @@ class SpecBuilder:
             placement=make(self.classes, "placement", cycled(spec["placement"], index), shape, norm, kind=Placement),
             dropout=shape.dropout,
             cross=cross,
-            position=own if own.traits["owner"] == "layer" else None,
-            cross_position=across if across is not None and across.traits["owner"] == "layer" else None,
+            position=_of_the_layer(own, shape),
+            cross_position=None if across is None else _of_the_layer(across, shape),
         )
+
+
+def _of_the_layer(position: Position, shape: Shape) -> nn.Module | None:
+    """What a layer holds of a position: all of one that is its own, and of one of the stack's the part that is."""
+    return position if position.traits["owner"] == "layer" else position.own(shape)

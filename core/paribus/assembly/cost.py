@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus.assembly.build import Assembled
+from paribus.parts.attend import Attend
 from paribus.parts.draw import Draw
 from paribus.parts.layer import Layer
 from paribus.parts.rows import Stream
@@ -127,8 +128,28 @@ def _stack_lines(path: str, stack: Stack, trains: Load, decodes: Load | None, se
             state += component.cost(decodes).state if decodes is not None else 0
             count += _fresh(component, seen)
         yield Line(f"{path}.{name}", count, flops, state)
-    yield Line(f"{path}.position", _fresh(stack.position, seen), 0, 0)
+    yield Line(f"{path}.position", _positioned(stack, seen), sum(_read(stack, trains)), 0)
     yield Line(f"{path}.norms", _fresh(stack, seen), 0, 0)  # what is left: placements and the final norm
+
+
+def _read(stack: Stack, load: Load) -> Iterator[int]:
+    """The operations of each position that an attention reads, once for each layer."""
+    across = load._replace(keys=load.memory)
+    for layer in stack.layers:
+        assert isinstance(layer, Layer)
+        for attention, rows in ((layer.attention, load), (layer.cross, across)):
+            for module in attention.modules() if attention is not None else ():
+                if isinstance(module, Attend):
+                    yield module.position.cost(rows).flops
+
+
+def _positioned(stack: Stack, seen: set[int]) -> int:
+    """The parameters of the stack's positions, and of those of its layers."""
+    held: list[nn.Module | None] = [stack.position]
+    for layer in stack.layers:
+        assert isinstance(layer, Layer)
+        held += [layer.position, layer.cross_position]
+    return sum(_fresh(module, seen) for module in held if module is not None)
 
 
 def _fresh(module: nn.Module, seen: set[int]) -> int:

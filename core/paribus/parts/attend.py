@@ -52,14 +52,16 @@ class Attend(nn.Module):
         self.sinks = nn.Parameter(torch.empty(shape.heads)) if scores.sinks else None
         self.own_share = nn.Parameter(torch.empty(())) if scores.value_residual else None
         self.plan = 0
+        self._part: tuple[nn.Module, ...] = ()
         self._position: tuple[Position, ...] = ()  # a tuple: the position is the stack's or the layer's child, not ours
         self._reads = self._mixes = False  # what of queries, keys and weights the position asks to see
 
-    def bind(self, position: Position, plan: int) -> None:
-        """The stack says which position this attention reads, and which of its plans is this one's."""
+    def bind(self, position: Position, plan: int, part: nn.Module | None = None) -> None:
+        """The stack says which position this attention reads, its layer's part of it, and which plan is its."""
         self._position = (position,)
+        self._part = () if part is None else (part,)
         self._reads = position.traits["bias"] == "content"
-        self._mixes = "mix" in position.traits["moments"]
+        self._mixes = position.mixes()
         self.plan = plan
 
     @property
@@ -79,8 +81,7 @@ class Attend(nn.Module):
 
     @property
     def scale(self) -> float:
-        terms = self.position.traits.get("terms", 1)
-        return 1.0 / math.sqrt(self.head_width * terms) if self.scaled else 1.0
+        return 1.0 / math.sqrt(self.head_width * self.position.terms()) if self.scaled else 1.0
 
     def forward(self, heads: Projections, x: Tensor, ctx: Context, scoring: Scoring | None = None) -> Tensor:
         """(B, T, D) -> (B, H, T, K)."""
@@ -118,6 +119,7 @@ class Attend(nn.Module):
             position.mix if self._mixes else None,
             self.sinks,
             scoring,
+            self._part[0] if self._part else None,
         )
 
     def _bias(self, pair: Pair) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from paribus.parts.rows import Rows
 from paribus.parts.sight import Sight
@@ -43,6 +43,7 @@ class Pair(NamedTuple):
     heads: int
     project: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None  # the layer's own query and key projections
     dtype: torch.dtype = torch.float32  # that of the scores
+    own: nn.Module | None = None  # what the layer has of the position for itself
 
 
 def dot(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -66,6 +67,7 @@ class Content(NamedTuple):
     mix: Callable[[Tensor, Pair], Tensor | None] | None = None
     sinks: Tensor | None = None  # (H,)
     scoring: Scoring | None = None
+    own: nn.Module | None = None  # the layer's part of a position that is the stack's
 
 
 class Plan(NamedTuple):

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from paribus.slots.attention import Attention
     from paribus.slots.feedforward import FeedForward
     from paribus.slots.placement import Placement, Sublayer
-    from paribus.slots.position import Position
 
 
 @final
@@ -28,18 +27,16 @@ class Layer(nn.Module):
         placement: Placement,
         dropout: float,
         cross: Attention | None = None,
-        position: Position | None = None,
-        cross_position: Position | None = None,
+        position: nn.Module | None = None,
+        cross_position: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.attention = attention
         self.cross = cross
         self.feedforward = feedforward
         self.placement = placement
-        if position is not None:  # one that belongs to the layer and not to the stack
-            self.position = position
-        if cross_position is not None:
-            self.cross_position = cross_position
+        self.position = position  # one that belongs to the layer, or the layer's part of one that is the stack's
+        self.cross_position = cross_position
         self.dropout = dropout
         self.crosses = cross is not None
 

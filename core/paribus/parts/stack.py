@@ -90,18 +90,19 @@ class Stack(nn.Module):
         self._kernels = tuple(kernels)
         self._planned: list[_Planned] = []
         for layer, (own, cross) in zip(layers, wiring, strict=True):
-            self._bind(layer.attention, own, cross=False)
+            self._bind(layer.attention, own, layer.position, cross=False)
             if cross is not None:
                 assert layer.cross is not None
-                self._bind(layer.cross, cross, cross=True)
+                self._bind(layer.cross, cross, layer.cross_position, cross=True)
 
-    def _bind(self, attention: nn.Module, position: Position, *, cross: bool) -> None:
+    def _bind(self, attention: nn.Module, position: Position, part: nn.Module | None, *, cross: bool) -> None:
+        own = None if part is position else part  # a position that is the layer's needs no part there
         for attend in (module for module in attention.modules() if isinstance(module, Attend)):
             key = (id(position), cross, *attend.asks)
             known = [planned.key for planned in self._planned]
             if key not in known:
                 self._planned.append(_Planned(attend, position, cross, key, demanded(attend, position, cross)))
-            attend.bind(position, known.index(key) if key in known else len(known))
+            attend.bind(position, known.index(key) if key in known else len(known), own)
 
     def place(self, x: Tensor, positions: Tensor) -> Tensor:
         """What the positions of its own rows add to them before the first layer; a cross-attention's add nothing."""
@@ -199,7 +200,7 @@ def demanded(attend: Attend, position: Position, cross: bool) -> Demand:
         attend.sight,
         bias=position.traits["bias"],
         soft_cap=attend.soft_cap is not None,
-        mixes="mix" in position.traits["moments"],
+        mixes=position.mixes(),
         sinks=attend.sinks is not None,
         scored=attend.scored,
         aligned=not cross,

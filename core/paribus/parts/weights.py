@@ -41,6 +41,7 @@ def pair_of(q: Tensor, k: Tensor, plan: Plan, content: Content) -> Pair:
         q.shape[1],
         content.project,
         q.dtype,
+        content.own,
     )
 
 

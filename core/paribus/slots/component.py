@@ -15,7 +15,7 @@ class Traits(TypedDict, total=False):
     """What a component needs, provides and cannot be combined with: literals only, so that the index can hold them."""
 
     # attention
-    consumes: list[str]  # the position moments it asks for: rotate, bias, mix
+    consumes: list[str]  # the position moments it asks for: rotate, bias, mix; read: its heads
     causal: bool  # can be made causal
     cross: bool  # can attend to a memory
     documents: bool  # keeps documents of a packed row apart, and never sees padding
@@ -30,7 +30,7 @@ class Traits(TypedDict, total=False):
     moments: list[str]  # embed, rotate, bias, mix
     bias: Literal["none", "positions", "content"]
     owner: Literal["stack", "layer"]
-    terms: int  # how many score terms share the scale (DeBERTa: 3)
+    terms: int  # how many score terms share the scale, unless options leave some out (DeBERTa: 3)
     table: bool  # cannot go beyond dims.length
     # placement
     final: bool  # a norm follows the last layer

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from paribus.parts.context import Pair
-from paribus.slots.component import Component, Traits
+from paribus.parts.shape import Shape
+from paribus.slots.component import Component, Cost, Load, Traits
 
 
 class Position(Component, nn.Module, ABC):
@@ -19,12 +20,25 @@ class Position(Component, nn.Module, ABC):
     - `bias` is added to the scaled scores, valid on any block of rows (ALiBi, T5, disentangled);
     - `mix` changes what the weights are applied to (Shaw), on the eager kernel only.
 
-    A position belongs to the stack, and is shared by its layers, or to each layer, as `owner` declares.
+    A position belongs to the stack, and is shared by its layers, or to each layer, as `owner` declares. One of the
+    stack's may have a part in each layer besides (`own`): a table that all share, and projections that none does.
     Positions may be any integers: padding continues the ramp, so a table clamps and never fails on them.
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape",)
     traits: ClassVar[Traits] = {"moments": [], "bias": "none", "owner": "stack"}
+
+    def own(self, shape: Shape) -> nn.Module | None:
+        """What a layer of this shape has of it for itself, if anything; `bias` and `mix` find it as `pair.own`."""
+        return None
+
+    def terms(self) -> int:
+        """How many terms a score is the sum of: its scale shrinks by their root, as options may decide."""
+        return self.traits.get("terms", 1)
+
+    def mixes(self) -> bool:
+        """Whether `mix` is to be asked: an option may leave out what the trait says that there can be."""
+        return "mix" in self.traits["moments"]
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, D), (B|1, T) -> (B, T, D)."""
@@ -45,6 +59,10 @@ class Position(Component, nn.Module, ABC):
     def mix(self, weights: Tensor, pair: Pair) -> Tensor | None:
         """What is added to the output, (B, H, T, K), given the weights (B, H, T, S)."""
         return None
+
+    def cost(self, load: Load) -> Cost:
+        """What its bias and its mix do in one layer. What turns or adds is no product, and counts as none."""
+        return Cost()
 
     @abstractmethod
     def reach(self) -> int | None:

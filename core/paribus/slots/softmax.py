@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SOFTMAX: Final[Traits] = {
-    "consumes": ["rotate", "bias", "mix"],
+    "consumes": ["rotate", "bias", "mix", "read"],
     "causal": True,
     "cross": True,
     "documents": True,

@@ -15,6 +15,7 @@ _VERBS: Final = {
     "rotate": "rotates queries and keys",
     "bias": "adds a bias to the scores",
     "mix": "adds to what is mixed",
+    "read": "reads queries and keys",
     "embed": "adds to the rows",
 }
 _TEXT: Final = frozenset({"sentences", "documents", "pairs"})  # what a corpus has, where the rest is a tokenizer's
@@ -47,12 +48,12 @@ def _unasked(facts: Facts, mixing: Mixing, *, crossing: bool) -> Iterator[Broken
     if position is None:
         return
     asked = {*attention.list("consumes"), *([] if crossing else ["embed"])}
-    unasked = [moment for moment in position.list("moments") if moment not in asked]
+    unasked = [moment for moment in _asks(position.entry) if moment not in asked]
     if not unasked:
         return
     how = " and ".join(_VERBS.get(moment, moment) for moment in unasked)
     whose = f"the cross-{attention}" if crossing else f"{attention}"
-    fitting = [entry.name for entry in _entries(facts, "position") if {*entry.traits.get("moments", [])} <= asked]
+    fitting = [entry.name for entry in _entries(facts, "position") if {*_asks(entry)} <= asked]
     yield Broken(
         "does-not-fit",
         position.keys,
@@ -72,6 +73,12 @@ def position_sees_the_past(facts: Facts) -> Iterator[Broken]:
             if position is not None and position.entry.traits.get("sight") == "past":
                 what = f"{position} takes rows that see only what came before, but {rows} more than that"
                 yield Broken("does-not-fit", position.keys, what, f"position {listed(fitting)}")
+
+
+def _asks(position: Entry) -> list[str]:
+    """What a position does in an attention, or has to see there."""
+    moments = [str(moment) for moment in position.traits.get("moments", [])]
+    return [*moments, "read"] if position.traits.get("bias") == "content" else moments
 
 
 def attention_is_causal(facts: Facts) -> Iterator[Broken]:

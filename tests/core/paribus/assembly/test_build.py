@@ -191,9 +191,29 @@ class OfStack(Sloped):
         return None
 
 
+@final
+class OfBoth(Sloped):
+    """A bias that all layers of a stack share, and that each multiplies by a number of its own."""
+
+    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "content", "owner": "stack"}
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+
+    def own(self, shape: Shape) -> nn.Module:
+        return nn.Linear(1, shape.layer + 1 if shape.layer is not None else 1)
+
+    def bias(self, pair: Pair) -> Tensor:
+        assert isinstance(pair.own, nn.Linear)
+        return super().bias(pair) * pair.own.weight[-1]
+
+    def reach(self) -> None:
+        return None
+
+
 @pytest.fixture(scope="module")
 def sloped(components: Registry) -> Registry:
-    return components.with_(position={"of-layer": OfLayer, "of-stack": OfStack})
+    return components.with_(position={"of-layer": OfLayer, "of-stack": OfStack, "of-both": OfBoth})
 
 
 def test_a_position_of_the_layer_is_built_for_each_layer_and_told_which(assemble: Assemble, sloped: Registry) -> None:
@@ -206,6 +226,36 @@ def test_a_position_of_the_layer_is_built_for_each_layer_and_told_which(assemble
         assert body.layers[layer].attention.attend.position is body.layers[layer].position
     model(torch.arange(12).view(1, 12))[0].sum().backward()
     assert all(model.get_parameter(path).grad is not None for path in own)
+
+
+PARTS = {
+    "gpt-tiny": ("position=of-both", "position", 0),
+    "seq2seq-tiny": ("parts.decoder.cross.position=of-both", "cross_position", 1),
+}
+
+
+@pytest.mark.parametrize("preset", PARTS)
+def test_a_position_of_the_stack_may_have_a_part_in_each_layer(
+    preset: str, assemble: Assemble, sloped: Registry
+) -> None:
+    override, place, index = PARTS[preset]
+    model = assemble(preset, override, "dims.layers=3", registry=sloped)
+    body, tokens = stack(model), torch.arange(12).view(1, 12)
+    paths = [f"body.position.{index}.slope", *(f"body.layers.{layer}.{place}.weight" for layer in range(3))]
+    assert [model.get_parameter(path).numel() for path in paths] == [1, 1, 2, 3]
+    attends = [(layer.cross if place.startswith("cross") else layer.attention).attend for layer in body.layers]
+    assert len({id(attend.position) for attend in attends}) == len({attend.plan for attend in attends}) == 1
+    model(tokens, **({"source": tokens} if index else {}))[0].sum().backward()
+    assert all(model.get_parameter(path).grad is not None for path in paths)
+
+
+def test_layers_that_share_their_parameters_share_their_part_of_a_position(
+    assemble: Assemble, sloped: Registry
+) -> None:
+    model = assemble("gpt-tiny", "position=of-both", "dims.layers=4", "dims.groups=1", registry=sloped)
+    parts = {path for path in model.state_dict() if path.endswith("position.weight")}
+    assert parts == {f"body.layers.{layer}.position.weight" for layer in range(4)}
+    assert len({id(layer.position) for layer in stack(model).layers}) == 1
 
 
 CROSS = {

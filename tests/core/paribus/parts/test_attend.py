@@ -12,6 +12,7 @@ from paribus import Attend, Context, Heads, Pair, Position, Rows, Scores, Scorin
 from paribus.parts.attend import leading, remember
 from paribus.parts.context import Content, Demand, Plan
 from paribus.parts.sight import ordered
+from paribus.parts.stack import demanded
 from paribus.parts.weights import Dense
 
 SHAPE = Shape(width=6, heads=4, head_width=4, length=8, vocabulary=11, layers=1)
@@ -181,6 +182,41 @@ def test_a_bias_is_shown_heads_without_the_columns_that_are_turned_beside_them()
     beside = [torch.cat([side, torch.randn(*side.shape[:-1], 2)], dim=-1) for side in (q, k)]
     assert torch.equal(content.bias(pair._replace(q=beside[0], k=beside[1])), position.bias(pair))
     assert attend.scale == pytest.approx(1 / math.sqrt((4 + 2) * 3))
+
+
+@final
+class Sparing(Position):
+    """What its traits allow, it leaves out: it mixes nothing, and has one term."""
+
+    traits: ClassVar[Traits] = Reading.traits
+
+    def terms(self) -> int:
+        return 1
+
+    def mixes(self) -> bool:
+        return False
+
+    def reach(self) -> None:
+        return None
+
+
+def test_a_position_may_leave_out_what_its_traits_allow() -> None:
+    kernel, heads, position = Telling(), heads_of(), Sparing()
+    attend = built(position)
+    attend(heads, torch.randn(1, 3, 6), around(plan_of(kernel, 3, 3)))
+    assert kernel.told["content"] == Content(position.bias, heads.project, None)
+    assert attend.scale == 1 / 2
+    assert not demanded(attend, position, cross=False).mixes
+    assert demanded(built(Reading()), Reading(), cross=False).mixes
+
+
+def test_a_kernel_is_given_the_part_that_a_layer_has_of_a_position() -> None:
+    kernel, heads, part = Telling(), heads_of(), torch.nn.Linear(2, 3)
+    attend = built(Reading())
+    attend.bind(attend.position, 0, part)
+    attend(heads, torch.randn(1, 3, 6), around(plan_of(kernel, 3, 3)))
+    assert kernel.told["content"].own is part
+    assert list(attend.children()) == []
 
 
 def test_queries_and_keys_may_be_normalised_before_they_are_turned() -> None:

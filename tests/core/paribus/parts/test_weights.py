@@ -54,3 +54,6 @@ def test_a_pair_has_as_many_key_heads_as_query_heads() -> None:
     assert pair.k is not None
     assert torch.equal(pair.k, k.repeat_interleave(2, 1))
     assert (pair.q, pair.heads, pair.project, pair.dtype) == (q, 4, content.project, torch.float32)
+    own = torch.nn.Identity()
+    assert pair.own is None
+    assert pair_of(q, k, plan, content._replace(own=own)).own is own

@@ -68,6 +68,7 @@ ENTRIES = (
     ),
     entry("position", "shaw", traits={"moments": ["mix"]}),
     entry("position", "xpos", traits={"moments": ["rotate"], "sight": "past"}),
+    entry("position", "xl", traits={"moments": ["bias"], "bias": "content"}),
     entry("norm", "layernorm", Option("eps", FLOAT, "added", (Range(above=0),), 1e-5)),
     entry("norm", "rmsnorm"),
     entry("placement", "pre"),

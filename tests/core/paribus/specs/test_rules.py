@@ -38,6 +38,7 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
             "the cross-attention of the decoder sees more than that",
         ),
         ("base", ["position=shaw"], "position `shaw` adds to what is mixed, but attention `mha` never asks for that"),
+        ("base", ["position=xl"], "position `xl` reads queries and keys, but attention `mha` never asks for that"),
         ("base", ["attention=[mha, fourier]"], "but attention `fourier` never asks for that"),
         (
             "gpt",
