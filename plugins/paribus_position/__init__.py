@@ -10,6 +10,7 @@ from paribus_position.linear_biases import LinearBiases as alibi
 from paribus_position.no_position import NoPosition as none
 from paribus_position.relative_buckets import RelativeBuckets as t5
 from paribus_position.rotary import Rotary as rope
+from paribus_position.shaw import Shaw as shaw
 from paribus_position.sinusoidal import Sinusoidal as sinusoidal
 
 

@@ -1,13 +1,18 @@
 """What positions declare of themselves, held against what they do."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from paribus import Pair, Position, Shape
 from paribus_position import position
+
+Filled = Callable[[nn.Module], nn.Module]
+READING = {name: component for name, component in position().items() if component.traits["bias"] == "content"}
 
 
 @pytest.mark.parametrize(("name", "component"), position().items())
@@ -21,16 +26,18 @@ def test_the_moments_that_it_declares_are_those_that_it_has(name: str, component
 
 
 @pytest.mark.parametrize(("name", "component"), position().items())
-def test_each_tells_rows_apart_and_none_does_not(name: str, component: type[Position], shape: Shape) -> None:
+def test_each_tells_rows_apart_and_none_does_not(
+    name: str, component: type[Position], shape: Shape, filled: Filled, paired: Callable[..., Pair]
+) -> None:
     made = component(shape)
-    torch.manual_seed(0)
-    for parameter in made.parameters():
-        torch.nn.init.normal_(parameter)
+    filled(made)
     at = torch.arange(4).unsqueeze(0)
     x, heads = torch.ones(1, 4, 8), torch.ones(1, 2, 4, 6)
     told = [made.embed(x, at)[0], made.rotate(heads, made.tables(at, 6), "key")[0, 0]]
     if "bias" in component.traits["moments"]:
-        told.append(made.bias(Pair(None, None, at, at, 1.0, 2))[0, 0])
+        pair = paired(made, at, at)
+        same = torch.ones(2, 4, 4, 6).double()
+        told.append(made.bias(pair._replace(q=same, k=same))[0, 0])
     assert any((rows[0] != rows[1]).any() for rows in told) == (name != "none")
 
 
@@ -43,17 +50,17 @@ def test_positions_of_padding_may_be_anything(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize(("name", "component"), [it for it in position().items() if not it[1].traits.get("table")])
-def test_far_out_nothing_is_infinite(name: str, component: type[Position], shape: Shape) -> None:
+def test_far_out_nothing_is_infinite(
+    name: str, component: type[Position], shape: Shape, filled: Filled, paired: Callable[..., Pair]
+) -> None:
     at = torch.tensor([[-(10**6), 0, 10**6]])
     made = component(shape)
-    torch.manual_seed(0)
-    for parameter in made.parameters():
-        torch.nn.init.normal_(parameter)
+    filled(made)
     sides: tuple[Literal["query", "key"], ...] = ("query", "key")
     for side in sides:
         assert torch.isfinite(made.rotate(torch.ones(1, 2, 3, 6), made.tables(at, 6), side)).all()
     if "bias" in component.traits["moments"]:
-        assert torch.isfinite(made.bias(Pair(None, None, at, at, 1.0, 4))).all()
+        assert torch.isfinite(made.bias(paired(made, at, at))).all()
 
 
 @pytest.mark.parametrize("name", [name for name, it in position().items() if it.traits["bias"] == "positions"])
@@ -68,3 +75,72 @@ def test_a_bias_of_a_block_of_rows_is_a_block_of_the_whole(name: str, causal: bo
     assert whole.shape == (2, 4, 7, 7)
     block = made.bias(Pair(None, None, at[:, 4:6], at[:, 1:5], 1.0, 4))
     assert torch.allclose(block, whole[:, :, 4:6, 1:5], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("component", READING.values(), ids=READING)
+def test_a_bias_that_reads_content_is_the_same_for_a_block_of_rows(
+    component: type[Position], places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Callable[..., Pair]
+) -> None:
+    made = component(shape)
+    filled(made)
+    pair = paired(made, *places)
+    assert pair.q is not None
+    assert pair.k is not None
+    whole = made.bias(pair)
+    assert whole.shape == (2, 4, places[0].shape[1], places[1].shape[1])
+    assert whole.dtype == torch.float64
+    for rows, keys in ((slice(0, 1), slice(1, 2)), (slice(-2, None), slice(0, -1))):
+        block = pair._replace(
+            q=pair.q[:, :, rows], k=pair.k[:, :, keys], q_positions=places[0][:, rows], k_positions=places[1][:, keys]
+        )
+        assert torch.allclose(made.bias(block), whole[:, :, rows, keys], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("component", READING.values(), ids=READING)
+def test_a_bias_that_reads_content_depends_on_distances_alone(
+    component: type[Position], places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Callable[..., Pair]
+) -> None:
+    made = component(shape)
+    filled(made)
+    here, there = (paired(made, places[0] + shift, places[1] + shift) for shift in (0, 123))
+    assert torch.allclose(made.bias(here), made.bias(there), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("component", READING.values(), ids=READING)
+def test_a_bias_that_reads_content_is_in_the_type_of_the_scores(
+    component: type[Position], dtype: torch.dtype, shape: Shape, filled: Filled, paired: Callable[..., Pair]
+) -> None:
+    made, rows = component(shape), torch.arange(5).unsqueeze(0)
+    filled(made)
+    exact = made.bias(paired(made, rows, rows))
+    pair = paired(made, rows, rows)
+    assert pair.q is not None
+    assert pair.k is not None
+    made.float()
+    if pair.own is not None:
+        pair.own.float()
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        project = pair.project
+        assert project is not None
+        given = made.bias(
+            pair._replace(
+                q=pair.q.to(dtype),
+                k=pair.k.to(dtype),
+                dtype=dtype,
+                project=lambda table: tuple(each.to(dtype) for each in project(table.double())),  # type: ignore[arg-type,return-value]  # two of them
+            )
+        )
+    assert given.dtype == dtype
+    assert torch.allclose(given.double(), exact, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.3)
+
+
+@pytest.mark.parametrize("component", READING.values(), ids=READING)
+def test_a_bias_that_reads_content_is_one_graph(
+    component: type[Position], shape: Shape, filled: Filled, paired: Callable[..., Pair]
+) -> None:
+    made, rows = component(shape), torch.arange(7).unsqueeze(0)
+    filled(made)
+    pair = paired(made, rows, rows)
+    compiled = torch.compile(made.bias, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(pair), made.bias(pair), rtol=0, atol=1e-9)

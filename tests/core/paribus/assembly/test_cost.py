@@ -25,6 +25,9 @@ MODELS = {
     "decoder": ["gpt-tiny"],
     "decoder, gqa": ["gpt-tiny", "attention=gqa", "feedforward=glu", "embedding.tie=false", "position=rope"],
     "decoder, mqa": ["gpt-tiny", "attention=mqa", "attention.scores.soft_cap=3", "dims.head_width=6"],
+    "decoder, shaw": ["gpt-tiny", "position=shaw", "attention=mqa"],
+    "decoder, shaw without values": ["gpt-tiny", "position=[shaw, none]", "position.0.values=false"],
+    "encoder-decoder, shaw": ["seq2seq-tiny", "parts.decoder.cross.position=shaw", "dims.length=40"],
     "decoder, cycles": ["gpt-tiny", "attention=[mha, gqa]", "feedforward=[glu, mlp]", "dims.layers=3"],
     "encoder": ["encoder-tiny"],
     "encoder, alibi": ["encoder-tiny", "position=alibi", "objective.transform=false", "objective.rate=0.4"],
@@ -104,6 +107,16 @@ def test_parameters_are_the_distinct_numbers_that_a_model_learns(spec: list[str]
     numbers = sum(parameter.numel() for parameter in model.parameters())
     assert found.parameters == numbers == sum(line.parameters for line in found.lines)
     assert parameters(model.assembled.children()) == numbers
+
+
+@pytest.mark.parametrize(
+    ("position", "numbers"), [("none", 0), ("learned", 256), ("[shaw, learned]", 256 + 2 * 33 * 4)]
+)
+def test_what_a_position_learns_stands_in_its_own_line_whoever_holds_it(
+    position: str, numbers: int, assemble: Assemble
+) -> None:
+    lines = costs(assemble("gpt-tiny", f"position={position}").assembled, 16).lines
+    assert next(line.parameters for line in lines if line.path == "body.position") == numbers
 
 
 DECODERS = {

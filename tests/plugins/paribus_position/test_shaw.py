@@ -1,0 +1,87 @@
+"""Shaw's vectors for distances: a loop over rows, and what happens at the clip."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Load, Pair, Shape
+from paribus_position.shaw import Shaw
+
+Filled = Callable[[nn.Module], nn.Module]
+Paired = Callable[..., Pair]
+
+
+def at(positions: Tensor, batch: int, row: int) -> int:
+    return int(positions[batch % positions.shape[0], row])
+
+
+def looped(position: Shaw, pair: Pair, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Equations 3 and 4, beyond what attention does without them: to the scores, and to what is mixed."""
+    assert pair.q is not None
+    assert position.values is not None
+    batch, heads, queries, keys = weights.shape
+    scores, mixed = torch.zeros(weights.shape).double(), torch.zeros(pair.q.shape).double()
+    for b in range(batch):
+        for i in range(queries):
+            for j in range(keys):
+                away = at(pair.k_positions, b, j) - at(pair.q_positions, b, i)
+                row = max(-position.distance, min(position.distance, away)) + position.distance
+                for h in range(heads):
+                    scores[b, h, i, j] = pair.q[b, h, i].dot(position.keys.weight[row]) * pair.scale
+                    mixed[b, h, i] += weights[b, h, i, j] * position.values.weight[row]
+    return scores, mixed
+
+
+@pytest.mark.parametrize("distance", [1, 2, 5, 40])
+def test_each_key_and_each_value_has_the_vector_of_its_distance(
+    distance: int, places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Paired
+) -> None:
+    position = Shaw(shape, distance=distance)
+    filled(position)
+    pair = paired(position, *places)
+    weights = torch.rand(2, 4, places[0].shape[1], places[1].shape[1]).double().requires_grad_()
+    wanted = looped(position, pair, weights)
+    mixed = position.mix(weights, pair)
+    assert mixed is not None
+    got = position.bias(pair), mixed
+    assert pair.q is not None
+    leaves = [pair.q, weights, *position.parameters()]
+    for ours, theirs in zip(got, wanted, strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
+    grads = [torch.autograd.grad(one.sin().sum() + two.sin().sum(), leaves) for one, two in (got, wanted)]
+    for one, two in zip(*grads, strict=True):
+        assert torch.allclose(one, two, rtol=0, atol=1e-9)
+
+
+def test_from_the_clip_on_all_rows_are_equally_far(shape: Shape, filled: Filled, paired: Paired) -> None:
+    position = Shaw(shape, distance=3)
+    filled(position)
+    scores = position.bias(paired(position, torch.tensor([[10]]), torch.arange(20).unsqueeze(0)))[0, 0, 0]
+    assert (scores[:8] == scores[0]).all()
+    assert (scores[13:] == scores[19]).all()
+    assert scores[7:14].unique().numel() == 7
+
+
+def test_values_may_be_left_as_they_are(shape: Shape, paired: Paired) -> None:
+    position, rows = Shaw(shape, values=False), torch.arange(3).unsqueeze(0)
+    assert position.mix(torch.ones(2, 4, 3, 3), paired(position, rows, rows)) is None
+    assert (position.mixes(), Shaw(shape).mixes()) == (False, True)
+    assert {name for name, _ in position.named_parameters()} == {"keys.weight"}
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_it_costs_what_it_declares_and_nothing_by_pairs_of_rows(values: bool, shape: Shape, paired: Paired) -> None:
+    position, rows = Shaw(shape, distance=2, values=values), torch.arange(9).unsqueeze(0)
+    pair = paired(position.double(), rows, rows)
+    assert pair.q is not None
+    with FlopCounterMode(display=False) as counter:
+        position.bias(pair._replace(q=pair.q[:1]))
+        position.mix(torch.rand(1, 4, 9, 9).double(), pair)
+    assert counter.get_total_flops() == position.cost(Load(9, 9)).flops
+
+
+def test_it_has_no_end(shape: Shape) -> None:
+    assert Shaw(shape).reach() is None
