@@ -84,7 +84,8 @@ def gradients(case: Case, cell: Cell) -> Verdict:
             return f"no gradient reaches `{path}`: it is never used"
         if not torch.isfinite(grad).all():
             return f"the gradient of `{path}` is not finite"
-        if not grad.any() and made.about[path].role != "bias":  # that of keys has none: softmax takes no notice
+        # That of keys' biases has none: softmax takes no notice.
+        if not grad.any() and made.about[path].role != "bias" and not _fed_otherwise(made, path):
             return f"the gradient of `{path}` is 0 everywhere, so it would never learn"
     return HOLDS
 
@@ -99,9 +100,26 @@ def _unasked(made: Specimen, path: str) -> bool:
     return layer.cross is not None and not layer.cross.traits.get("asks", True)
 
 
+def _fed_otherwise(made: Specimen, path: str) -> bool:
+    """Whether a feed-forward's parameter has a gradient on rows of every direction: an expert of many may see few."""
+    layer = path.partition(".feedforward.")[0]
+    found = made.topology.get_submodule(layer) if layer != path else None
+    if not isinstance(found, Layer):
+        return False
+    x = noise("rows", 8, ROWS, made.stack(layer.partition(".")[0]).shape.width)
+    with torch.enable_grad():
+        y, _ = found.feedforward(x)
+        (grad,) = torch.autograd.grad((y * noise("loss", *y.shape)).sum(), [made.topology.get_parameter(path)])
+    return bool(grad.any())
+
+
 def cost(case: Case, cell: Cell) -> Verdict:
-    """The operations that it declares are those that torch counts, where no window lets a kernel leave some out."""
-    made = Specimen(cell.spec, case.registry, real=False)
+    """The operations that it declares are those that torch counts, where no window lets a kernel leave some out.
+
+    An attention is counted without storage, where torch counts every kernel; a feed-forward on rows that there are, as
+    what it does may depend on them.
+    """
+    made = case.specimen(cell) if case.entry.slot == "feedforward" else Specimen(cell.spec, case.registry, real=False)
     sublayers = _SUBLAYERS[case.entry.slot]
     for part in made.topology.parts:
         counted = _counted(made, part.path)
@@ -133,8 +151,8 @@ def _windowed(component: nn.Module) -> bool:
 
 
 def _counted(made: Specimen, path: str) -> dict[str, int]:
-    """Operations by module, of one pass through one stack on the meta device."""
-    rows = torch.zeros(1, FEW, dtype=torch.long, device="meta")
+    """Operations by module, of one pass through one stack."""
+    rows = tokens(1, FEW).to(next(made.topology.parameters()).device)
     memory = made.memory(rows) if path == "body" else None
     with FlopCounterMode(display=False) as counter:
         made.topology.run({path: Stream(rows)}, path, memory=memory)

@@ -113,6 +113,35 @@ def test_a_gradient_of_nothing_is_shown(feedforward: Faulty, found: Found) -> No
     assert "the gradient of `body.layers.0.feedforward.map.weight` is 0 everywhere" in found(dead, "gradients")
 
 
+def test_what_no_row_of_a_model_uses_is_tried_on_rows_of_every_direction(feedforward: Faulty, found: Found) -> None:
+    def begin(self: Any, shape: Shape) -> None:
+        nn.Module.__init__(self)
+        self.map = nn.Linear(shape.width, shape.width)
+
+    def forward(self: Any, x: Tensor) -> tuple[Tensor, None]:
+        seldom = x.shape[1] > 100  # as if only one row in many were of its kind
+        return x + self.map(x) * seldom, None
+
+    assert found(feedforward(__init__=begin, forward=forward), "gradients") == ""
+
+
+def test_a_feed_forward_is_counted_on_rows_that_there_are(feedforward: Faulty, found: Found) -> None:
+    def begin(self: Any, shape: Shape) -> None:
+        nn.Module.__init__(self)
+        self.map = nn.Linear(shape.width, shape.width, bias=False)
+
+    def forward(self: Any, x: Tensor) -> tuple[Tensor, None]:
+        kept = x.sum(-1) < float("inf")  # all of them, but how many that is depends on the rows
+        y = x.clone()
+        y[kept] = self.map(x[kept])
+        return y, None
+
+    counted = feedforward(
+        __init__=begin, forward=forward, cost=lambda self, load: Cost(2 * load.queries * self.map.weight.numel())
+    )
+    assert found(counted, "cost") == ""
+
+
 def test_a_gradient_that_is_not_finite_is_shown(feedforward: Faulty, found: Found) -> None:
     def begin(self: Any, shape: Shape) -> None:
         nn.Module.__init__(self)
