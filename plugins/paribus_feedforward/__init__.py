@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from paribus import FeedForward, hookimpl, offered
 from paribus_feedforward.gated_linear_unit import GatedLinearUnit as glu
+from paribus_feedforward.mixture_of_experts import MixtureOfExperts as moe
 from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron as mlp
 
 

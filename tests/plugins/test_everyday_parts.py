@@ -18,7 +18,7 @@ OFFERED = {
         "paribus_placement",
         {"pre", "post", "sandwich", "peri", "deepnorm", "parallel", "rezero", "layerscale"},
     ),
-    "feedforward": ("paribus_feedforward", {"mlp", "glu"}),
+    "feedforward": ("paribus_feedforward", {"mlp", "glu", "moe"}),
     "embedding": ("paribus_embedding", {"tokens"}),
     "topology": ("paribus_topology", {"encoder", "decoder", "encoder-decoder"}),
     "initialisation": ("paribus_initialisation", {"normal", "gpt2", "xavier", "t5", "truncated"}),
@@ -43,6 +43,12 @@ def test_a_variant_is_a_file_and_cannot_be_inherited_from(slot: str) -> None:
     classes = offered(slot).values()
     assert len({component.__module__ for component in classes}) == len(classes)
     assert all(component.__final__ for component in classes)
+
+
+def slots(component: type[Any]) -> list[Option]:
+    """The options that are components themselves."""
+    hashable: type = component
+    return [option for option in schema_of(hashable, component.injects) if option.kind.name == "slot"]
 
 
 def filled(module: nn.Module) -> nn.Module:
@@ -75,7 +81,9 @@ def seen_placement(component: type[Any], options: Mapping[str, Any]) -> Tensor:
 
 
 def seen_feedforward(component: type[Any], options: Mapping[str, Any]) -> Tensor:
-    seen: Tensor = filled(component(SHAPE, **options))(rows())[0]
+    nested = {option.name: offered(option.kind.slot)[option.default] for option in slots(component)}
+    y, added = filled(component(SHAPE, **nested, **options))(rows())
+    seen: Tensor = y if added is None else torch.cat([y.flatten(), added.view(1)])
     return seen
 
 
@@ -131,6 +139,8 @@ def options() -> Iterator[Any]:
         for name, component in offered(slot).items():
             hashable: type = component
             for option in schema_of(hashable, component.injects):
+                if option.kind.name == "slot":
+                    continue  # its values are components, each with options of its own
                 yield pytest.param(slot, component, option, id=f"{name}.{option.name}")
 
 

@@ -1,0 +1,208 @@
+"""The mixture of experts against loops, closed forms and the blocks of Mixtral and Switch."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+import paribus
+from paribus import FeedForward, Load, Shape
+from paribus.assembly.cost import costs
+from paribus_feedforward.gated_linear_unit import GatedLinearUnit
+from paribus_feedforward.mixture_of_experts import MixtureOfExperts, balance_loss
+from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
+
+Expert = Callable[[Shape], FeedForward]
+PLAIN: Expert = partial(MultiLayerPerceptron, inner=5)
+
+
+def rows(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+
+
+def one_by_one(moe: MixtureOfExperts, x: Tensor) -> Tensor:
+    """Token by token and expert by expert, as the papers write it."""
+    made = torch.zeros_like(x)
+    for b in range(x.shape[0]):
+        for t in range(x.shape[1]):
+            scores = (moe.router.weight @ x[b, t]).tolist()
+            best = sorted(range(len(scores)), key=lambda e: -scores[e])[: moe.top]
+            over = best if moe.softmax == "chosen" else range(len(scores))
+            whole = torch.tensor([scores[e] for e in over], dtype=torch.float64).exp().sum()
+            for e in best:
+                weight = torch.tensor(scores[e], dtype=torch.float64).exp() / whole
+                made[b, t] += weight * moe.experts[e](x[b, t].view(1, 1, -1))[0].flatten()
+    return made
+
+
+@pytest.mark.parametrize(("experts", "top", "softmax"), [(4, 2, "chosen"), (4, 1, "all"), (5, 3, "all"), (2, 2, "all")])
+def test_it_is_its_formula(experts: int, top: int, softmax: str, shape: Shape) -> None:
+    moe = MixtureOfExperts(shape, expert=PLAIN, experts=experts, top=top, softmax=softmax).double()  # type: ignore[arg-type]  # a literal
+    x = rows(2, 9, 6)
+    torch.testing.assert_close(moe(x)[0], one_by_one(moe, x), atol=1e-12, rtol=0)
+
+
+def test_an_expert_is_given_the_rows_that_chose_it_and_no_others(shape: Shape) -> None:
+    moe = MixtureOfExperts(shape, expert=PLAIN, experts=4, top=2).double()
+    seen: dict[int, Tensor] = {}
+    for place, expert in enumerate(moe.experts):
+        expert.register_forward_pre_hook(lambda _, given, place=place: seen.update({place: given[0]}))
+    x = rows(2, 9, 6)
+    moe(x)
+    chosen = moe.router(x).topk(2).indices
+    for place in range(4):
+        assert torch.equal(seen[place].squeeze(0), x[(chosen == place).any(-1)])
+    assert sum(given.shape[1] for given in seen.values()) == 2 * 18
+
+
+def test_an_expert_that_no_row_chose_has_a_gradient_of_0_and_not_none(shape: Shape) -> None:
+    moe = MixtureOfExperts(shape, expert=PLAIN, experts=4, top=2).double()
+    moe.router.weight.data.zero_()
+    moe.router.weight.data[0], moe.router.weight.data[3] = 2.0, 1.0  # of positive rows, all choose these two
+    y, added = moe(rows(2, 9, 6).abs())
+    (y.sum() + added).backward()
+    grads = [moe.get_parameter(f"experts.{place}.inner.weight").grad for place in range(4)]
+    assert [bool(grad.any()) for grad in grads if grad is not None] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(("top", "softmax"), [(2, "chosen"), (1, "all")])
+def test_the_router_learns_from_what_the_experts_come_to(top: int, softmax: str, shape: Shape) -> None:
+    moe = MixtureOfExperts(shape, expert=PLAIN, top=top, softmax=softmax, balance=0.0).double()  # type: ignore[arg-type]  # a literal
+    x = rows(1, 4, 6)
+    y, added = moe(x)
+    assert added is None
+    (grad,) = torch.autograd.grad(y.square().sum(), [moe.router.weight])
+    nudge = 1e-6 * rows(4, 6)
+    before = one_by_one(moe, x).square().sum()
+    moe.router.weight.data += nudge
+    after = one_by_one(moe, x).square().sum()
+    assert (after - before).item() == pytest.approx((grad * nudge).sum().item(), rel=1e-3)
+
+
+def test_the_balance_loss_is_least_where_rows_are_spread_evenly_and_most_where_one_has_all() -> None:
+    even = torch.eye(4, dtype=torch.float64).repeat(3, 1)
+    assert balance_loss(even, torch.tensor([3, 3, 3, 3])).item() == pytest.approx(1)
+    one = torch.eye(4, dtype=torch.float64)[:1].repeat(12, 1)
+    assert balance_loss(one, torch.tensor([12, 0, 0, 0])).item() == pytest.approx(4)
+
+
+def test_its_gradient_takes_rows_from_an_expert_that_has_too_many(shape: Shape) -> None:
+    moe = MixtureOfExperts(shape, expert=PLAIN, top=1, softmax="all").double()
+    moe.router.weight.data.zero_()
+    moe.router.weight.data[2] = 0.1
+    x = rows(1, 32, 6).abs()
+    added = moe(x)[1]
+    assert added is not None
+    (grad,) = torch.autograd.grad(added, [moe.router.weight])
+    moved = moe.router.weight.detach() - grad
+    before, after = (torch.softmax(x @ weight.T, -1).mean((0, 1))[2] for weight in (moe.router.weight, moved))
+    assert after < before
+
+
+@pytest.mark.parametrize("top", [1, 2, 3])
+def test_what_is_added_is_what_mixtral_and_switch_add(top: int, shape: Shape) -> None:
+    from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func as of_mixtral
+    from transformers.models.switch_transformers.modeling_switch_transformers import (
+        load_balancing_loss_func as of_switch,
+    )
+    from transformers.models.switch_transformers.modeling_switch_transformers import router_z_loss_func
+
+    moe = MixtureOfExperts(shape, expert=PLAIN, top=top, softmax="all", balance=0.5).double()
+    x = rows(2, 9, 6)
+    scores = moe.router(x.flatten(0, 1))
+    balance = moe(x)[1]
+    assert balance is not None
+    # Mixtral counts each of a row's choices as a whole row: its loss is `top` where rows are spread evenly.
+    assert balance.item() == pytest.approx(0.5 * of_mixtral((scores,), 4, top).item() / top, rel=1e-6)
+    if top == 1:
+        shares = scores.softmax(-1)
+        theirs = of_switch(shares.unsqueeze(0), shares.argmax(-1).unsqueeze(0))
+        assert balance.item() == pytest.approx(0.5 * theirs.item(), rel=1e-6)
+    moe.z, moe.balance = 0.25, 0.0
+    small = moe(x)[1]
+    assert small is not None
+    torch.testing.assert_close(small, 0.25 * router_z_loss_func(moe.router(x)))
+
+
+def test_it_is_the_block_of_a_mixtral(shape: Shape) -> None:
+    from transformers.models.mixtral.modeling_mixtral import MixtralConfig, MixtralSparseMoeBlock
+
+    config = MixtralConfig(
+        hidden_size=6, intermediate_size=5, num_local_experts=4, num_experts_per_tok=2, experts_implementation="eager"
+    )
+    theirs = MixtralSparseMoeBlock(config).double()
+    moe = MixtureOfExperts(shape, expert=partial(GatedLinearUnit, inner=5)).double()
+    theirs.gate.weight.data = moe.router.weight.data
+    both = [torch.cat([e.gate.weight, e.inner.weight]) for e in moe.experts]  # type: ignore[union-attr, list-item]  # a GLU's
+    theirs.experts.gate_up_proj.data = torch.stack(both).data
+    theirs.experts.down_proj.data = torch.stack([e.outer.weight for e in moe.experts]).data  # type: ignore[misc, union-attr]  # a GLU's
+    x = rows(2, 9, 6)
+    # Theirs chooses and weighs in float32, whatever the rows are.
+    torch.testing.assert_close(moe(x)[0], theirs(x), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("top", [1, 2])
+def test_what_it_costs_is_what_torch_counts_of_the_experts_that_are_used(top: int, shape: Shape) -> None:
+    moe = MixtureOfExperts(shape, expert=PLAIN, experts=4, top=top, softmax="all")
+    with FlopCounterMode(display=False) as counter:
+        moe(torch.randn(1, 7, 6))
+    used = top * 2 * 2 * 7 * 6 * 5
+    assert moe.cost(Load(queries=7, keys=7)).flops == counter.get_total_flops() == used + 2 * 7 * 6 * 4
+
+
+def test_of_a_model_all_experts_are_counted_and_only_those_in_use_are_paid_for() -> None:
+    def of(*overrides: str) -> tuple[int, int]:
+        spec = paribus.spec("gpt-tiny", "dims.layers=1", *overrides)
+        line = next(x for x in costs(paribus.assemble(spec).assembled, 64).lines if x.path == "body.feedforward")
+        return line.parameters, line.flops
+
+    parameters, flops = of("feedforward=mlp")
+    router = 8 * 64
+    many = ("feedforward=moe", "feedforward.experts=8", "feedforward.expert.activation=gelu-tanh")
+    assert of(*many) == (8 * parameters + router, 2 * flops + 2 * 64 * router)
+
+
+def test_a_whole_model_adds_the_losses_of_its_layers_and_gives_every_parameter_a_gradient() -> None:
+    spec = paribus.spec("gpt-tiny", "dims.width=16", "feedforward=moe", "feedforward.expert=glu", "feedforward.z=0.001")
+    model = paribus.assemble(spec)
+    output = model.topology.run({"body": paribus.Stream(torch.arange(24).view(2, 12))}, "body")
+    assert output.auxiliary is not None
+    assert 0.02 <= output.auxiliary.item() < 0.1
+    (output.hidden.square().sum() + output.auxiliary).backward()
+    fed = {path: p.grad for path, p in model.named_parameters() if path.split(".")[3:4] == ["feedforward"]}
+    assert len(fed) == 2 * (1 + 4 * 3)
+    assert all(grad is not None for grad in fed.values())
+
+
+def test_experts_may_be_mixtures_themselves_and_what_they_add_is_added(shape: Shape) -> None:
+    inner = partial(MixtureOfExperts, expert=PLAIN, experts=3, top=2)
+    moe = MixtureOfExperts(shape, expert=inner, experts=4, top=2, balance=0.0).double()
+    x = rows(2, 9, 6)
+    y, added = moe(x)
+    torch.testing.assert_close(y, one_by_one(moe, x), atol=1e-12, rtol=0)
+    assert added is not None
+    assert added.item() >= 4 * 0.01 * 0.9
+    moe.router.weight.data[:] = torch.tensor([[2.0], [1.0], [0.0], [0.0]])  # two of them have no row at all
+    y, added = moe(x.abs())
+    assert added is not None
+    assert torch.isfinite(added)
+
+
+def test_rows_of_bfloat16_stay_so_and_are_chosen_for_in_float32(shape: Shape) -> None:
+    moe = MixtureOfExperts(shape, expert=PLAIN).bfloat16()
+    y, added = moe(rows(2, 9, 6).bfloat16())
+    assert added is not None
+    assert (y.dtype, added.dtype) == (torch.bfloat16, torch.float32)
+
+
+def test_more_choices_than_experts_are_refused(shape: Shape) -> None:
+    with pytest.raises(ValueError, match=r"`top` must be at most `experts` \(2\), but is 3"):
+        MixtureOfExperts(shape, expert=PLAIN, experts=2, top=3)
+
+
+def test_a_router_that_could_not_learn_is_refused(shape: Shape) -> None:
+    with pytest.raises(ValueError, match=r"the router would not learn; valid: softmax: all, or a larger `top`"):
+        MixtureOfExperts(shape, expert=PLAIN, top=1)
