@@ -16,6 +16,7 @@ from typing import Any
 import paribus
 from paribus.durable import digest_json
 from paribus.hookspecs import SLOTS
+from paribus.registry import Index
 
 ENGINE = ("slots", "parts", "kernels", "assembly", "train")
 WITHOUT_EFFECT = (("data", "workers"),)  # what a spec may change and still describe the same trial
@@ -32,15 +33,24 @@ def identity_of(spec: Spec, code: str, corpus: str) -> str:
     return digest_json({"spec": plain, "code": code, "corpus": corpus})[:LENGTH]
 
 
-def components_of(spec: Spec) -> Iterator[tuple[str, str]]:
+def components_of(spec: Spec, index: Index) -> Iterator[tuple[str, str]]:
     """Every (slot, name) that a resolved spec names, its parts' and nested ones included."""
     for slot in SLOTS:
         for node in _nodes(spec.get(slot)):
-            yield slot, node["name"]
-    yield from (("objective", node["name"]) for node in _nodes(spec.get("evaluate")))
+            yield from _within(slot, node, index)
+    for node in _nodes(spec.get("evaluate")):
+        yield from _within("objective", node, index)
     for part in (spec.get("parts") or {}).values():
-        yield from components_of(part)
-        yield from components_of(part.get("cross") or {})
+        yield from components_of(part, index)
+        yield from components_of(part.get("cross") or {}, index)
+
+
+def _within(slot: str, node: Mapping[str, Any], index: Index) -> Iterator[tuple[str, str]]:
+    """A component, and those that its options name."""
+    yield slot, node["name"]
+    for option in index.find(slot, node["name"]).options:
+        if option.kind.name == "slot" and node.get(option.name) is not None:
+            yield from _within(option.kind.slot, node[option.name], index)
 
 
 def _nodes(value: Any) -> list[Mapping[str, Any]]:

@@ -221,7 +221,7 @@ def at(spec: Any, dotted: str) -> Any:
 
 def code_behind(spec: Mapping[str, Any], index: Index) -> str:
     """One hash of the code of all components that a spec names."""
-    files = [index.find(slot, name).file for slot, name in components_of(spec)]
+    files = [index.find(slot, name).file for slot, name in components_of(spec, index)]
     return code_of(Path(file) for file in files) if all(files) else unidentified()
 
 

@@ -65,7 +65,7 @@ class Case:
 
     def all_have(self, cell: Cell, *traits: str) -> bool:
         """Whether every attention of the model declares one of these of itself."""
-        named = [name for slot, name in components_of(cell.spec) if slot == "attention"]
+        named = [name for slot, name in components_of(cell.spec, self.registry.index) if slot == "attention"]
         declared = [self.registry.index.find("attention", name).traits for name in named]
         return all(any(each.get(trait, False) for trait in traits) for each in declared)
 
@@ -142,7 +142,7 @@ def _neighbours(case: Case, spec: Mapping[str, Any]) -> Iterator[Entry]:
     beside = _BESIDE.get(case.entry.slot)
     if beside is None or len(index.entries["topology"][spec["topology"]["name"]].parts) > 1:
         return
-    there = {name for slot, name in components_of(spec) if slot == beside}
+    there = {name for slot, name in components_of(spec, index) if slot == beside}
     seen = [index.entries[beside][name].traits for name in there]
     for entry in index.entries[beside].values():
         if entry.door.distribution == OURS and entry.traits not in seen:

@@ -154,8 +154,16 @@ def test_what_changes_a_trial_changes_its_identity(known: Index) -> None:
 def test_every_component_of_a_spec_counts_towards_its_code(known: Index) -> None:
     spec = dict(planned(known).trials[0].spec)
     spec["parts"] = {"encoder": {"cross": {"attention": {"name": "mqa"}}}}
-    found = set(components_of(spec))
-    assert {("attention", "mha"), ("attention", "mqa"), ("optimizer", "adamw"), ("corpus", "python-docs")} <= found
+    spec["feedforward"] = {"name": "moe", "expert": {"name": "glu"}}
+    found = set(components_of(spec, known))
+    assert {
+        ("attention", "mha"),
+        ("attention", "mqa"),
+        ("feedforward", "moe"),
+        ("feedforward", "glu"),
+        ("optimizer", "adamw"),
+        ("corpus", "python-docs"),
+    } <= found
 
 
 def test_a_component_has_the_code_of_what_it_imports_of_its_own_package_and_of_no_other(tmp_path: Path) -> None:
