@@ -4,8 +4,12 @@ from collections.abc import Mapping
 
 from paribus import Attention, hookimpl, offered
 from paribus_attention.differential import Differential as differential
+from paribus_attention.fixed import Fixed as fixed
+from paribus_attention.fourier import Fourier as fourier
 from paribus_attention.grouped_query import GroupedQuery as gqa
 from paribus_attention.identity import Identity as identity
+from paribus_attention.linear import Linear as linear
+from paribus_attention.linformer import Linformer as linformer
 from paribus_attention.multi_head import MultiHead as mha
 from paribus_attention.multi_head_latent import MultiHeadLatent as mla
 from paribus_attention.multi_query import MultiQuery as mqa

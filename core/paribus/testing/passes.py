@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from paribus.kernels import KERNELS
 from paribus.parts.attend import Attend
@@ -15,6 +14,7 @@ from paribus.parts.rows import Stream
 from paribus.slots.component import Load
 from paribus.testing.cells import Case, Cell
 from paribus.testing.findings import DOES_NOT_APPLY, HOLDS, Verdict
+from paribus.testing.operations import counting
 from paribus.testing.rows import padded
 from paribus.testing.specimen import TOLERANCE, Specimen, differ, noise, tokens
 
@@ -154,7 +154,7 @@ def _counted(made: Specimen, path: str) -> dict[str, int]:
     """Operations by module, of one pass through one stack."""
     rows = tokens(1, FEW).to(next(made.topology.parameters()).device)
     memory = made.memory(rows) if path == "body" else None
-    with FlopCounterMode(display=False) as counter:
+    with counting() as counter:
         made.topology.run({path: Stream(rows)}, path, memory=memory)
     return {module: sum(counts.values()) for module, counts in counter.get_flop_counts().items()}
 

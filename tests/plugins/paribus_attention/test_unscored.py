@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from paribus import PADDING, Load, Memory, Rows, Stack
+from paribus.testing.operations import counting
 from paribus_attention import attention
 
 Stacked = Callable[..., Stack]
@@ -17,6 +17,12 @@ Drawn = Callable[..., Tensor]
 KINDS: dict[str, dict[str, Any]] = {
     "identity": {"name": "identity"},
     "uniform": {"name": "uniform"},
+    "fixed": {"name": "fixed"},
+    "fourier": {"name": "fourier"},
+    "linear": {"name": "linear"},
+    "linear-relu-gqa": {"name": "linear", "features": "relu", "kv_heads": 2},
+    "linformer": {"name": "linformer", "rank": 6},
+    "linformer-shared": {"name": "linformer", "rank": 6, "shared": True},
 }
 LENGTH = 150
 
@@ -179,7 +185,7 @@ def test_decoding_beside_a_memory_is_one_pass(kind: str, causal: bool, stacked: 
 def test_cost_is_what_torch_counts(kind: str, causal: bool, length: int, stacked: Stacked) -> None:
     made: Any = stacked(**KINDS[kind], causal=causal).to("meta")
     x = torch.zeros(1, length, 12, device="meta", dtype=torch.float64)
-    with FlopCounterMode(display=False) as counter:
+    with counting() as counter:
         made(x, Rows(torch.arange(length).unsqueeze(0).to("meta")))
     assert made.layers[0].attention.cost(Load(length, length)).flops == counter.get_total_flops()
 
@@ -188,7 +194,7 @@ def test_cost_is_what_torch_counts(kind: str, causal: bool, length: int, stacked
 def test_the_cost_of_a_memory_is_what_torch_counts(kind: str, causal: bool, stacked: Stacked) -> None:
     made: Any = stacked(**KINDS[kind], causal=causal, memory_width=10).to("meta")
     x, hidden = (torch.zeros(1, *size, device="meta", dtype=torch.float64) for size in ((20, 12), (30, 10)))
-    with FlopCounterMode(display=False) as counter:
+    with counting() as counter:
         made(
             x,
             *(Rows(torch.arange(20).unsqueeze(0).to("meta")),),

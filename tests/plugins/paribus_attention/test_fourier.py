@@ -1,0 +1,42 @@
+"""Fourier mixing, held against the sum that it is and against another implementation."""
+
+import cmath
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from transformers import FNetConfig
+from transformers.models.fnet.modeling_fnet import FNetFourierTransform
+
+from paribus import Rows, Stack
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+ROWS = Rows(torch.arange(5).unsqueeze(0))
+
+
+def test_it_is_the_real_part_of_the_double_sum(stacked: Stacked, drawn: Drawn) -> None:
+    x = drawn(1, 5, 12)
+    got = stacked("fourier", causal=False)(x, ROWS).hidden[0]
+    rows = x[0].tolist()
+    for t in range(5):
+        for d in range(12):
+            terms = (
+                rows[s][c] * cmath.exp(-2j * cmath.pi * (t * s / 5 + d * c / 12)) for s in range(5) for c in range(12)
+            )
+            assert abs(sum(terms).real - float(got[t, d])) < 1e-9
+
+
+def test_transformers_mixes_alike(stacked: Stacked, drawn: Drawn) -> None:
+    x = drawn(2, 5, 12)
+    twin = FNetFourierTransform(FNetConfig(hidden_size=12, use_tpu_fourier_optimizations=False))
+    (mixed,) = twin.self(x)
+    got = stacked("fourier", causal=False)(x, ROWS).hidden
+    assert torch.allclose(got, mixed, rtol=0, atol=1e-12)
+
+
+def test_twice_gives_an_even_signal_back(stacked: Stacked, drawn: Drawn) -> None:
+    x = drawn(1, 5, 12)
+    even = x + x.flip(1, 2).roll((1, 1), (1, 2))
+    stack = stacked("fourier", causal=False)
+    assert torch.allclose(stack(stack(even, ROWS).hidden, ROWS).hidden, 60 * even, rtol=0, atol=1e-9)

@@ -1,0 +1,121 @@
+"""Linear attention, held against loops over the paper's sums and against its own weights written out."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import PADDING, Memory, Rows, Stack
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+KINDS: dict[str, dict[str, Any]] = {
+    "elu": {},
+    "relu": {"features": "relu"},
+    "elu-gqa": {"kv_heads": 2},
+    "relu-mqa": {"features": "relu", "kv_heads": 1, "bias": False},
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+PACKED = Rows(
+    torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 0, 1, 2, 3, 0, 1]]),
+    torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1, PADDING, PADDING]]),
+)
+
+
+def phi(features: str, x: list[float]) -> list[float]:
+    if features == "relu":
+        return [max(value, 0.0) for value in x]
+    return [value + 1 if value > 0 else math.exp(value) for value in x]
+
+
+@kinds
+@sides
+@pytest.mark.parametrize("rows", [Rows(torch.arange(8).unsqueeze(0)), PACKED], ids=["plain", "packed"])
+def test_it_is_what_loops_make_of_it(kind: str, causal: bool, rows: Rows, stacked: Stacked, drawn: Drawn) -> None:
+    stack: Any = stacked("linear", causal=causal, **KINDS[kind])
+    heads, features = stack.layers[0].attention.heads, KINDS[kind].get("features", "elu")
+    x = drawn(2, 8, 12)
+    got = stack(x, rows).hidden
+    q, k, v = (side(x).unflatten(-1, (-1, 4)).tolist() for side in (heads.q, heads.k, heads.v))
+    for b in range(2):
+        documents = [0] * 8 if rows.documents is None else rows.documents[b].tolist()
+        for i in range(8):
+            mixed = torch.zeros(4, 4, dtype=x.dtype)
+            for h in range(4):
+                g = h // (4 // heads.kv_heads)
+                total = 0.0
+                for j in range(8):
+                    if documents[j] == documents[i] >= 0 and not (causal and j > i):
+                        asked, held = phi(features, q[b][i][h]), phi(features, k[b][j][g])
+                        weight = sum(a * c for a, c in zip(asked, held, strict=True))
+                        total += weight
+                        mixed[h] += weight * torch.tensor(v[b][j][g], dtype=x.dtype)
+                mixed[h] /= max(total, 1e-6)
+            if documents[i] >= 0:
+                assert torch.allclose(got[b, i], heads.o(mixed.flatten()), rtol=0, atol=1e-9)
+
+
+def written_out(stack: Any, x: Tensor, seen: Tensor) -> Tensor:
+    """(B, T, D): every weight of every pair, (T, T) of them."""
+    made = stack.layers[0].attention
+    q, k, v = made._phi(made.heads.queries(x)), made._phi(made.heads.keys(x)), made.heads.values(x)
+    k, v = (side.repeat_interleave(4 // side.shape[1], 1) for side in (k, v))
+    weights = (q @ k.transpose(-1, -2)) * seen
+    merged: Tensor = made.heads.merge(weights / weights.sum(-1, keepdim=True).clamp_min(1e-6) @ v)
+    return merged
+
+
+@kinds
+@sides
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
+def test_sums_and_their_gradients_are_those_of_all_weights_written_out(
+    kind: str, causal: bool, length: int, stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked("linear", causal=causal, **KINDS[kind])
+    x = drawn(2, length, 12).requires_grad_()
+    documents = (torch.arange(length) // 50).unsqueeze(0)
+    for rows in (Rows(torch.arange(length).unsqueeze(0)), Rows(torch.arange(length).unsqueeze(0), documents)):
+        seen = torch.ones(length, length).tril() if causal else torch.ones(length, length)
+        if rows.documents is not None:
+            seen = seen * (documents == documents.T)
+        made = [stack(x, rows).hidden, written_out(stack, x, seen)]
+        assert torch.allclose(*made, rtol=0, atol=1e-9)
+        grads = [torch.autograd.grad(side.sin().sum(), [x, *stack.parameters()]) for side in made]
+        for ours, theirs in zip(*grads, strict=True):
+            assert torch.allclose(ours, theirs, rtol=1e-7, atol=1e-8)
+
+
+def test_a_memory_is_one_sum_whose_size_is_that_of_no_row(stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked("linear", memory_width=10)
+    states = stack.start(1, 4)
+    memory = Memory(drawn(1, 500, 10), Rows(torch.arange(500).unsqueeze(0)))
+    stack(drawn(1, 1, 12), Rows(torch.zeros(1, 1).long()), memory, states)
+    assert {name: tuple(kept.shape) for name, kept in states.layers[0]["cross"].items()} == {
+        "products": (1, 4, 4, 4),
+        "features": (1, 4, 4),
+    }
+
+
+@sides
+def test_work_grows_with_rows_and_not_with_their_square(causal: bool, stacked: Stacked) -> None:
+    from paribus import Load
+
+    stack: Any = stacked("linear", causal=causal)
+    cost = stack.layers[0].attention.cost
+    assert cost(Load(4096, 4096)).flops == 4 * cost(Load(1024, 1024)).flops
+    assert cost(Load(1, 10)).state == cost(Load(1, 10**6)).state
+
+
+@sides
+def test_it_compiles_into_one_graph(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+    stack: Any = stacked("linear", causal=causal)
+    x, rows = drawn(2, 100, 12), Rows(torch.arange(100).unsqueeze(0))
+    compiled = torch.compile(stack.layers[0].attention, fullgraph=True, backend="eager")
+    from paribus import Context
+
+    ctx = Context((), rows, rows)
+    assert torch.allclose(compiled(x, ctx), stack(x, rows).hidden, rtol=0, atol=1e-12)

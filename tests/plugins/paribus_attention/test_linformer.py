@@ -1,0 +1,61 @@
+"""Projected keys and values, held against the paper's product written out."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import PADDING, DataError, Rows, Stack
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_it_is_what_loops_make_of_it(shared: bool, stacked: Stacked, drawn: Drawn) -> None:
+    stack: Any = stacked("linformer", causal=False, rank=3, shared=shared)
+    made, x = stack.layers[0].attention, drawn(2, 8, 12)
+    documents = torch.tensor([[0] * 8, [PADDING] * 2 + [0] * 3 + [PADDING] + [0, 0]])
+    got = stack(x, Rows(torch.arange(8).expand(2, -1), documents)).hidden
+    made.requires_grad_(requires_grad=False)
+    over = [made.keys.weight.tolist(), (made.keys if shared else made.values).weight.tolist()]
+    for b in range(2):
+        real = [row for row in range(8) if documents[b, row] >= 0]
+        q, k, v = (side(x[b, real]).unflatten(-1, (4, 4)) for side in (made.heads.q, made.heads.k, made.heads.v))
+        for i, row in enumerate(real):
+            mixed = torch.zeros(4, 4, dtype=x.dtype)
+            for h in range(4):
+                keys = [sum(over[0][r][j] * k[j, h] for j in range(len(real))) for r in range(3)]
+                values = [sum(over[1][r][j] * v[j, h] for j in range(len(real))) for r in range(3)]
+                powers = [math.exp((q[i, h] @ key).item() / 2) for key in keys]
+                for power, value in zip(powers, values, strict=True):
+                    mixed[h] += power / sum(powers) * value
+            assert torch.allclose(got[b, row], made.heads.o(mixed.flatten()), rtol=0, atol=1e-9)
+
+
+def test_with_a_projection_that_changes_nothing_it_is_softmax_attention(stacked: Stacked, drawn: Drawn) -> None:
+    short, plain = stacked("linformer", causal=False, rank=8), stacked("mha", causal=False)
+    weights: Any = dict(short.named_parameters())
+    with torch.no_grad():
+        for path, parameter in plain.named_parameters():
+            parameter.copy_(weights[path])
+        for side in ("keys", "values"):
+            weights[f"layers.0.attention.{side}.weight"].copy_(torch.eye(8, 256))
+    x, rows = drawn(2, 8, 12), Rows(torch.arange(8).unsqueeze(0))
+    assert torch.allclose(short(x, rows).hidden, plain(x, rows).hidden, rtol=0, atol=1e-9)
+
+
+def test_more_rows_than_it_was_made_for_are_refused(stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked("linformer", causal=False, rank=3)
+    with pytest.raises(DataError, match=r"257 rows are more than `linformer` projects, which is `dims.length` \(256\)"):
+        stack(drawn(1, 257, 12), Rows(torch.arange(257).unsqueeze(0)))
+
+
+def test_alike_is_one_projection_and_apart_two(stacked: Stacked) -> None:
+    for shared, count in ((True, 1), (False, 2)):
+        stack = stacked("linformer", causal=False, rank=3, shared=shared)
+        projections = [path for path, _ in stack.named_parameters() if "heads" not in path]
+        assert len(projections) == count
