@@ -19,6 +19,6 @@ _TRANSFORMS = (torch.ops.aten._fft_c2c, torch.ops.aten._fft_r2c, torch.ops.aten.
 
 def _transformed(shape: Any, dims: list[int], *_: Any, out_shape: Any = None, **__: Any) -> int:
     """5 N log2 N for each transform of N numbers, by the convention of those who measure them (FFTW)."""
-    size = math.prod(shape[dim] for dim in dims)
+    size: int = math.prod(shape[dim] for dim in dims)
     transforms: int = math.prod(shape) // size
     return round(transforms * 5 * size * math.log2(size))

@@ -39,8 +39,9 @@ def test_a_memory_is_its_last_row_that_is_no_padding(stacked: Stacked, drawn: Dr
 
 def test_a_document_without_a_memory_is_given_nothing(stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("fixed", memory_width=10)
-    asks, given = Rows(torch.arange(3)[None], torch.tensor([[0, 1, 1]])), Rows(torch.arange(2)[None], torch.zeros(1, 2))
-    got = stack(
-        drawn(1, 3, 12), asks, Memory(drawn(1, 2, 10), given._replace(documents=torch.zeros(1, 2).long()))
-    ).hidden
+    asks, given = (
+        Rows(torch.arange(3)[None], torch.tensor([[0, 1, 1]])),
+        Rows(torch.arange(2)[None], torch.tensor([[0, 0]])),
+    )
+    got = stack(drawn(1, 3, 12), asks, Memory(drawn(1, 2, 10), given)).hidden
     assert torch.allclose(got[0, 1:], stack.layers[0].cross.heads.o.bias.expand(2, -1), rtol=0, atol=1e-12)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Memory, Rows, Stack
+from paribus import PADDING, Context, Load, Memory, Rows, Stack
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
@@ -83,7 +83,7 @@ def test_sums_and_their_gradients_are_those_of_all_weights_written_out(
         if rows.documents is not None:
             seen = seen * (documents == documents.T)
         made = [stack(x, rows).hidden, written_out(stack, x, seen)]
-        assert torch.allclose(*made, rtol=0, atol=1e-9)
+        assert torch.allclose(made[0], made[1], rtol=0, atol=1e-9)
         grads = [torch.autograd.grad(side.sin().sum(), [x, *stack.parameters()]) for side in made]
         for ours, theirs in zip(*grads, strict=True):
             assert torch.allclose(ours, theirs, rtol=1e-7, atol=1e-8)
@@ -102,8 +102,6 @@ def test_a_memory_is_one_sum_whose_size_is_that_of_no_row(stacked: Stacked, draw
 
 @sides
 def test_work_grows_with_rows_and_not_with_their_square(causal: bool, stacked: Stacked) -> None:
-    from paribus import Load
-
     stack: Any = stacked("linear", causal=causal)
     cost = stack.layers[0].attention.cost
     assert cost(Load(4096, 4096)).flops == 4 * cost(Load(1024, 1024)).flops
@@ -114,8 +112,6 @@ def test_work_grows_with_rows_and_not_with_their_square(causal: bool, stacked: S
 def test_it_compiles_into_one_graph(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("linear", causal=causal)
     x, rows = drawn(2, 100, 12), Rows(torch.arange(100).unsqueeze(0))
-    compiled = torch.compile(stack.layers[0].attention, fullgraph=True, backend="eager")
-    from paribus import Context
-
+    compiled: Any = torch.compile(stack.layers[0].attention, fullgraph=True, backend="eager")
     ctx = Context((), rows, rows)
     assert torch.allclose(compiled(x, ctx), stack(x, rows).hidden, rtol=0, atol=1e-12)
