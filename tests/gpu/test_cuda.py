@@ -26,7 +26,9 @@ CELLS = [
         for attention in ("mha", "mqa", "gqa", "{name: restricted, window: 8}")
         for position in ("none", "sinusoidal", "learned", "rope", "alibi")
     ),
+    *(["encoder-tiny", f"position={position}"] for position in ("t5", "fire")),
     ["gpt-tiny"],
+    ["gpt-tiny", "position=xpos"],
     ["gpt-tiny", "position=rope", "norm=rmsnorm", "feedforward=glu", "attention=gqa", "data.documents=apart"],
     ["bert-tiny", "dims.vocabulary=512"],
     ["bert-tiny", "dims.vocabulary=512", "objective=[mlm, sop]", "placement=pre"],
