@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Pair, Position, Range, Role, Shape, Traits
+from paribus import Cost, Load, Pair, Position, Range, Role, Shape, Traits
 
 _EPSILON: Final = 1e-6  # the authors' own; a threshold that was learned to be 0 would divide by 0
 
@@ -66,6 +66,10 @@ class FunctionalInterpolation(Position):
         threshold = self.threshold.to(dtype).abs() * self.first_threshold
         most = torch.maximum(torch.maximum(q, k), threshold)
         return (q - k).sign() * (c * (q - k).abs()).log1p() / ((c * most).log1p() + _EPSILON)
+
+    def cost(self, load: Load) -> Cost:
+        """Of an example that is alone in its batch: one bias serves all whose rows are in the same places."""
+        return Cost(flops=2 * load.queries * load.keys * self.outer.in_features * self.outer.out_features)
 
     def reach(self) -> int | None:
         return None

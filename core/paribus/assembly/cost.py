@@ -133,13 +133,16 @@ def _stack_lines(path: str, stack: Stack, trains: Load, decodes: Load | None, se
 
 
 def _read(stack: Stack, load: Load) -> Iterator[int]:
-    """The operations of each position that an attention reads, once for each layer."""
+    """The operations of each position that an attention reads: once for each layer, or for all that share a plan."""
     across = load._replace(keys=load.memory)
+    planned: set[int] = set()
     for layer in stack.layers:
         assert isinstance(layer, Layer)
         for attention, rows in ((layer.attention, load), (layer.cross, across)):
             for module in attention.modules() if attention is not None else ():
-                if isinstance(module, Attend):
+                if isinstance(module, Attend) and module.plan not in planned:
+                    if module.position.traits["bias"] == "positions":
+                        planned.add(module.plan)
                     yield module.position.cost(rows).flops
 
 

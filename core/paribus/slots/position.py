@@ -61,7 +61,10 @@ class Position(Component, nn.Module, ABC):
         return None
 
     def cost(self, load: Load) -> Cost:
-        """What its bias and its mix do in one layer. What turns or adds is no product, and counts as none."""
+        """What its bias and its mix do in one layer, or once for all, where the bias depends on positions alone.
+
+        What turns or adds is no product, and counts as none.
+        """
         return Cost()
 
     @abstractmethod

@@ -28,6 +28,8 @@ MODELS = {
     "decoder, shaw": ["gpt-tiny", "position=shaw", "attention=mqa"],
     "decoder, shaw without values": ["gpt-tiny", "position=[shaw, none]", "position.0.values=false"],
     "encoder-decoder, shaw": ["seq2seq-tiny", "parts.decoder.cross.position=shaw", "dims.length=40"],
+    "decoder, fire": ["gpt-tiny", "position=[fire, none]", "dims.layers=4", "data.batch=1"],
+    "encoder-decoder, fire": ["seq2seq-tiny", "position=fire", "parts.decoder.cross.position=fire", "data.batch=1"],
     "decoder, cycles": ["gpt-tiny", "attention=[mha, gqa]", "feedforward=[glu, mlp]", "dims.layers=3"],
     "encoder": ["encoder-tiny"],
     "encoder, alibi": ["encoder-tiny", "position=alibi", "objective.transform=false", "objective.rate=0.4"],
