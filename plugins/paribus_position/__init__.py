@@ -12,6 +12,7 @@ from paribus_position.relative_buckets import RelativeBuckets as t5
 from paribus_position.rotary import Rotary as rope
 from paribus_position.shaw import Shaw as shaw
 from paribus_position.sinusoidal import Sinusoidal as sinusoidal
+from paribus_position.transformer_xl import TransformerXL as transformer_xl
 
 
 @hookimpl

@@ -1,0 +1,183 @@
+"""Transformer-XL's distances: the paper's four terms in a loop, XLNet's code, and two ways that agree."""
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Load, Pair, Shape
+from paribus_position.transformer_xl import Apart, Leanings, TransformerXL, counted, shifted
+
+Filled = Callable[[nn.Module], nn.Module]
+Paired = Callable[..., Pair]
+TURNING = {"width": 8, "head_width": 6}  # few columns a row: to turn queries is cheaper
+SHIFTING = {"width": 24, "head_width": 2}
+ODD = {"width": 7, "head_width": 3}
+
+
+def at(positions: Tensor, batch: int, row: int) -> int:
+    return int(positions[batch % positions.shape[0], row])
+
+
+def parts_of(position: TransformerXL, pair: Pair) -> tuple[Apart, Leanings]:
+    assert isinstance(pair.own, Apart)
+    leanings = pair.own.leanings or position.leanings
+    assert leanings is not None
+    return pair.own, leanings
+
+
+def looped(position: TransformerXL, pair: Pair, width: int, base: float) -> Tensor:
+    """Terms (b), (c) and (d) of section 3.3."""
+    own, leanings = parts_of(position, pair)
+    assert pair.q is not None
+    assert pair.k is not None
+    batch, heads, queries, keys = (*pair.q.shape[:3], pair.k.shape[2])
+    scores = torch.zeros(batch, heads, queries, keys).double()
+    for b in range(batch):
+        for i in range(queries):
+            for j in range(keys):
+                away = at(pair.q_positions, b, i) - at(pair.k_positions, b, j)
+                angles = [away / base ** (2 * f / width) for f in range((width + 1) // 2)]
+                waves = torch.tensor([*map(math.sin, angles), *map(math.cos, angles)], dtype=torch.float64)
+                r = own.project(waves).view(heads, -1)
+                for h in range(heads):
+                    q, k, u, v = pair.q[b, h, i], pair.k[b, h, j], leanings.key[h], leanings.distance[h]
+                    scores[b, h, i, j] = (q.dot(r[h]) + u.dot(k) + v.dot(r[h])) * pair.scale
+    return scores
+
+
+@pytest.mark.parametrize("untied", [True, False])
+@pytest.mark.parametrize("sizes", [TURNING, SHIFTING, ODD], ids=["turning", "shifting", "odd"])
+def test_it_is_the_papers_formula_wherever_rows_are(
+    sizes: dict[str, Any], untied: bool, places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Paired
+) -> None:
+    shape = replace(shape, **sizes)
+    position = TransformerXL(shape, untied=untied, base=50.0)
+    filled(position)
+    pair = paired(position, *places, place=shape)
+    assert pair.q is not None
+    assert pair.k is not None
+    assert pair.own is not None
+    got, wanted = position.bias(pair), looped(position, pair, shape.width, 50.0)
+    assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
+    leaves = [pair.q, pair.k, *position.parameters(), *pair.own.parameters()]
+    for one, two in zip(*(torch.autograd.grad(x.sin().sum(), leaves) for x in (got, wanted)), strict=True):
+        assert torch.allclose(one, two, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("sizes", "times"), [(TURNING, 0), (SHIFTING, 1)], ids=["turning", "shifting"])
+def test_rows_that_count_on_are_shifted_where_that_is_cheaper(
+    sizes: dict[str, Any], times: int, shape: Shape, filled: Filled, paired: Paired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Tensor] = []
+
+    def watched(x: Tensor) -> Tensor:
+        made.append(x)
+        return shifted(x)
+
+    monkeypatch.setattr(sys.modules[TransformerXL.__module__], "shifted", watched)
+    shape = replace(shape, **sizes)
+    position, rows = TransformerXL(shape), torch.arange(9).unsqueeze(0)
+    filled(position)
+    position.bias(paired(position, rows, rows, place=shape))
+    assert len(made) == times
+    position.bias(paired(position, rows[:, 8:], rows, place=shape))  # one query: never
+    position.bias(paired(position, rows % 5, rows % 5, place=shape))  # they start again
+    assert len(made) == times
+
+
+def test_a_shift_puts_each_distance_under_its_key_without_a_copy() -> None:
+    by_distance = (4 - torch.arange(5 + 7)).expand(2, 3, 5, -1).contiguous()  # T = 5, S = 7: from T - 1 down
+    got = shifted(by_distance)
+    assert got.shape == (2, 3, 5, 7)
+    assert torch.equal(got[1, 2], torch.arange(5).unsqueeze(-1) - torch.arange(7))
+    assert got.untyped_storage().data_ptr() == by_distance.untyped_storage().data_ptr()
+
+
+RAMP = torch.arange(6).unsqueeze(0)
+COUNTED = {
+    "the same rows": (RAMP, RAMP, 0),
+    "behind a cache": (RAMP[:, 4:], RAMP, 4),
+    "one row": (RAMP[:, 5:], RAMP[:, :1], 5),
+    "padded on the left, and its own rows": (RAMP - torch.tensor([[2], [0]]), RAMP - torch.tensor([[2], [0]]), 0),
+    "one side for all": (RAMP + 3, RAMP.expand(2, -1), 3),
+    "sequences unlike": (RAMP, RAMP - torch.tensor([[2], [0]]), None),
+    "packed": (RAMP % 4, RAMP % 4, None),
+    "gaps": (RAMP * 2, RAMP * 2, None),
+    "keys in another order": (RAMP, RAMP.flip(1), None),
+    "shapes alone": (RAMP[:, 2:].to("meta"), RAMP.to("meta"), 2),
+}
+
+
+@pytest.mark.parametrize(("q", "k", "ahead"), COUNTED.values(), ids=COUNTED)
+def test_rows_count_on_where_each_is_one_further_than_the_last(q: Tensor, k: Tensor, ahead: int | None) -> None:
+    assert counted(q, k) == ahead
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(7, 7), (1, 9), (3, 9), (1, 1)])
+@pytest.mark.parametrize("sizes", [(2, 4), (3, 6)], ids=["two heads", "three heads"])
+def test_weights_are_those_of_xlnet(queries: int, keys: int, sizes: tuple[int, int], filled: Filled) -> None:
+    transformers = pytest.importorskip("transformers")
+    heads, head_width = sizes
+    config = transformers.XLNetConfig(d_model=heads * head_width, n_head=heads, n_layer=1, vocab_size=9, d_inner=4)
+    model = transformers.XLNetModel(config)
+    theirs: Any = filled(model.layer[0].rel_attn)
+    shape = Shape(heads * head_width, heads, head_width, 16, 9, 1)
+    position = TransformerXL(shape, untied=True)
+    own = position.own(shape).double()
+    leanings = own.leanings
+    assert leanings is not None
+    with torch.no_grad():
+        own.project.weight.copy_(theirs.r.flatten(1).T)
+        leanings.key.copy_(theirs.r_w_bias)
+        leanings.distance.copy_(theirs.r_r_bias)
+        pair = Pair(
+            torch.randn(2, heads, queries, head_width).double(), torch.randn(2, heads, keys, head_width).double(),
+            torch.arange(keys - queries, keys).unsqueeze(0), torch.arange(keys).unsqueeze(0),
+            head_width**-0.5, heads, None, torch.float64, own,
+        )  # fmt: skip
+        assert pair.q is not None
+        assert pair.k is not None
+        weights = (pair.q @ pair.k.transpose(-1, -2) * pair.scale + position.bias(pair)).softmax(-1)
+        distances = torch.arange(keys, -queries, -1)
+        waves = position._made(distances.unsqueeze(0), torch.float64)
+        rough = model.relative_positional_encoding(queries, keys, bsz=1)[:, 0]
+        assert torch.allclose(waves[0], rough.double(), rtol=0, atol=1e-5)  # it is made in float32
+        r = torch.einsum("ih,hnd->ind", waves[0], theirs.r).unsqueeze(1).expand(-1, 2, -1, -1)
+        by_row = [x.permute(2, 0, 1, 3) for x in (pair.q, pair.k, pair.k)]
+        _, expected = theirs.rel_attn_core(*by_row, r, output_attentions=True)
+    assert torch.allclose(weights, expected.permute(2, 3, 0, 1), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("sizes", [TURNING, SHIFTING, ODD], ids=["turning", "shifting", "odd"])
+@pytest.mark.parametrize(("queries", "keys"), [(9, 9), (1, 9), (2, 9)])
+def test_it_costs_what_it_declares(
+    sizes: dict[str, Any], queries: int, keys: int, shape: Shape, paired: Paired
+) -> None:
+    shape = replace(shape, **sizes)
+    position, rows = TransformerXL(shape).double(), torch.arange(keys).unsqueeze(0)
+    pair = paired(position, rows[:, keys - queries :], rows, place=shape)
+    assert pair.q is not None
+    assert pair.k is not None
+    with FlopCounterMode(display=False) as counter:
+        position.bias(pair._replace(q=pair.q[:1], k=pair.k[:1]))
+    assert counter.get_total_flops() == position.cost(Load(queries, keys)).flops
+
+
+def test_u_and_v_belong_to_each_layer_or_to_all(shape: Shape) -> None:
+    names = {"leanings.key", "leanings.distance"}
+    for untied in (True, False):
+        position = TransformerXL(shape, untied=untied)
+        held = {name for name, _ in position.named_parameters()}
+        own = {name for name, _ in position.own(shape).named_parameters()}
+        assert (held, own) == ((set(), {"project.weight", *names}) if untied else (names, {"project.weight"}))
+
+
+def test_it_has_no_end(shape: Shape) -> None:
+    assert TransformerXL(shape).reach() is None
