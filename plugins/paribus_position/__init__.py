@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from paribus import Position, hookimpl, offered
+from paribus_position.disentangled import Disentangled as disentangled
 from paribus_position.extrapolatable import Extrapolatable as xpos
 from paribus_position.functional_interpolation import FunctionalInterpolation as fire
 from paribus_position.learned import Learned as learned

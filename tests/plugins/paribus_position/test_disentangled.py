@@ -1,0 +1,239 @@
+"""DeBERTa's scores: a loop, the published code of both versions, and which distances share a vector."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Heads, Load, Pair, Shape
+from paribus_position.disentangled import Disentangled, Projections
+
+Filled = Callable[[nn.Module], nn.Module]
+Paired = Callable[..., Pair]
+same = partial(torch.testing.assert_close, rtol=0, atol=1e-9)
+KINDS: dict[str, dict[str, Any]] = {
+    "v1": {"distance": 3, "apart": True},
+    "v1, content against distance": {"distance": 3, "apart": True, "scores": "c2p"},
+    "v1, distance against content": {"distance": 3, "apart": True, "scores": "p2c"},
+    "v3": {"distance": 9, "buckets": 4, "normed": True},
+    "v3, content against distance": {"distance": 9, "buckets": 4, "scores": "c2p"},
+    "v3, distance against content": {"distance": 9, "buckets": 4, "scores": "p2c"},
+    "far": {"distance": 512},
+}
+
+
+def at(positions: Tensor, batch: int, row: int) -> int:
+    return int(positions[batch % positions.shape[0], row])
+
+
+def looped(position: Disentangled, pair: Pair) -> Tensor:
+    """The second and third term of equation 4, both at i - j."""
+    assert pair.q is not None
+    assert pair.k is not None
+    assert pair.project is not None
+    table = position.table.weight if position.norm is None else position.norm(position.table.weight)
+    own = pair.own
+    if isinstance(own, Projections):
+        queries, keys = (
+            None if each is None else each(table).view(-1, pair.heads, pair.q.shape[-1]).transpose(0, 1)
+            for each in (own.query, own.key)
+        )
+    else:
+        queries, keys = pair.project(table)
+    batch, heads, rows, others = (*pair.q.shape[:3], pair.k.shape[2])
+    scores = torch.zeros(batch, heads, rows, others).double()
+    for b in range(batch):
+        for i in range(rows):
+            for j in range(others):
+                away = at(pair.q_positions, b, i) - at(pair.k_positions, b, j)
+                row = int(position.rows(torch.tensor(away)))
+                for h in range(heads):
+                    if position.scores != "p2c":
+                        assert keys is not None
+                        scores[b, h, i, j] += pair.q[b, h, i].dot(keys[h, row])
+                    if position.scores != "c2p":
+                        assert queries is not None
+                        scores[b, h, i, j] += pair.k[b, h, j].dot(queries[h, row])
+    return scores * pair.scale
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_it_is_the_papers_formula_wherever_rows_are(
+    kind: dict[str, Any], places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Paired
+) -> None:
+    position = Disentangled(shape, **kind)
+    filled(position)
+    pair = paired(position, *places)
+    got, wanted = position.bias(pair), looped(position, pair)
+    same(got, wanted)
+    assert pair.q is not None
+    assert pair.k is not None
+    leaves = [pair.q, pair.k, *position.parameters(), *(pair.own.parameters() if pair.own is not None else ())]
+    grads = [torch.autograd.grad(x.sin().sum(), leaves, allow_unused=True) for x in (got, wanted)]
+    for one, two in zip(*grads, strict=True):
+        assert (one is None) == (two is None)
+        if one is not None:
+            same(one, two)
+
+
+def test_near_rows_have_a_vector_each_and_those_beyond_share_the_last(shape: Shape) -> None:
+    rows = Disentangled(shape, distance=3).rows(torch.arange(-6, 7))
+    assert rows.tolist() == [0, 0, 0, 0, 1, 2, 3, 4, 5, 5, 5, 5, 5]
+
+
+def test_farther_rows_share_a_vector_the_more(shape: Shape) -> None:
+    position = Disentangled(shape, distance=512, buckets=256)
+    rows = position.rows(torch.arange(0, 1000))
+    assert rows[:129].tolist() == list(range(256, 385))
+    sizes = rows[129:511].unique_consecutive(return_counts=True)[1]
+    assert (rows.diff() >= 0).all()
+    assert (sizes[-5:] > sizes[:5]).all()
+    assert rows[511:].unique().tolist() == [511]
+
+
+@pytest.mark.parametrize(("buckets", "distance"), [(256, 512), (32, 128), (4, 9), (7, 40), (4, 5), (256, 4096)])
+def test_vectors_are_shared_as_in_the_published_code(buckets: int, distance: int, shape: Shape) -> None:
+    published = pytest.importorskip("transformers.models.deberta_v2.modeling_deberta_v2")
+    distances = torch.arange(-2 * distance, 2 * distance + 1)
+    theirs = published.make_log_bucket_position(distances, buckets, distance).long()
+    ours = Disentangled(shape, distance=distance, buckets=buckets).rows(distances)
+    assert torch.equal(ours, (theirs + buckets).clamp(0, 2 * buckets - 1))
+
+
+def test_a_distance_that_no_bucket_is_left_for_is_refused(shape: Shape) -> None:
+    with pytest.raises(ValueError, match=r"`distance` \(9\) must be at least 10, half of `buckets` and two"):
+        Disentangled(shape, distance=9, buckets=16)
+    Disentangled(shape, distance=10, buckets=16)
+
+
+@pytest.mark.parametrize(("scores", "terms"), [("both", 3), ("c2p", 2), ("p2c", 2)])
+def test_as_many_terms_share_the_scale_as_there_are(scores: Any, terms: int, shape: Shape) -> None:
+    assert Disentangled(shape, scores=scores).terms() == terms
+
+
+def test_the_table_is_dropped_in_training_and_only_there(shape: Shape, filled: Filled, paired: Paired) -> None:
+    position, rows = Disentangled(replace(shape, dropout=0.5)), torch.arange(5).unsqueeze(0)
+    filled(position)
+    pair = paired(position, rows, rows)
+    still = position.bias(pair)
+    assert torch.equal(position.bias(pair), still)
+    position.train()
+    assert not torch.equal(position.bias(pair), still)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(("queries", "keys"), [(9, 9), (1, 9)])
+def test_it_costs_what_it_declares(
+    kind: dict[str, Any], queries: int, keys: int, shape: Shape, filled: Filled, paired: Paired
+) -> None:
+    position, rows = Disentangled(shape, **kind), torch.arange(keys).unsqueeze(0)
+    filled(position)
+    pair = paired(position, rows[:, keys - queries :], rows)
+    assert pair.q is not None
+    assert pair.k is not None
+    heads = filled(Heads(shape, kv_heads=shape.heads, bias=True))
+    assert isinstance(heads, Heads)
+    with FlopCounterMode(display=False) as counter:
+        position.bias(pair._replace(q=pair.q[:1], k=pair.k[:1], project=heads.project))
+    assert counter.get_total_flops() == position.cost(Load(queries, keys)).flops
+
+
+def test_it_has_no_end(shape: Shape) -> None:
+    assert Disentangled(shape).reach() is None
+
+
+# The published layers keep their scale in float32: exact where it is the root of a square.
+ASKED = {"both": ["c2p", "p2c"], "c2p": ["c2p"], "p2c": ["p2c"]}
+
+
+def context(position: Disentangled, heads: Heads, own: nn.Module | None, x: Tensor, seen: Tensor) -> Tensor:
+    """(B, T, D) -> (B, T, H * K): softmax attention with the position, up to its last projection."""
+    q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
+    rows, scale = torch.arange(x.shape[1]).unsqueeze(0), (q.shape[-1] * position.terms()) ** -0.5
+    pair = Pair(q, k, rows, rows, scale, q.shape[1], heads.project, torch.float64, own)
+    scores = (q @ k.transpose(-1, -2) * scale + position.bias(pair)).masked_fill(~seen, -1e300)
+    mixed: Tensor = scores.softmax(-1) @ v
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def padded(length: int) -> tuple[Tensor, Tensor]:
+    """Rows of two sequences, the second of which is shorter, and who sees whom (B, 1, T, T)."""
+    x = torch.randn(2, length, 24, generator=torch.Generator().manual_seed(length), dtype=torch.float64)
+    text = torch.arange(length) < torch.tensor([[length], [max(1, length - 3)]])
+    return x, text[:, None, None] & text[:, None, :, None]
+
+
+def moved(linear: nn.Linear | None, weight: Tensor, bias: Tensor | None) -> None:
+    assert linear is not None
+    linear.weight.copy_(weight)
+    if linear.bias is not None:
+        linear.bias.zero_() if bias is None else linear.bias.copy_(bias)
+
+
+@pytest.mark.parametrize("length", [1, 2, 9, 13])
+@pytest.mark.parametrize("scores", ASKED)
+@pytest.mark.parametrize("apart", [False, True], ids=["shared", "apart"])
+@pytest.mark.parametrize("buckets", [None, 4])
+def test_it_is_what_the_published_second_version_computes(
+    buckets: int | None, apart: bool, scores: Any, length: int, filled: Filled
+) -> None:
+    published = pytest.importorskip("transformers.models.deberta_v2.modeling_deberta_v2")
+    heads = 2 if scores == "both" else 3  # 3 * 12 and 2 * 8 are squares
+    shape = Shape(24, heads, 24 // heads, 16, 9, 1)
+    config = published.DebertaV2Config(
+        hidden_size=24, num_attention_heads=heads, relative_attention=True, max_relative_positions=6,
+        position_buckets=buckets or -1, pos_att_type=ASKED[scores], share_att_key=not apart,
+    )  # fmt: skip
+    theirs: Any = filled(published.DisentangledSelfAttention(config))
+    position = Disentangled(shape, distance=6, buckets=buckets, scores=scores, apart=apart)
+    filled(position)
+    ours, own = Heads(shape, kv_heads=heads, bias=True).double(), position.own(shape)
+    with torch.no_grad():
+        for one, two in ((ours.q, theirs.query_proj), (ours.k, theirs.key_proj), (ours.v, theirs.value_proj)):
+            moved(one, two.weight, two.bias)
+        if own is not None:
+            own.double()
+            if scores != "c2p":
+                moved(own.query, theirs.pos_query_proj.weight, theirs.pos_query_proj.bias)
+            if scores != "p2c":  # the first version, whose projections these are, has no bias here
+                theirs.pos_key_proj.bias.zero_()
+                moved(own.key, theirs.pos_key_proj.weight, None)
+        x, seen = padded(length)
+        expected, _ = theirs(x, seen, rel_embeddings=position.table.weight)
+        same(context(position, ours, own, x, seen), expected)
+
+
+@pytest.mark.parametrize("length", [1, 2, 9, 13])
+@pytest.mark.parametrize("scores", ASKED)
+def test_it_is_what_the_published_first_version_computes(scores: Any, length: int, filled: Filled) -> None:
+    published = pytest.importorskip("transformers.models.deberta.modeling_deberta")
+    heads = 2 if scores == "both" else 3
+    shape = Shape(24, heads, 24 // heads, 16, 9, 1)
+    config = published.DebertaConfig(
+        hidden_size=24, num_attention_heads=heads, relative_attention=True, max_relative_positions=6,
+        pos_att_type=ASKED[scores],
+    )  # fmt: skip
+    theirs: Any = filled(published.DisentangledSelfAttention(config))
+    position = Disentangled(shape, distance=6, scores=scores, apart=True)
+    filled(position)
+    ours, own = Heads(shape, kv_heads=heads, bias=True).double(), position.own(shape)
+    assert own is not None
+    own.double()
+    with torch.no_grad():
+        laid = theirs.in_proj.weight.view(heads, 3, 24 // heads, 24).transpose(0, 1).flatten(1, 2)
+        moved(ours.q, laid[0], theirs.q_bias)
+        moved(ours.k, laid[1], None)
+        moved(ours.v, laid[2], theirs.v_bias)
+        if scores != "c2p":
+            moved(own.query, theirs.pos_q_proj.weight, theirs.pos_q_proj.bias)
+        if scores != "p2c":
+            moved(own.key, theirs.pos_proj.weight, None)
+        x, seen = padded(length)
+        distances = published.build_relative_position(x, x)
+        expected, _ = theirs(x, seen, relative_pos=distances, rel_embeddings=position.table.weight)
+        same(context(position, ours, own, x, seen), expected)
