@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 
 from paribus import Attention, hookimpl, offered
+from paribus_attention.additive import Additive as additive
+from paribus_attention.bilinear import Bilinear as bilinear
 from paribus_attention.differential import Differential as differential
+from paribus_attention.dot import Dot as dot
 from paribus_attention.fixed import Fixed as fixed
 from paribus_attention.fourier import Fourier as fourier
 from paribus_attention.grouped_query import GroupedQuery as gqa
@@ -12,6 +15,7 @@ from paribus_attention.linear import Linear as linear
 from paribus_attention.linformer import Linformer as linformer
 from paribus_attention.multi_head import MultiHead as mha
 from paribus_attention.multi_head_latent import MultiHeadLatent as mla
+from paribus_attention.multi_layer_perceptron_score import MultiLayerPerceptronScore as mlp_score
 from paribus_attention.multi_query import MultiQuery as mqa
 from paribus_attention.restricted import Restricted as restricted
 from paribus_attention.talking_heads import TalkingHeads as talking_heads

@@ -48,11 +48,12 @@ def stacked() -> Callable[..., Stack]:
         residual: bool = False,
         kernels: Any = KERNELS,
         memory_width: int | None = None,
+        width: int = 12,
         **options: Any,
     ) -> Stack:
         """A stack of one attention, in float64, the same weights whenever it is asked for the same."""
         torch.manual_seed(0)
-        shape = Shape(12, 4, 4, 256, 11, layers, causal=causal)
+        shape = Shape(width, 4, 4, 256, 11, layers, causal=causal)
         where: Position = position()[place](shape)
         across = position()["none"](shape) if memory_width else None
 

@@ -1,0 +1,82 @@
+"""The attention `mlp-score`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from paribus import (
+    SOFTMAX,
+    Attend,
+    Attention,
+    Context,
+    Cost,
+    Heads,
+    Load,
+    Range,
+    Role,
+    Scores,
+    Scoring,
+    Shape,
+    State,
+    Traits,
+    empty_cache,
+    sight_of,
+    softmax_cost,
+)
+from paribus_attention.summed_scores import summed_scores
+
+
+@final
+class MultiLayerPerceptronScore(Attention):
+    """Scores by a perceptron of two layers over query and key, v · tanh(W [q; k] + b), after the "concat" of "Effective
+    Approaches to Attention-based Neural Machine Translation" (Luong et al. 2015).
+
+    Each head has a perceptron of its own, over the queries and keys that plain heads have. Its first layer is linear in
+    both, so that it is computed once for each row and not for each pair.
+    """
+
+    traits: ClassVar[Traits] = {**SOFTMAX, "consumes": ["bias", "mix"]}
+    roles: ClassVar[Mapping[str, Role]] = {"inner.weight": "weight", "outer": "weight"}
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        hidden: Annotated[
+            int | None, "width of each head's perceptron between its layers; null: that of the head", Range(1)
+        ] = None,
+        scores: Scores = Scores(),
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        self.hidden = hidden or shape.head_width
+        self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias)
+        self.attend = Attend(shape, sight_of(shape), scores, scored=True)
+        self.inner = nn.Linear(2 * shape.head_width, shape.heads * self.hidden, bias=scores.bias)
+        self.outer = nn.Parameter(torch.empty(shape.heads, self.hidden))
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        return self.heads.merge(self.attend(self.heads, x, ctx, Scoring(self.compare)))
+
+    def compare(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
+        """(B, H, T, K), (B, H, S, K) -> (B, H, T, S)."""
+        layer = self.inner.weight.view(self.shape.heads, self.hidden, -1).transpose(1, 2)  # (H, 2K, F)
+        of_q, of_k = layer.split(self.shape.head_width, dim=1)
+        q, k = q @ of_q, k @ of_k
+        if self.inner.bias is not None:
+            q = q + self.inner.bias.view(self.shape.heads, 1, self.hidden)
+        return summed_scores(q, k, self.outer) * scale
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return empty_cache(self.shape, self.shape.heads, batch, length, like)
+
+    def cost(self, load: Load) -> Cost:
+        shape, keys = self.shape, load.keys if self.shape.memory_width is None else load.memory
+        first = 2 * (load.queries + keys) * shape.heads * shape.head_width * self.hidden
+        second = 2 * load.queries * keys * shape.heads * (self.hidden - shape.head_width)  # more than a product takes
+        return softmax_cost(shape, shape.heads, self.attend.sight, load) + Cost(flops=first + second)

@@ -1,0 +1,144 @@
+"""Scores of rows as they are, held against loops over Luong's `dot` and `general`."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Load, Memory, Rows, Scores, Shape, Stack
+from paribus.kernels import KERNELS
+from paribus_attention import attention
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+names = pytest.mark.parametrize("name", ["dot", "bilinear"])
+sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+PACKED = Rows(torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0, 0, 0, 1, 1, 1]]))
+
+
+def ramp(length: int) -> Rows:
+    return Rows(torch.arange(length).unsqueeze(0))
+
+
+def own(stack: Stack, crosses: bool = False) -> Any:
+    layer: Any = stack.layers[0]
+    return layer.cross if crosses else layer.attention
+
+
+def looped(made: Any, x: Tensor, asked: Tensor, sees: Callable[[int, int], bool], scale: float) -> Tensor:
+    """h_t · h_s, or h_t W h_s, of each head's stretch of columns; one sequence, (T, 16), that asks (S, 16)."""
+    heads = made.heads
+    queries = (heads.q(x) if heads.asks else x).tolist()
+    v = heads.v(asked).view(len(asked), 4, 4)
+    mixed = torch.zeros(len(x), 4, 4, dtype=x.dtype)
+    for i, query in enumerate(queries):
+        for h in range(4):
+            columns = range(h * 4, h * 4 + 4)
+            powers = {
+                j: math.exp(sum(query[c] * key[c] for c in columns) * scale)
+                for j, key in enumerate(asked.tolist())
+                if sees(i, j)
+            }
+            for j, power in powers.items():
+                mixed[i, h] += power / sum(powers.values()) * v[j, h]
+    out: Tensor = heads.o(mixed.flatten(1))
+    return out
+
+
+@names
+@sides
+@pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])
+@pytest.mark.parametrize("rows", [ramp(6), PACKED], ids=["plain", "packed"])
+def test_it_is_what_loops_make_of_it(
+    name: str, causal: bool, scaled: bool, rows: Rows, stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked(name, causal=causal, width=16, scores=Scores(scaled=scaled))
+    x = drawn(2, 6, 16)
+    documents = [0] * 6 if rows.documents is None else rows.documents[0].tolist()
+
+    def sees(i: int, j: int) -> bool:
+        return documents[i] == documents[j] and not (causal and j > i)
+
+    wanted = torch.stack([looped(own(stack), each, each, sees, 0.5 if scaled else 1.0) for each in x])
+    assert torch.allclose(stack(x, rows).hidden, wanted, rtol=0, atol=1e-9)
+
+
+@names
+def test_a_memory_is_asked_as_loops_ask_it(name: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(name, width=16, memory_width=16)
+    x, memory = drawn(2, 3, 16), drawn(2, 7, 16, seed=1)
+    wanted = torch.stack(
+        [looped(own(stack, True), *each, lambda i, j: True, 0.5) for each in zip(x, memory, strict=True)]
+    )
+    assert torch.allclose(stack(x, ramp(3), Memory(memory, ramp(7))).hidden, wanted, rtol=0, atol=1e-9)
+
+
+@names
+def test_plain_heads_whose_projections_change_nothing_score_the_same(name: str, stacked: Stacked, drawn: Drawn) -> None:
+    ours, plain = stacked(name, "rope", width=16), stacked("mha", "rope", width=16)
+    heads = own(plain).heads
+    with torch.no_grad():
+        for side in (heads.q, heads.k):
+            side.weight.copy_(torch.eye(16))
+            side.bias.zero_()
+    missing, unexpected = plain.load_state_dict(ours.state_dict(), strict=False)
+    assert unexpected == []
+    assert {path.split(".")[-2] for path in missing} == ({"k"} if name == "bilinear" else {"q", "k"})
+    x = drawn(2, 8, 16)
+    assert torch.allclose(ours(x, ramp(8)).hidden, plain(x, ramp(8)).hidden, rtol=0, atol=1e-12)
+
+
+@names
+@sides
+def test_fused_kernels_compute_it(name: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+    fast, readable = (stacked(name, "rope", causal=causal, width=16, kernels=each) for each in (KERNELS, KERNELS[-1:]))
+    assert fast.kernels() == ("sdpa",)
+    x = drawn(2, 8, 16)
+    assert torch.allclose(fast(x, ramp(8)).hidden, readable(x, ramp(8)).hidden, rtol=0, atol=1e-9)
+
+
+@names
+@pytest.mark.parametrize("memory", [0, 30])
+def test_it_costs_what_torch_counts(name: str, memory: int, stacked: Stacked) -> None:
+    stack = stacked(name, width=16, memory_width=16 if memory else None).to("meta")
+    x, rows = torch.zeros(1, 20, 16, device="meta", dtype=torch.float64), Rows(torch.arange(20).view(1, -1).to("meta"))
+    hidden = torch.zeros(1, 30, 16, device="meta", dtype=torch.float64)
+    with FlopCounterMode(display=False) as counter:
+        stack(x, rows, Memory(hidden, Rows(torch.arange(30).view(1, -1).to("meta"))) if memory else None)
+    made = attention()[name](Shape(16, 4, 4, 64, 11, 1, causal=True, memory_width=16 if memory else None))
+    assert made.cost(Load(20, 20, memory=memory)).flops == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "whose", "columns"),
+    [
+        ("dot", Shape(12, 4, 4, 64, 11, 1), "keys", 12),
+        (
+            "bilinear",
+            Shape(16, 4, 4, 64, 11, 1, memory_width=10),
+            "keys",
+            10,
+        ),
+        (
+            "dot",
+            Shape(12, 4, 4, 64, 11, 1, memory_width=16),
+            "queries",
+            12,
+        ),
+    ],
+)
+def test_columns_that_heads_do_not_divide_are_refused(name: str, shape: Shape, whose: str, columns: int) -> None:
+    said = (
+        f"{whose} are the rows' own columns, of which there are {columns}, but the 4 heads of 4 take 16; valid: as many"
+    )
+    with pytest.raises(ValueError, match=said):
+        attention()[name](shape)
+
+
+def test_a_query_that_is_projected_may_be_of_another_width() -> None:
+    made: Any = attention()["bilinear"](Shape(12, 4, 4, 64, 11, 1, memory_width=16))
+    assert made.heads.q.weight.shape == (16, 12)

@@ -1,0 +1,162 @@
+"""Additive scores and those of a perceptron, held against loops over the papers' formulas."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Load, Memory, Rows, Scores, Shape, Stack
+from paribus_attention import attention, summed_scores
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+Vector = list[float]
+KINDS: dict[str, dict[str, Any]] = {
+    "additive": {"name": "additive"},
+    "perceptron": {"name": "mlp-score", "hidden": 3},
+    "perceptron as wide as a head": {"name": "mlp-score"},
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+PACKED = Rows(torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0, 0, 0, 1, 1, 1]]))
+
+
+def ramp(length: int) -> Rows:
+    return Rows(torch.arange(length).unsqueeze(0))
+
+
+def own(stack: Stack, crosses: bool = False) -> Any:
+    layer: Any = stack.layers[0]
+    return layer.cross if crosses else layer.attention
+
+
+def score(made: Any, head: int, query: Vector, key: Vector) -> float:
+    """v · tanh(q + k), or v · tanh(W [q; k] + b), a number at a time."""
+    outer: Vector = made.outer[head].tolist()
+    if not hasattr(made, "inner"):
+        return sum(weight * math.tanh(a + b) for weight, a, b in zip(outer, query, key, strict=True))
+    hidden = len(outer)
+    rows: list[Vector] = made.inner.weight[head * hidden : (head + 1) * hidden].tolist()
+    biases: Vector = made.inner.bias[head * hidden : (head + 1) * hidden].tolist()
+    inner = [
+        math.tanh(sum(a * b for a, b in zip(row, query + key, strict=True)) + bias)
+        for row, bias in zip(rows, biases, strict=True)
+    ]
+    return sum(a * b for a, b in zip(outer, inner, strict=True))
+
+
+def looped(made: Any, x: Tensor, asked: Tensor, sees: Callable[[int, int], bool], scale: float) -> Tensor:
+    """One sequence, (T, 12), that asks (S, 12)."""
+    heads = made.heads
+    q = heads.q(x).view(len(x), 4, 4).tolist()
+    k, v = (side(asked).view(len(asked), 4, 4).tolist() for side in (heads.k, heads.v))
+    mixed = torch.zeros(len(x), 4, 4, dtype=x.dtype)
+    for i in range(len(x)):
+        for h in range(4):
+            powers = {j: math.exp(score(made, h, q[i][h], k[j][h]) * scale) for j in range(len(asked)) if sees(i, j)}
+            for j, power in powers.items():
+                mixed[i, h] += power / sum(powers.values()) * torch.tensor(v[j][h], dtype=x.dtype)
+    out: Tensor = heads.o(mixed.flatten(1))
+    return out
+
+
+@kinds
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+@pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])
+@pytest.mark.parametrize("rows", [ramp(6), PACKED], ids=["plain", "packed"])
+def test_it_is_what_loops_make_of_it(
+    kind: str, causal: bool, scaled: bool, rows: Rows, stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked(**KINDS[kind], causal=causal, scores=Scores(scaled=scaled))
+    x = drawn(2, 6, 12)
+    documents = [0] * 6 if rows.documents is None else rows.documents[0].tolist()
+
+    def sees(i: int, j: int) -> bool:
+        return documents[i] == documents[j] and not (causal and j > i)
+
+    wanted = torch.stack([looped(own(stack), each, each, sees, 0.5 if scaled else 1.0) for each in x])
+    assert torch.allclose(stack(x, rows).hidden, wanted, rtol=0, atol=1e-9)
+
+
+@kinds
+def test_a_memory_is_asked_as_loops_ask_it(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind], memory_width=10)
+    x, memory = drawn(2, 3, 12), drawn(2, 7, 10, seed=1)
+    wanted = torch.stack(
+        [looped(own(stack, True), *each, lambda i, j: True, 0.5) for each in zip(x, memory, strict=True)]
+    )
+    assert torch.allclose(stack(x, ramp(3), Memory(memory, ramp(7))).hidden, wanted, rtol=0, atol=1e-9)
+
+
+@kinds
+@pytest.mark.parametrize("most", [1, 400, 1500])
+def test_blocks_of_any_size_give_the_same_and_so_do_their_gradients(
+    kind: str, most: int, stacked: Stacked, drawn: Drawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack, x = stacked(**KINDS[kind]), drawn(2, 7, 12)
+    whole = stack(x, ramp(7)).hidden
+    wanted = torch.autograd.grad(whole.sin().sum(), list(stack.parameters()))
+    monkeypatch.setattr(summed_scores, "MOST", most)
+    blocks = stack(x, ramp(7)).hidden
+    assert torch.allclose(blocks, whole, rtol=0, atol=1e-12)
+    for ours, theirs in zip(torch.autograd.grad(blocks.sin().sum(), list(stack.parameters())), wanted, strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+    with torch.no_grad():
+        assert torch.allclose(stack(x, ramp(7)).hidden, whole, rtol=0, atol=1e-12)
+
+
+def test_no_pair_is_kept_with_all_its_columns(drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summed_scores, "MOST", 1000)
+    q, k, outer = drawn(1, 2, 30, 8).requires_grad_(), drawn(1, 2, 25, 8), drawn(2, 8)
+    largest = 0
+
+    def keep(tensor: Tensor) -> Tensor:
+        nonlocal largest
+        largest = max(largest, tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        scores = summed_scores.summed_scores(q, k, outer)
+    assert scores.shape == (1, 2, 30, 25)
+    assert largest < 2 * 30 * 25 * 8
+
+
+@kinds
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+def test_it_costs_what_torch_counts(kind: str, causal: bool, stacked: Stacked) -> None:
+    options = {key: value for key, value in KINDS[kind].items() if key != "name"}
+    shape = Shape(12, 4, 4, 64, 11, 1, causal=causal, memory_width=10)
+    made = attention()[KINDS[kind]["name"]](shape, **options)
+    stack = stacked(**KINDS[kind], causal=causal, memory_width=10).to("meta")
+    x, rows = torch.zeros(1, 20, 12, device="meta", dtype=torch.float64), Rows(torch.arange(20).view(1, -1).to("meta"))
+    hidden = torch.zeros(1, 30, 10, device="meta", dtype=torch.float64)
+    with FlopCounterMode(display=False) as counter:
+        stack(x, rows, Memory(hidden, Rows(torch.arange(30).view(1, -1).to("meta"))))
+    assert made.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
+
+
+@kinds
+@pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
+def test_half_precision_is_near(kind: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
+    x = drawn(2, 12, 12)
+    exact = stacked(**KINDS[kind], place="alibi", residual=True)(x, ramp(12)).hidden
+    dtype = torch.float32 if mode == "autocast" else torch.bfloat16
+    small = stacked(**KINDS[kind], place="alibi", residual=True).to(dtype)
+    with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
+        near = small(x.to(dtype), ramp(12)).hidden
+    assert near.dtype == dtype
+    assert ((near - exact).norm() / exact.norm()).item() < 2**-4
+
+
+def test_a_perceptron_that_adds_its_two_halves_is_additive(stacked: Stacked, drawn: Drawn) -> None:
+    perceptron, additive = stacked("mlp-score"), stacked("additive")
+    shared = {path: tensor for path, tensor in perceptron.state_dict().items() if "inner" not in path}
+    additive.load_state_dict(shared)
+    with torch.no_grad():
+        own(perceptron).inner.weight.copy_(torch.eye(4).repeat(4, 2))
+        own(perceptron).inner.bias.zero_()
+    x = drawn(2, 6, 12)
+    assert torch.allclose(perceptron(x, ramp(6)).hidden, additive(x, ramp(6)).hidden, rtol=0, atol=1e-12)
