@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from paribus.cli.console import Session, out, out_json
 from paribus.errors import EXIT_OK, ParibusError
-
-_STAND_IN: Final = 8192  # tokens of a vocabulary that is not known before its tokenizer is trained
 
 
 @click.command("check")
@@ -46,15 +44,11 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
 def _builds(session: Session, spec: Mapping[str, Any]) -> None:
     """What only components can say of their options, they say when they are built: shapes alone, nothing allocated."""
     from paribus.assembly.build import build
+    from paribus.assembly.measured import stand_in
     from paribus.kernels import KERNELS
-    from paribus.slots.tokenizer import Vocabulary
 
     registry = session.registry()
-    provides = registry.index.find("tokenizer", spec["tokenizer"]["name"]).traits.get("provides", [])
-    specials = {name: place for place, name in enumerate(name for name in provides if name != "sentinels")}
-    size = spec["dims"]["vocabulary"] or _STAND_IN
-    sentinels = range(len(specials), len(specials) + spec["tokenizer"].get("sentinels", 0))
-    build(spec, registry, Vocabulary(size, specials, tuple(sentinels)), KERNELS)
+    build(spec, registry, stand_in(spec, registry.index), KERNELS)
 
 
 def _yaml(spec: Mapping[str, Any]) -> str:

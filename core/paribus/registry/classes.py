@@ -56,6 +56,22 @@ class Registry:
         return replace(self, index=index, local=local, _classes={**self._classes, **classes})
 
 
+@final
+class Lazy:
+    """The classes of an index, each plugin loaded when one of its classes is first asked for."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._loaded: dict[Door, Mapping[tuple[str, str], type[Any]]] = {}
+
+    def get(self, slot: str, name: str) -> type[Any]:
+        """The class, or the error that the index has for it."""
+        door = self.index.find(slot, name).door
+        if door not in self._loaded:
+            self._loaded[door] = load(door).classes
+        return self._loaded[door][slot, name]
+
+
 def installed(
     *, plugins: Sequence[Path | str] = (), only: Collection[str] | None = None, no_plugins: bool = False
 ) -> Registry:

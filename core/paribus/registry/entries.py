@@ -42,6 +42,7 @@ class Entry:
     traits: Mapping[str, JSON] = dataclasses.field(default_factory=dict)
     parts: tuple[Part, ...] = ()  # of a topology
     reads: tuple[str, ...] = ()  # of a topology
+    terms: tuple[str, ...] = ()  # of an objective: what its loss is the sum of
 
     @property
     def summary(self) -> str:
@@ -118,6 +119,7 @@ def _entry(document: Mapping[str, Any], door: Door) -> Entry:
         "options": tuple(from_json(option) for option in document["options"]),
         "parts": tuple(Part(*part) for part in document["parts"]),
         "reads": tuple(document["reads"]),
+        "terms": tuple(document["terms"]),
     }
     return Entry(**{**document, **read})
 

@@ -60,6 +60,7 @@ def entry_of(slot: str, name: str, component: object, door: Door) -> Entry:
         traits=_traits(made, where),
         parts=_parts(made, where) if topology else (),
         reads=_reads(made, where) if topology else (),
+        terms=tuple(made.terms) if slot == "objective" else (),
     )
 
 

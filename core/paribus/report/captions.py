@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from paribus.errors import listed
-from paribus.report.comparable import evaluated
 from paribus.report.costs import Pairs, contended, machine, same_host
 from paribus.report.differences import differences
 from paribus.report.entry import Entry, Question
 from paribus.report.table import Row
+from paribus.studies.comparable import evaluated
 
 MOST: Final = 8
 
@@ -73,7 +73,9 @@ def warnings(
 def _measures(trials: Sequence[Entry]) -> Iterator[str]:
     """The same examples, but an objective with other options."""
     found = {
-        each.path.partition(".")[2] for entry in trials for each in differences(evaluated(trials[0]), evaluated(entry))
+        each.path.partition(".")[2]
+        for entry in trials
+        for each in differences(evaluated(trials[0].spec), evaluated(entry.spec))
     }
     if found:
         yield f"The variants do not evaluate with the same options of an objective: {listed(sorted(found), MOST)}."

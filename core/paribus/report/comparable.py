@@ -11,6 +11,7 @@ from paribus.report.certificate import BUDGET
 from paribus.report.differences import touches
 from paribus.report.entry import Entry, Question
 from paribus.report.select import Chosen
+from paribus.studies.comparable import evaluated
 
 
 @final
@@ -24,15 +25,6 @@ class Condition(NamedTuple):
     unless: tuple[str, ...] = ()  # the study varied one of these, so that it is meant
 
 
-def evaluated(entry: Entry) -> list[Mapping[str, Any]]:
-    """The objectives that a trial is evaluated with, and how: as `evaluate:` says, or else as it was trained."""
-    return _listed(entry.spec.get("evaluate")) or _listed(entry.spec["objective"])
-
-
-def _listed(node: Any) -> list[Mapping[str, Any]]:
-    return list(node) if isinstance(node, list | tuple) else [node] if node else []
-
-
 CONDITIONS: Final = (
     Condition("other-corpus", "the corpus", lambda entry: entry.result["data"]["corpus"], "one corpus in a study"),
     Condition(
@@ -44,7 +36,7 @@ CONDITIONS: Final = (
     Condition(
         "other-objective",
         "what is measured",
-        lambda entry: [node["name"] for node in evaluated(entry)],
+        lambda entry: [node["name"] for node in evaluated(entry.spec)],
         "`evaluate:` in the study, the same for every variant",
     ),
     Condition("other-length", "`dims.length`", lambda entry: entry.spec["dims"]["length"], "one length in a study"),

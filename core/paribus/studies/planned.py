@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from paribus.assembly.components import Classes
 from paribus.durable import digest_json
-from paribus.registry import Index, Registry, installed
+from paribus.registry import Index, Lazy, Registry
 from paribus.specs.read import read_file
 from paribus.specs.resolve import index_of
 from paribus.specs.tree import Tree
+from paribus.studies.comparable import refuse
 from paribus.studies.corpora import fingerprint
 from paribus.studies.plan import MOST_TRIALS, Plan, plan
 from paribus.studies.shipped import study_file
@@ -47,10 +49,10 @@ def study(
     index = index_of(registry)
     name, tree = _read(name_or_path, index)
     read = study_of(name, tree, index)
-    counting = None
-    if read.match is not None:
-        counting = _counter(read, registry)
+    classes = registry if isinstance(registry, Registry) else Lazy(index)
+    counting = _counter(read, classes) if read.match is not None else None
     planned = plan(read, index, fingerprint=_fingerprint(index), count=counting, most=most)
+    refuse(planned, index, _measured(classes, index))
     return Planned(planned, Store(Path(store), name), index)
 
 
@@ -82,12 +84,21 @@ def _read(source: str | Path | Mapping[str, Any], index: Index) -> tuple[str, Tr
     return name, read_file(path)
 
 
-def _counter(read: Study, registry: Registry | Index | None) -> Callable[[dict[str, Any]], int]:
+def _measured(classes: Classes, index: Index) -> Callable[[Mapping[str, Any]], list[str]]:
+    """The metrics of a resolved spec. It imports torch, so only a metric that is no term of a loss pays for it."""
+
+    def of(spec: Mapping[str, Any]) -> list[str]:
+        from paribus.assembly.measured import measured
+
+        return measured(spec, classes, index)
+
+    return of
+
+
+def _counter(read: Study, classes: Classes) -> Callable[[dict[str, Any]], int]:
     """Counts a resolved spec on the meta device. It imports torch, so only a study that matches pays for it."""
     from paribus.assembly.cost import costs, parameters
     from paribus.train.assemble import shapes_of
-
-    classes = registry if isinstance(registry, Registry) else installed()
 
     def count(spec: dict[str, Any]) -> int:
         model = shapes_of(spec, classes)

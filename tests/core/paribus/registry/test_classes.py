@@ -7,7 +7,7 @@ import pytest
 
 from paribus import Schedule
 from paribus.errors import PluginError, SpecError
-from paribus.registry import Registry, installed
+from paribus.registry import Lazy, Registry, installed
 
 
 @final
@@ -36,6 +36,12 @@ def test_every_entry_of_the_index_has_its_class(registry: Registry) -> None:
         for name, entry in entries.items():
             assert registry.get(slot, name).__doc__ is not None
             assert entry.summary
+
+
+def test_the_classes_of_an_index_are_those_of_the_registry(registry: Registry) -> None:
+    lazy = Lazy(registry.index)
+    for slot, entries in registry.index.entries.items():
+        assert [lazy.get(slot, name) for name in entries] == [registry.get(slot, name) for name in entries]
 
 
 def test_an_unknown_name_is_told_as_the_index_tells_it(registry: Registry) -> None:

@@ -1,0 +1,117 @@
+"""What would keep the trials of a study out of one table, as far as their specs tell: refused before any of them runs.
+
+What only records can tell (other code, other batches, other versions) is asked of them by `paribus.report.comparable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, final
+
+from paribus.durable import digest_json
+from paribus.errors import Problem, SpecError, listed
+from paribus.registry import Index
+from paribus.studies.designs import BASELINE
+from paribus.studies.plan import Plan
+from paribus.studies.store import Trial
+
+Spec = Mapping[str, Any]
+Measured = Callable[[Spec], Sequence[str]]  # the names of all metrics that a spec's trial will have
+MOST: Final = 8
+
+
+@final
+class Condition(NamedTuple):
+    """Something that all variants of a study must have in common."""
+
+    code: str
+    what: str
+    of: Callable[[Trial], Any]
+    valid: str
+
+
+def evaluated(spec: Spec) -> list[Mapping[str, Any]]:
+    """The objectives that a trial is evaluated with, and how: as `evaluate:` says, or else as it was trained."""
+    return _listed(spec.get("evaluate")) or _listed(spec["objective"])
+
+
+def _listed(node: Any) -> list[Mapping[str, Any]]:
+    return list(node) if isinstance(node, list | tuple) else [node] if node else []
+
+
+CONDITIONS: Final = (
+    Condition("other-corpus", "the corpus", lambda trial: trial.corpus, "one corpus in a study"),
+    Condition(
+        "other-tokenizer",
+        "the tokenizer",
+        lambda trial: trial.spec["tokenizer"],
+        "one tokenizer in a study: what is measured per token is not comparable across tokenizers",
+    ),
+    Condition(
+        "other-objective",
+        "what is measured",
+        lambda trial: [node["name"] for node in evaluated(trial.spec)],
+        "`evaluate:` in the study, the same for every variant",
+    ),
+    Condition("other-length", "`dims.length`", lambda trial: trial.spec["dims"]["length"], "one length in a study"),
+    Condition(
+        "other-validation",
+        "`data.validation`",
+        lambda trial: trial.spec["data"]["validation"],
+        "as many validation examples for every variant",
+    ),
+)
+
+
+def refuse(plan: Plan, index: Index, measured: Measured) -> None:
+    """A `SpecError` with every reason; `measured` is only asked about a metric that is no term of a loss."""
+    trials = {variant.name: plan.of(variant.name)[0] for variant in plan.variants}
+    problems = [*_conditions(plan, trials), *_metric(plan, trials, index, measured)]
+    if problems:
+        raise SpecError(*problems)
+
+
+def _conditions(plan: Plan, trials: Mapping[str, Trial]) -> Iterator[Problem]:
+    for condition in CONDITIONS:
+        wanted = digest_json([condition.of(trials[BASELINE])])
+        others = [name for name, trial in trials.items() if digest_json([condition.of(trial)]) != wanted]
+        if others:
+            yield Problem(
+                code=condition.code,
+                path=others[0] if len(others) == 1 else "",
+                where=plan.study.where(("vary", *list(trials[others[0]].varied)[:1])),
+                what=f"{listed(others, MOST)} and {BASELINE} would not share {condition.what}, "
+                "so that no table could compare them",
+                valid=condition.valid,
+            )
+
+
+def _metric(plan: Plan, trials: Mapping[str, Trial], index: Index, measured: Measured) -> Iterator[Problem]:
+    """Whether every variant will measure what the verdict is about."""
+    metric = plan.study.metric.name
+    missing: list[str] = []
+    known: dict[str, Sequence[str]] = {}
+    for name, trial in trials.items():
+        if metric in _losses(trial.spec, index):
+            continue
+        key = digest_json([trial.spec["objective"], trial.spec.get("evaluate")])
+        if key not in known:
+            known[key] = measured(trial.spec)
+        if metric not in known[key]:
+            missing.append(name)
+    if missing:
+        who = "no variant would" if len(missing) == len(trials) else f"{listed(missing, MOST)} would not"
+        yield Problem(
+            code="no-metric",
+            path="metric.name",
+            where=plan.study.where(("metric", "name")),
+            what=f"{who} measure `{metric}`",
+            valid=listed(dict.fromkeys(name for names in known.values() for name in names)),
+        )
+
+
+def _losses(spec: Spec, index: Index) -> set[str]:
+    """The terms of the losses, which are known without building anything."""
+    return {
+        f"val/{node['name']}/{term}" for node in evaluated(spec) for term in index.find("objective", node["name"]).terms
+    }
