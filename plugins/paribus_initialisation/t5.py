@@ -31,8 +31,8 @@ class T5(Initialisation):
 def _variances(about: About) -> int:
     """One over the variance."""
     places = about.path.split(".")
-    if "position" in places:
-        return max(1, about.width)
-    if about.role == "embedding" or (about.role == "head" and places[0] == "embedding"):
+    if about.role == "embedding":
+        return max(1, about.width) if "position" in places else 1
+    if about.role == "head" and places[0] == "embedding":
         return 1
     return about.fan_in * max(1, about.head_width) if about.role == "query" else about.fan_in

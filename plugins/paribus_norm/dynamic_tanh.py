@@ -15,7 +15,8 @@ from paribus import Norm, Range, Role
 class DynamicTanh(Norm):
     """gain tanh(alpha x) + bias, of each number by itself: "Transformers without Normalization" (Zhu et al. 2025).
 
-    What is learnt of alpha is how far it is from `alpha`. (…, D) -> (…, D).
+    Short rows stay short, where a norm would stretch them: the paper's language models scale their embeddings by √D, as
+    `embedding.scale` does. What is learnt of alpha is how far it is from `alpha`. (…, D) -> (…, D).
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"alpha": "bias", "weight": "gain", "bias": "bias"}

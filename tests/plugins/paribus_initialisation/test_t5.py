@@ -23,6 +23,7 @@ from paribus_initialisation.t5 import T5
         ("head", "embedding.head.weight", 1.0),
         ("head", "objectives.mlm.transform.weight", 200**-0.5),
         ("embedding", "body.position.0.table.weight", 200**-0.5),
+        ("weight", "body.position.0.outer.weight", 200**-0.5),
     ],
 )
 def test_each_role_has_its_standard_deviation(
