@@ -39,6 +39,12 @@ MODELS = {
     "decoder, interpolated": ["gpt-tiny", "position=fire", "data.documents=apart"],
     "encoder-decoder, bucketed": ["seq2seq-tiny", "position=t5"],
     "decoder, scaled": ["gpt-tiny", "position=rope", "position.scaling={kind: yarn, factor: 4, length: 8}"],
+    "encoder, bare": ["encoder-tiny", "placement={name: pre, bare_first: true}", "norm=scalenorm"],
+    "encoder, peripheral": ["encoder-tiny", "placement=peri", "norm=dyt"],
+    "decoder, parallel": ["gpt-tiny", "placement=[parallel, {name: parallel, one_norm: false}]"],
+    "decoder, small branches": ["gpt-tiny", "placement=[rezero, layerscale]"],
+    "encoder-decoder, deep": ["seq2seq-tiny", "placement=deepnorm"],
+    "encoder-decoder, sandwiched": ["seq2seq-tiny", "placement=sandwich"],
 }
 
 
