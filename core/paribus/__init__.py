@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from paribus.errors import StoreError as StoreError
     from paribus.errors import listed as listed
     from paribus.errors import nearest as nearest
+    from paribus.keyed import key32 as key32
     from paribus.parts.attend import Attend as Attend
     from paribus.parts.context import Context as Context
     from paribus.parts.context import Memory as Memory
@@ -121,6 +122,7 @@ _WHERE: dict[str, str] = {
         "paribus.conversion.door": "convert export",
         "paribus.conversion.family": "Architecture Family",
         "paribus.conversion.moves": "Move",
+        "paribus.keyed": "key32",
         "paribus.parts.attend": "Attend",
         "paribus.parts.context": "Context Memory Pair Scoring State",
         "paribus.parts.draw": "Draw",

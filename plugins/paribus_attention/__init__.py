@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from paribus import Attention, hookimpl, offered
 from paribus_attention.additive import Additive as additive
 from paribus_attention.bilinear import Bilinear as bilinear
+from paribus_attention.block_sparse import BlockSparse as block_sparse
 from paribus_attention.differential import Differential as differential
+from paribus_attention.dilated import Dilated as dilated
 from paribus_attention.dot import Dot as dot
 from paribus_attention.fixed import Fixed as fixed
 from paribus_attention.fourier import Fourier as fourier

@@ -147,7 +147,8 @@ def _priced(made: Specimen, path: str, name: str, load: Load, counted: dict[str,
 
 
 def _windowed(component: nn.Module) -> bool:
-    return any(module.sight.window is not None for module in component.modules() if isinstance(module, Attend))
+    sights = (module.sight for module in component.modules() if isinstance(module, Attend))
+    return any(sight.window is not None or sight.blocks is not None for sight in sights)
 
 
 def _counted(made: Specimen, path: str) -> dict[str, int]:

@@ -7,8 +7,10 @@ from typing import Final, cast
 import torch
 from torch import Tensor
 
+from paribus.parts.attend import Attend
 from paribus.parts.layer import Layer
-from paribus.parts.rows import PADDING, Stream
+from paribus.parts.rows import PADDING, Rows, Stream
+from paribus.parts.sight import Sight, ordered, visible
 from paribus.testing.cells import Case, Cell
 from paribus.testing.findings import DOES_NOT_APPLY, HOLDS, Verdict
 from paribus.testing.specimen import TOLERANCE, Specimen, differ, moved, other, tokens
@@ -50,13 +52,26 @@ def mixing(case: Case, cell: Cell) -> Verdict:
     reaching = [float(reached.max()) > TOLERANCE for reached in others]
     sees = {layer.attention.traits.get("sees", "all") for layer in cast("list[Layer]", list(made.stack().layers))}
     if sees == {"all"}:
-        for token in range(length - 1 if made.body.causal else length):
+        for token in _sought(made, length):
             if not reaching[token]:
                 return f"of {length} rows, changing token {token} moves no other row"
         return HOLDS
     if len(sees) == 1 and sum(reaching) != (expected := 1 if "one" in sees else 0):
         return f"of {length} rows, {sum(reaching)} move others when they change, but it declares {expected}"
     return HOLDS
+
+
+def _sought(made: Specimen, length: int) -> list[int]:
+    """The tokens that another row may see, as far as the attentions declare it: with gaps, that is not all."""
+    rows = ordered(Rows(torch.arange(length).unsqueeze(0)))
+    seen = torch.zeros(length, length, dtype=torch.bool)  # (row, token)
+    for layer in cast("list[Layer]", list(made.stack().layers)):
+        sights = {module.sight for module in layer.attention.modules() if isinstance(module, Attend)}
+        for sight in sights or {Sight(made.body.causal)}:
+            shown = visible(sight, rows, rows, by_row=True)
+            seen |= torch.ones_like(seen) if shown is None else shown[0, 0]
+    sought: list[int] = (seen & ~torch.eye(length, dtype=torch.bool)).any(0).nonzero().flatten().tolist()
+    return sought
 
 
 def batching(case: Case, cell: Cell) -> Verdict:

@@ -69,6 +69,21 @@ def test_one_that_leaves_out_padding_alone_is_held_to_that(attention: Faulty, fo
     assert found(attention(traits=traits), "padding") == ""
 
 
+def test_a_token_that_no_sight_lets_another_row_see_need_not_reach_one(attention: Faulty, found: Found) -> None:
+    def begin(forward: Any) -> Any:
+        def init(self: Any, shape: Shape) -> None:
+            torch.nn.Module.__init__(self)
+            self.shape = shape
+            self.heads = Heads(shape, kv_heads=shape.heads, bias=True)
+            self.attend = Attend(shape, Sight(causal=shape.causal, window=4, dilation=2), Scores())
+
+        return attention(__init__=init, **forward)
+
+    assert found(begin({}), "mixing") == ""
+    alone = {"forward": lambda self, x, ctx: self.heads.o(self.heads.v(x))}
+    assert "of 3 rows, changing token 0 moves no other row" in found(begin(alone), "mixing")
+
+
 def test_sequences_that_read_each_other_are_shown(attention: Faulty, found: Found) -> None:
     batched = attention(forward=adding(lambda x: x.mean(0, keepdim=True)))
     assert "sequence 0 of a batch of 3 with 2 rows differs by" in found(batched, "batch")

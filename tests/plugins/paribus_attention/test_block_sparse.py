@@ -1,0 +1,187 @@
+"""Blocks that see drawn ones: what is drawn, a loop over rows, and Big Bird as `transformers` computes it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import PADDING, Blocks, Heads, Load, Rows, Shape, Sight, Stack
+from paribus.kernels import KERNELS
+from paribus.parts.context import Demand, Plan
+from paribus.parts.sight import ordered
+from paribus_attention.block_sparse import BlockSparse, draw
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+SHAPE = Shape(12, 4, 4, 256, 11, 1, layer=0)
+SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
+
+
+def blocks_of(shape: Shape, **options: Any) -> Blocks:
+    blocks = BlockSparse(shape, **options).attend.sight.blocks
+    assert blocks is not None
+    return blocks
+
+
+@sides
+@pytest.mark.parametrize(("near", "first", "most"), [(1, 2, 3), (0, 0, 5), (3, 1, 0), (2, 9, 40)])
+def test_others_are_drawn_from_those_that_a_block_does_not_see(causal: bool, near: int, first: int, most: int) -> None:
+    drawn = draw(30, most, near=near, first=first, causal=causal, key=7)
+    assert len(drawn) == 30
+    for block, others in enumerate(drawn):
+        unseen = {other for other in range(first, block if causal else 30) if abs(other - block) > near}
+        unseen = set() if block < first else unseen
+        assert set(others) <= unseen
+        assert len(set(others)) == len(others) == min(most, len(unseen))
+
+
+def test_every_other_block_is_as_likely_to_be_drawn() -> None:
+    counts = torch.zeros(12)
+    for key in range(4000):
+        for other in draw(12, 2, near=1, first=1, causal=False, key=key)[5]:
+            counts[other] += 1
+    unseen = [1, 2, 3, 7, 8, 9, 10, 11]
+    assert counts.sum() == counts[unseen].sum() == 8000
+    assert float(((counts[unseen] - 1000) ** 2 / 1000).sum()) < 29.9  # chi squared, 7 degrees, p 1e-4
+
+
+def test_what_is_drawn_follows_from_seed_layer_and_length() -> None:
+    plain = blocks_of(SHAPE, size=4)
+    assert plain == blocks_of(SHAPE, size=4)
+    assert plain == blocks_of(replace(SHAPE, width=24, heads=2, dropout=0.1), size=4)
+    others = [
+        blocks_of(SHAPE, size=4, seed=1),
+        blocks_of(replace(SHAPE, layer=1), size=4),
+        blocks_of(replace(SHAPE, layer=None), size=4),
+        blocks_of(replace(SHAPE, length=252), size=4),
+    ]
+    assert len({plain, *others}) == 5
+    assert blocks_of(replace(SHAPE, length=9), size=4).drawn == ((), (), ())
+
+
+def looped(heads: Heads, x: Tensor, rows: Rows, sight: Sight) -> Tensor:
+    """The attention of (B, T, 12) rows with linear biases, one row at a time."""
+    assert rows.documents is not None
+    assert sight.blocks is not None
+    size, near, drawn = sight.blocks
+    q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
+    out = torch.zeros_like(q)
+    for b in range(x.shape[0]):
+        at, said = rows.positions[b].tolist(), rows.documents[b].tolist()
+        for i in range(x.shape[1]):
+            own = at[i] // size
+            seen = []
+            for j in range(x.shape[1]):
+                other = at[j] // size
+                met = abs(own - other) <= near or other in drawn[own] or min(at[i], at[j]) < sight.first
+                if said[i] == said[j] >= 0 and met and (j <= i or not sight.causal):
+                    seen.append(j)
+            if not seen:
+                continue
+            away = torch.tensor([abs(at[i] - at[j]) for j in seen], dtype=x.dtype)
+            for h in range(4):
+                g = h // (4 // heads.kv_heads)
+                scores = k[b, g, seen] @ q[b, h, i] / math.sqrt(4) - SLOPES[h] * away
+                out[b, h, i] = scores.softmax(0) @ v[b, g, seen]
+    return heads.merge(out)
+
+
+def rows_of(kind: str, length: int) -> Rows:
+    ramp, nothing = torch.arange(length).expand(2, -1), torch.zeros(2, length, dtype=torch.long)
+    lost = torch.tensor([[0], [length // 3]])
+    apart = torch.stack([ramp[0] * 2 // length, ramp[0] * 3 // length])
+    starts = (apart.unsqueeze(-1) == apart.unsqueeze(-2)).int().argmax(-1)
+    return {
+        "plain": Rows(ramp, nothing, None, ramp),
+        "right": Rows(ramp, nothing.masked_fill(ramp >= length - lost, PADDING), None, ramp),
+        "apart": Rows(ramp, apart, None, ramp),
+        "left": Rows(ramp - lost, nothing.masked_fill(ramp < lost, PADDING)),
+        "packed": Rows(ramp - starts, apart),
+    }[kind]
+
+
+@sides
+@pytest.mark.parametrize("kind", ["plain", "right", "apart", "left", "packed"])
+@pytest.mark.parametrize("length", [11, 83])
+def test_it_is_what_a_loop_makes_of_it(causal: bool, kind: str, length: int, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked("block-sparse", "alibi", causal=causal, size=3, first=1, drawn=2, kv_heads=2)
+    made: Any = stack.layers[0]
+    x, rows = drawn(2, length, 12), rows_of(kind, length)
+    wanted = looped(made.attention.heads, x, rows, made.attention.attend.sight)
+    assert torch.allclose(stack(x, rows).hidden, wanted, rtol=0, atol=1e-9)
+
+
+@sides
+@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
+def test_a_stack_of_it_is_the_same_on_every_kernel(causal: bool, place: str, stacked: Stacked, drawn: Drawn) -> None:
+    fast, readable = (
+        stacked("block-sparse", place, causal=causal, layers=2, size=4, kernels=kernels)
+        for kernels in (KERNELS, KERNELS[-1:])
+    )
+    assert fast.kernels(rows=150) == ("gathered", "gathered")
+    x = drawn(2, 150, 12)
+    for kind in ("plain", "right", "apart"):
+        outputs = [stack(x, rows_of(kind, 150)).hidden for stack in (fast, readable)]
+        assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
+        grads = [
+            torch.autograd.grad(output.sin().sum(), list(stack.parameters()))
+            for output, stack in zip(outputs, (fast, readable), strict=True)
+        ]
+        for ours, theirs in zip(*grads, strict=True):
+            assert torch.allclose(ours, theirs, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
+def test_chunks_of_any_size_decode_what_one_pass_gives(place: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked("block-sparse", place, layers=2, residual=True, size=4, first=1, kv_heads=2)
+    x, rows = drawn(2, 120, 12), Rows(torch.arange(120).unsqueeze(0))
+    whole, states, start, chunks = stack(x, rows).hidden, stack.start(2, 120), 0, []
+    for size in (100, 5, 1, 1, 5, 8):
+        chunks.append(stack(x[:, start : start + size], Rows(rows.positions[:, start : start + size]), states=states))
+        start += size
+    assert torch.allclose(torch.cat([chunk.hidden for chunk in chunks], 1), whole, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("padded", [0, 11])
+def test_big_bird_computes_the_same_of_the_same_blocks(padded: int, drawn: Drawn) -> None:
+    """Its last block sees all and is seen by all as well, which is here one more that each has drawn."""
+    bigbird = pytest.importorskip("transformers.models.big_bird.modeling_big_bird")
+    config = bigbird.BigBirdConfig(hidden_size=12, num_attention_heads=3, block_size=8, num_random_blocks=2)
+    theirs = bigbird.BigBirdBlockSparseAttention(config).double().eval()
+    count, size = 12, 8
+    drawn_blocks = draw(count - 1, 2, near=1, first=1, causal=False, key=3)[1:]
+    theirs._bigbird_block_rand_mask_with_head = lambda **_: [torch.tensor(drawn_blocks).numpy()] * 3
+    every = tuple(range(count))
+    blocks = Blocks(size, 1, (every, *((*others, count - 1) for others in drawn_blocks), every))
+    x, ramp = drawn(2, count * size, 12), torch.arange(count * size).expand(2, -1)
+    there = torch.ones(2, count * size, dtype=x.dtype)
+    there[1, count * size - padded :] = 0
+    blocked, band, start, end = bigbird.BigBirdModel.create_masks_for_block_sparse_attn(there, size)
+    context, _ = theirs(x, band, start, end, blocked, blocked)
+    q, k, v = (side(x).unflatten(-1, (3, 4)).transpose(1, 2) for side in (theirs.query, theirs.key, theirs.value))
+    rows = ordered(Rows(ramp, torch.where(there > 0, 0, PADDING), None, ramp))
+    for kernel in KERNELS[1:]:
+        plan = Plan(kernel, Demand(Sight(first=size, blocks=blocks)), 0.5, None, rows, rows, None, None, None)
+        plan = plan._replace(prepared=kernel.prepare(plan, None, 3, x))
+        mixed = kernel(q, k, v, plan, None, 0.0).transpose(1, 2).flatten(2)
+        assert torch.allclose(mixed[there > 0], context[there > 0], rtol=0, atol=1e-9)
+
+
+@sides
+def test_it_costs_what_torch_counts(causal: bool, stacked: Stacked) -> None:
+    stack = stacked("block-sparse", causal=causal, size=4).to("meta")
+    made: Any = stack.layers[0]
+    for rows in (128, 256):
+        x = torch.zeros(1, rows, 12, device="meta", dtype=torch.float64)
+        with FlopCounterMode(display=False) as counter:
+            stack(x, Rows(torch.arange(rows, device="meta").unsqueeze(0)))
+        assert made.attention.cost(Load(rows, rows)).flops == counter.get_total_flops()
+    span = 4 * (1 + (1 if causal else 2) + 3 + 2)
+    scored = made.attention.cost(Load(256, 256)).flops - 4 * 256 * 12 * 16 * 2
+    assert scored == 4 * 16 * (256 * span if causal else 8 * 256 + 248 * span)
