@@ -10,8 +10,10 @@ from paribus_hf.llama import Llama
 from paribus_hf.mistral import Mistral
 from paribus_hf.openai_gpt import OpenAIGpt
 from paribus_hf.qwen3 import Qwen3
+from paribus_hf.roberta import Roberta
+from paribus_hf.xlm_roberta import XlmRoberta
 
-FAMILIES = (Bert, DistilBert, Gpt2, Llama, Mistral, OpenAIGpt, Qwen3)
+FAMILIES = (Bert, DistilBert, Gpt2, Llama, Mistral, OpenAIGpt, Qwen3, Roberta, XlmRoberta)
 
 
 @hookimpl

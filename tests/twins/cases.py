@@ -45,6 +45,8 @@ def _llama(width: int, heads: int, kv_heads: int, layers: int, **config: Any) ->
 _GPT2 = {"n_positions": LENGTH, "n_embd": 15, "n_head": 3, "n_layer": 3}
 _DISTILBERT = {"max_position_embeddings": LENGTH, "dim": 15, "n_heads": 3, "n_layers": 2, "hidden_dim": 31}
 
+_ROBERTA = {"pad_token_id": 1, "max_position_embeddings": LENGTH + 2}
+
 CASES: Final[Mapping[str, tuple[Case, ...]]] = {
     "gpt2": (
         Case("three heads, tied", "GPT2LMHeadModel", _GPT2, parameters=124_439_808),
@@ -66,6 +68,11 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
         Case("both heads", "BertForPreTraining", _bert(15, 3, 3), "row", parameters=110_106_428),
         Case("one head, seven of attention", "BertForMaskedLM", _bert(28, 7, 1, type_vocab_size=3), "row"),
     ),
+    "roberta": (
+        Case("three heads", "RobertaForMaskedLM", _bert(15, 3, 2, **_ROBERTA), "text"),
+        Case("two segments", "RobertaForMaskedLM", _bert(14, 7, 1, type_vocab_size=2, **_ROBERTA), "text"),
+    ),
+    "xlm-roberta": (Case("five heads", "XLMRobertaForMaskedLM", _bert(20, 5, 2, **_ROBERTA), "text"),),
     "distilbert": (
         Case("three heads", "DistilBertForMaskedLM", _DISTILBERT, "row", parameters=66_985_530),
         Case("untied", "DistilBertForMaskedLM", {**_DISTILBERT, "tie_word_embeddings": False}, "row"),

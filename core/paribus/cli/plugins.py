@@ -8,6 +8,7 @@ import click
 
 from paribus.cli.console import Session, out, out_json, table, wrapped
 from paribus.errors import EXIT_OK, listed
+from paribus.hookspecs import SLOTS
 from paribus.registry import Piece
 
 
@@ -44,5 +45,5 @@ def _row(piece: Piece) -> dict[str, Any]:
 
 
 def _offers(row: dict[str, Any]) -> str:
-    offers = [*row["components"], *(kind for kind in ("presets", "studies") if row[kind])]
+    offers = [*row["components"], *(hook for hook in row["hooks"] if hook not in SLOTS)]
     return listed(offers) or ("broken" if row["broken"] else "nothing")
