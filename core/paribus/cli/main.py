@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import pkgutil
+import site
 import sys
+import sysconfig
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,7 +19,18 @@ import click
 import paribus
 from paribus import cli
 from paribus.cli.console import Session, note
-from paribus.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_SPEC, ParibusError, Problem, listed, nearest
+from paribus.errors import (
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_PLUGIN,
+    EXIT_SPEC,
+    ParibusError,
+    Problem,
+    listed,
+    nearest,
+)
+from paribus.registry.doors import doors
 
 _HELPERS: Final = frozenset({"main", "console"})
 _GLOBAL: Final = {"--plugin": 1, "--no-plugins": 0, "--debug": 0}  # options of every verb, and how many words follow
@@ -120,11 +133,35 @@ def _told(error: BaseException, *, debug: bool) -> int:
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         note("interrupted")
         return EXIT_INTERRUPTED
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    first = next(iter(str(error).splitlines()), "")
-    what = f"{type(error).__name__}: {first} ({frame.filename}:{frame.lineno})"
+    return _unexpected(error)
+
+
+def _unexpected(error: BaseException) -> int:
+    """What nobody raised on purpose: a stranger's plugin failed, or we did."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    theirs = _strange(error)
+    at = theirs or last
+    what = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')} ({at.filename}:{at.lineno})"
+    if theirs is not None:
+        note(str(Problem(code="plugin-failed", what=f"{what}; this is no part of paribus; --debug shows the whole")))
+        return EXIT_PLUGIN
     note(str(Problem(code="bug", what=f"{what}; this is a bug in paribus, please report it with what --debug shows")))
     return EXIT_BUG
+
+
+def _strange(error: BaseException) -> traceback.FrameSummary | None:
+    """Where a stranger's plugin failed: the last frame that is of no library, if it is not one of ours."""
+    names = {"paribus", *(door.value.partition(".")[0] for door in doors(no_plugins=True))}
+    places = [found.origin for name in names if (found := importlib.util.find_spec(name)) is not None and found.origin]
+    ours = [Path(place).parent for place in places]
+    libraries = [Path(each) for each in (*sysconfig.get_paths().values(), *site.getsitepackages())]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if any(path.is_relative_to(root) for root in ours):
+            return None
+        if path.is_file() and not any(path.is_relative_to(root) for root in libraries):
+            return frame
+    return None
 
 
 def _code(error: click.exceptions.Exit | SystemExit) -> int:

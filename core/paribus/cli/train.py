@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], store: Path, a
     """Train SPEC, with OVERRIDES, and keep what it comes to.
 
     `paribus train gpt-tiny position=rope trainer.max_steps=200`
+
+    It takes one thread, as a trial of a study does, so that both come to the same bits; OMP_NUM_THREADS gives it more.
     """
     from paribus.specs import resolved
     from paribus.studies.corpora import fingerprint
@@ -54,6 +57,8 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
     folder = store.enter(trial)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with store.lock(trial.identity), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        import torch
+
         from paribus.studies.signals import Stop, catching
         from paribus.train.keeper import InterruptedTrialError
         from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
@@ -65,6 +70,7 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
             bar.update(task, completed=step, description=f"loss {loss:.3f}")
 
         registry = session.registry()
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
         with catching(Stop()) as stop:
             terms = Terms(
                 trial.identity,

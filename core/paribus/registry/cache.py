@@ -110,7 +110,8 @@ def _engine() -> list[JSON]:
     core = Path(__file__).parents[1]
     ours = [file for name in _CORE for file in ([core / name] if name.endswith(".py") else (core / name).rglob("*.py"))]
     sites = [Path(entry) for entry in search_path() if Path(entry).name in ("site-packages", "dist-packages")]
-    return [FORMAT, sys.version, sys.executable, *map(_stamp, (*sorted(ours), *sites))]
+    path = os.environ.get("PYTHONPATH", "")  # what could not be imported may be there now
+    return [FORMAT, sys.version, sys.executable, path, *map(_stamp, (*sorted(ours), *sites))]
 
 
 def _key(door: Door, engine: list[JSON]) -> str:

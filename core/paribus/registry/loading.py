@@ -67,7 +67,18 @@ def why(error: BaseException) -> str:
     last = f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
     if isinstance(error, SyntaxError):
         last = f" ({error.filename}:{error.lineno})"
-    return f"{type(error).__name__}: {first}{last}"
+    return f"{type(error).__name__}: {first}{last}{_beside(error)}"
+
+
+def _beside(error: BaseException) -> str:
+    """A plugin in one file finds nothing beside itself, as its folder is on nobody's path."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    beside = Path(frames[-1].filename).with_name(f"{error.name.partition('.')[0]}.py") if frames else None
+    if beside is None or not beside.is_file():
+        return ""
+    return f"; {beside.name} lies beside it, but a plugin of several files is a package that is installed"
 
 
 def _requirement(door: Door) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 from paribus.errors import listed, nearest
@@ -42,19 +47,40 @@ def about(checking: Checking, given: Mapping[str, Any]) -> None:
 
 
 def trainer(checking: Checking, given: Mapping[str, Any]) -> Any:
-    """Lightning's own arguments: it says which there are; we only keep out what is no plain value."""
+    """Lightning's own arguments, of which it says what they mean; here, whether there are such, and plain values."""
     valid = "arguments of lightning.Trainer"
     found = checking.mapping(given.get("trainer") or {}, ("trainer",), valid)
     if found is None:
         return UNREAD
+    known = trainer_arguments() if set(found) - {STEPS.name} else frozenset({STEPS.name})
     for key, value in found.items():
         if not _IDENTIFIER.fullmatch(key):
             checking.wrong("unknown-key", ("trainer", key), f"`{key}` is no argument's name", valid)
+        elif known and key not in known:
+            what = f"lightning.Trainer has no argument `{key}`"
+            checking.wrong("unknown-key", ("trainer", key), what, listed(sorted(known), 40), nearest(key, known))
         _finite(checking, value, ("trainer", key))
     steps = found.get("max_steps")
     if steps is not None:
         checking.option(STEPS, steps, ("trainer", "max_steps"), {})
     return dict(found)
+
+
+@lru_cache(maxsize=1)
+def trainer_arguments() -> frozenset[str]:
+    """What lightning.Trainer takes, read from its source: importing it takes seconds, and `check` is quick.
+
+    Empty where the source cannot be read, and then Lightning itself is the first to say.
+    """
+    found = importlib.util.find_spec("lightning")
+    if found is None or not found.submodule_search_locations:
+        return frozenset()
+    source = Path(found.submodule_search_locations[0], "pytorch", "trainer", "trainer.py")
+    with suppress(OSError, SyntaxError):
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                return frozenset(argument.arg for argument in node.args.kwonlyargs)
+    return frozenset()
 
 
 def _finite(checking: Checking, value: Any, keys: Keys) -> None:

@@ -13,11 +13,13 @@ from typing import Any, final
 
 import torch
 from lightning import Trainer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from paribus.assembly.build import listed
 from paribus.assembly.components import Classes
 from paribus.assembly.cost import costs
 from paribus.durable import FILES, Files, write_json
+from paribus.errors import Problem, SpecError
 from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.checkpoint import (
     Loaded,
@@ -148,7 +150,14 @@ def _trainer(spec: Spec, steps: int, keeper: Keeper, terms: Terms) -> Trainer:
         own.update(asked or {})
     own.update(spec["trainer"] or {})
     callbacks = [*own.pop("callbacks", []), keeper]
-    return Trainer(**{**own, "max_steps": steps}, callbacks=callbacks)
+    try:
+        return Trainer(**{**own, "max_steps": steps}, callbacks=callbacks)
+    except (MisconfigurationException, TypeError, ValueError) as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        what = f"Lightning takes no such trainer: {first}"
+        raise SpecError(
+            Problem(code="trainer-refused", path="trainer", what=what, valid="what this machine has")
+        ) from error
 
 
 def _fit(spec: Spec, trainer: Trainer, model: Model, data: Data, terms: Terms) -> None:

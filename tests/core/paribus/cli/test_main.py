@@ -15,7 +15,16 @@ import pytest
 import paribus
 from paribus.cli import main as entrance
 from paribus.cli.console import Session, columns, note, table
-from paribus.errors import DataError, NotComparableError, PluginError, Problem, SpecError, StoreError
+from paribus.errors import (
+    EXIT_BUG,
+    EXIT_PLUGIN,
+    DataError,
+    NotComparableError,
+    PluginError,
+    Problem,
+    SpecError,
+    StoreError,
+)
 
 Cli = Callable[..., Any]
 
@@ -80,8 +89,7 @@ def ends(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (SystemExit(None), 0),
         (SystemExit("words"), 1),
         (BrokenPipeError(), 0),
-        (ZeroDivisionError("x"), 70),
-        (RecursionError("x"), 70),
+        (ZeroDivisionError("x"), 3),  # raised in this file, which is none of ours
     ],
 )
 def test_the_exit_code_says_what_went_wrong(
@@ -92,6 +100,14 @@ def test_the_exit_code_says_what_went_wrong(
     assert cli("list").code == code
 
 
+def test_a_strangers_mistake_is_told_with_its_file_and_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends(monkeypatch, RuntimeError("oops"))  # raised here, which is no file of ours
+    said = cli("list")
+    assert said.code == EXIT_PLUGIN
+    assert said.err.startswith(f"error[plugin-failed]: RuntimeError: oops ({__file__}:")
+    assert "please report" not in said.err
+
+
 def test_every_problem_is_a_line_and_nothing_else_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     ends(monkeypatch, SpecError(Problem(code="a", what="one"), Problem(code="b", what="two\nlines")))
     said = cli("list")
@@ -99,8 +115,11 @@ def test_every_problem_is_a_line_and_nothing_else_is_said(cli: Cli, monkeypatch:
 
 
 def test_our_own_mistake_asks_to_be_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    ends(monkeypatch, ZeroDivisionError("by\nzero"))
+    where: dict[str, Any] = {}
+    exec(compile("def index(self): raise ZeroDivisionError('by\\nzero')", paribus.__file__, "exec"), where)  # so that it fails in a file of ours
+    monkeypatch.setattr(Session, "index", where["index"])
     said = cli("list")
+    assert said.code == EXIT_BUG
     assert said.err.startswith("error[bug]: ZeroDivisionError: by (")
     assert said.err.endswith("this is a bug in paribus, please report it with what --debug shows\n")
     assert said.err.count("\n") == 1

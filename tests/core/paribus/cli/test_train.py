@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
 import pytest
 import torch
+from lightning import Trainer
 
 import paribus
 from paribus.cli.main import main
+from paribus.specs.about import trainer_arguments
 
 SMALL = ["gpt-tiny", "position=rope", "dims.width=16", "dims.length=16", "trainer.max_steps=3", "data.validation=16"]
 
@@ -40,6 +43,33 @@ def test_a_trial_that_diverges_is_told_with_its_step(capsys: pytest.CaptureFixtu
     words = [*SMALL, "optimizer.lr=1e30", "trainer.max_steps=40", "--store", str(tmp_path)]
     assert main(["train", *words]) == 1
     assert "diverged at step" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("trainer.max_step=5", "lightning.Trainer has no argument `max_step`"),
+        ("trainer.max_step=5", "did you mean `max_steps`?"),
+        ("trainer.accelerator=abacus", "Lightning takes no such trainer: "),
+    ],
+)
+def test_what_lightning_does_not_take_is_the_users_mistake(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, override: str, message: str
+) -> None:
+    assert main(["train", *SMALL, override, "--store", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_arguments_of_a_trainer_are_known_without_importing_it() -> None:
+    known = inspect.signature(Trainer.__init__).parameters
+    assert trainer_arguments() == {name for name in known if name != "self"}
+
+
+def test_a_trial_alone_takes_one_thread_as_one_of_a_study_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    torch.set_num_threads(2)
+    assert main(["train", *SMALL, "--store", str(tmp_path)]) == 0
+    assert torch.get_num_threads() == 1
 
 
 def test_a_mistake_leaves_nothing_behind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
