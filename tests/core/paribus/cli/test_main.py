@@ -116,7 +116,8 @@ def test_every_problem_is_a_line_and_nothing_else_is_said(cli: Cli, monkeypatch:
 
 def test_our_own_mistake_asks_to_be_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     where: dict[str, Any] = {}
-    exec(compile("def index(self): raise ZeroDivisionError('by\\nzero')", paribus.__file__, "exec"), where)  # so that it fails in a file of ours
+    failing = "def index(self): raise ZeroDivisionError('by\\nzero')"
+    exec(compile(failing, paribus.__file__, "exec"), where)  # so that it fails in a file of ours
     monkeypatch.setattr(Session, "index", where["index"])
     said = cli("list")
     assert said.code == EXIT_BUG
