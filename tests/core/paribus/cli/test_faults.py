@@ -23,7 +23,7 @@ SPECS: list[tuple[str, str | bytes | None, list[str], list[str]]] = [
     ("A1", None, ["attention=gqa", "attention.kvheads=2"], ["attention.kvheads", "kv_heads, scores", "mean `kv_heads"]),
     ("A1", "preset: encoder-tiny\nattention: {name: gqa, kvheads: 2}\n", [], ["attention.kvheads (s.yaml:2)"]),
     ("A1", "preset: encoder-tiny\natention: gqa\n", [], ["atention (s.yaml:2)", "did you mean `attention`?"]),
-    ("A2", None, ["attention=gqaa"], ["`gqaa` is no attention", "gqa, mha, mqa, restricted (attention of paribus", ""]),
+    ("A2", None, ["attention=gqaa"], ["`gqaa` is no attention", "did you mean `gqa`"]),
     ("A3", None, ["dims.heads=four"], ["dims.heads (override 1)", 'the text "four"', "a whole number ≥ 1"]),
     ("A3", None, ["dims.heads=8.5"], ["the number 8.5", "a whole number ≥ 1"]),
     ("A3", None, ["dims.heads=true"], ["this is true", "a whole number ≥ 1"]),
