@@ -13,7 +13,7 @@ from typing import Any, final
 
 import torch
 from lightning import Trainer
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from paribus.assembly.build import listed
 from paribus.assembly.components import Classes
