@@ -17,6 +17,10 @@ Drawn = Callable[..., Tensor]
 KINDS: dict[str, dict[str, Any]] = {
     "identity": {"name": "identity"},
     "uniform": {"name": "uniform"},
+    "conv": {"name": "conv"},
+    "conv-even": {"name": "conv", "kernel": 4},
+    "lstm": {"name": "lstm"},
+    "gru": {"name": "gru"},
     "fixed": {"name": "fixed"},
     "fourier": {"name": "fourier"},
     "linear": {"name": "linear"},

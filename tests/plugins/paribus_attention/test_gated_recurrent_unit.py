@@ -1,0 +1,49 @@
+"""A gated recurrence, held against the paper's equations and against torch's own module."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paribus import Rows, Stack
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+ROWS = Rows(torch.arange(8).unsqueeze(0))
+
+
+def looped(part: Any, rows: Tensor) -> Tensor:
+    """(T, D) -> (T, K): r and z of each row and of what came before it, and what is new."""
+    h = torch.zeros(part.repeats.in_features, dtype=rows.dtype)
+    made = []
+    for row in rows:
+        (r, z, n), (r_h, z_h, n_h) = part.reads(row).chunk(3), part.repeats(h).chunk(3)
+        r, z = torch.sigmoid(r + r_h), torch.sigmoid(z + z_h)
+        h = (1 - z) * torch.tanh(n + r * n_h) + z * h
+        made.append(h)
+    return torch.stack(made)
+
+
+@sides
+def test_it_is_what_loops_make_of_it(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+    stack: Any = stacked("gru", causal=causal)
+    x, parts = drawn(1, 8, 12), stack.layers[0].attention.directions
+    wanted = looped(parts[0], x[0])
+    if not causal:
+        wanted = torch.cat([wanted, looped(parts[1], x[0].flip(0)).flip(0)], dim=-1)
+    assert torch.allclose(stack(x, ROWS).hidden[0], wanted, rtol=0, atol=1e-9)
+
+
+@sides
+def test_torch_computes_the_same(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+    stack: Any = stacked("gru", causal=causal)
+    weights = [weight for part in stack.layers[0].attention.directions for weight in part.weights]
+    twin = nn.GRU(12, 12 if causal else 6, batch_first=True, bidirectional=not causal).double()
+    with torch.no_grad():
+        for ours, theirs in zip(weights, twin.parameters(), strict=True):
+            theirs.copy_(ours)
+    x = drawn(2, 8, 12)
+    assert torch.allclose(stack(x, ROWS).hidden, twin(x)[0], rtol=0, atol=1e-12)

@@ -1,0 +1,56 @@
+"""A recurrence with gates, held against the paper's equations and against torch's own module."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paribus import Rows, Shape, Stack
+from paribus_attention import attention
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+ROWS = Rows(torch.arange(8).unsqueeze(0))
+
+
+def looped(part: Any, rows: Tensor) -> Tensor:
+    """(T, D) -> (T, K): i, f, o and g of each row and of what came before it."""
+    h = c = torch.zeros(part.repeats.in_features, dtype=rows.dtype)
+    made = []
+    for row in rows:
+        i, f, g, o = (part.reads(row) + part.repeats(h)).chunk(4)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        made.append(h)
+    return torch.stack(made)
+
+
+@sides
+def test_it_is_what_loops_make_of_it(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+    stack: Any = stacked("lstm", causal=causal)
+    x, parts = drawn(1, 8, 12), stack.layers[0].attention.directions
+    wanted = looped(parts[0], x[0])
+    if not causal:
+        wanted = torch.cat([wanted, looped(parts[1], x[0].flip(0)).flip(0)], dim=-1)
+    assert torch.allclose(stack(x, ROWS).hidden[0], wanted, rtol=0, atol=1e-9)
+
+
+@sides
+def test_torch_computes_the_same(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+    stack: Any = stacked("lstm", causal=causal)
+    weights = [weight for part in stack.layers[0].attention.directions for weight in part.weights]
+    twin = nn.LSTM(12, 12 if causal else 6, batch_first=True, bidirectional=not causal).double()
+    with torch.no_grad():
+        for ours, theirs in zip(weights, twin.parameters(), strict=True):
+            theirs.copy_(ours)
+    x = drawn(2, 8, 12)
+    assert torch.allclose(stack(x, ROWS).hidden, twin(x)[0], rtol=0, atol=1e-12)
+
+
+def test_an_odd_width_has_no_halves() -> None:
+    with pytest.raises(ValueError, match=r"two directions share `dims.width` \(13\), so it must be even; valid: 14"):
+        attention()["lstm"](Shape(13, 1, 13, 8, 11, 1))
+    attention()["lstm"](Shape(13, 1, 13, 8, 11, 1, causal=True))
