@@ -1,0 +1,249 @@
+"""The options of all softmax attentions: norms of queries and keys, sinks, first values, a cap; with every position."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import Gemma2Config, GptOssConfig, PreTrainedConfig, Qwen3Config
+from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssAttention
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
+
+from paribus import PADDING, Pair, Position, Rows, Scores, Stack
+from paribus.kernels import KERNELS
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+PLAIN: dict[str, dict[str, Any]] = {
+    "mha": {"name": "mha"},
+    "gqa": {"name": "gqa", "kv_heads": 2},
+    "mqa": {"name": "mqa"},
+    "restricted": {"name": "restricted", "window": 3},
+}
+KINDS: dict[str, dict[str, Any]] = {
+    **PLAIN,
+    **{name: {"name": name} for name in ("talking-heads", "differential", "mla", "additive", "mlp-score")},
+    "differential, shared": {"name": "differential", "kv_heads": 2},
+    "dot": {"name": "dot", "width": 16},
+    "bilinear": {"name": "bilinear", "width": 16},
+}
+UNTURNED = {"additive", "mlp-score"}
+OPTIONS = {
+    "norms": Scores(qk_norm=True),
+    "sinks": Scores(sinks=True),
+    "first values": Scores(value_residual=True),
+    "a cap": Scores(soft_cap=0.7),
+    "all": Scores(qk_norm=True, sinks=True, value_residual=True, soft_cap=0.7),
+}
+PLACES = ("none", "rope", "alibi", "t5")
+options = pytest.mark.parametrize("option", OPTIONS)
+places = pytest.mark.parametrize("place", PLACES)
+sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+everywhere = pytest.mark.parametrize(
+    ("kind", "place"),
+    [(kind, place) for kind in KINDS for place in PLACES if not (kind in UNTURNED and place == "rope")],
+)
+
+
+def ramp(length: int) -> Rows:
+    return Rows(torch.arange(length).unsqueeze(0))
+
+
+def turned(x: Tensor) -> Tensor:
+    """(…, T, K): RoPE by complex numbers."""
+    half = x.shape[-1] // 2
+    angles = torch.arange(x.shape[-2]).unsqueeze(-1) * 10_000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
+    spun = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([spun.real, spun.imag], dim=-1)
+
+
+def rooted(x: Tensor, gain: Tensor) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * gain
+
+
+def written_out(stack: Stack, x: Tensor, place: str, *, causal: bool, window: int | None) -> Tensor:
+    """What layers of plain heads make of (B, T, D), by the formulas of the papers one after the other."""
+    length = x.shape[1]
+    away = torch.arange(length).unsqueeze(1) - torch.arange(length)
+    hidden = (away < 0) if causal else torch.zeros_like(away, dtype=torch.bool)
+    hidden = hidden | (away.abs() >= window) if window is not None else hidden
+    first: Tensor | None = None
+    layers: Any = stack.layers
+    for layer in layers:
+        heads, attend = layer.attention.heads, layer.attention.attend
+        q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
+        if attend.normed:
+            q, k = rooted(q, attend.q_norm.weight), rooted(k, attend.k_norm.weight)
+        if place == "rope":
+            q, k = turned(q), turned(k)
+        if attend.own_share is not None:
+            first = v if first is None else first
+            v = (0.5 + attend.own_share) * v + (0.5 - attend.own_share) * first
+        k, v = (side.repeat_interleave(4 // side.shape[1], 1) for side in (k, v))
+        scores = torch.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(4) + added(stack, place, length)
+        if attend.soft_cap is not None:
+            scores = attend.soft_cap * (scores / attend.soft_cap).tanh()
+        powers = scores.exp().masked_fill(hidden, 0)
+        total = powers.sum(-1, keepdim=True)
+        if attend.sinks is not None:
+            total = total + attend.sinks.exp().view(1, 4, 1, 1)
+        x = x + heads.merge(powers / total @ v)
+    return x
+
+
+def added(stack: Stack, place: str, length: int) -> Tensor:
+    """(1, H, T, T): what the position adds to the scores."""
+    if place == "alibi":
+        slopes = torch.tensor([2.0 ** (-8 * (head + 1) / 4) for head in range(4)], dtype=torch.float64)
+        return -slopes.view(1, 4, 1, 1) * (torch.arange(length).unsqueeze(1) - torch.arange(length)).abs()
+    if place == "t5":
+        position, rows = stack.position[0], torch.arange(length).unsqueeze(0)
+        assert isinstance(position, Position)
+        return position.bias(Pair(None, None, rows, rows, 0.5, 4, dtype=torch.float64))
+    return torch.zeros(1, 1, 1, 1, dtype=torch.float64)
+
+
+@options
+@places
+@sides
+@pytest.mark.parametrize("kind", PLAIN)
+def test_layers_of_plain_heads_are_what_the_formulas_say(
+    kind: str, option: str, place: str, causal: bool, stacked: Stacked, drawn: Drawn
+) -> None:
+    stack = stacked(**PLAIN[kind], place=place, causal=causal, layers=3, residual=True, scores=OPTIONS[option])
+    x = drawn(2, 9, 12)
+    wanted = written_out(stack, x, place, causal=causal, window=PLAIN[kind].get("window"))
+    assert torch.allclose(stack(x, ramp(9)).hidden, wanted, rtol=0, atol=1e-9)
+
+
+@options
+@everywhere
+def test_step_by_step_is_the_whole(kind: str, option: str, place: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind], place=place, layers=2, residual=True, scores=OPTIONS[option])
+    x, lost = drawn(2, 12, stack.shape.width), torch.tensor([[0], [4]])
+    left = Rows(torch.arange(12) - lost, (torch.arange(12) < lost).long().neg())
+    for rows in (ramp(12), left):
+        whole = stack(x, rows).hidden
+        states, start, chunks = stack.start(2, 12), 0, []
+        for size in (5, 1, 1, 4, 1):
+            part = Rows(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            chunks.append(stack(x[:, start : start + size], part, states=states).hidden)
+            start += size
+        assert torch.allclose(torch.cat(chunks, 1), whole, rtol=0, atol=1e-9)
+
+
+@options
+@everywhere
+@sides
+def test_every_option_matters_and_hides_what_is_to_be_hidden(
+    kind: str, option: str, place: str, causal: bool, stacked: Stacked, drawn: Drawn
+) -> None:
+    given = {**KINDS[kind], "place": place, "causal": causal, "layers": 2, "residual": True}
+    stack, without = stacked(**given, scores=OPTIONS[option]), stacked(**given)
+    x, real = drawn(1, 8, stack.shape.width), 5
+    out = stack(x, ramp(8)).hidden
+    without.load_state_dict(stack.state_dict(), strict=False)
+    assert not torch.allclose(out, without(x, ramp(8)).hidden, rtol=0, atol=1e-6)
+    padded = Rows(torch.arange(8).unsqueeze(0), torch.arange(8).ge(real).long().unsqueeze(0) * PADDING)
+    alone = stack(x[:, :real], ramp(real)).hidden
+    assert torch.allclose(stack(x, padded).hidden[:, :real], alone, rtol=0, atol=1e-9)
+    if causal:
+        assert torch.allclose(out[:, :real], alone, rtol=0, atol=1e-9)
+    packed = Rows(torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]]), torch.tensor([[0] * 5 + [1] * 3]))
+    both = torch.cat([alone, stack(x[:, real:], ramp(3)).hidden], dim=1)
+    assert torch.allclose(stack(x, packed).hidden, both, rtol=0, atol=1e-9)
+
+
+@options
+@everywhere
+def test_every_kernel_gives_the_same_and_so_do_its_gradients(
+    kind: str, option: str, place: str, stacked: Stacked, drawn: Drawn
+) -> None:
+    given = {**KINDS[kind], "place": place, "layers": 2, "residual": True}
+    stacks = [stacked(**given, scores=OPTIONS[option], kernels=kernels) for kernels in (KERNELS, KERNELS[-1:])]
+    x, documents = drawn(2, 9, stacks[0].shape.width), torch.tensor([[0] * 9, [0] * 4 + [1] * 3 + [PADDING] * 2])
+    rows = Rows(torch.arange(9).unsqueeze(0), documents)
+    outputs = [stack(x, rows).hidden for stack in stacks]
+    assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
+    seen = documents.ge(0).unsqueeze(-1)
+    grads = [
+        torch.autograd.grad((output.sin() * seen).sum(), list(stack.parameters()))
+        for output, stack in zip(outputs, stacks, strict=True)
+    ]
+    for ours, theirs in zip(*grads, strict=True):
+        assert torch.isfinite(ours).all()
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-8)
+
+
+@options
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("error")
+def test_autocast_is_near(kind: str, option: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(**KINDS[kind], place="alibi", layers=2, residual=True, scores=OPTIONS[option])
+    x = drawn(2, 10, stack.shape.width)
+    exact = stack(x, ramp(10)).hidden
+    small = stack.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        near = small(x.float(), ramp(10)).hidden
+    assert near.dtype == torch.float32
+    assert ((near - exact).norm() / exact.norm()).item() < 2**-4
+    near.sum().backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in small.parameters() if parameter.grad is not None)
+
+
+SIZES = {
+    "hidden_size": 12,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 4,
+    "attention_bias": True,
+    "rms_norm_eps": 1e-6,
+    "num_hidden_layers": 1,
+    "layer_types": ["full_attention"],
+    "attn_implementation": "eager",
+}
+
+
+def angles(length: int, *, twice: bool) -> tuple[Tensor, Tensor]:
+    turns = torch.arange(length).view(1, -1, 1) * 10_000.0 ** (-torch.arange(2, dtype=torch.float64) / 2)
+    turns = torch.cat([turns, turns], dim=-1) if twice else turns
+    return turns.cos(), turns.sin()
+
+
+@pytest.mark.parametrize(
+    ("config", "twin", "scores"),
+    [
+        (Qwen3Config(**SIZES), Qwen3Attention, Scores(qk_norm=True)),
+        (GptOssConfig(**SIZES), GptOssAttention, Scores(sinks=True)),
+        (
+            Gemma2Config(**SIZES, attn_logit_softcapping=1.5, query_pre_attn_scalar=4),
+            Gemma2Attention,
+            Scores(soft_cap=1.5),
+        ),
+    ],
+    ids=["Qwen 3", "gpt-oss", "Gemma 2"],
+)
+def test_the_models_that_an_option_is_named_after_compute_the_same(
+    config: PreTrainedConfig, twin: Any, scores: Scores, stacked: Stacked, drawn: Drawn
+) -> None:
+    theirs = twin(config, 0).double().eval()
+    torch.manual_seed(1)
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    stack = stacked("gqa", "rope", kv_heads=2, scores=scores)
+    layer: Any = stack.layers[0]
+    ours = layer.attention
+    with torch.no_grad():
+        for side in "qkvo":
+            getattr(ours.heads, side).load_state_dict(getattr(theirs, f"{side}_proj").state_dict())
+        for name in ("q_norm.weight", "k_norm.weight", "sinks"):
+            if name in dict(theirs.named_parameters()):
+                ours.attend.get_parameter(name).copy_(theirs.get_parameter(name))
+    x = drawn(2, 9, 12)
+    hidden = torch.full((9, 9), -torch.inf, dtype=torch.float64).triu(1).view(1, 1, 9, 9)
+    wanted = theirs(x, angles(9, twice=twin is not GptOssAttention), hidden)[0]
+    tolerance = 1e-12 if scores.sinks else 2e-6  # the norms of one and the softmax of the other are in float32
+    assert (stack(x, ramp(9)).hidden - wanted).abs().max().item() < tolerance
