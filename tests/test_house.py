@@ -103,7 +103,7 @@ def test_the_wheel_holds_every_source_file(wheel: set[str]) -> None:
         path.relative_to(root).as_posix()
         for root in (ROOT / "core", ROOT / "plugins")
         for path in root.rglob("*")
-        if path.suffix in {".py", ".yaml"} or path.name == "py.typed"
+        if path.suffix in {".py", ".yaml", ".txt"} or path.name == "py.typed"
     }
     assert sources - wheel == set()
 

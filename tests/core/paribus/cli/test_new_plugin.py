@@ -1,0 +1,204 @@
+"""`paribus new-plugin`: what it writes is a whole plugin, of any slot, and works before anybody has changed it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.cli.main import main
+from paribus.cli.new_plugin import TEMPLATES, Plugin
+from paribus.errors import SpecError
+from paribus.hookspecs import SLOTS
+from paribus.testing import examine
+
+Cli = Callable[..., Any]
+ROOT = Path(__file__).parents[4]
+STUDY = """
+base: {preset: encoder-tiny, dims.width: 8, dims.layers: 1, dims.heads: 2, dims.length: 16, data.batch: 4, data.validation: 8}
+vary: {attention: [fresh-attention]}
+launcher: fresh-launcher
+seeds: 1
+budget: {steps: 3}
+metric: val/mlm/loss
+"""  # noqa: E501  # a line of YAML
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a plugin for each slot, as the verb writes them."""
+    folder = tmp_path_factory.mktemp("written")
+    for slot in SLOTS:
+        assert main(["new-plugin", f"fresh-{slot}", "--slot", slot, "-o", str(folder / slot)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which all of them are installed: their packages, and what an installer writes beside them."""
+    folder = tmp_path_factory.mktemp("site")
+    for slot in SLOTS:
+        module = f"paribus_fresh_{slot}"
+        (folder / module).symlink_to(written / slot / module)
+        beside = folder / f"{module}-0.1.0.dist-info"
+        beside.mkdir()
+        (beside / "METADATA").write_text(f"Metadata-Version: 2.1\nName: paribus-fresh-{slot}\nVersion: 0.1.0\n")
+        (beside / "entry_points.txt").write_text(f"[paribus]\nfresh-{slot} = {module}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_what_is_written_is_listed_explained_and_conforms(slot: str, site: Path, cli: Cli) -> None:
+    rows = json.loads(cli("list", slot, "--json").out)
+    (row,) = [row for row in rows if row["name"] == f"fresh-{slot}"]
+    assert row["distribution"] == f"paribus-fresh-{slot} 0.1.0"
+    assert row["summary"]
+    said = cli("explain", f"{slot}.fresh-{slot}")
+    assert said.code == 0
+    assert f"fresh_{slot}.py" in said.out
+    report = examine(f"{slot}.fresh-{slot}", registry=paribus.installed())
+    assert report.ok, str(report)
+
+
+def test_one_is_installed_by_the_ordinary_client_and_its_test_passes(written: Path, tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"]
+    ours = {**os.environ, "PIP_NO_INPUT": "1"}
+    target = ["--no-build-isolation", "--target", str(tmp_path / "site"), str(written / "norm")]
+    subprocess.run([*pip, *target], check=True, capture_output=True, env=ours)
+    path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(written / "norm")]
+    done = subprocess.run(tests, env={**ours, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout
+
+
+def checked(written: Path, *command: str) -> None:
+    environment = {**os.environ, "MYPYPATH": str(ROOT / "core"), "RUFF_NO_CACHE": "true"}
+    done = subprocess.run(command, cwd=written, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_is_written_is_clean_and_formatted(written: Path) -> None:
+    checked(written, sys.executable, "-m", "ruff", "check", ".")
+    checked(written, sys.executable, "-m", "ruff", "format", "--check", ".")
+
+
+@pytest.mark.slow
+def test_what_is_written_is_typed_strictly(written: Path) -> None:
+    config = written / "norm" / "pyproject.toml"
+    sources = [str(path) for slot in SLOTS for path in (written / slot).glob("paribus_*")]
+    checked(written, sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", os.devnull, *sources)
+
+
+@pytest.mark.slow
+def test_an_attention_and_a_launcher_serve_a_study(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(STUDY)
+    command = [sys.executable, "-m", "paribus.cli.main", "run", "study.yaml", "--jobs", "2", "--json"]
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)
+    assert {row["variant"] for row in found["rows"]} >= {"attention=fresh-attention"}, done.stderr
+    assert len(list((tmp_path / "runs").rglob("record.json"))) == 2
+
+
+def test_the_commands_that_follow_are_told_and_are_data_as_well(cli: Cli) -> None:
+    said = cli("new-plugin", "paribus-cosine", "--slot", "attention")
+    assert said.code == 0
+    assert "\n$ cd paribus-cosine\n$ pip install -e .\n$ paribus conform attention.cosine\n" in said.out
+    assert "$ paribus conform attention.cosine\n" in Path("paribus-cosine/README.md").read_text()
+    data = json.loads(cli("new-plugin", "cosine", "--slot", "attention", "-o", "here too", "--json").out)
+    assert data["component"] == "attention.cosine"
+    assert data["commands"][0] == "cd 'here too'"
+    assert sorted(data["files"]) == sorted(
+        path.relative_to("here too").as_posix() for path in Path("here too").rglob("*") if path.is_file()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "slot", "module", "stem", "cls"),
+    [
+        ("cosine", "attention", "paribus_cosine", "cosine", "CosineAttention"),
+        ("paribus-cosine", "attention", "paribus_cosine", "cosine", "CosineAttention"),
+        ("l1.v-2_b", "norm", "paribus_l1_v_2_b", "l1_v_2_b", "L1V2BNorm"),
+        ("feed-forward", "feedforward", "paribus_feed_forward", "feed_forward", "FeedForwardFeedForward"),
+        ("gated-attention", "attention", "paribus_gated_attention", "gated_attention", "GatedAttention"),
+        ("2d", "position", "paribus_2d", "position_2d", "Position2dPosition"),
+        ("import", "corpus", "paribus_import", "corpus_import", "ImportCorpus"),
+    ],
+)
+def test_one_name_becomes_a_module_a_file_and_a_class(name: str, slot: str, module: str, stem: str, cls: str) -> None:
+    plugin = Plugin.named(name, slot)
+    assert (plugin.module, plugin.stem, plugin.cls) == (module, stem, cls)
+    for path, text in plugin.files():
+        if path.endswith(".py"):
+            compile(text, path, "exec")
+
+
+@pytest.mark.parametrize("name", ["", "Cosine", "-x", "x-", "x.", "a b", "../x", "é", "x" * 65, "paribus-", "x\n"])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(SpecError, match="is no name for a component and a distribution; valid: lower-case letters"):
+        Plugin.named(name, "norm")
+
+
+def test_an_unknown_slot_is_told_with_those_there_are(cli: Cli) -> None:
+    said = cli("new-plugin", "x", "--slot", "atention")
+    assert (said.code, said.out) == (2, "")
+    assert "there is no slot `atention`; valid: topology, embedding, attention" in said.err
+    assert "did you mean `attention`?" in said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "slot", "said"),
+    [
+        ("gqa", "attention", "`attention.gqa` is there already, from attention of paribus"),
+        ("norm", "corpus", "a plugin of this name is installed: norm of paribus"),
+        ("optim", "corpus", "a plugin of this name is installed: optim of paribus"),
+    ],
+)
+def test_a_name_that_is_taken_is_refused(name: str, slot: str, said: str, cli: Cli) -> None:
+    refused = cli("new-plugin", name, "--slot", slot)
+    assert refused.code == 2
+    assert f"error[name-taken] paribus-{name}: {said}" in refused.err
+    assert list(Path().iterdir()) == []
+
+
+def test_a_module_of_that_name_would_be_hidden_and_is_told(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "paribus_hiding.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    refused = cli("new-plugin", "hiding", "--slot", "norm")
+    assert refused.code == 2
+    assert "a module `paribus_hiding` is there already, and one would hide the other" in refused.err
+
+
+def test_nothing_of_the_users_is_written_over(cli: Cli) -> None:
+    Path("full").mkdir()
+    Path("full/notes.txt").write_text("mine")
+    Path("file").touch()
+    for place, found in (("full", "holds files already"), ("file", "is a file")):
+        said = cli("new-plugin", "x", "--slot", "norm", "-o", place)
+        assert said.code == 2
+        assert (
+            f"error[folder-taken] ({place}): a plugin is written into a folder of its own, and this {found}" in said.err
+        )
+    assert [path.name for path in Path("full").iterdir()] == ["notes.txt"]
+    Path("empty").mkdir()
+    assert cli("new-plugin", "x", "--slot", "norm", "-o", "empty").code == 0
+
+
+def test_a_folder_that_cannot_be_written_is_told(cli: Cli) -> None:
+    said = cli("new-plugin", "x", "--slot", "norm", "-o", "/proc/nowhere")
+    assert said.code == 5
+    assert "error[cannot-write] (/proc/nowhere): the plugin could not be written: " in said.err
+
+
+def test_there_is_a_template_for_every_slot_and_no_other() -> None:
+    assert {path.name for path in (TEMPLATES / "slots").iterdir()} == {f"{slot}.py.txt" for slot in SLOTS}
