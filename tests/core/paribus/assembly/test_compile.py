@@ -21,6 +21,7 @@ Assemble = Callable[..., Model]
 Shake = Callable[[Model], Model]
 Feed = Callable[..., Data]
 
+SPARSE = ["dims.length=96", "attention=[{name: dilated, window: 3, first: 1}, {name: block-sparse, size: 2}]"]
 MODELS = {
     "decoder": ["gpt-tiny"],
     "decoder, apart": ["gpt-tiny", "attention=gqa", "position=rope", "data.documents=apart"],
@@ -32,6 +33,8 @@ MODELS = {
         "feedforward=glu",
     ],
     "decoder, eager": ["gpt-tiny", "attention.scores.soft_cap=5", "embedding.tie=false"],
+    "decoder, sparse": ["gpt-tiny", *SPARSE, "position=alibi", "data.documents=apart"],
+    "encoder, sparse": ["encoder-tiny", *SPARSE, "position=rope"],
     "encoder": ["encoder-tiny"],
     "encoder, post": ["bert-tiny", "attention=mqa", "placement=post", "position=sinusoidal"],
     "encoder-decoder": ["seq2seq-tiny", "parts.decoder.cross.position=rope"],
@@ -92,6 +95,18 @@ def test_any_number_of_lengths_costs_two_graphs_at_most(spec: list[str], assembl
         if model.spec["topology"]["name"] == "encoder-decoder":
             memory = memory_of(model.topology.run({"encoder": Stream(tokens)}, "encoder"))
         compiled({"body": Stream(tokens)}, "body", memory=memory)
+    assert backend.graphs <= 2
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny"])
+def test_any_number_of_lengths_costs_two_graphs_where_keys_are_gathered(preset: str, assemble: Assemble) -> None:
+    model, backend = assemble(preset, *SPARSE).eval(), Counting()
+    assert set(model.topology.get_submodule("body").kernels(rows=80)) == {"gathered"}  # type: ignore[operator]  # a Stack says which
+    compiled = torch.compile(model.topology.run, fullgraph=True, backend=backend)
+    for length in (80, 83, 91, 96):
+        stream = {"body": Stream(torch.arange(length).view(1, length) % 20 + 15)}
+        found, expected = compiled(stream, "body").hidden, model.topology.run(stream, "body").hidden
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     assert backend.graphs <= 2
 
 
