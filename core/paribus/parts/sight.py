@@ -25,8 +25,9 @@ class Blocks(NamedTuple):
 
     def table(self, device: torch.device) -> Tensor:
         """(N, most) int64: `drawn`, filled up with -1."""
-        filled = [[*others, *[-1] * (self.most - len(others))] for others in self.drawn]
-        return torch.tensor(filled, dtype=torch.long, device=device).view(len(self.drawn), self.most)
+        most = self.most
+        filled = [[*others, *[-1] * (most - len(others))] for others in self.drawn]
+        return torch.tensor(filled, dtype=torch.long, device=device).view(len(self.drawn), most)
 
     def seen(self, device: torch.device) -> Tensor:
         """(N, N) bool: which of the drawn blocks each block sees."""
