@@ -154,3 +154,24 @@ def test_heads_that_make_no_pairs_are_refused(heads: int, options: dict[str, int
 def test_layers_that_share_their_parameters_cannot_have_it() -> None:
     with pytest.raises(SpecError, match="attention `differential` must know which layer it is in"):
         paribus.spec("gpt-tiny", "attention=differential", "dims.groups=1")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # dynamo's own
+def test_layers_that_each_begin_with_another_lambda_share_a_graph() -> None:
+    graphs = 0
+
+    def counting(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        nonlocal graphs
+        graphs += 1
+        return graph.forward
+
+    torch._dynamo.reset()
+    model: Any = paribus.assemble(paribus.spec("gpt-tiny", "attention=differential", "dims.layers=12"))
+    tokens = torch.randint(0, 200, (2, 9), generator=torch.Generator().manual_seed(0))
+    wanted = model.hidden(tokens)
+    for layer in model.topology.get_submodule("body").layers:
+        layer.compile(fullgraph=True, backend=counting)
+    torch.testing.assert_close(model.hidden(tokens), wanted)
+    torch._dynamo.reset()
+    assert graphs <= 2
