@@ -54,10 +54,10 @@ class TransformerXL(Position):
         u, v = (vector.to(pair.q.dtype).unsqueeze(-2) for vector in (leanings.key, leanings.distance))  # (H, 1, K)
         weight = pair.own.project.weight.to(pair.q.dtype).unflatten(0, (self.heads, -1))  # (H, K, W)
         queries, keys = pair.q_positions.shape[-1], pair.k_positions.shape[-1]
-        ahead = counted(pair.q_positions, pair.k_positions) if self._is_cheaper_shifted(queries, keys) else None
+        ahead = counted(pair.q_positions, pair.k_positions)  # before sizes: torch.compile would guard on those
         by_distance = (
             self._turned(pair.q + v, weight, pair)
-            if ahead is None
+            if ahead is None or self._turning(queries, keys) <= self._shifting(queries, keys)
             else self._shifted(pair.q + v, weight, ahead, keys, pair.q_positions.device)
         )
         scores: Tensor = by_distance + u @ pair.k.transpose(-1, -2)
@@ -90,9 +90,6 @@ class TransformerXL(Position):
         frequencies = torch.tensor(self.frequencies, dtype=torch.float64, device=positions.device)
         angles = positions.unsqueeze(-1) * frequencies
         return stored(torch.cat([angles.sin(), angles.cos()], dim=-1).to(dtype))
-
-    def _is_cheaper_shifted(self, queries: int, keys: int) -> bool:
-        return self._shifting(queries, keys) < self._turning(queries, keys)
 
     def _shifting(self, queries: int, keys: int) -> int:
         """Multiply-adds of one head: to project all distances, and to meet them."""
