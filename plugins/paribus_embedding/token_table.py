@@ -38,10 +38,12 @@ class TokenTable(Embedding):
         normed: Annotated[bool, "whether a norm follows, behind the position (BERT: yes)"] = False,
         scale: Annotated[bool, "whether tokens are multiplied by the root of the width (Transformer: yes)"] = False,
         tie: Annotated[bool, "whether rows are scored by the table itself, and not by a head"] = True,
+        damp: Annotated[bool, "whether rows are divided by the root of the width to be scored (T5: yes)"] = False,
     ) -> None:
         super().__init__()
         self.vocabulary, self.width = shape.vocabulary, shape.width
         self.scale = math.sqrt(shape.width) if scale else 1.0
+        self.damp = 1 / math.sqrt(shape.width) if damp else 1.0
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.segments = nn.Embedding(segments, shape.width) if segments else None
         self.norm = norm() if normed else None
@@ -62,6 +64,8 @@ class TokenTable(Embedding):
         return functional.dropout(x, self.dropout) if self.dropout and self.training else x, rows
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
+        if self.damp != 1.0:
+            h = h * self.damp
         return functional.linear(h, self.tokens.weight if self.head is None else self.head.weight, bias)
 
     def cost(self, load: Load) -> Cost:

@@ -8,12 +8,14 @@ from paribus_hf.distilbert import DistilBert
 from paribus_hf.gpt2 import Gpt2
 from paribus_hf.llama import Llama
 from paribus_hf.mistral import Mistral
+from paribus_hf.modernbert import ModernBert
 from paribus_hf.openai_gpt import OpenAIGpt
 from paribus_hf.qwen3 import Qwen3
 from paribus_hf.roberta import Roberta
+from paribus_hf.t5 import T5
 from paribus_hf.xlm_roberta import XlmRoberta
 
-FAMILIES = (Bert, DistilBert, Gpt2, Llama, Mistral, OpenAIGpt, Qwen3, Roberta, XlmRoberta)
+FAMILIES = (Bert, DistilBert, Gpt2, Llama, Mistral, ModernBert, OpenAIGpt, Qwen3, Roberta, T5, XlmRoberta)
 
 
 @hookimpl

@@ -53,12 +53,13 @@ class MaskedLanguageModelling(Objective):
         mask: Annotated[float, "share of these that the mask token stands in for", Range(0, 1)] = 0.8,
         random: Annotated[float, "share of these that a random token stands in for", Range(0, 1)] = 0.1,
         transform: Annotated[bool, "whether a dense layer, GELU and a norm precede the scores"] = True,
+        transform_bias: Annotated[bool, "whether that dense layer has a bias (ModernBERT: no)"] = True,
         bias: Annotated[bool, "whether each entry of the vocabulary has a bias"] = True,
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
         self.masking = masking.Masking(vocabulary, rate, mask, random)
-        self.dense = nn.Linear(shape.width, shape.width) if transform else None
+        self.dense = nn.Linear(shape.width, shape.width, bias=transform_bias) if transform else None
         self.norm = norm() if transform else None
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
 

@@ -47,6 +47,25 @@ _DISTILBERT = {"max_position_embeddings": LENGTH, "dim": 15, "n_heads": 3, "n_la
 
 _ROBERTA = {"pad_token_id": 1, "max_position_embeddings": LENGTH + 2}
 
+_T5 = {
+    "d_model": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "d_ff": 31, "decoder_start_token_id": 0,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9,
+}  # fmt: skip
+GATED: Final = {
+    "feed_forward_proj": "gated-gelu",
+    "num_decoder_layers": 1,
+    "num_layers": 2,
+    "tie_word_embeddings": False,
+}
+BIASED: Final = {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "tie_word_embeddings": False}
+
+
+def _modernbert(layers: int, **config: Any) -> dict[str, Any]:
+    """Its tokens are four more than others' are told to have."""
+    ids = {"cls_token_id": 2, "sep_token_id": 3, "num_attention_heads": 3, "hidden_size": 18, "intermediate_size": 31}
+    return {**ids, "num_hidden_layers": layers, "max_position_embeddings": LENGTH, **config}
+
+
 CASES: Final[Mapping[str, tuple[Case, ...]]] = {
     "gpt2": (
         Case("three heads, tied", "GPT2LMHeadModel", _GPT2, parameters=124_439_808),
@@ -81,6 +100,14 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
         Case("one key head, wide heads", "LlamaForCausalLM", _llama(18, 6, 1, 3, head_dim=10, rms_norm_eps=1e-5)),
         Case("biases, tied", "LlamaForCausalLM", _llama(24, 6, 3, 2, attention_bias=True, mlp_bias=True, **TIED)),
         Case("as many key heads", "LlamaForCausalLM", _llama(20, 5, 5, 1, rope_parameters=SLOW)),
+    ),
+    "modernbert": (
+        Case("three layers of four kinds", "ModernBertForMaskedLM", _modernbert(7, local_attention=6), "row"),
+        Case("biases, untied", "ModernBertForMaskedLM", _modernbert(2, **BIASED), "row"),
+    ),
+    "t5": (
+        Case("relu, tied", "T5ForConditionalGeneration", _T5, "row", parameters=60_506_624),
+        Case("gated, one layer more to read", "T5ForConditionalGeneration", {**_T5, **GATED}, "row"),
     ),
     "mistral": (
         Case("a window of 4", "MistralForCausalLM", _llama(24, 6, 2, 2, head_dim=6, sliding_window=4)),

@@ -26,8 +26,34 @@ def turned(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
     return both.cos(), both.sin()
 
 
+def squared(self: Any, x: Tensor) -> Tensor:
+    scaled: Tensor = self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+    return scaled
+
+
+def turned_by_kind(self: Any, x: Tensor, position_ids: Tensor, layer_type: str) -> tuple[Tensor, Tensor]:
+    width = self.config.hidden_size // self.config.num_attention_heads
+    theta = self.config.rope_parameters[layer_type]["rope_theta"]
+    inverse = 1.0 / (theta ** (torch.arange(0, width, 2, dtype=torch.float64) / width))
+    angles = position_ids[..., None].double() * inverse
+    both = torch.cat((angles, angles), dim=-1)
+    return both.cos(), both.sin()
+
+
+def rotated(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> tuple[Tensor, Tensor]:
+    def turn(x: Tensor) -> Tensor:
+        one, other = x.chunk(2, dim=-1)
+        return x * cos.unsqueeze(unsqueeze_dim) + torch.cat((-other, one), dim=-1) * sin.unsqueeze(unsqueeze_dim)
+
+    return turn(q), turn(k)
+
+
 def keep_double(patch: pytest.MonkeyPatch) -> None:
     for name, prefix in CASTING.items():
         module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
         patch.setattr(getattr(module, f"{prefix}RMSNorm"), "forward", normed)
         patch.setattr(getattr(module, f"{prefix}RotaryEmbedding"), "forward", turned)
+    modern = importlib.import_module("transformers.models.modernbert.modeling_modernbert")
+    patch.setattr(modern.ModernBertRotaryEmbedding, "forward", turned_by_kind)
+    patch.setattr(modern, "apply_rotary_pos_emb", rotated)
+    patch.setattr(importlib.import_module("transformers.models.t5.modeling_t5").T5LayerNorm, "forward", squared)

@@ -1,0 +1,139 @@
+"""ModernBERT of the `transformers` library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, ClassVar, Final, final
+
+from paribus import Architecture, Config, Family, Key, Move
+from paribus_hf.activations import ACTIVATIONS
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+EVERY: Final = 3  # one layer of so many sees all, the first among them
+DROPOUTS: Final = ("embedding_dropout", "attention_dropout", "mlp_dropout")
+
+
+@final
+class ModernBert(Family):
+    """ "Smarter, Better, Faster, Longer" (Warner et al. 2024): two layers with a window, of rows that turn faster, for
+    each that sees all; gates, no biases, and no norm before the first attention, as one follows the embedding.
+    """
+
+    kind = "modernbert"
+    architectures: ClassVar[Mapping[str, Architecture]] = {"ModernBertForMaskedLM": Architecture()}
+    spec: ClassVar[Mapping[str, Any]] = {
+        "preset": "modernbert-base",
+        "topology": "encoder",
+        "embedding": {"name": "tokens", "normed": True},
+        "norm": {"name": "layernorm"},
+        "placement": {"name": "pre", "bare_first": True},
+        "feedforward": {"name": "glu"},
+        "objective": {"name": "mlm", "transform": True, "transform_bias": False, "bias": True},
+    }
+    keys: ClassVar[tuple[Key, ...]] = (
+        Key("vocab_size", "dims.vocabulary", 50368),
+        Key("max_position_embeddings", "dims.length", 8192),
+        Key("hidden_size", "dims.width", 768),
+        Key("num_hidden_layers", "dims.layers", 22),
+        Key("num_attention_heads", "dims.heads", 12),
+        Key("intermediate_size", "feedforward.inner", 1152),
+        Key("hidden_activation", "feedforward.activation", "gelu", ACTIVATIONS),
+        Key("mlp_bias", "feedforward.bias", False),
+        Key("norm_eps", "norm.eps", 1e-5),
+        Key("norm_bias", "norm.bias", False),
+        *(Key(name, "dropout", 0.0) for name in DROPOUTS),
+        Key("tie_word_embeddings", "embedding.tie", True),
+    )
+    fixed: ClassVar[Mapping[str, Any]] = {
+        "is_encoder_decoder": False,
+        "decoder_bias": True,
+        "classifier_bias": False,  # also that of the dense layer before the scores
+        "classifier_activation": "gelu",  # also the one between
+    }
+    ignored: ClassVar[frozenset[str]] = frozenset(
+        {
+            "classifier_dropout", "classifier_pooling", "deterministic_flash_attn", "global_attn_every_n_layers",
+            "gradient_checkpointing", "initializer_cutoff_factor", "initializer_range", "reference_compile",
+            "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
+        }
+    )  # fmt: skip
+
+    def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
+        """Which layers see how far, and by how much rows turn in each kind."""
+        layers = spec["dims"]["layers"]
+        every = config.given.get("global_attn_every_n_layers", EVERY)
+        kinds = config.take("layer_types", [SLIDING if layer % every else FULL for layer in range(layers)])
+        cycle = next(size for size in range(1, layers + 1) if kinds == [kinds[layer % size] for layer in range(layers)])
+        scores = {"bias": config.take("attention_bias", False)}
+        window = config.take("local_attention", 128) // 2 + 1
+        said = config.take("rope_parameters", None) or {
+            FULL: {"rope_theta": config.take("global_rope_theta", 160_000.0)},
+            SLIDING: {"rope_theta": config.take("local_rope_theta", 10_000.0)},
+        }
+        config.ignore({"global_rope_theta", "local_rope_theta"})
+        attentions: Mapping[str, Any] = {
+            FULL: {"name": "mha", "scores": scores},
+            SLIDING: {"name": "restricted", "window": min(window, spec["dims"]["length"]), "scores": scores},
+        }
+        if any(each.get("rope_type", "default") != "default" for each in said.values()):
+            config.wrong(
+                "rope_parameters", f"`rope_parameters` is {said!r}, which is not known here", "rope_type default"
+            )
+        spec["attention"] = [attentions[kind] for kind in kinds[:cycle]]
+        spec["position"] = [{"name": "rope", "theta": float(said[kind]["rope_theta"])} for kind in kinds[:cycle]]
+        if cycle == 1:
+            spec["attention"], spec["position"] = spec["attention"][0], spec["position"][0]
+
+    def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
+        attentions, positions = (_listed(spec[slot]) for slot in ("attention", "position"))
+        layers = spec["dims"]["layers"]
+        kinds = [SLIDING if "window" in attentions[layer % len(attentions)] else FULL for layer in range(layers)]
+        thetas = {kind: positions[layer % len(positions)].get("theta", 1e4) for layer, kind in enumerate(kinds)}
+        windows = [node["window"] for node in attentions if "window" in node]
+        config |= {
+            "pad_token_id": None,  # theirs lies beyond a smaller vocabulary
+            "layer_types": kinds,
+            "attention_bias": attentions[0]["scores"]["bias"],
+            "local_attention": 2 * (windows[0] - 1) if windows else 128,
+            "rope_parameters": {
+                kind: {"rope_type": "default", "rope_theta": thetas.get(kind, usual)}
+                for kind, usual in ((FULL, 160_000.0), (SLIDING, 10_000.0))
+            },
+        }
+
+    def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
+        tie = spec["embedding"]["tie"]
+        yield Move(
+            "embedding.tokens.weight", "model.embeddings.tok_embeddings.weight", also=("decoder.weight",) if tie else ()
+        )
+        if not tie:
+            yield Move("embedding.head.weight", "decoder.weight")
+        yield Move("objectives.mlm.bias", "decoder.bias")
+        yield Move("objectives.mlm.dense.weight", "head.dense.weight")
+        normed = ("weight", "bias") if spec["norm"]["bias"] else ("weight",)
+        for kind in normed:
+            yield Move(f"embedding.norm.{kind}", f"model.embeddings.norm.{kind}")
+            yield Move(f"body.norm.{kind}", f"model.final_norm.{kind}")
+            yield Move(f"objectives.mlm.norm.{kind}", f"head.norm.{kind}")
+        attended = ("weight", "bias") if _listed(spec["attention"])[0]["scores"]["bias"] else ("weight",)
+        fed = ("weight", "bias") if spec["feedforward"]["bias"] else ("weight",)
+        for layer in range(spec["dims"]["layers"]):
+            ours, theirs = f"body.layers.{layer}", f"model.layers.{layer}"
+            for kind in normed:
+                if layer:
+                    yield Move(f"{ours}.placement.norms.attention.{kind}", f"{theirs}.attn_norm.{kind}")
+                yield Move(f"{ours}.placement.norms.feedforward.{kind}", f"{theirs}.mlp_norm.{kind}")
+            for kind in attended:
+                for part, name in enumerate("qkv"):
+                    yield Move(
+                        f"{ours}.attention.heads.{name}.{kind}", f"{theirs}.attn.Wqkv.{kind}", part=part, parts=3
+                    )
+                yield Move(f"{ours}.attention.heads.o.{kind}", f"{theirs}.attn.Wo.{kind}")
+            for kind in fed:
+                for part, name in enumerate(("gate", "inner")):
+                    yield Move(f"{ours}.feedforward.{name}.{kind}", f"{theirs}.mlp.Wi.{kind}", part=part, parts=2)
+                yield Move(f"{ours}.feedforward.outer.{kind}", f"{theirs}.mlp.Wo.{kind}")
+
+
+def _listed(node: Any) -> list[Any]:
+    return list(node) if isinstance(node, (list, tuple)) else [node]
