@@ -90,7 +90,7 @@ class ModernBert(Family):
         kinds = [SLIDING if "window" in attentions[layer % len(attentions)] else FULL for layer in range(layers)]
         thetas = {kind: positions[layer % len(positions)].get("theta", 1e4) for layer, kind in enumerate(kinds)}
         windows = [node["window"] for node in attentions if "window" in node]
-        config |= {
+        said: dict[str, Any] = {
             "pad_token_id": None,  # theirs lies beyond a smaller vocabulary
             "layer_types": kinds,
             "attention_bias": attentions[0]["scores"]["bias"],
@@ -100,6 +100,7 @@ class ModernBert(Family):
                 for kind, usual in ((FULL, 160_000.0), (SLIDING, 10_000.0))
             },
         }
+        config.update(said)
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         tie = spec["embedding"]["tie"]

@@ -74,7 +74,7 @@ class T5(Family):
             for kind, said in FEEDFORWARDS.items()
             if (said["name"], said["activation"]) == (node["name"], node["activation"])
         ]
-        config |= {
+        said: dict[str, Any] = {
             "num_decoder_layers": layers,
             "num_layers": own.get("layers", layers),
             "feed_forward_proj": kinds[0] if kinds else node["activation"],
@@ -82,9 +82,10 @@ class T5(Family):
             "d_kv": spec["dims"]["head_width"] or spec["dims"]["width"] // spec["dims"]["heads"],
             "scale_decoder_outputs": spec["embedding"]["damp"],
         }
+        config.update(said)
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        also = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+        also: tuple[str, ...] = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
         if spec["embedding"]["tie"]:
             also = (*also, "lm_head.weight")
         else:

@@ -92,7 +92,7 @@ PUBLISHED = {  # as counted from the twin's own class, heads included; the figur
     "t5-base": 222_903_552,
     "t5-v1.1": 247_577_856,
 }
-TWINS = {  # of their library: the class, and what differs from its defaults
+TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class, and what differs from its defaults
     "gpt1": ("OpenAIGPTLMHeadModel", {}),
     "gpt2": ("GPT2LMHeadModel", {}),
     "gpt2-medium": ("GPT2LMHeadModel", {"n_embd": 1024, "n_layer": 24, "n_head": 16}),
