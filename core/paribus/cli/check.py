@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from paribus.cli.console import Session, out, out_json
-from paribus.errors import EXIT_OK, ParibusError
+from paribus.errors import EXIT_OK
 
 
 @click.command("check")
@@ -26,13 +25,8 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
     """
     from paribus.specs import resolved, spec_hash
 
-    try:
-        found = resolved(spec, *overrides, registry=session.index())
-        _builds(session, found)
-    except ParibusError as error:
-        if as_json:
-            out_json({"ok": False, "problems": [dataclasses.asdict(problem) for problem in error.problems]})
-        raise
+    found = resolved(spec, *overrides, registry=session.index())
+    _builds(session, found)
     if as_json:
         out_json({"ok": True, "problems": [], "hash": spec_hash(found), "spec": found})
         return EXIT_OK

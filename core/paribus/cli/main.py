@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import importlib.util
 import os
 import pkgutil
@@ -18,15 +20,15 @@ import click
 
 import paribus
 from paribus import cli
-from paribus.cli.console import Session, note
+from paribus.cli.console import Session, note, out_json
 from paribus.errors import (
     EXIT_BUG,
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_PLUGIN,
-    EXIT_SPEC,
     ParibusError,
     Problem,
+    SpecError,
     listed,
     nearest,
 )
@@ -88,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BaseException as error:
-        return _told(error, debug="--debug" in words)
+        return _told(error, debug="--debug" in words, as_json="--json" in words)
     return code if isinstance(code, int) else EXIT_OK
 
 
@@ -113,8 +115,8 @@ def _global_first(words: Sequence[str]) -> list[str]:
     return [*first, *rest]
 
 
-def _told(error: BaseException, *, debug: bool) -> int:
-    """Tells what went wrong, a line a problem, and answers the exit code."""
+def _told(error: BaseException, *, debug: bool, as_json: bool) -> int:
+    """Tells what went wrong, a line a problem (for whoever asked for JSON, as that too), and answers the exit code."""
     if isinstance(error, (click.exceptions.Exit, SystemExit)):
         return _code(error)
     if isinstance(error, BrokenPipeError):  # who read has read enough
@@ -123,13 +125,15 @@ def _told(error: BaseException, *, debug: bool) -> int:
         return EXIT_OK
     if debug:
         note("".join(traceback.format_exception(error)).rstrip())
+    if isinstance(error, click.ClickException):
+        error = SpecError(Problem(code="usage", what=error.format_message()))
     if isinstance(error, ParibusError):
         for problem in error.problems:
             note(str(problem))
+        if as_json:
+            with suppress(ParibusError, BrokenPipeError):  # stdout is gone, or was what went wrong
+                out_json({"ok": False, "problems": [dataclasses.asdict(problem) for problem in error.problems]})
         return error.exit_code
-    if isinstance(error, click.ClickException):
-        note(str(Problem(code="usage", what=error.format_message())))
-        return EXIT_SPEC
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         note("interrupted")
         return EXIT_INTERRUPTED

@@ -16,6 +16,7 @@ from paribus.errors import EXIT_FAILED, EXIT_OK
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from paribus.report.table import Table
     from paribus.studies.events import Event
     from paribus.studies.planned import Planned
 
@@ -77,9 +78,15 @@ def _verdict(planned: Planned, study: str, as_json: bool) -> int:
         show(found)
         out()
         out(f"records: {planned.store.root}")
-        out(f"next: paribus compare {study} · paribus status {study} · another seed: change `seeds` and run again")
-    states = {planned.store.state(trial.identity) for trial in planned.plan.trials}
-    return EXIT_OK if states == {"done"} else EXIT_FAILED
+        out(f"next: paribus compare {study} · paribus status {study}{_fresh(found)}")
+    return EXIT_OK if found.ok else EXIT_FAILED
+
+
+def _fresh(found: Table) -> str:
+    """What would settle an inconclusive verdict and keep the promise: seeds that nobody has looked at."""
+    needs = max((row.needs for row in found.rows if row.needs is not None), default=0)
+    first = max(found.seeds) + 1
+    return f" · to settle it: a study of ~{needs} fresh seeds, `seeds: [{first}, {first + 1}, …]`" if needs else ""
 
 
 def _show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> int:

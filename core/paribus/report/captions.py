@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from paribus.errors import listed
@@ -53,6 +54,7 @@ def warnings(
     question: Question, rows: Sequence[Row], trials: Sequence[Entry], pairs: Mapping[str, Pairs]
 ) -> Iterator[str]:
     """What weakens the table, first what weakens it most."""
+    yield from _looked(question)
     unlearned = [row.variant for row in rows if row.learned is False]
     if unlearned:
         nats = next(entry.result["unigram"] for entry in trials if entry.result.get("unigram") is not None)
@@ -68,6 +70,19 @@ def warnings(
         yield "The trials of a pair ran on machines that only look alike: speed is rough (~)."
     if any(map(contended, recorded)):
         yield "Trials shared the machine (contended): speed is rough (~)."
+
+
+def _looked(question: Question) -> Iterator[str]:
+    """Seeds that were chosen after a look at some of them; fresh ones, fixed beforehand, are a study of their own."""
+    seeds = set(question.seeds)
+    earlier = [set(look) for look in question.looks if seeds & set(look)]
+    if any(look != seeds for look in earlier):
+        counts = [key for key, _ in groupby([*map(len, earlier), len(seeds)])]
+        how = "added" if all(look <= seeds for look in earlier) else "changed"
+        yield (
+            f"Seeds were {how} after a verdict had been shown ({' → '.join(map(str, counts))}): "
+            f"the {percent(1 - question.alpha)} no longer hold exactly."
+        )
 
 
 def _measures(trials: Sequence[Entry]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from paribus.report.costs import Pairs, costs
 from paribus.report.entry import Entry, Question
 from paribus.report.select import ENDED, Chosen, select
 from paribus.report.statistics import variance_reduction
-from paribus.report.table import Row, Table
+from paribus.report.table import UNLEARNED, Row, Table
 from paribus.report.verdict import Paired, Verdict, decide
 
 RUNTIME: Final = ("torch",)  # whose versions no pair may mix
@@ -141,6 +141,9 @@ def _row(trials: Chosen, name: str, held: Held, verdict: Verdict, question: Ques
     }
     if held.reason:
         return Row(kind="withheld", verdict=f"withheld ({held.reason})", **common)
+    learned = (_learned(list(trials[question.baseline].values()), question), common["learned"])
+    if not question.unlearned and _empty(verdict.kind, *learned):
+        return Row(kind="withheld", verdict=UNLEARNED, **common)
     return Row(
         kind=verdict.kind,
         verdict=verdict.text,
@@ -153,6 +156,16 @@ def _row(trials: Chosen, name: str, held: Held, verdict: Verdict, question: Ques
         variance_reduction=variance_reduction(before, after),
         **common,
     )
+
+
+def _empty(kind: str, baseline: bool | None, variant: bool | None) -> bool:
+    """Whether a claim would be of models that know nothing yet.
+
+    That one side learned and the other did not is a finding; that both did alike, where one did not, is none.
+    """
+    if kind == "equivalent":
+        return baseline is False or variant is False
+    return kind in ("better", "worse") and baseline is False and variant is False
 
 
 def _baseline(trials: Chosen, question: Question) -> Row:
@@ -173,7 +186,8 @@ def _baseline(trials: Chosen, question: Question) -> Row:
 def _counts(own: Sequence[Entry], question: Question) -> dict[str, int]:
     failed = sum(entry.record is None and entry.state in ENDED for entry in own)
     diverged = sum(entry.diverged(question.metric) for entry in own)
-    return {"planned": len(question.seeds), "diverged": diverged, "failed": failed}
+    done = sum(entry.done for entry in own)
+    return {"planned": len(question.seeds), "done": done, "diverged": diverged, "failed": failed}
 
 
 def _diverged(own: Mapping[int, Entry], question: Question) -> int:

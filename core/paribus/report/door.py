@@ -19,7 +19,11 @@ def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ())
     """
     if not isinstance(planned, Planned):
         planned = study(planned)
-    return compared(gathered(planned.store, planned.plan.trials), question_of(planned), accept_code=accept_code)
+    question = question_of(planned)
+    table = compared(gathered(planned.store, planned.plan.trials), question, accept_code=accept_code)
+    if any(row.difference is not None for row in table.rows):
+        planned.store.looked(question.metric, question.seeds)
+    return table
 
 
 def question_of(planned: Planned) -> Question:
@@ -33,4 +37,6 @@ def question_of(planned: Planned) -> Question:
         better=asked.metric.better,
         margin=asked.metric.margin,
         seeds=asked.seeds,
+        unlearned=asked.metric.unlearned,
+        looks=tuple(planned.store.looks()),
     )

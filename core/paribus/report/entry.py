@@ -29,6 +29,8 @@ class Question:
     better: Better = "lower"
     margin: float | None = None
     seeds: tuple[int, ...] = ()
+    unlearned: bool = False  # whether verdicts are wanted of models that are not below the unigram loss
+    looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
     alpha: float = 0.05
 
     @property

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, final
 
 from paribus.report.certificate import Certificate
 from paribus.report.costs import Cost
 from paribus.report.verdict import Better, Kind
+
+UNLEARNED: Final = "withheld (did not learn: no verdict)"
 
 RowKind = Kind | Literal["withheld", "baseline"]
 
@@ -24,6 +26,7 @@ class Row:
     verdict: str
     n: int  # pairs that the difference is of; of the baseline: its finished trials
     planned: int
+    done: int  # trials with a result
     diverged: int
     failed: int
     mean: float | None  # of the metric, over the trials that n counts
@@ -41,7 +44,7 @@ class Row:
     def flags(self) -> tuple[str, ...]:
         """What must be read together with the verdict."""
         flags = []
-        if self.learned is False:
+        if self.learned is False and self.verdict != UNLEARNED:
             flags.append("did not learn")
         if self.failed:
             flags.append(f"{self.failed}/{self.planned} failed")
@@ -77,8 +80,9 @@ class Table:
 
     @property
     def ok(self) -> bool:
-        """Whether every planned trial came to a result that may be compared."""
-        return not any(row.kind == "withheld" or row.diverged or row.failed for row in (self.baseline, *self.rows))
+        """Whether every planned trial came to a result, and no verdict was withheld: what exit code 0 says."""
+        rows = (self.baseline, *self.rows)
+        return all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
 
     def to_json(self) -> dict[str, Any]:
         """Valid JSON: every number is finite, or null."""

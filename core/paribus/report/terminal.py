@@ -25,7 +25,7 @@ STYLES: Final[Mapping[str, str]] = {
 MARKS: Final[Mapping[str, str]] = {"!": "bold yellow", "-": "", "·": "dim"}
 PLAIN: Final = str.maketrans(
     {cells.TIMES: "x", "≥": ">=", "●": "o", "○": "o", "━": "=", "│": "|", "┿": "+", "┊": ":", "◂": "<", "▸": ">"}
-    | {"✓": "+", "✗": "x", "·": "-", "…": "..."}
+    | {"✓": "+", "✗": "x", "·": "-", "…": "...", "→": "->"}
 )
 WIDEST: Final = 41  # places of the picture
 NAMES: Final = range(30, 13, -1)  # places that names may be folded to, the best first

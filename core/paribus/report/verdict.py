@@ -21,6 +21,7 @@ from paribus.report.statistics import (
 Kind = Literal["better", "worse", "equivalent", "inconclusive", "diverged"]
 Better = Literal["lower", "higher"]
 
+LEAST_SEEDS = 3  # of which a spread is worth a guess at how many would do
 MOST_SEEDS = 10_000  # beyond it nobody runs a study, and "needs n ≥ 84,213" would claim a precision that it lacks
 
 
@@ -83,7 +84,7 @@ class Verdict:
     high: float | None
     level: float
     p: float | None
-    needs: int | None = None  # seeds that would settle an inconclusive one
+    needs: int | None = None  # seeds that would settle an inconclusive one, guessed from the spread of those there are
     dropped: int = 0  # planned pairs without a difference, diverged ones included
 
 
@@ -96,7 +97,7 @@ def decide(
 
     - wholly inside ±margin: `equivalent`, even if it excludes 0, for the study said that so little is nothing;
     - else clear of 0: `better` or `worse`;
-    - else `inconclusive`, with the seeds that would settle it, which are 2 at the least for a single pair;
+    - else `inconclusive`, with a guess at the seeds that would settle it, which less than three pairs do not allow;
     - whatever the interval, `diverged k/n` where the variant (or the baseline: `baseline diverged k/n`) did so on some
       seed. What finished is shown, but nothing is claimed of it: divergence chose those seeds.
 
@@ -142,8 +143,8 @@ def _verdict(paired: Paired, *, step: Step, passed: Sequence[float], better: Bet
     low, high = bounds or (None, None)
     kind = _kind(paired, bounds, better=better, margin=margin)
     needs = None
-    if kind == "inconclusive":
-        needs = seeds_needed(summary, alpha=step.alpha, margin=margin, most=MOST_SEEDS) if summary else 2
+    if kind == "inconclusive" and summary is not None and summary.n >= LEAST_SEEDS:
+        needs = seeds_needed(summary, alpha=step.alpha, margin=margin, most=MOST_SEEDS)
     return Verdict(
         kind=kind,
         text=_text(kind, paired, needs),
@@ -184,6 +185,9 @@ def _text(kind: Kind, paired: Paired, needs: int | None) -> str:
         return ", ".join(filter(None, (variant, baseline)))
     if kind != "inconclusive":
         return kind
-    if needs is None and not any(paired.differences):
-        return f"inconclusive (no difference in any of {len(paired.differences)} pairs)"
-    return f"inconclusive (needs n ≥ {needs})" if needs else f"inconclusive (needs n > {MOST_SEEDS:,})"
+    pairs = len(paired.differences)
+    if needs is None and pairs > 1 and not any(paired.differences):
+        return f"inconclusive (no difference in any of {pairs} pairs)"
+    if pairs < LEAST_SEEDS:
+        return f"inconclusive (too few seeds: n = {pairs})"
+    return f"inconclusive (needs n ≥ ~{needs})" if needs else f"inconclusive (needs n > {MOST_SEEDS:,})"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, final
 
-from paribus.durable import FILES, DamagedError, Files, make_folder, quarantine, read_json, write_json
+from paribus.durable import FILES, DamagedError, Files, append_line, make_folder, quarantine, read_json, write_json
 from paribus.lock import Lock
 
 RECORD = "record.json"
@@ -16,6 +18,7 @@ FAILURE = "failure.json"
 LOCK = "lock"
 PROGRESS = "progress.jsonl"
 LOG = "log.txt"
+LOOKS = "looks.jsonl"
 STORE = Path("runs")
 
 State = Literal["pending", "running", "done", "diverged", "failed", "out-of-memory", "timeout", "interrupted"]
@@ -114,6 +117,24 @@ class Store:
     def trial(self, identity: str) -> dict[str, Any] | None:
         """What `enter` wrote of a trial."""
         return self._read(self.folder(identity) / TRIAL)
+
+    def looked(self, metric: str, seeds: Sequence[int]) -> None:
+        """Keeps with which seeds verdicts were shown, for later ones to tell whether seeds were added since."""
+        if list(seeds) not in [list(each) for each in self.looks(metric)]:
+            append_line(self.root / LOOKS, json.dumps({"metric": metric, "seeds": list(seeds)}), files=self.files)
+
+    def looks(self, metric: str | None = None) -> Iterator[tuple[int, ...]]:
+        """The seeds of each verdict that was shown, the first one first; a line that is none of ours is passed over."""
+        try:
+            lines = (self.root / LOOKS).read_bytes().splitlines()
+        except OSError:
+            return
+        for line in lines:
+            with suppress(ValueError, TypeError, KeyError, RecursionError):
+                look = json.loads(line)
+                seeds = tuple(look["seeds"])
+                if metric in (None, look["metric"]) and all(isinstance(seed, int) for seed in seeds):
+                    yield seeds
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         if not path.is_file():

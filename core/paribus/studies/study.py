@@ -21,6 +21,7 @@ KEYS: Final = (
 BUDGETS: Final = ("steps", "tokens")
 MATCHES: Final = ("params", "flops")
 METRIC: Final = re.compile(r"val/[a-z0-9._-]+/[a-z0-9._-]+")
+METRICS: Final = ("name", "better", "margin", "unlearned")
 SEEDS: Final = 5  # three make an interval 2.5 times as wide, after Holm
 MOST_SEEDS: Final = 10_000
 MOST_MARGIN: Final = 1e9
@@ -36,6 +37,7 @@ class Metric:
     name: str
     better: Better = "lower"
     margin: float | None = None
+    unlearned: bool = False  # whether a verdict is wanted of models that do not beat guessing by frequency
 
 
 @final
@@ -198,20 +200,24 @@ def _match(checking: Checking, given: Any) -> Match | None:
 def _metric(checking: Checking, given: Any) -> Metric:
     if isinstance(given, str):
         given = {"name": given}
-    found = checking.mapping(given or {}, ("metric",), "name, better, margin") or {}
+    found = checking.mapping(given or {}, ("metric",), listed(METRICS)) or {}
     for key in found:
-        if key not in ("name", "better", "margin"):
-            checking.unknown(key, ("metric", key), ("name", "better", "margin"))
+        if key not in METRICS:
+            checking.unknown(key, ("metric", key), METRICS)
     name, better, margin = found.get("name"), found.get("better", "lower"), found.get("margin")
     if not isinstance(name, str) or not METRIC.fullmatch(name):
-        checking.wrong("missing", ("metric", "name"), f"this is {shown(name)}", "val/<objective>/<name>: val/mlm/loss")
+        what = f"this is {shown(name)}" if "name" in found else "`name` is missing: what the verdicts are about"
+        checking.wrong("missing", ("metric", "name"), what, "val/<objective>/<name>: val/mlm/loss")
     if better not in ("lower", "higher"):
         checking.wrong("wrong-type", ("metric", "better"), f"this is {shown(better)}", "lower, higher")
     if margin is not None and (
         isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 < margin < 1e9
     ):
         checking.wrong("wrong-type", ("metric", "margin"), f"this is {shown(margin)}", "a number > 0, or none")
-    return Metric(str(name), "higher" if better == "higher" else "lower", margin)
+    unlearned = found.get("unlearned", False)
+    if not isinstance(unlearned, bool):
+        checking.wrong("wrong-type", ("metric", "unlearned"), f"this is {shown(unlearned)}", "true, false")
+    return Metric(str(name), "higher" if better == "higher" else "lower", margin, unlearned is True)
 
 
 def _timeout(checking: Checking, given: Any) -> float | None:

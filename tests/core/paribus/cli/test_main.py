@@ -114,6 +114,26 @@ def test_every_problem_is_a_line_and_nothing_else_is_said(cli: Cli, monkeypatch:
     assert (said.out, said.err) == ("", "error[a]: one\nerror[b]: two\\nlines\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "problem"),
+    [
+        (["run", "nowhere"], 2, "unknown-study"),
+        (["run", "quickstart", "--jobs", "none"], 2, "usage"),
+        (["compare", "quickstart"], 6, "no-records"),
+        (["conform", "attention.gqaa"], 2, "unknown-component"),
+        (["status", "nowhere"], 2, "unknown-study"),
+        (["summary", "encoder-tinny"], 2, "unknown-preset"),
+    ],
+)
+def test_whoever_asked_for_json_has_the_problems_as_json(cli: Cli, words: list[str], code: int, problem: str) -> None:
+    said = cli(*words, "--json")
+    found = json.loads(said.out)
+    assert (said.code, found["ok"]) == (code, False)
+    assert [each["code"] for each in found["problems"]] == [problem]
+    assert f"error[{problem}]" in said.err
+    assert cli(*words).out == ""
+
+
 def test_our_own_mistake_asks_to_be_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     where: dict[str, Any] = {}
     failing = "def index(self): raise ZeroDivisionError('by\\nzero')"

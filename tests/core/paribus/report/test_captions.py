@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from paribus.report.compare import compare
 from paribus.report.entry import Entry, Question
 from paribus.report.table import Table
@@ -57,3 +59,22 @@ def test_intervals_of_several_levels_are_told_with_their_variants(study: Study, 
     assert alone.caption[1].endswith("Holm over 1 variant; the intervals are of 95 %.")
     none = table_of(study, ask, baseline=BASE[:1], mqa=WORSE[:1])
     assert none.caption[1].endswith("Holm over 1 variant.")
+
+
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        ((), ""),
+        (((0, 1, 2, 3, 4),), ""),
+        (((0, 1, 2),), "Seeds were added after a verdict had been shown (3 → 5): the 95 % no longer hold exactly."),
+        (((0, 1), (0, 1, 2), (0, 1, 2, 3, 4)), "Seeds were added after a verdict had been shown (2 → 3 → 5)"),
+        (((0, 1, 2, 3, 4, 5),), "Seeds were changed after a verdict had been shown (6 → 5)"),
+        (((100, 101, 102),), ""),  # nothing was seen of the seeds that are compared
+    ],
+)
+def test_seeds_that_were_chosen_after_a_look_are_told_of(
+    looks: tuple[tuple[int, ...], ...], said: str, study: Study, ask: Ask
+) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    told = [line for line in compare(entries, ask(entries, looks=looks)).warnings if "after a verdict" in line]
+    assert [line.startswith(said) for line in told] == ([True] if said else [])

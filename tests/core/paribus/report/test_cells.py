@@ -22,7 +22,15 @@ COSTS = {name: Cost(value=1234.0, ratio=0.5) for name in cells.COSTS}
 
 
 def row(variant: str = "mqa", **more: Any) -> Row:
-    plain: dict[str, Any] = {"kind": "worse", "verdict": "worse", "n": 5, "planned": 5, "diverged": 0, "failed": 0}
+    plain: dict[str, Any] = {
+        "kind": "worse",
+        "verdict": "worse",
+        "n": 5,
+        "planned": 5,
+        "done": 5,
+        "diverged": 0,
+        "failed": 0,
+    }
     return Row(**{"variant": variant, "mean": 2.0, "costs": COSTS, **plain, **more})
 
 

@@ -98,7 +98,7 @@ def test_a_variant_that_has_not_run_yet_counts_in_the_family(study: Study, ask: 
     table = table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=["pending"] * 5)
     assert alone.level == pytest.approx(0.95)
     assert table.rows[0].level == pytest.approx(0.975)
-    assert table.rows[1].verdict == "inconclusive (needs n ≥ 2)"
+    assert table.rows[1].verdict == "inconclusive (too few seeds: n = 0)"
     assert (table.rows[1].n, table.rows[1].mean, table.rows[1].difference) == (0, None, None)
     assert "gqa" not in table.certificates
 
@@ -162,7 +162,7 @@ def test_e4_only_common_seeds_are_compared(study: Study, ask: Ask) -> None:
 
 def test_e5_a_single_seed_proves_nothing(study: Study, ask: Ask) -> None:
     row = only(table_of(study, ask, baseline=[2.0], mqa=[9.0]))
-    assert row.verdict == "inconclusive (needs n ≥ 2)"
+    assert row.verdict == "inconclusive (too few seeds: n = 1)"
     assert (row.low, row.high, row.p, row.level, row.variance_reduction) == (None, None, None, None, None)
     assert row.difference == 7.0
 
@@ -236,6 +236,57 @@ def test_d19_stale_records_are_left_out_unless_their_code_is_accepted(make: Make
     readmitted = compare(entries, ask(entries), accept_code=["c" * 24])
     assert only(readmitted).verdict == "worse"
     assert any("readmitted" in warning for warning in readmitted.warnings)
+
+
+# ------------------------------------------------------------------------------------------------ what is ok
+@pytest.mark.parametrize(
+    ("endings", "ok"),
+    [
+        (WORSE, True),
+        ([*WORSE[:4], "pending"], False),
+        ([*WORSE[:4], "interrupted"], False),
+        ([*WORSE[:4], "running"], False),
+        ([*WORSE[:4], "failed"], False),
+        ([*WORSE[:4], "diverged"], False),
+    ],
+)
+@pytest.mark.parametrize("side", ["baseline", "mqa"])
+def test_a_table_is_ok_where_every_planned_trial_has_a_result(
+    endings: Any, ok: bool, side: str, study: Study, ask: Ask
+) -> None:
+    assert table_of(study, ask, **{"baseline": BASE, "mqa": WORSE, side: endings}).ok == ok
+
+
+def test_a_seed_without_any_trial_is_not_finished(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    assert not compare(entries, ask(entries, seeds=range(6))).ok
+
+
+# ------------------------------------------------------------------------------------------------ what knows nothing
+@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize(
+    ("baseline", "variant", "kind", "kept"),
+    [
+        (3.5, 3.5, "equivalent", False),
+        (3.5, 3.0, "better", True),  # that it learned and the baseline did not is a finding
+        (3.0, 3.5, "worse", True),
+        (3.9, 3.5, "better", False),
+        (3.5, 3.9, "worse", False),
+        (3.2, 3.28, "equivalent", False),
+        (2.5, 2.5, "equivalent", True),
+    ],
+)
+def test_nothing_is_claimed_of_models_that_know_nothing_unless_the_study_asks_for_it(
+    baseline: float, variant: float, kind: str, kept: bool, stated: bool, study: Study, ask: Ask
+) -> None:
+    noise = (0.0, 0.001, -0.001, 0.002, -0.002)
+    entries = study(baseline=[baseline] * 5, mqa=[variant + each for each in noise])
+    table = compare(entries, ask(entries, margin=0.1, unlearned=stated))
+    row = only(table)
+    assert row.kind == (kind if kept or stated else "withheld")
+    assert table.ok == (kept or stated)
+    if row.kind == "withheld":
+        assert (row.verdict, row.difference, row.low) == ("withheld (did not learn: no verdict)", None, None)
 
 
 # ------------------------------------------------------------------------------------------------ as JSON

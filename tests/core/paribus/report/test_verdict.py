@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paribus.report.statistics import holm, interval, seeds_needed
-from paribus.report.verdict import MOST_SEEDS, Kind, Paired, Verdict, decide
+from paribus.report.verdict import LEAST_SEEDS, MOST_SEEDS, Kind, Paired, Verdict, decide
 
 STUDIES = 1000  # of each simulation
 MIRRORED: dict[Kind, Kind] = {"better": "worse", "worse": "better"}
@@ -215,7 +215,7 @@ def test_as_many_seeds_as_the_text_asks_for_would_settle_it_and_one_less_would_n
     verdict = alone(with_moments(4, mean, sd), margin=margin)
     if verdict.kind != "inconclusive" or verdict.needs is None or verdict.needs > 400:
         return
-    assert verdict.text == f"inconclusive (needs n ≥ {verdict.needs})"
+    assert verdict.text == f"inconclusive (needs n ≥ ~{verdict.needs})"
     assert alone(with_moments(verdict.needs, mean, sd), margin=margin).kind != "inconclusive"
     assert alone(with_moments(verdict.needs - 1, mean, sd), margin=margin).kind == "inconclusive"
 
@@ -226,11 +226,19 @@ def test_seeds_that_nobody_would_run_are_not_asked_for() -> None:
     assert MOST_SEEDS == 10_000
 
 
+@pytest.mark.parametrize("n", range(5))
+def test_how_many_seeds_are_needed_is_guessed_from_three_on(n: int) -> None:
+    verdict = alone(paired(*[0.1, -0.1, 0.2, -0.15][:n], planned=5))
+    guessed = n >= LEAST_SEEDS == 3
+    assert (verdict.needs is not None) == guessed
+    assert verdict.text.startswith("inconclusive (needs n " if guessed else f"inconclusive (too few seeds: n = {n})")
+
+
 @pytest.mark.parametrize("differences", [(), (-100.0,)])
 @pytest.mark.parametrize("margin", [None, 1.0, 1000.0])
 def test_less_than_two_pairs_prove_nothing(differences: tuple[float, ...], margin: float | None) -> None:
     verdict = alone(paired(*differences, planned=5), margin=margin)
-    assert verdict.text == "inconclusive (needs n ≥ 2)"
+    assert verdict.text == f"inconclusive (too few seeds: n = {len(differences)})"
     assert verdict.low is verdict.high is verdict.p is None
     assert verdict.difference == (differences[0] if differences else None)
     assert (verdict.n, verdict.dropped) == (len(differences), 5 - len(differences))
@@ -240,7 +248,9 @@ def test_less_than_two_pairs_prove_nothing(differences: tuple[float, ...], margi
 def test_pairs_that_all_differ_by_the_same_are_judged_by_their_sign_alone(n: int) -> None:
     verdict = alone(paired(*[-0.5] * n))
     assert verdict.p == 2.0 ** (1 - n)
-    assert verdict.text == ("better" if n >= 6 else "inconclusive (needs n ≥ 6)")
+    assert verdict.text == (
+        "better" if n >= 6 else f"inconclusive (too few seeds: n = {n})" if n < 3 else "inconclusive (needs n ≥ ~6)"
+    )
     assert (verdict.low, verdict.high) == ((-0.5, -0.5) if n >= 6 else (None, None))
 
 
@@ -250,7 +260,7 @@ def test_a_swap_that_changes_nothing_measured_is_not_called_better_or_worse() ->
     assert alone(nothing).needs is None
     assert alone(nothing).p == 1
     assert alone(nothing, margin=0.1).text == "equivalent"
-    assert alone(paired(*[0.0] * 5), margin=0.1).text == "inconclusive (needs n ≥ 6)"
+    assert alone(paired(*[0.0] * 5), margin=0.1).text == "inconclusive (needs n ≥ ~6)"
 
 
 def test_a_study_of_no_variants_has_no_verdicts() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from paribus.durable import write_json
 from paribus.errors import StoreError
-from paribus.studies.store import RECORD, Store, Trial
+from paribus.studies.store import LOOKS, RECORD, Store, Trial
 
 TRIAL = Trial("a" * 24, "attention=mqa", 0, {"seed": 0}, {"attention": "mqa"}, "code", "corpus")
 
@@ -82,3 +82,23 @@ def test_a_folder_that_cannot_be_made_is_told_with_its_path(tmp_path: Path) -> N
     (tmp_path / "s").write_text("a file where the folder should be")
     with pytest.raises(StoreError, match="could not be made"):
         Store(tmp_path, "s").enter(TRIAL)
+
+
+def test_with_which_seeds_verdicts_were_shown_is_kept_in_order_and_once(tmp_path: Path) -> None:
+    store = Store(tmp_path, "s")
+    assert list(store.looks()) == []
+    recorded(store)
+    for metric, seeds in (("a", (0, 1)), ("a", (0, 1, 2)), ("a", (0, 1)), ("b", (0, 1))):
+        store.looked(metric, seeds)
+    with (store.root / LOOKS).open("a") as file:
+        file.write('{"metric": "a", "see\n[1, 2]\n{"metric": "a", "seeds": ["x"]}\n')
+    assert list(store.looks()) == [(0, 1), (0, 1, 2), (0, 1)]
+    assert list(store.looks("b")) == [(0, 1)]
+    assert [record["identity"] for record in store.records()] == [TRIAL.identity]
+
+
+def test_a_store_that_cannot_be_written_costs_no_verdict(tmp_path: Path) -> None:
+    store = Store(tmp_path, "never-made")
+    store.looked("a", (0, 1))
+    assert list(store.looks()) == []
+    assert not store.root.exists()

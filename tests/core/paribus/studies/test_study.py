@@ -74,6 +74,8 @@ FAULTS = [
     ("metric of a wrong form", "metric: loss", "val/<objective>/<name>"),
     ("unknown key of metric", "metric: {name: val/mlm/loss, betterr: lower}", "did you mean `better`"),
     ("which is better", "metric: {name: val/mlm/loss, better: more}", "valid: lower, higher"),
+    ("unlearned that is no answer", "metric: {name: val/mlm/loss, unlearned: 1}", "valid: true, false"),
+    ("no metric", "metric: null", "`name` is missing: what the verdicts are about"),
     ("a margin of nothing", "metric: {name: val/mlm/loss, margin: 0}", "valid: a number > 0"),
     ("a timeout of nothing", "timeout: 0", "valid: seconds for a trial"),
 ]
