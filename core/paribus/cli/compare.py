@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from paribus.cli.console import Session, note, out, out_json
+from paribus.cli.console import STORE, Session, note, out, out_json
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 
 @click.command("compare")
 @click.argument("study")
-@click.option("--store", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
 @click.option("--accept-code", multiple=True, metavar="HASH", help="Take in records of this older code; it is said.")
 @click.option("--markdown", is_flag=True, help="The table for a README or a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Rows of variant, metric, n, difference, low, high, verdict.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import click
 
@@ -18,6 +19,7 @@ from paribus.errors import Problem, StoreError, printable
 if TYPE_CHECKING:
     from paribus.registry import Index, Registry
 
+STORE: Final = Path("runs")  # where trials are kept unless another place is named
 _NARROWEST = 20  # columns that are still worth wrapping text in
 
 
@@ -46,6 +48,13 @@ class Session:
         found = registry.installed(plugins=self.plugins, no_plugins=self.no_plugins)
         self._warn(found.index)
         return found
+
+    def command(self, verb: str, *words: str, store: Path = STORE) -> str:
+        """A command to type next, with the options of this session: what it finds is what this one found."""
+        plugins = [word for path in self.plugins for word in ("--plugin", str(path))]
+        alone = ["--no-plugins"] if self.no_plugins else []
+        elsewhere = ["--store", str(store)] if store != STORE else []
+        return shlex.join(["paribus", *plugins, *alone, verb, *words, *elsewhere])
 
     def _warn(self, index: Index) -> None:
         for warning in index.warnings():

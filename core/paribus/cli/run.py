@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import click
 
-from paribus.cli.console import Session, note, out, out_json, table
+from paribus.cli.console import STORE, Session, note, out, out_json, table
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -21,12 +20,15 @@ if TYPE_CHECKING:
     from paribus.studies.planned import Planned
 
 
+MOST_TRIALS: Final = 10_000
+
+
 @click.command("run")
 @click.argument("study")
 @click.option("--plan", "only_plan", is_flag=True, help="Say what would run, and how long, and run nothing.")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Trials at a time; one for each core, if not given.")
-@click.option("--store", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
-@click.option("--max-trials", type=click.IntRange(1), default=10_000, show_default=True)
+@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@click.option("--max-trials", type=click.IntRange(1), default=MOST_TRIALS, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The verdicts, or the plan, as JSON.")
 @click.pass_obj
 def verb(
@@ -41,6 +43,7 @@ def verb(
     from paribus.studies.run import run
 
     asked = [] if jobs is None else ["--jobs", str(jobs)]
+    asked += [] if max_trials == MOST_TRIALS else ["--max-trials", str(max_trials)]
     jobs = jobs or _cores()
     registry = session.registry() if only_plan else None
     planned = planned_of(study, registry=registry or session.index(), store=store, most=max_trials)
@@ -50,14 +53,14 @@ def verb(
     for excluded in planned.plan.excluded:
         note(f"excluded: {excluded.variant}: {excluded.why}")
     if left:
-        elsewhere = ["--store", str(store)] if str(store) != "runs" else []
-        again = shlex.join(["paribus", "run", study, *elsewhere, *asked])
+        again = session.command("run", study, *asked, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with Shown(planned, len(left)) as shown:
             run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take)
     else:
         note("every trial has its record already: nothing to run")
-    return _verdict(planned, study, as_json)
+    following = (session.command(verb, study, store=store) for verb in ("compare", "status"))
+    return _verdict(planned, " · ".join(following), as_json)
 
 
 def _cores() -> int:
@@ -67,7 +70,7 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _verdict(planned: Planned, study: str, as_json: bool) -> int:
+def _verdict(planned: Planned, following: str, as_json: bool) -> int:
     from paribus.report.door import compare
     from paribus.report.terminal import show
 
@@ -78,7 +81,7 @@ def _verdict(planned: Planned, study: str, as_json: bool) -> int:
         show(found)
         out()
         out(f"records: {planned.store.root}")
-        out(f"next: paribus compare {study} · paribus status {study}{_fresh(found)}")
+        out(f"next: {following}{_fresh(found)}")
     return EXIT_OK if found.ok else EXIT_FAILED
 
 
@@ -119,6 +122,7 @@ def _show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> 
         out(f"excluded: {each.variant}: {each.why}")
     left = sum(row.left for row in rows)
     out()
+    out(f"the study is called {planned.name}; its records would be in {planned.store.root}")
     out(f"{left} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {_minutes(seconds)},")
     out("from five steps of each variant, timed now on one thread; nothing was run or written")
     return EXIT_OK
@@ -187,6 +191,11 @@ class Shown:
             self._say(f"{trial.variant}: its first step fails ({event.state}): {event.text}")
         self._draw(event)
 
+    @property
+    def done(self) -> int:
+        """How many trials need not be run again."""
+        return sum(count for state, count in self.ended.items() if state != "interrupted")
+
     def _first_metric(self, event: Event) -> None:
         """Without a terminal there is no bar; that it goes forward is still said."""
         if event.loss is not None and not self._said and self._bar is not None and self._bar.disable:
@@ -196,10 +205,10 @@ class Shown:
     def _end(self, event: Event) -> None:
         assert event.trial is not None
         if event.state != "done":
-            self._say(f"{event.trial.variant}, seed {event.trial.seed}: {event.state}: {event.text}")
+            log = "" if event.state == "interrupted" else self.planned.store.logged(event.trial.identity)
+            self._say(f"{event.trial.variant}, seed {event.trial.seed}: {event.state}: {event.text}{log}")
         elif self._bar is not None and self._bar.disable:
-            done = sum(self.ended.values())
-            note(f"{done}/{self.left} trials: {event.trial.variant}, seed {event.trial.seed}: done")
+            note(f"{self.done}/{self.left} trials: {event.trial.variant}, seed {event.trial.seed}: done")
 
     def _say(self, text: str) -> None:
         if self._bar is not None and not self._bar.disable:
@@ -210,11 +219,10 @@ class Shown:
     def _draw(self, event: Event) -> None:
         if self._bar is None or self._task is None or event.trial is None:
             return
-        done = sum(self.ended.values())
         loss = "" if event.loss is None else f" loss {event.loss:.3f}"
         self._bar.update(
             self._task,
-            completed=done + sum(self.running.values()),
-            done=done,
+            completed=self.done + sum(self.running.values()),
+            done=self.done,
             description=f"{event.trial.variant}, seed {event.trial.seed}{loss}",
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli.console import Session, note, out, out_json, table
+from paribus.cli.console import STORE, Session, note, out, out_json, table
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ HEALTHY = frozenset({"done", "pending", "running", "interrupted"})
 
 @click.command("status")
 @click.argument("study")
-@click.option("--store", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
 @click.option("--trials", "each", is_flag=True, help="A line for each trial, with its folder.")
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
@@ -45,7 +45,8 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
         out_json(rows)
         return EXIT_OK
     if each:
-        cells = [(r["variant"], f"seed {r['seed']}", r["state"], str(store / study / r["identity"])) for r in rows]
+        folder = planned.store.folder
+        cells = [(r["variant"], f"seed {r['seed']}", r["state"], str(folder(r["identity"]))) for r in rows]
         for line in table(cells):
             out(line)
     else:
@@ -56,13 +57,14 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
             note(f"{row['variant']}, seed {row['seed']}: {row['state']}: {row['why']}")
     left = sum(row["state"] not in ("done", "diverged") for row in rows)
     out()
-    out(f"{len(rows) - left} of {len(rows)} trials have a record" + (f"; next: paribus run {study}" if left else ""))
+    following = f"; next: {session.command('run', study, store=store)}" if left else ""
+    out(f"{len(rows) - left} of {len(rows)} trials have a record in {planned.store.root.resolve()}{following}")
     return EXIT_OK if all(row["state"] in HEALTHY for row in rows) else EXIT_FAILED
 
 
 def _why(store: Store, identity: str, state: str) -> str:
     failure = None if state in (*HEALTHY, "diverged") else store.failure(identity)
-    return str(failure["why"]) if failure is not None else ""
+    return f"{failure['why']}{store.logged(identity)}" if failure is not None else ""
 
 
 def _counted(rows: list[dict[str, Any]], variant: str) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli.console import Session, note, out, out_json
+from paribus.cli.console import STORE, Session, note, out, out_json
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 @click.command("train")
 @click.argument("spec")
 @click.argument("overrides", nargs=-1)
-@click.option("--store", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The record's result.")
 @click.pass_obj
 def verb(session: Session, spec: str, overrides: tuple[str, ...], store: Path, as_json: bool) -> int:
@@ -40,7 +39,7 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], store: Path, a
     place = Store(store, "train")
     record = place.record(trial.identity)
     if record is None:
-        record = _trained(session, trial, place, shlex.join(["paribus", "train", spec, *overrides]))
+        record = _trained(session, trial, place, session.command("train", spec, *overrides, store=store))
     else:
         note("this trial has a record already: nothing to do")
     if as_json:

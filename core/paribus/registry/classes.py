@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Registry:
     """What is installed, as loaded: `get` gives classes, `index` what is known of them without importing any."""
 
@@ -29,6 +29,10 @@ class Registry:
     local: tuple[str, ...] = ()
     """What `with_` added, as slot.name: no other process can have it."""
     _classes: Mapping[tuple[str, str], type[Any]] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{slot} {len(entries)}" for slot, entries in self.index.entries.items() if entries)
+        return f"<registry of {len(self.index.pieces)} plugins: {counts}>"
 
     def get(self, slot: str, name: str) -> type[Any]:
         """The class, or an error that says what there is, what is near, and which broken plugin may have it."""

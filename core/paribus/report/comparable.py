@@ -58,7 +58,8 @@ def refuse(trials: Chosen, question: Question, notes: Sequence[str] = ()) -> Non
     """
     recorded = [entry for own in trials.values() for entry in own.values() if entry.record is not None]
     if not recorded:
-        what = ". ".join((f"the study `{question.study}` has no record to compare", *notes))
+        place = f" in {question.store}" if question.store else ""
+        what = ". ".join((f"the study `{question.study}` has no record to compare{place}", *notes))
         raise NotComparableError(Problem(code="no-records", what=what, valid="`paribus run`, and then compare"))
     done = {name: [entry for entry in own.values() if entry.done] for name, own in trials.items()}
     problems = [*_conditions(done, question.baseline), *_metric(done, question.metric)]

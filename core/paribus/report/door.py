@@ -9,6 +9,7 @@ from paribus.report.compare import compare as compared
 from paribus.report.entry import Question, gathered
 from paribus.report.table import Table
 from paribus.studies.designs import BASELINE
+from paribus.studies.identity import identity_of
 from paribus.studies.planned import Planned, study
 
 
@@ -22,8 +23,14 @@ def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ())
     question = question_of(planned)
     table = compared(gathered(planned.store, planned.plan.trials), question, accept_code=accept_code)
     if any(row.difference is not None for row in table.rows):
-        planned.store.looked(question.metric, question.seeds)
+        planned.store.looked(_baseline(planned), question.seeds)
     return table
+
+
+def _baseline(planned: Planned) -> str:
+    """What a study's verdicts are held against, whatever the seeds and the code."""
+    spec = planned.plan.of(BASELINE)[0].spec
+    return identity_of({**spec, "seed": 0}, "", "")
 
 
 def question_of(planned: Planned) -> Question:
@@ -37,6 +44,7 @@ def question_of(planned: Planned) -> Question:
         better=asked.metric.better,
         margin=asked.metric.margin,
         seeds=asked.seeds,
+        store=str(planned.store.root.resolve()),
         unlearned=asked.metric.unlearned,
-        looks=tuple(planned.store.looks()),
+        looks=tuple(planned.store.looks(_baseline(planned))),
     )

@@ -29,6 +29,7 @@ class Question:
     better: Better = "lower"
     margin: float | None = None
     seeds: tuple[int, ...] = ()
+    store: str = ""  # the folder that was searched for records
     unlearned: bool = False  # whether verdicts are wanted of models that are not below the unigram loss
     looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
     alpha: float = 0.05

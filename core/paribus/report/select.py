@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
-from paribus.errors import listed
+from paribus.errors import Problem, SpecError, listed
 from paribus.report.entry import Entry, Question
 
 SHORT = 12  # digits of a code hash that are shown; as many of them as one likes are accepted
@@ -35,6 +35,7 @@ def select(entries: Iterable[Entry], question: Question, accept_code: Collection
             known.append(entry)
         else:
             foreign += 1
+    _refuse_unknown(known, accept_code)
     usable = [entry for entry in known if not entry.stale or accepted(entry, accept_code)]
     trials: dict[str, dict[int, Entry]] = {name: {} for name in question.variants}
     for entry in sorted(usable, key=_rank):
@@ -49,6 +50,16 @@ def accepted(entry: Entry, codes: Collection[str]) -> bool:
     """Whether a stale record may be used: its code is one of `codes`, given whole or by its first digits."""
     code = str(entry.trial.get("code") or "")
     return entry.stale == "code" and any(len(each) >= LEAST and code.startswith(each) for each in codes)
+
+
+def _refuse_unknown(entries: Sequence[Entry], codes: Collection[str]) -> None:
+    """A code that readmits nothing was mistyped, or its records are not here: nobody is to think otherwise."""
+    stale = [entry for entry in entries if entry.stale == "code"]
+    unknown = [code for code in codes if not any(accepted(entry, [code]) for entry in stale)]
+    if unknown:
+        what = f"no record that was left out is of the code {listed(unknown)}"
+        valid = listed(dict.fromkeys(str(entry.trial.get("code"))[:SHORT] for entry in stale)) or "none, as none was"
+        raise SpecError(Problem(code="unknown-code", path="--accept-code", what=what, valid=valid))
 
 
 def _rank(entry: Entry) -> tuple[bool, bool, float]:

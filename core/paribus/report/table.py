@@ -11,6 +11,7 @@ from paribus.report.certificate import Certificate
 from paribus.report.costs import Cost
 from paribus.report.verdict import Better, Kind
 
+COLUMNS: Final = 80  # of the text that is printed where no terminal says how wide it is
 UNLEARNED: Final = "withheld (did not learn: no verdict)"
 
 RowKind = Kind | Literal["withheld", "baseline"]
@@ -61,9 +62,9 @@ class Row:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Table:
-    """What a study has found."""
+    """What a study has found: `print(table)` shows it, and so does a notebook."""
 
     study: str
     metric: str
@@ -83,6 +84,24 @@ class Table:
         """Whether every planned trial came to a result, and no verdict was withheld: what exit code 0 says."""
         rows = (self.baseline, *self.rows)
         return all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
+
+    def __repr__(self) -> str:
+        verdicts = ", ".join(f"{row.variant}: {row.verdict}" for row in self.rows)
+        return f"<verdicts of {self.study} on {self.metric}: {verdicts}>"
+
+    def __str__(self) -> str:
+        from paribus.report.terminal import rendered
+
+        return rendered(self, COLUMNS).rstrip()
+
+    def to_markdown(self) -> str:
+        """The table for a README or a pull request."""
+        from paribus.report.markdown import markdown
+
+        return markdown(self)
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
 
     def to_json(self) -> dict[str, Any]:
         """Valid JSON: every number is finite, or null."""

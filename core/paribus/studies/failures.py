@@ -49,7 +49,8 @@ def failure_of(error: BaseException) -> Failure:
     if any(isinstance(each, OSError) and each.errno in PASSING for each in causes):
         return Failure("failed", one_line(error), frame, EXIT_AGAIN)
     code = error.exit_code if isinstance(error, ParibusError) else EXIT_FAILED
-    return Failure("failed", one_line(error), frame, code)
+    place = f" ({frame})" if frame and not isinstance(error, ParibusError) else ""
+    return Failure("failed", one_line(error) + printable(place), frame, code)
 
 
 def one_line(error: BaseException) -> str:

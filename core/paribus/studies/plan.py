@@ -60,6 +60,7 @@ def plan(
     _refuse_explosion(study, most)
     variants = [Variant(BASELINE), *DESIGNS[study.design](study.vary, study.variants)]
     resolved: dict[str, Spec] = {}
+    kept: dict[str, Variant] = {}
     excluded: list[Excluded] = []
     problems: list[Problem] = []
     for variant in variants:
@@ -72,16 +73,28 @@ def plan(
                 excluded.append(Excluded(variant.name, "; ".join(problem.what for problem in error.problems)))
             continue
         twin = next((name for name, other in resolved.items() if other == spec), None)
-        if twin is not None:
+        if twin == BASELINE:
             excluded.append(Excluded(variant.name, f"the same spec as {twin}: it would change nothing"))
+        elif twin is not None:
+            excluded.append(Excluded(variant.name, f"the same spec as {twin}: it is run once"))
+        elif variant.name in resolved:
+            problems.append(_alike(study, variant))
         else:
-            resolved[variant.name] = spec
+            resolved[variant.name], kept[variant.name] = spec, variant
     if problems:
         raise SpecError(*_once(problems))
-    matched = _matched(study, resolved, index, count, solved)
-    kept = tuple(variant for variant in variants if variant.name in resolved)
-    trials = tuple(_trials(study, kept, resolved, matched, index, fingerprint))
-    return Plan(study, kept, trials, tuple(excluded), matched)
+    matched = _matched(study, kept, resolved, index, count, solved)
+    trials = tuple(_trials(study, tuple(kept.values()), resolved, matched, index, fingerprint))
+    return Plan(study, tuple(kept.values()), trials, tuple(excluded), matched)
+
+
+def _alike(study: Study, variant: Variant) -> Problem:
+    """Names are cut where they are long: what they leave out may be all that tells two variants apart."""
+    what = f"two variants that differ are both called `{variant.name}`"
+    where = study.where(("vary", variant.changes[0][0]))
+    return Problem(
+        code="one-name", path="vary", where=where, what=what, valid="variants that differ in their beginning"
+    )
 
 
 def resolve(study: Study, variant: Variant, index: Index, more: Sequence[Change] = ()) -> Spec:
@@ -131,7 +144,12 @@ def _refuse_explosion(study: Study, most: int) -> None:
 
 
 def _matched(
-    study: Study, resolved: dict[str, Spec], index: Index, count: Count | None, solved: Mapping[str, Matched] | None
+    study: Study,
+    kept: Mapping[str, Variant],
+    resolved: dict[str, Spec],
+    index: Index,
+    count: Count | None,
+    solved: Mapping[str, Matched] | None,
 ) -> dict[str, Matched]:
     """Turns the knob of every variant until it costs what the baseline costs; `resolved` is changed in place."""
     match = study.match
@@ -140,8 +158,8 @@ def _matched(
     assert count is not None or solved is not None, "a study that matches needs something to count with"
     target = count(resolved[BASELINE]) if count is not None else 0
     found: dict[str, Matched] = {}
-    for variant in DESIGNS[study.design](study.vary, study.variants):
-        if variant.name not in resolved:
+    for variant in kept.values():
+        if variant.name == BASELINE:
             continue
         if solved is not None and variant.name in solved:
             found[variant.name] = solved[variant.name]

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from paribus.assembly.components import Classes
 from paribus.durable import digest_json
+from paribus.errors import Problem, StoreError
 from paribus.registry import Index, Lazy, Registry
 from paribus.specs.read import read_file
 from paribus.specs.resolve import index_of
@@ -22,13 +23,17 @@ from paribus.studies.study import Study, study_of
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Planned:
     """A study, its trials, and the store that they are in."""
 
     plan: Plan
     store: Store
     index: Index = field(repr=False)
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.plan.variants)} variants, {len(self.plan.trials)} trials"
+        return f"<study {self.name}: {counts}, in {self.store.root}>"
 
     @property
     def name(self) -> str:
@@ -47,6 +52,7 @@ def study(
     `paribus.study("quickstart")`
     """
     index = index_of(registry)
+    _refuse_file(Path(store))
     name, tree = _read(name_or_path, index)
     read = study_of(name, tree, index)
     classes = registry if isinstance(registry, Registry) else Lazy(index)
@@ -56,8 +62,18 @@ def study(
     return Planned(planned, Store(Path(store), name), index)
 
 
-def records(planned: Planned) -> list[dict[str, Any]]:
+def _refuse_file(store: Path) -> None:
+    """A store is a folder: what is none is told of now, and not when the first trial is to be kept."""
+    there = next((place for place in (store, *store.parents) if place.exists()), store)
+    if there.exists() and not there.is_dir():
+        what = "this is no folder, so that no trial can be kept in it"
+        raise StoreError(Problem(code="no-folder", where=str(there), what=what, valid="a folder, old or new"))
+
+
+def records(planned: Planned | str | Path) -> list[dict[str, Any]]:
     """A tidy row for each evaluation of each trial that has a record: variant, seed, step, and the metrics."""
+    if not isinstance(planned, Planned):
+        planned = study(planned)
     return [row for trial in planned.plan.trials for row in _rows(trial, planned.store.record(trial.identity))]
 
 

@@ -87,6 +87,11 @@ class Store:
         """Writes down how a trial ended that has no record."""
         write_json(self.folder(identity) / FAILURE, {"state": state, "why": why, **more}, files=self.files)
 
+    def logged(self, identity: str) -> str:
+        """Where what a trial printed is to be read, as the end of a sentence."""
+        log = self.folder(identity) / LOG
+        return f"; its log: {log}" if log.is_file() else ""
+
     def lock(self, identity: str) -> Lock:
         return Lock(self.folder(identity) / LOCK)
 
@@ -118,12 +123,15 @@ class Store:
         """What `enter` wrote of a trial."""
         return self._read(self.folder(identity) / TRIAL)
 
-    def looked(self, metric: str, seeds: Sequence[int]) -> None:
-        """Keeps with which seeds verdicts were shown, for later ones to tell whether seeds were added since."""
-        if list(seeds) not in [list(each) for each in self.looks(metric)]:
-            append_line(self.root / LOOKS, json.dumps({"metric": metric, "seeds": list(seeds)}), files=self.files)
+    def looked(self, of: str, seeds: Sequence[int]) -> None:
+        """Keeps with which seeds verdicts were shown, for later ones to tell whether seeds were added since.
 
-    def looks(self, metric: str | None = None) -> Iterator[tuple[int, ...]]:
+        `of` says of what: two studies of one name share a folder, and no trial.
+        """
+        if tuple(seeds) not in self.looks(of):
+            append_line(self.root / LOOKS, json.dumps({"of": of, "seeds": list(seeds)}), files=self.files)
+
+    def looks(self, of: str) -> Iterator[tuple[int, ...]]:
         """The seeds of each verdict that was shown, the first one first; a line that is none of ours is passed over."""
         try:
             lines = (self.root / LOOKS).read_bytes().splitlines()
@@ -133,7 +141,7 @@ class Store:
             with suppress(ValueError, TypeError, KeyError, RecursionError):
                 look = json.loads(line)
                 seeds = tuple(look["seeds"])
-                if metric in (None, look["metric"]) and all(isinstance(seed, int) for seed in seeds):
+                if look["of"] == of and all(isinstance(seed, int) for seed in seeds):
                     yield seeds
 
     def _read(self, path: Path) -> dict[str, Any] | None:

@@ -38,6 +38,11 @@ def test_every_entry_of_the_index_has_its_class(registry: Registry) -> None:
             assert entry.summary
 
 
+def test_in_a_line_it_says_how_much_there_is(registry: Registry) -> None:
+    assert f"attention {len(registry.index.entries['attention'])}, " in repr(registry)
+    assert len(repr(registry)) < 400
+
+
 def test_the_classes_of_an_index_are_those_of_the_registry(registry: Registry) -> None:
     lazy = Lazy(registry.index)
     for slot, entries in registry.index.entries.items():

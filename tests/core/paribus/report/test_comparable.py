@@ -111,3 +111,9 @@ def test_where_the_study_says_nothing_else_the_objective_is_evaluated(make: Make
     entries = [make(), make("it", varied=varied)]
     with pytest.raises(NotComparableError, match="do not share the validation examples"):
         compare(entries, ask(entries))
+
+
+def test_where_it_looked_for_records_is_told(study: Study, ask: Ask) -> None:
+    entries = study(baseline=["pending"], mqa=["pending"])
+    with pytest.raises(NotComparableError, match="has no record to compare in /somewhere/runs/s"):
+        compare(entries, ask(entries, store="/somewhere/runs/s"))

@@ -19,11 +19,11 @@ def raised(error: BaseException, cause: BaseException | None = None) -> Failure:
 
 def test_an_exception_is_its_class_its_first_line_and_its_place() -> None:
     failure = raised(ValueError("no\nand more"))
-    assert failure[:2] == ("failed", "ValueError: no")
+    assert failure[:2] == ("failed", f"ValueError: no ({failure.frame})")
     assert failure.frame.startswith(f"{__file__}:")
     assert failure.frame.endswith(", in raised")
     assert failure.code == EXIT_FAILED
-    assert raised(RuntimeError()).why == "RuntimeError"
+    assert raised(RuntimeError()).why.startswith(f"RuntimeError ({__file__}:")
 
 
 def test_the_frame_is_that_of_whoever_called_torch() -> None:

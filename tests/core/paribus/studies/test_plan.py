@@ -72,6 +72,24 @@ def test_a_variant_that_is_the_base_is_left_out_and_said_to_change_nothing(known
     ]
 
 
+@pytest.mark.parametrize("values", [["mqa", "mqa"], ["mqa", {"name": "mqa"}], ["mqa", "mha", "mqa"]])
+@pytest.mark.parametrize("design", ["one-at-a-time", "grid"])
+def test_a_variant_that_is_written_twice_is_run_once_and_said(known: Index, values: list[Any], design: str) -> None:
+    found = planned(known, vary={"attention": values}, design=design)
+    assert [variant.name for variant in found.variants] == [BASELINE, "attention=mqa"]
+    assert len(found.trials) == len({trial.identity for trial in found.trials}) == 2 * 3
+    assert [each.why for each in found.excluded if each.variant == "attention=mqa"] == [
+        "the same spec as attention=mqa: it is run once"
+    ]
+
+
+def test_two_variants_of_one_name_are_refused(known: Index) -> None:
+    cycle = ["mha", "mqa"] * 10
+    base = {"preset": "encoder-tiny", "dims.layers": 21}
+    with pytest.raises(SpecError, match=r"error\[one-name\].*two variants that differ are both called `attention=\["):
+        planned(known, base=base, vary={"attention": [[*cycle, "mha"], [*cycle, "mqa"]]})
+
+
 def test_a_cell_of_a_grid_that_cannot_be_is_left_out_with_its_reason(known: Index) -> None:
     found = planned(known, design="grid", vary={"dims.heads": [4, 3], "attention": ["mha", "mqa"]})
     assert {each.variant for each in found.excluded if "multiple" in each.why} == {

@@ -86,13 +86,13 @@ def test_a_folder_that_cannot_be_made_is_told_with_its_path(tmp_path: Path) -> N
 
 def test_with_which_seeds_verdicts_were_shown_is_kept_in_order_and_once(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
-    assert list(store.looks()) == []
+    assert list(store.looks("a")) == []
     recorded(store)
-    for metric, seeds in (("a", (0, 1)), ("a", (0, 1, 2)), ("a", (0, 1)), ("b", (0, 1))):
-        store.looked(metric, seeds)
+    for of, seeds in (("a", (0, 1)), ("a", (0, 1, 2)), ("a", (0, 1)), ("b", (0, 1))):
+        store.looked(of, seeds)
     with (store.root / LOOKS).open("a") as file:
-        file.write('{"metric": "a", "see\n[1, 2]\n{"metric": "a", "seeds": ["x"]}\n')
-    assert list(store.looks()) == [(0, 1), (0, 1, 2), (0, 1)]
+        file.write('{"of": "a", "see\n[1, 2]\n{"of": "a", "seeds": ["x"]}\n')
+    assert list(store.looks("a")) == [(0, 1), (0, 1, 2)]
     assert list(store.looks("b")) == [(0, 1)]
     assert [record["identity"] for record in store.records()] == [TRIAL.identity]
 
@@ -100,5 +100,5 @@ def test_with_which_seeds_verdicts_were_shown_is_kept_in_order_and_once(tmp_path
 def test_a_store_that_cannot_be_written_costs_no_verdict(tmp_path: Path) -> None:
     store = Store(tmp_path, "never-made")
     store.looked("a", (0, 1))
-    assert list(store.looks()) == []
+    assert list(store.looks("a")) == []
     assert not store.root.exists()

@@ -1,0 +1,153 @@
+"""`run`, `status` and `compare` of one study: what they say, how they end, and what they tell to type next."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.cli.console import Session
+from paribus.cli.main import main
+from paribus.cli.run import Shown
+from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
+from paribus.studies.events import Event
+from paribus.studies.planned import Planned
+
+Cli = Callable[..., Any]
+
+SMALL = {"dims.width": 8, "dims.layers": 1, "dims.heads": 2, "dims.length": 16, "data.batch": 4, "data.validation": 8}
+STUDY = {
+    "base": {"preset": "encoder-tiny", **SMALL},
+    "vary": {"attention": ["mqa"]},
+    "seeds": 2,
+    "budget": {"steps": 3},
+    "metric": "val/mlm/loss",
+}
+PLUGIN = """
+from paribus import Norm, hookimpl
+
+
+class Broken(Norm):
+    \"\"\"It fails in its first step.\"\"\"
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def forward(self, x):
+        raise RuntimeError("oops")
+
+    def cost(self, load):
+        from paribus import Cost
+
+        return Cost()
+
+
+@hookimpl
+def norm():
+    return {"broken": Broken}
+"""
+
+
+def written(**changes: Any) -> Path:
+    folder = Path("mine")
+    folder.mkdir(exist_ok=True)
+    path = folder / "study.yaml"
+    path.write_text(json.dumps({**STUDY, **changes}))
+    return path
+
+
+@pytest.mark.parametrize("session", [Session(), Session((Path("./a b.py"), Path("c.py"))), Session(no_plugins=True)])
+@pytest.mark.parametrize("store", [Path("runs"), Path("else where")])
+def test_a_command_to_type_next_is_one_of_this_session(
+    session: Session, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from paribus.cli import run
+
+    asked: list[Any] = []
+    monkeypatch.setattr(run.verb, "callback", lambda **given: asked.append(given))
+    words = shlex.split(session.command("run", "my study.yaml", store=store))
+    assert main(words[1:]) == 0
+    assert (asked[0]["study"], asked[0]["store"]) == ("my study.yaml", store)
+    assert [word for word in words if word.endswith(".py")] == [str(path) for path in session.plugins]
+    assert ("--no-plugins" in words) == session.no_plugins
+
+
+def test_a_study_goes_all_the_way_and_run_and_compare_end_alike(cli: Cli) -> None:
+    path = str(written())
+    before = cli("status", path, "--trials", "--store", "else")
+    assert (
+        f"0 of 4 trials have a record in {Path('else/mine').resolve()}; next: paribus run {path} --store else"
+        in before.out
+    )
+    ran = cli("run", path, "--store", "else", "--jobs", "2")
+    assert ran.code == cli("compare", path, "--store", "else").code == 0
+    assert f"next: paribus compare {path} --store else · paribus status {path} --store else" in ran.out
+    said = cli("status", path, "--trials", "--store", "else")
+    folders = [Path(folder) for folder in re.findall(r"\S+/[0-9a-f]{24,}", said.out)]
+    assert len(folders) == 4
+    assert all((folder / "record.json").is_file() for folder in folders)
+
+    (folders[0] / "record.json").write_text("{")
+    again = cli("compare", path, "--store", "else")
+    assert again.code == 1
+    assert "Not finished: 1 pending" in again.out
+    assert cli("run", path, "--store", "else").code == 0
+
+    more = cli("run", str(written(seeds=3)), "--store", "else")
+    assert "Seeds were added after a verdict had been shown (2 → 3)" in " ".join(more.out.split())
+    fresh = cli("run", str(written(seeds=[7, 8, 9])), "--store", "else")
+    assert "Seeds were added" not in fresh.out
+
+
+def test_where_a_trial_failed_is_told_with_its_log(cli: Cli) -> None:
+    Path("mine.py").write_text(PLUGIN)
+    path = str(written(vary={"norm": ["broken"]}))
+    said = cli("run", path, "--plugin", "mine.py", "--jobs", "1")
+    assert said.code == 1
+    assert re.search(r"RuntimeError: oops \(\S*mine.py:\d+, in forward\); its log: \S+log.txt", said.err), said.err
+    assert "paribus --plugin mine.py status" in said.out
+    log = re.findall(r"its log: (\S+)", cli("status", path, "--plugin", "mine.py").err)[0]
+    assert "oops" in Path(log).read_text()
+
+
+@pytest.mark.parametrize("verb", [["run"], ["run", "--plan"], ["compare"], ["status"]])
+@pytest.mark.parametrize("store", ["afile", "afile/below"])
+def test_a_store_that_is_a_file_is_refused_at_once(cli: Cli, verb: list[str], store: str) -> None:
+    Path("afile").write_text("")
+    said = cli(verb[0], str(written()), *verb[1:], "--store", store)
+    assert said.code == EXIT_STORE
+    assert "error[no-folder] (afile): this is no folder" in said.err
+
+
+def test_what_was_searched_for_records_is_told(cli: Cli) -> None:
+    said = cli("compare", str(written()), "--store", "empty")
+    assert said.code == EXIT_NOT_COMPARABLE
+    assert f"has no record to compare in {Path('empty/mine').resolve()}" in said.err
+
+
+def test_the_plan_says_what_the_study_is_called_and_where_it_would_be(cli: Cli) -> None:
+    said = cli("run", str(written()), "--plan", "--store", "else")
+    assert "the study is called mine; its records would be in else/mine" in said.out
+
+
+def test_interrupted_trials_do_not_count_as_done(capsys: pytest.CaptureFixture[str]) -> None:
+    planned: Planned = paribus.study(STUDY)
+    first, second, *_ = planned.plan.trials
+    with Shown(planned, 4) as shown:
+        shown.take(Event(kind="ended", trial=first, state="done"))
+        shown.take(Event(kind="ended", trial=second, state="interrupted"))
+        assert shown.done == 1
+
+
+def test_records_are_had_by_name_or_path_as_verdicts_are(cli: Cli) -> None:
+    assert paribus.records("quickstart") == paribus.records(written()) == []
+
+
+def test_a_study_is_said_in_a_line() -> None:
+    assert repr(paribus.study(STUDY)) == "<study study: 2 variants, 4 trials, in runs/study>"
