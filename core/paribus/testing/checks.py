@@ -33,6 +33,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "row by row": Check(modules.norming, ("norm",)),
     "each row": Check(modules.feeding, ("feedforward",)),
     "reach": Check(modules.reaching, ("position",)),
+    "turning": Check(modules.turning, ("position",), "once"),
     "causality": Check(rows.causality, ARCHITECTURE, "everywhere"),
     "prefix": Check(rows.prefix, ARCHITECTURE, "everywhere"),
     "mixing": Check(rows.mixing, ("attention", "placement", "topology")),

@@ -13,11 +13,12 @@ from paribus.slots.norm import Norm
 from paribus.slots.placement import Sublayer
 from paribus.slots.position import Position
 from paribus.testing.cells import Case, Cell
-from paribus.testing.findings import HOLDS, Verdict
+from paribus.testing.findings import DOES_NOT_APPLY, HOLDS, Verdict
 from paribus.testing.specimen import TOLERANCE, differ, noise
 
 MOMENTS: Final = ("embed", "rotate", "bias", "mix")
 FAR: Final = 10_000
+NEAR: Final = 128
 
 
 def moments(case: Case, cell: Cell) -> Verdict:
@@ -46,6 +47,35 @@ def reaching(case: Case, cell: Cell) -> Verdict:
         turned = position.rotate(noise("heads", 1, 4, 1, width), position.tables(positions, width), "query")
         if not (torch.isfinite(position.embed(x, positions)).all() and torch.isfinite(turned).all()):
             return f"at position {place} it is not finite, and it says that it reaches {reach or 'any'}"
+    return _neighbours(position, min(reach if reach is not None else NEAR, NEAR), x)
+
+
+def _neighbours(position: Position, reach: int, x: Tensor) -> str:
+    """What a position adds to a row is another for the next one, as far as it says that it reaches."""
+    if "embed" not in position.traits["moments"]:
+        return HOLDS
+    placed = position.embed(x.expand(1, reach, -1), torch.arange(reach).unsqueeze(0))
+    same = (placed[:, 1:] == placed[:, :-1]).all(-1).nonzero()
+    if len(same):
+        place = int(same[0, 1])
+        return f"positions {place} and {place + 1} are the same to it, and it says that it reaches {reach}"
+    return HOLDS
+
+
+def turning(case: Case, cell: Cell) -> Verdict:
+    """A rotation says how far apart rows are: moved alike, a query and a key are scored as before."""
+    if "rotate" not in case.entry.traits.get("moments", []):
+        return DOES_NOT_APPLY
+    made = case.specimen(cell)
+    position, width = _position(made.topology), made.stack().shape.head_width
+    places = torch.tensor([[0, 5, 7, 12, 90, 95]])  # three pairs, 5 apart
+    tables = position.tables(places, width)
+    rows = [noise(side, 1, 4, 1, width).expand(-1, -1, places.shape[-1], -1) for side in ("query", "key")]
+    q, k = position.rotate(rows[0], tables, "query"), position.rotate(rows[1], tables, "key")
+    scores = (q[:, :, 1::2] * k[:, :, ::2]).sum(-1)  # (1, H, 3): of the later of each pair against the earlier
+    by = differ(scores, scores[..., :1].expand_as(scores))
+    if by > TOLERANCE:
+        return f"a query 5 rows behind a key is scored by where both are: {places[0, -2:].tolist()} differs by {by:.2g}"
     return HOLDS
 
 

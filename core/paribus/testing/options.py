@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,10 +12,10 @@ from paribus.errors import SpecError
 from paribus.schema import Option
 from paribus.testing.cells import Case, Cell, example, values
 from paribus.testing.findings import DOES_NOT_APPLY, HOLDS, Verdict
-from paribus.testing.specimen import Specimen, tokens
+from paribus.testing.specimen import Specimen, differ, tokens
 
-Trace = list[Tensor]
 ROWS = 20
+ROUNDING = 1e-12  # two kernels differ by less, and an option that does something by more
 MOST = 3  # values of a number that are tried
 
 
@@ -23,7 +23,7 @@ def options(case: Case, cell: Cell) -> Verdict:
     """Each value of a choice, and another value of each number, changes something in some model."""
     if not case.entry.options:
         return DOES_NOT_APPLY
-    plain = {each.said: _trace(Specimen(each.spec, case.registry, shaken=False)) for each in case.cells if each.plain}
+    plain = {each.said: _trace(each.spec, case) for each in case.cells if each.plain}
     for path, option in flat(case.entry.options):
         wrong = _honoured(case, plain, path, option)
         if wrong:
@@ -69,13 +69,30 @@ def _changed(case: Case, base: str, plain: Trace, path: tuple[str, ...], value: 
     inner[path[-1]] = value
     try:
         spec = case.resolved(base, case.around(base, node))
-        return not _same(_trace(Specimen(spec, case.registry, shaken=False)), plain)
+        return not _same(_trace(spec, case), plain)
     except SpecError:
         return None
 
 
-def _trace(made: Specimen) -> Trace:
-    """What a model has and does: its scores, its rows in training and what they add to the loss, its first values."""
+class Trace(NamedTuple):
+    """What a model does: its scores, its rows in training and what they add to the loss; and what it starts with."""
+
+    does: list[Tensor]
+    has: dict[str, Tensor]
+
+
+def _trace(spec: Mapping[str, Any], case: Case) -> Trace:
+    """Of a model where it starts, and of one off there: a parameter that starts at 0 has its say in that one alone."""
+    first, shaken = Specimen(spec, case.registry, shaken=False), Specimen(spec, case.registry)
+    has: dict[str, Tensor] = {
+        f"{name}.{path}": parameter
+        for name, child in first.children.items()
+        for path, parameter in child.named_parameters()
+    }
+    return Trace([*_done(first), *_done(shaken)], has)
+
+
+def _done(made: Specimen) -> list[Tensor]:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         rows = tokens(2, ROWS)
         torch.manual_seed(0)
@@ -84,10 +101,14 @@ def _trace(made: Specimen) -> Trace:
         torch.manual_seed(0)
         training = made.output(rows)
         made.topology.eval()
-    added = [] if training.auxiliary is None else [training.auxiliary]
-    first = [parameter for child in made.children.values() for parameter in child.parameters()]
-    return [scores, training.hidden, *added, *first]
+    return [scores, training.hidden, *([] if training.auxiliary is None else [training.auxiliary.reshape(1)])]
 
 
 def _same(one: Trace, two: Trace) -> bool:
-    return len(one) == len(two) and all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    """Parameters that one of them alone has make no difference, if what it does is the same: they are never used."""
+    both = one.has.keys() & two.has.keys()
+    return (
+        len(one.does) == len(two.does)
+        and all(a.shape == b.shape and differ(a, b) <= ROUNDING for a, b in zip(one.does, two.does, strict=True))
+        and all(torch.equal(one.has[path], two.has[path]) for path in both)
+    )
