@@ -1,0 +1,105 @@
+"""An attention that takes no road of ours: projections, masks, cache and softmax are its own, and can all be wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paribus import Attention, Context, Cost, Divides, Load, Range, Role, Shape, State, Traits, sight_of, softmax_cost
+
+
+@final
+class ByHand(Attention):
+    """softmax(q k^T / sqrt(K)) v, as a stranger would write it: "Attention Is All You Need" (Vaswani et al. 2017).
+
+    (B, T, D) -> (B, T, D).
+    """
+
+    traits: ClassVar[Traits] = {
+        "consumes": [],
+        "causal": True,
+        "cross": True,
+        "documents": True,
+        "order": True,
+        "residual": True,
+        "decodes": True,
+    }
+    roles: ClassVar[Mapping[str, Role]] = {
+        "q.weight": "query",
+        "k.weight": "key",
+        "v.weight": "value",
+        "o.weight": "residual",
+    }
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        kv_heads: Annotated[int, "key/value heads", Range(1), Divides("heads")] = 2,
+        scaled: Annotated[bool, "whether scores are divided by the root of the head width"] = True,
+        bias: Annotated[bool, "whether the projections have a bias"] = True,
+    ) -> None:
+        super().__init__()
+        self.shape, self.kv_heads = shape, kv_heads
+        self.scale = 1 / math.sqrt(shape.head_width) if scaled else 1.0
+        self.causal = shape.causal and shape.memory_width is None
+        inner, kv_inner = shape.heads * shape.head_width, kv_heads * shape.head_width
+        self.q = nn.Linear(shape.width, inner, bias=bias)
+        self.k = nn.Linear(shape.memory_width or shape.width, kv_inner, bias=bias)
+        self.v = nn.Linear(shape.memory_width or shape.width, kv_inner, bias=bias)
+        self.o = nn.Linear(inner, shape.width, bias=bias)
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        q = self.split(self.q(x))
+        k, v = self.keys_and_values(x, ctx)
+        k, v = (side.repeat_interleave(q.shape[1] // side.shape[1], dim=1) for side in (k, v))
+        scores = q @ k.transpose(-1, -2) * self.scale  # (B, H, T, S)
+        seen = self.seen(ctx, k.shape[2])
+        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1) * seen
+        weights = functional.dropout(weights, self.shape.dropout, self.training)
+        merged: Tensor = self.o((weights @ v).transpose(1, 2).flatten(-2))  # (B, H, T, K) -> (B, T, H*K) -> (B, T, D)
+        return merged
+
+    def split(self, x: Tensor) -> Tensor:
+        """(B, T, G*K) -> (B, G, T, K)."""
+        return x.view(*x.shape[:-1], -1, self.shape.head_width).transpose(1, 2)
+
+    def keys_and_values(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+        source = x if ctx.memory is None else ctx.memory
+        k, v = self.split(self.k(source)), self.split(self.v(source))
+        if not ctx.state or ctx.memory is not None:
+            return k, v
+        end = ctx.past + k.shape[2]
+        ctx.state["k"][:, :, ctx.past : end] = k
+        ctx.state["v"][:, :, ctx.past : end] = v
+        return ctx.state["k"][:, :, :end], ctx.state["v"][:, :, :end]
+
+    def seen(self, ctx: Context, keys: int) -> Tensor:
+        """(B|1, 1, T, S) bool: which key each query sees."""
+        rows = ctx.rows.positions.shape[-1]
+        device = ctx.rows.positions.device
+        query = torch.arange(ctx.past, ctx.past + rows, device=device) if ctx.rows.order is None else ctx.rows.order
+        key = torch.arange(keys, device=device) if ctx.keys.order is None else ctx.keys.order
+        seen = torch.ones(1, rows, keys, dtype=torch.bool, device=device)
+        if self.causal:
+            seen = key.unsqueeze(-2) <= query.unsqueeze(-1)
+        if ctx.keys.documents is not None:
+            own = ctx.rows.documents if ctx.rows.documents is not None else torch.zeros_like(ctx.rows.positions)
+            other = ctx.keys.documents.unsqueeze(-2)
+            seen = seen & (other == own.unsqueeze(-1)) & (other >= 0)
+        return seen.reshape(-1, 1, rows, keys)
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        if self.shape.memory_width is not None:
+            return {}
+        size = (batch, self.kv_heads, length, self.shape.head_width)
+        return {"k": like.new_zeros(size), "v": like.new_zeros(size)}
+
+    def cost(self, load: Load) -> Cost:
+        return softmax_cost(self.shape, self.kv_heads, sight_of(self.shape), load)
