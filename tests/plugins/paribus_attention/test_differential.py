@@ -158,6 +158,7 @@ def test_layers_that_share_their_parameters_cannot_have_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # dynamo's own
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # the same
 def test_layers_that_each_begin_with_another_lambda_share_a_graph() -> None:
     graphs = 0
 
