@@ -189,11 +189,9 @@ def _match(checking: Checking, given: Any) -> Match | None:
         if key not in ("on", "by"):
             checking.unknown(key, ("match", key), ("on", "by"))
     if found.get("on") not in MATCHES:
-        checking.wrong("wrong-type", ("match", "on"), f"this is {shown(found.get('on'))}", listed(MATCHES))
+        checking.wrong("wrong-type", ("match", "on"), _is(found, "on"), listed(MATCHES))
     if not isinstance(found.get("by"), str):
-        checking.wrong(
-            "wrong-type", ("match", "by"), f"this is {shown(found.get('by'))}", "an option: feedforward.expand"
-        )
+        checking.wrong("wrong-type", ("match", "by"), _is(found, "by"), "an option: feedforward.expand")
     return Match(str(found.get("on")), str(found.get("by")))
 
 
@@ -206,8 +204,7 @@ def _metric(checking: Checking, given: Any) -> Metric:
             checking.unknown(key, ("metric", key), METRICS)
     name, better, margin = found.get("name"), found.get("better", "lower"), found.get("margin")
     if not isinstance(name, str) or not METRIC.fullmatch(name):
-        what = f"this is {shown(name)}" if "name" in found else "`name` is missing: what the verdicts are about"
-        checking.wrong("missing", ("metric", "name"), what, "val/<objective>/<name>: val/mlm/loss")
+        checking.wrong("missing", ("metric", "name"), _is(found, "name"), "val/<objective>/<name>: val/mlm/loss")
     if better not in ("lower", "higher"):
         checking.wrong("wrong-type", ("metric", "better"), f"this is {shown(better)}", "lower, higher")
     if margin is not None and (
@@ -218,6 +215,11 @@ def _metric(checking: Checking, given: Any) -> Metric:
     if not isinstance(unlearned, bool):
         checking.wrong("wrong-type", ("metric", "unlearned"), f"this is {shown(unlearned)}", "true, false")
     return Metric(str(name), "higher" if better == "higher" else "lower", margin, unlearned is True)
+
+
+def _is(found: Mapping[str, Any], key: str) -> str:
+    """What stands at a key that is needed: what is not there is no null."""
+    return f"this is {shown(found[key])}" if key in found else f"`{key}` is missing"
 
 
 def _timeout(checking: Checking, given: Any) -> float | None:

@@ -105,6 +105,17 @@ def test_a_study_goes_all_the_way_and_run_and_compare_end_alike(cli: Cli) -> Non
     assert "Seeds were added" not in fresh.out
 
 
+def test_a_look_at_means_is_a_look(cli: Cli) -> None:
+    sure = {"name": "val/mlm/loss", "margin": 100}  # so that it is equivalent, and withheld: three steps teach nothing
+    shown = cli("run", str(written(seeds=3, metric=sure)), "--json")
+    (row,) = json.loads(shown.out)["rows"]
+    assert (shown.code, row["verdict"], row["difference"]) == (1, "withheld (did not learn: no verdict)", None)
+    assert "added after a verdict" in cli("compare", str(written(seeds=4, metric=sure)), "--json").out
+    stated = cli("compare", str(written(seeds=3, metric={**sure, "unlearned": True})), "--json")
+    (row,) = json.loads(stated.out)["rows"]
+    assert (stated.code, row["verdict"]) == (0, "equivalent")
+
+
 def test_where_a_trial_failed_is_told_with_its_log(cli: Cli) -> None:
     Path("mine.py").write_text(PLUGIN)
     path = str(written(vary={"norm": ["broken"]}))

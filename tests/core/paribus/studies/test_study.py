@@ -75,7 +75,10 @@ FAULTS = [
     ("unknown key of metric", "metric: {name: val/mlm/loss, betterr: lower}", "did you mean `better`"),
     ("which is better", "metric: {name: val/mlm/loss, better: more}", "valid: lower, higher"),
     ("unlearned that is no answer", "metric: {name: val/mlm/loss, unlearned: 1}", "valid: true, false"),
-    ("no metric", "metric: null", "`name` is missing: what the verdicts are about"),
+    ("no metric", "metric: null", "`name` is missing; valid: val/<objective>"),
+    ("a metric that is null", "metric: {name: null}", "this is null; valid: val/<objective>"),
+    ("nothing to match on", "match: {by: feedforward.expand}", "`on` is missing; valid: params"),
+    ("nothing to match by", "match: {on: params}", "`by` is missing; valid: an option"),
     ("a margin of nothing", "metric: {name: val/mlm/loss, margin: 0}", "valid: a number > 0"),
     ("a timeout of nothing", "timeout: 0", "valid: seconds for a trial"),
 ]
