@@ -56,7 +56,7 @@ def test_a_spec_of_the_authors_takes_the_place_of_the_presets(components: Regist
     base = {"preset": "encoder-tiny", "dims.width": 8, "dims.layers": 1}
     report = conform("norm.rmsnorm", registry=components, base=base, only=["causality", "row by row"])
     assert report.skipped == ("causality",)
-    assert report.models == 2  # beside the other kind of placement, too
+    assert report.models >= 2  # beside a placement of each other kind, too
 
 
 def test_a_schema_that_cannot_be_read_is_an_error_for_its_author(filling: Faulty, components: Registry) -> None:
