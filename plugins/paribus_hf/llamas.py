@@ -35,19 +35,52 @@ IGNORED: Final = frozenset({"initializer_range"})
 BUFFERS: Final = (".rotary_emb.inv_freq",)
 
 
+SCALINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "linear": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "original_max_position_embeddings": "length",
+        "high_freq_factor": "fast",
+        "low_freq_factor": "slow",
+    },
+    "yarn": {
+        "factor": "factor",
+        "original_max_position_embeddings": "length",
+        "beta_fast": "fast",
+        "beta_slow": "slow",
+        "attention_factor": "temperature",
+    },
+}
+"""What each way to turn slower is told, theirs and ours."""
+
+
 def read_rope(config: Config, spec: MutableMapping[str, Any]) -> None:
     """How positions turn: in one mapping nowadays, and in two keys before."""
-    said = config.take("rope_parameters", None) or {}
     before = config.take("rope_scaling", None) or {}
-    theta = config.take("rope_theta", 10_000.0)
-    kind = said.get("rope_type") or before.get("rope_type") or before.get("type") or "default"
-    if kind != "default":
-        config.wrong("rope_parameters", f"positions turn as `{kind}` has it, which no component here does", "default")
-    spec["position"]["theta"] = float(said.get("rope_theta", theta))
+    said = {"rope_theta": config.take("rope_theta", 10_000.0), **before, **(config.take("rope_parameters", None) or {})}
+    kind = said.pop("rope_type", None) or said.pop("type", None) or "default"
+    said.pop("type", None)
+    spec["position"]["theta"] = float(said.pop("rope_theta"))
+    names = SCALINGS.get(kind, {})
+    strange = sorted(set(said) - set(names))
+    if (kind != "default" and not names) or strange:
+        what = f"positions turn as `{kind}` has it" + (f", with {', '.join(strange)}" if strange else "")
+        config.wrong("rope_parameters", f"{what}, which no component here does", ", ".join(("default", *SCALINGS)))
+    elif names:
+        told = {names[name]: value for name, value in said.items() if value is not None}
+        floats = {name: value if name == "length" else float(value) for name, value in told.items()}
+        spec["position"]["scaling"] = {"kind": kind, **floats}
 
 
 def write_rope(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
-    config["rope_parameters"] = {"rope_type": "default", "rope_theta": spec["position"]["theta"]}
+    node = spec["position"]
+    scaling = node.get("scaling") or {"kind": "none"}
+    said: dict[str, Any] = {"rope_type": "default", "rope_theta": node["theta"]}
+    if scaling["kind"] in SCALINGS:
+        names = SCALINGS[scaling["kind"]]
+        said["rope_type"] = scaling["kind"]
+        said.update({name: scaling[ours] for name, ours in names.items() if scaling.get(ours) is not None})
+    config["rope_parameters"] = said
 
 
 def head_width(spec: MutableMapping[str, Any]) -> None:

@@ -21,9 +21,11 @@ def turned(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
     config = self.config
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     inverse = 1.0 / (config.rope_parameters["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.float64) / width))
+    if config.rope_parameters["rope_type"] != "default":
+        inverse = self.inv_freq.double()  # float32, as the library makes it
     angles = position_ids[..., None].double() * inverse
     both = torch.cat((angles, angles), dim=-1)
-    return both.cos(), both.sin()
+    return both.cos() * self.attention_scaling, both.sin() * self.attention_scaling
 
 
 def squared(self: Any, x: Tensor) -> Tensor:
