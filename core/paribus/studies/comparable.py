@@ -17,6 +17,7 @@ from paribus.studies.store import Trial
 
 Spec = Mapping[str, Any]
 Measured = Callable[[Spec], Sequence[str]]  # the names of all metrics that a spec's trial will have
+Examples = Callable[[Spec], str]  # a digest of the validation examples that a spec's trial will be measured on
 MOST: Final = 8
 
 
@@ -63,10 +64,15 @@ CONDITIONS: Final = (
 )
 
 
-def refuse(plan: Plan, index: Index, measured: Measured) -> None:
-    """A `SpecError` with every reason; `measured` is only asked about a metric that is no term of a loss."""
+def refuse(plan: Plan, index: Index, measured: Measured, examples: Examples) -> None:
+    """A `SpecError` with every reason.
+
+    `measured` is only asked about a metric that is no term of a loss, and `examples` only where variants evaluate an
+    objective with other options.
+    """
     trials = {variant.name: plan.of(variant.name)[0] for variant in plan.variants}
     problems = [*_conditions(plan, trials), *_metric(plan, trials, index, measured)]
+    problems += [] if problems else _examples(plan, trials, examples)
     if problems:
         raise SpecError(*problems)
 
@@ -107,6 +113,24 @@ def _metric(plan: Plan, trials: Mapping[str, Trial], index: Index, measured: Mea
             where=plan.study.where(("metric", "name")),
             what=f"{who} measure `{metric}`",
             valid=listed(dict.fromkeys(name for names in known.values() for name in names)),
+        )
+
+
+def _examples(plan: Plan, trials: Mapping[str, Trial], examples: Examples) -> Iterator[Problem]:
+    """Another share of hidden tokens is another task; another head is not."""
+    nodes = {name: digest_json(evaluated(trial.spec)) for name, trial in trials.items()}
+    if len(set(nodes.values())) == 1:
+        return
+    known = {node: examples(trials[name].spec) for name, node in nodes.items()}
+    others = [name for name, node in nodes.items() if known[node] != known[nodes[BASELINE]]]
+    if others:
+        yield Problem(
+            code="other-validation",
+            path=others[0] if len(others) == 1 else "",
+            where=plan.study.where(("vary", *list(trials[others[0]].varied)[:1])),
+            what=f"{listed(others, MOST)} and {BASELINE} would not be measured on the same validation examples, "
+            "corrupted alike",
+            valid="`evaluate:` in the study, the same for every variant",
         )
 
 

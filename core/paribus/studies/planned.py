@@ -58,7 +58,7 @@ def study(
     classes = registry if isinstance(registry, Registry) else Lazy(index)
     counting = _counter(read, classes) if read.match is not None else None
     planned = plan(read, index, fingerprint=_fingerprint(index), count=counting, most=most)
-    refuse(planned, index, _measured(classes, index))
+    refuse(planned, index, _measured(classes, index), _examples(classes))
     return Planned(planned, Store(Path(store), name), index)
 
 
@@ -107,6 +107,18 @@ def _measured(classes: Classes, index: Index) -> Callable[[Mapping[str, Any]], l
         from paribus.assembly.measured import measured
 
         return measured(spec, classes, index)
+
+    return of
+
+
+def _examples(classes: Classes) -> Callable[[Mapping[str, Any]], str]:
+    """A digest of the validation examples of a resolved spec, which takes torch, and the encoded corpus."""
+
+    def of(spec: Mapping[str, Any]) -> str:
+        from paribus.train.assemble import data_of, text_of
+        from paribus.train.digests import validation_digest
+
+        return validation_digest(data_of(spec, classes, text_of(spec, classes)))
 
     return of
 

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import paribus
 from paribus.cli.console import Session
 from paribus.cli.main import main
-from paribus.cli.run import Shown
+from paribus.cli.run import Shown, _fresh
 from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
 from paribus.studies.events import Event
 from paribus.studies.planned import Planned
@@ -114,6 +115,19 @@ def test_a_look_at_means_is_a_look(cli: Cli) -> None:
     stated = cli("compare", str(written(seeds=3, metric={**sure, "unlearned": True})), "--json")
     (row,) = json.loads(stated.out)["rows"]
     assert (stated.code, row["verdict"]) == (0, "equivalent")
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        ((None, 7, 23), " · to settle it: a study of ~23 fresh seeds, `seeds: [5, 6, …]`"),
+        ((None,), ""),
+        ((), ""),
+    ],
+)
+def test_what_is_inconclusive_is_asked_again_of_fresh_seeds(needs: tuple[int | None, ...], said: str) -> None:
+    table: Any = SimpleNamespace(seeds=(0, 1, 4), rows=[SimpleNamespace(needs=each) for each in needs])
+    assert _fresh(table) == said
 
 
 def test_where_a_trial_failed_is_told_with_its_log(cli: Cli) -> None:

@@ -20,7 +20,7 @@ from paribus.train.assemble import assembled, known_vocabulary
 PRESETS = sorted(paribus.installed(no_plugins=True).index.presets)
 TINY = [name for name in PRESETS if name.endswith("tiny")]
 STUDY: dict[str, Any] = {
-    "base": {"preset": "encoder-tiny", "dims.layers": 1},
+    "base": {"preset": "encoder-tiny", "dims.layers": 1, "objective": {"name": "mlm"}},
     "vary": {"attention": ["mqa"]},
     "seeds": 2,
     "budget": {"steps": 2},
@@ -50,6 +50,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "one corpus in a study",
     ),
     "other measures": ({"vary": {"objective": [["mlm", "sop"]]}, "base": "bert-tiny"}, "other-objective", "evaluate:"),
+    "examples that are corrupted otherwise": (
+        {"vary": {"objective.rate": [0.3]}},
+        "other-validation",
+        "objective.rate=0.3 and baseline would not be measured on the same validation examples",
+    ),
     "fewer examples": ({"vary": {"data.validation": [8]}}, "other-validation", "as many validation examples"),
 }
 
@@ -76,6 +81,17 @@ def test_whatever_is_measured_may_be_the_metric(metric: str) -> None:
 
 def test_what_is_evaluated_alike_may_be_trained_otherwise() -> None:
     changed = {"base": "bert-tiny", "vary": {"objective": [["mlm", "sop"]]}, "evaluate": ["mlm"]}
+    assert paribus.study({**STUDY, **changed}).plan.trials
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"vary": {"objective.transform": [False]}},  # another head, and the same examples
+        {"vary": {"objective.rate": [0.3]}, "evaluate": ["mlm"]},
+    ],
+)
+def test_the_options_of_an_objective_may_differ_where_its_validation_examples_do_not(changed: dict[str, Any]) -> None:
     assert paribus.study({**STUDY, **changed}).plan.trials
 
 
