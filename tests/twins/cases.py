@@ -151,7 +151,7 @@ HEAD: Final = (
     "Models of the `transformers` library, drawn at random in odd shapes, become a spec and our weights by",
     "`paribus.convert`. These are the largest differences that remain between what comes out of the two, in float64,",
     "with padding on either side. Where a twin casts to float32 inside (norms and rotations of Llama and its like),",
-    "the casts are taken out of it. Written by `make parity`; the tests hold every one of them to 1e-9, and what turns as",
-    "Llama 3 or YaRN has it, which the twin computes in float32, to 1e-5.",
+    "the casts are taken out of it. Written by `make parity`; the tests hold every one of them to 1e-9, and what turns",
+    "as Llama 3 or YaRN has it, which the twin computes in float32, to 1e-5.",
     "",
 )
