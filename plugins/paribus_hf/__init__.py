@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from paribus import Family, hookimpl
 from paribus_hf.bert import Bert
+from paribus_hf.ctrl import Ctrl
 from paribus_hf.distilbert import DistilBert
 from paribus_hf.gpt2 import Gpt2
 from paribus_hf.llama import Llama
@@ -15,7 +16,7 @@ from paribus_hf.roberta import Roberta
 from paribus_hf.t5 import T5
 from paribus_hf.xlm_roberta import XlmRoberta
 
-FAMILIES = (Bert, DistilBert, Gpt2, Llama, Mistral, ModernBert, OpenAIGpt, Qwen3, Roberta, T5, XlmRoberta)
+FAMILIES = (Bert, Ctrl, DistilBert, Gpt2, Llama, Mistral, ModernBert, OpenAIGpt, Qwen3, Roberta, T5, XlmRoberta)
 
 
 @hookimpl

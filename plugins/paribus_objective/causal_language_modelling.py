@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from paribus import (
     IGNORED,
@@ -39,9 +40,17 @@ class CausalLanguageModelling(Objective):
 
     traits: ClassVar[Traits] = {"corrupts": True, "sight": "past", "parts": [], "segments": False, "needs": []}
 
-    def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Callable[[], Norm]) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        vocabulary: Vocabulary,
+        norm: Callable[[], Norm],
+        *,
+        bias: Annotated[bool, "whether each entry of the vocabulary has a bias (CTRL: yes)"] = False,
+    ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
+        self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
 
     def raw(self, length: int) -> int:
         return length + 1
@@ -56,7 +65,7 @@ class CausalLanguageModelling(Objective):
         return Formed({**streams, "body": rows}, {"labels": labels})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return unembed(hidden)
+        return unembed(hidden, self.bias)
 
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}

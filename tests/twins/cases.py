@@ -54,6 +54,7 @@ _DISTILBERT = {"max_position_embeddings": LENGTH, "dim": 15, "n_heads": 3, "n_la
 
 _ROBERTA = {"pad_token_id": 1, "max_position_embeddings": LENGTH + 2}
 
+_CTRL = {"n_positions": LENGTH, "n_embd": 14, "n_head": 2, "n_layer": 2, "dff": 31}
 _T5 = {
     "d_model": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "d_ff": 31, "decoder_start_token_id": 0,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9,
@@ -90,6 +91,7 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
         Case("three heads", "OpenAIGPTLMHeadModel", _GPT2, "row", parameters=116_534_784),
         Case("one head, ReLU", "OpenAIGPTLMHeadModel", {**_GPT2, "n_embd": 8, "n_head": 1, "afn": "relu"}, "row"),
     ),
+    "ctrl": (Case("two heads", "CTRLLMHeadModel", _CTRL, "row", tolerance=1e-4),),
     "bert": (
         Case("both heads", "BertForPreTraining", _bert(15, 3, 3), "row", parameters=110_106_428),
         Case("one head, seven of attention", "BertForMaskedLM", _bert(28, 7, 1, type_vocab_size=3), "row"),

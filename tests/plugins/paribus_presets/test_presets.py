@@ -89,6 +89,7 @@ PUBLISHED = {  # as counted from the twin's own class, heads included; the figur
     "mistral": 7_241_732_096,
     "modernbert-base": 149_655_232,
     "modernbert-large": 395_881_664,
+    "ctrl": 1_637_964_550,
     "t5-base": 222_903_552,
     "t5-v1.1": 247_577_856,
 }
@@ -119,6 +120,7 @@ TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class,
         "ModernBertForMaskedLM",
         {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 2624},
     ),
+    "ctrl": ("CTRLLMHeadModel", {}),
     "t5-base": ("T5ForConditionalGeneration", {"d_model": 768, "num_layers": 12, "num_heads": 12, "d_ff": 3072}),
 }
 ARCHITECTURE = ("topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "dropout")

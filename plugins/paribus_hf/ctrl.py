@@ -1,0 +1,63 @@
+"""CTRL of the `transformers` library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final, final
+
+from paribus import Architecture, Family, Key, Move
+from paribus_hf.bodies import layers
+
+NAMES: Final[Mapping[str, str]] = {
+    "attention.heads.q": "multi_head_attention.Wq",
+    "attention.heads.k": "multi_head_attention.Wk",
+    "attention.heads.v": "multi_head_attention.Wv",
+    "attention.heads.o": "multi_head_attention.dense",
+    "placement.norms.attention": "layernorm1",
+    "placement.norms.feedforward": "layernorm2",
+    "feedforward.inner": "ffn.0",
+    "feedforward.outer": "ffn.2",
+}
+
+
+@final
+class Ctrl(Family):
+    """ "CTRL: A Conditional Transformer Language Model" (Keskar et al. 2019): all sines stand before all cosines."""
+
+    kind = "ctrl"
+    architectures: ClassVar[Mapping[str, Architecture]] = {"CTRLLMHeadModel": Architecture()}
+    spec: ClassVar[Mapping[str, Any]] = {
+        "preset": "ctrl",
+        "topology": "decoder",
+        "embedding": {"name": "tokens", "scale": True, "tie": True},
+        "attention": {"name": "mha"},
+        "position": {"name": "sinusoidal", "layout": "halves"},
+        "norm": {"name": "layernorm", "eps": 1e-6},
+        "placement": "pre",
+        "feedforward": {"name": "mlp", "activation": "relu"},
+        "objective": {"name": "clm", "bias": True},
+    }
+    keys: ClassVar[tuple[Key, ...]] = (
+        Key("vocab_size", "dims.vocabulary", 246534),
+        Key("n_positions", "dims.length", 256),
+        Key("n_embd", "dims.width", 1280),
+        Key("dff", "feedforward.inner", 8192),
+        Key("n_layer", "dims.layers", 48),
+        Key("n_head", "dims.heads", 16),
+        Key("resid_pdrop", "dropout", 0.1),
+        Key("embd_pdrop", "dropout", 0.1),
+    )
+    fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": False, "tie_word_embeddings": True}
+    ignored: ClassVar[frozenset[str]] = frozenset(
+        {
+            "attn_pdrop", "initializer_range", "layer_norm_epsilon", "n_ctx", "summary_activation",
+            "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
+        }
+    )  # fmt: skip  # its class reads neither the rate of attention nor the epsilon
+
+    def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
+        yield Move("embedding.tokens.weight", "transformer.w.weight", also=("lm_head.weight",))
+        yield Move("objectives.clm.bias", "lm_head.bias")
+        for kind in ("weight", "bias"):
+            yield Move(f"body.norm.{kind}", f"transformer.layernorm.{kind}")
+        yield from layers(spec, "transformer.h", NAMES)
