@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from paribus.slots.launcher import Plugins as Plugins
     from paribus.slots.launcher import Started as Started
     from paribus.slots.norm import Norm as Norm
+    from paribus.slots.norm import Norms as Norms
     from paribus.slots.objective import Formed as Formed
     from paribus.slots.objective import Objective as Objective
     from paribus.slots.objective import Run as Run
@@ -148,7 +149,7 @@ _WHERE: dict[str, str] = {
         "paribus.slots.feedforward": "FeedForward",
         "paribus.slots.initialisation": "About Initialisation",
         "paribus.slots.launcher": "Ended Job Launcher News Note Plugins Started",
-        "paribus.slots.norm": "Norm",
+        "paribus.slots.norm": "Norm Norms",
         "paribus.slots.objective": "Formed Objective Run Term Tokens",
         "paribus.slots.optimizer": "Optimizer",
         "paribus.slots.placement": "Placement Sublayer",

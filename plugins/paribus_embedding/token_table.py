@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Cost, Embedding, Load, Norm, Place, Range, Role, Rows, Shape, Stream, rows_of
+from paribus import Cost, Embedding, Load, Norms, Place, Range, Role, Rows, Shape, Stream, rows_of
 
 
 @final
@@ -18,7 +18,8 @@ class TokenTable(Embedding):
     """Rows looked up in a table that scores rows as well, where tied: "Using the Output Embedding to Improve Language
     Models" (Press & Wolf 2017).
 
-    In order: tokens, scaled; segments; what the position places; the norm; dropout, as in "BERT" (Devlin et al. 2019).
+    In order: tokens, scaled; segments; what the position places; a norm, which each stack has for itself; dropout, as
+    in "BERT" (Devlin et al. 2019) and "BART" (Lewis et al. 2020).
     Padding is a row like any other. A stream without segments is all of segment 0, so every table has a gradient.
     (B, T) -> (B, T, D), and (…, D) -> (…, V).
     """
@@ -32,7 +33,7 @@ class TokenTable(Embedding):
     def __init__(
         self,
         shape: Shape,
-        norm: Callable[[], Norm],
+        norm: Norms,
         *,
         segments: Annotated[int, "kinds of segments with a row each; 0: none (BERT: 2)", Range(0)] = 0,
         normed: Annotated[bool, "whether a norm follows, behind the position (BERT: yes)"] = False,
@@ -41,16 +42,19 @@ class TokenTable(Embedding):
         damp: Annotated[bool, "whether rows are divided by the root of the width to be scored (T5: yes)"] = False,
     ) -> None:
         super().__init__()
-        self.vocabulary, self.width = shape.vocabulary, shape.width
+        self.vocabulary, self.wide = shape.vocabulary, shape.width
         self.scale = math.sqrt(shape.width) if scale else 1.0
         self.damp = 1 / math.sqrt(shape.width) if damp else 1.0
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.segments = nn.Embedding(segments, shape.width) if segments else None
-        self.norm = norm() if normed else None
+        self.normed = normed
         self.head = None if tie else nn.Linear(shape.width, shape.vocabulary, bias=False)
         self.dropout = shape.dropout
 
-    def forward(self, stream: Stream, past: int, place: Place) -> tuple[Tensor, Rows]:
+    def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
+        return nn.ModuleDict({"norm": norm()}) if self.normed else None
+
+    def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
         rows = rows_of(stream, past)
         x = self.tokens(stream.tokens)
         if self.scale != 1.0:
@@ -59,8 +63,8 @@ class TokenTable(Embedding):
             kinds = stream.segments if stream.segments is not None else torch.zeros_like(stream.tokens)
             x = x + self.segments(kinds)
         x = place(x, rows.positions)
-        if self.norm is not None:
-            x = self.norm(x)
+        if own is not None:
+            x = own["norm"](x)
         return functional.dropout(x, self.dropout) if self.dropout and self.training else x, rows
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -69,4 +73,4 @@ class TokenTable(Embedding):
         return functional.linear(h, self.tokens.weight if self.head is None else self.head.weight, bias)
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * self.width * self.vocabulary)
+        return Cost(flops=2 * load.picks * self.wide * self.vocabulary)

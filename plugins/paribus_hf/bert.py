@@ -65,7 +65,7 @@ class Bert(Family):
         yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings.weight")
         yield Move("objectives.mlm.bias", f"{predictions}.bias", also=(f"{predictions}.decoder.bias",))
         for kind in ("weight", "bias"):
-            yield Move(f"embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
+            yield Move(f"body.embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
             yield Move(f"objectives.mlm.dense.{kind}", f"{predictions}.transform.dense.{kind}")
             yield Move(f"objectives.mlm.norm.{kind}", f"{predictions}.transform.LayerNorm.{kind}")
             if isinstance(spec["objective"], (list, tuple)):

@@ -67,7 +67,7 @@ class DistilBert(Family):
         yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings.weight")
         yield Move("objectives.mlm.bias", "vocab_projector.bias")
         for kind in ("weight", "bias"):
-            yield Move(f"embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
+            yield Move(f"body.embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
             yield Move(f"objectives.mlm.dense.{kind}", f"vocab_transform.{kind}")
             yield Move(f"objectives.mlm.norm.{kind}", f"vocab_layer_norm.{kind}")
         yield from layers(spec, "distilbert.transformer.layer", NAMES)

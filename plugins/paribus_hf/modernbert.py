@@ -113,7 +113,7 @@ class ModernBert(Family):
         yield Move("objectives.mlm.dense.weight", "head.dense.weight")
         normed = ("weight", "bias") if spec["norm"]["bias"] else ("weight",)
         for kind in normed:
-            yield Move(f"embedding.norm.{kind}", f"model.embeddings.norm.{kind}")
+            yield Move(f"body.embedding.norm.{kind}", f"model.embeddings.norm.{kind}")
             yield Move(f"body.norm.{kind}", f"model.final_norm.{kind}")
             yield Move(f"objectives.mlm.norm.{kind}", f"head.norm.{kind}")
         attended = ("weight", "bias") if _listed(spec["attention"])[0]["scores"]["bias"] else ("weight",)

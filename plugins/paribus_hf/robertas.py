@@ -64,7 +64,7 @@ def moves(spec: Mapping[str, Any]) -> Iterator[Move]:
     yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings.weight")
     yield Move("objectives.mlm.bias", "lm_head.bias", also=("lm_head.decoder.bias",))
     for kind in ("weight", "bias"):
-        yield Move(f"embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
+        yield Move(f"body.embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
         yield Move(f"objectives.mlm.dense.{kind}", f"lm_head.dense.{kind}")
         yield Move(f"objectives.mlm.norm.{kind}", f"lm_head.layer_norm.{kind}")
     yield from layers(spec, "roberta.encoder.layer", POST_NORM)

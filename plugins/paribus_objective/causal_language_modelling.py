@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
 import torch
@@ -14,7 +14,7 @@ from paribus import (
     Draw,
     Formed,
     Load,
-    Norm,
+    Norms,
     Objective,
     Run,
     Shape,
@@ -44,7 +44,7 @@ class CausalLanguageModelling(Objective):
         self,
         shape: Shape,
         vocabulary: Vocabulary,
-        norm: Callable[[], Norm],
+        norm: Norms,
         *,
         bias: Annotated[bool, "whether each entry of the vocabulary has a bias (CTRL: yes)"] = False,
     ) -> None:

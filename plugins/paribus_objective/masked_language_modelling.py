@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
 import torch
@@ -14,7 +14,7 @@ from paribus import (
     Draw,
     Formed,
     Load,
-    Norm,
+    Norms,
     Objective,
     Range,
     Role,
@@ -47,7 +47,7 @@ class MaskedLanguageModelling(Objective):
         self,
         shape: Shape,
         vocabulary: Vocabulary,
-        norm: Callable[[], Norm],
+        norm: Norms,
         *,
         rate: Annotated[float, "share of a text's tokens that are predicted", Range(above=0, high=1)] = 0.15,
         mask: Annotated[float, "share of these that the mask token stands in for", Range(0, 1)] = 0.8,

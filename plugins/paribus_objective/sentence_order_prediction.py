@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from paribus import Cost, Draw, Formed, Load, Norm, Objective, Run, Shape, Term, Tokens, Traits, Unembed, Vocabulary
+from paribus import Cost, Draw, Formed, Load, Norms, Objective, Run, Shape, Term, Tokens, Traits, Unembed, Vocabulary
 from paribus_objective import scoring
 from paribus_objective.pooling import Pooled
 from paribus_objective.segments import MARKS, Array, Index, Layout, Span, truncated
@@ -34,7 +34,7 @@ class SentenceOrderPrediction(Objective):
         "needs": ["cls", "sep", "sentences"],
     }
 
-    def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Callable[[], Norm]) -> None:
+    def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Norms) -> None:
         super().__init__()
         self.layout = Layout(shape, vocabulary, "sop")
         self.index = Index("sop", documents=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
 import numpy as np
@@ -15,7 +15,7 @@ from paribus import (
     Draw,
     Formed,
     Load,
-    Norm,
+    Norms,
     Objective,
     Problem,
     Range,
@@ -57,7 +57,7 @@ class SpanCorruption(Objective):
         self,
         shape: Shape,
         vocabulary: Vocabulary,
-        norm: Callable[[], Norm],
+        norm: Norms,
         *,
         rate: Annotated[float, "share of the text that is taken out", Range(above=0, below=1)] = 0.15,
         mean_span: Annotated[float, "tokens of a span, on average", Range(1)] = 3.0,

@@ -33,10 +33,10 @@ class Learned(Position):
         super().__init__()
         self.offset = offset
         self.places = length or shape.length
-        self.table = nn.Embedding(self.places + offset, shape.width)
+        self.table = nn.Embedding(self.places + offset, shape.embedded)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """(B, T, D), (B|1, T) -> (B, T, D)."""
+        """(B, T, E), (B|1, T) -> (B, T, E)."""
         if positions.device.type == "cpu" and not torch.compiler.is_compiling():
             self._within(positions)
         rows = positions.clamp(min=0)

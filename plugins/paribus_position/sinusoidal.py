@@ -40,7 +40,7 @@ class Sinusoidal(Position):
         scale: Annotated[Literal["none", "learned"], "learned: times a number that is learned (crammed BERT)"] = "none",
     ) -> None:
         super().__init__()
-        self.width = shape.width
+        self.width = shape.embedded
         self.base = base
         self.halves = layout == "halves"
         self.closed = closed
@@ -49,12 +49,12 @@ class Sinusoidal(Position):
         self._waves: Remembered[Tensor] = Remembered()
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """(B, T, D), (B|1, T) -> (B, T, D)."""
+        """(B, T, E), (B|1, T) -> (B, T, E)."""
         waves = self._waves(positions, x.dtype, lambda: self.waves(positions, x.dtype))
         return x + waves if self.gain is None else x + waves * (self.gain / math.sqrt(self.width))
 
     def waves(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
-        """(B|1, T) -> (B|1, T, D)."""
+        """(B|1, T) -> (B|1, T, E)."""
         angles = (positions + self.offset).unsqueeze(-1) * self.frequencies(positions.device)
         sin, cos = angles.sin(), angles.cos()
         waves = torch.cat([sin, cos], dim=-1) if self.halves else torch.stack([sin, cos], dim=-1).flatten(-2)

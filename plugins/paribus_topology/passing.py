@@ -15,6 +15,6 @@ def passed(
     capture: bool,
 ) -> Output:
     """(B, T) -> (B, T, D), behind the rows that `states` remember."""
-    x, rows = embedding(stream, states.past if states is not None else 0, stack.place)
+    x, rows = embedding(stream, states.past if states is not None else 0, stack.place, stack.embedding)
     output: Output = stack(x, rows, memory, states, capture)
     return output

@@ -40,7 +40,7 @@ SHARED = {
 }
 OUTER = {
     "embedding.tokens": "embeddings.word_embeddings",
-    "embedding.norm": "embeddings.LayerNorm",
+    "body.embedding.norm": "embeddings.LayerNorm",
     "body.position.0.table": "encoder.rel_embeddings",
 }
 NAMES = {

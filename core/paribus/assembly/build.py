@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import torch
@@ -18,7 +18,7 @@ from paribus.parts.stack import Stack
 from paribus.slots.attention import Attention
 from paribus.slots.embedding import Embedding
 from paribus.slots.feedforward import FeedForward
-from paribus.slots.norm import Norm
+from paribus.slots.norm import Norm, Norms
 from paribus.slots.objective import Objective
 from paribus.slots.placement import Placement
 from paribus.slots.position import Position
@@ -105,6 +105,7 @@ class SpecBuilder:
         self.vocabulary = vocabulary
         self.kernels = kernels
         self.parts = {part.path: part for part in parts}
+        self._embedding: Embedding | None = None
 
     def of(self, part: Part) -> Spec:
         """The spec as this part reads it."""
@@ -113,6 +114,11 @@ class SpecBuilder:
         return {**self.spec, **own, "dims": dims}
 
     def shape(self, part: Part, layer: int | None = None) -> Shape:
+        shape, table = self._shape(part, layer), self.embedding().width
+        return shape if table in (None, shape.width) else dataclasses.replace(shape, table_width=table)
+
+    def _shape(self, part: Part, layer: int | None = None) -> Shape:
+        """The place of what stands in a part, before it is known how wide the embedding's rows are."""
         spec = self.of(part)
         dims = spec["dims"]
         if layer is not None and sharing(spec, dims["layers"]).count(layer) > 1:
@@ -141,13 +147,19 @@ class SpecBuilder:
         memory_width = self.shape(self.parts[part.cross]).width
         return dataclasses.replace(self.shape(part, layer), causal=False, memory_width=memory_width)
 
-    def norm(self, node: Any, width: int, layer: int) -> Callable[[], Norm]:
-        return lambda: make(self.classes, "norm", cycled(node, layer), width, kind=Norm)
+    def norm(self, node: Any, stream: int, layer: int) -> Norms:
+        def normed(width: int | None = None) -> Norm:
+            return make(self.classes, "norm", cycled(node, layer), width or stream, kind=Norm)
+
+        return normed
 
     def embedding(self) -> Embedding:
-        shape = self.shape(self.parts["body"])
-        norm = self.norm(self.spec["norm"], shape.width, 0)
-        return make(self.classes, "embedding", self.spec["embedding"], shape, norm, kind=Embedding)
+        """The one that all stacks share; it is made when it is first asked for."""
+        if self._embedding is None:
+            shape = self._shape(self.parts["body"])
+            norm = self.norm(self.spec["norm"], shape.width, 0)
+            self._embedding = make(self.classes, "embedding", self.spec["embedding"], shape, norm, kind=Embedding)
+        return self._embedding
 
     def stack(self, path: str) -> Stack:
         part = self.parts[path]
@@ -170,7 +182,8 @@ class SpecBuilder:
         needs_final = layers[-1].placement.traits["final"] if layers else False
         final_norm = self.norm(spec["norm"], shape.width, shape.layers - 1)() if needs_final else None
         positions = [position for position in (*shared, *across) if position.traits["owner"] == "stack"]
-        return Stack(shape, layers, positions, wiring, final_norm, self.kernels)
+        embedding = self.embedding().own(shape, self.norm(spec["norm"], shape.width, 0))
+        return Stack(shape, layers, positions, wiring, final_norm, self.kernels, embedding)
 
     def _shared(self, nodes: Sequence[Node], shape: Shape) -> list[Position]:
         return [make(self.classes, "position", node, shape, kind=Position) for node in nodes]

@@ -83,10 +83,9 @@ def _lines(model: Assembled, length: int) -> Iterator[Line]:
     embedding = model.topology.embedding
     scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
     flops = embedding.cost(Load(length, length, picks=scored)).flops
-    yield Line("embedding", _fresh(embedding, seen), flops, 0)
-    for part in model.topology.parts:
-        stack = model.topology.get_submodule(part.path)
-        assert isinstance(stack, Stack)
+    owned = [stack.embedding for stack in _stacks(model) if stack.embedding is not None]
+    yield Line("embedding", sum(_fresh(module, seen) for module in (embedding, *owned)), flops, 0)
+    for part, stack in zip(model.topology.parts, _stacks(model), strict=True):
         trains = Load(rows[part.path], rows[part.path], memory=rows[part.cross] if part.cross else 0)
         decodes = Load(length, length, memory=length if part.cross else 0) if part.causal else None
         yield from _stack_lines(part.path, stack, trains, decodes, seen)
@@ -94,6 +93,12 @@ def _lines(model: Assembled, length: int) -> Iterator[Line]:
         objective = _objective(model, name)
         cost = objective.cost(Load(length, length, picks=objective.picks(length)))
         yield Line(f"objectives.{name}", _fresh(objective, seen), cost.flops if name in model.trained else 0, 0)
+
+
+def _stacks(model: Assembled) -> list[Stack]:
+    found = [model.topology.get_submodule(part.path) for part in model.topology.parts]
+    assert all(isinstance(stack, Stack) for stack in found)
+    return found  # type: ignore[return-value]  # asserted above; mypy does not follow `all`
 
 
 def _objective(model: Assembled, name: str) -> Objective:

@@ -23,3 +23,9 @@ class Shape:
     dropout: float = 0.0
     read_by: int = 0  # layers of the stack that attends to this one; 0: none does
     memory_width: int | None = None  # set where this is cross-attention: the width of what is attended to
+    table_width: int | None = None  # that of the embedding's rows, where it is not the width of the stream
+
+    @property
+    def embedded(self) -> int:
+        """The width of rows as the embedding has them: positions are placed on such, and such are scored."""
+        return self.table_width or self.width

@@ -76,12 +76,15 @@ class Stack(nn.Module):
         wiring: Sequence[tuple[Position, Position | None]],
         final: Norm | None,
         kernels: Sequence[Kernel],
+        embedding: nn.ModuleDict | None = None,
     ) -> None:
-        """`wiring` says which position each layer's attention reads, and which its cross-attention."""
+        """`wiring` says which position each layer's attention reads, and which its cross-attention; `embedding` is what
+        the stack has of that for itself."""
         super().__init__()
         self.shape = shape
         self.layers = nn.ModuleList(layers)
         self.position = nn.ModuleList(positions)
+        self.embedding = embedding
         if final is not None:
             self.norm = final
         self.normed = final is not None

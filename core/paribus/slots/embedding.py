@@ -9,7 +9,9 @@ from typing import ClassVar, Protocol
 from torch import Tensor, nn
 
 from paribus.parts.rows import Rows, Stream
+from paribus.parts.shape import Shape
 from paribus.slots.component import Component, Cost, Load
+from paribus.slots.norm import Norms
 
 Place = Callable[[Tensor, Tensor], Tensor]
 
@@ -23,19 +25,26 @@ class Unembed(Protocol):
 class Embedding(Component, nn.Module, ABC):
     """Makes rows of a stream, and scores rows against its vocabulary.
 
-    `place` is what the position adds, (B, T, D) and positions -> (B, T, D); the embedding says when (BERT: before its
-    norm). Heads call `unembed`, never a weight, so that tying, factorising and scaling stay in one place.
+    All stacks of a topology share it. `place` is what the position adds, (B, T, E) and positions -> (B, T, E); the
+    embedding says when (BERT: before its norm). Heads call `unembed`, never a weight, so that tying, factorising and
+    scaling stay in one place. `width` is that of its own rows, E, which is the stream's unless it is factorised:
+    positions are placed on such rows, and heads bring rows to it before they are scored.
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "norm")
+    width: int | None = None  # None: the stream's
+
+    def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
+        """What a stack of this shape has of it for itself, if anything: BART's norms, ELECTRA's projections."""
+        return None
 
     @abstractmethod
-    def forward(self, stream: Stream, past: int, place: Place) -> tuple[Tensor, Rows]:
-        """(B, T) -> (B, T, D), and what each row is."""
+    def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
+        """(B, T) -> (B, T, D), and what each row is; `own` is what the stack has of it."""
 
     @abstractmethod
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
-        """(…, D) -> (…, V), with an objective's bias of the vocabulary, (V,), where it has one."""
+        """(…, E) -> (…, V), with an objective's bias of the vocabulary, (V,), where it has one."""
 
     @abstractmethod
     def cost(self, load: Load) -> Cost:

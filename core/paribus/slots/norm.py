@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -18,3 +18,9 @@ class Norm(Component, nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) -> (…, D)."""
+
+
+class Norms(Protocol):
+    """How a norm is injected: it makes one of the width of the stream, or of another."""
+
+    def __call__(self, width: int | None = None) -> Norm: ...

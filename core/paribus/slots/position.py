@@ -41,7 +41,7 @@ class Position(Component, nn.Module, ABC):
         return "mix" in self.traits["moments"]
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """(B, T, D), (B|1, T) -> (B, T, D)."""
+        """(B, T, E), (B|1, T) -> (B, T, E): rows as the embedding has them, of width `shape.embedded`."""
         return x
 
     def tables(self, positions: Tensor, width: int) -> Any:

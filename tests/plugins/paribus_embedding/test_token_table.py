@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from paribus import Load, Rows, Shape, Stream
@@ -19,7 +19,15 @@ SEGMENTS = torch.tensor([[0, 1, 1], [0, 0, 1]])
 
 def table(*, dropout: float = 0.0, **options: Any) -> TokenTable:
     shape = Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2, dropout=dropout)
-    return TokenTable(shape, lambda: LayerNorm(6), **options).double()
+    return TokenTable(shape, norm, **options).double()
+
+
+def norm(width: int | None = None) -> LayerNorm:
+    return LayerNorm(width or 6).double()
+
+
+def own(embedding: TokenTable) -> nn.ModuleDict | None:
+    return embedding.own(Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2), norm)
 
 
 def unplaced(x: Tensor, positions: Tensor) -> Tensor:
@@ -27,7 +35,7 @@ def unplaced(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def rows_of(embedding: TokenTable, stream: Stream, place: Callable[[Tensor, Tensor], Tensor] = unplaced) -> Tensor:
-    x: Tensor = embedding(stream, 0, place)[0]
+    x: Tensor = embedding(stream, 0, place, own(embedding))[0]
     return x
 
 
@@ -90,14 +98,14 @@ def test_positions_run_on_from_the_past_unless_the_stream_says_otherwise(
         placed.append(positions)
         return x
 
-    _, rows = table()(stream, past, place)
+    _, rows = table()(stream, past, place, None)
     assert isinstance(rows, Rows)
     assert rows.positions.tolist() == placed[0].tolist() == expected
 
 
 def test_what_the_stream_says_of_its_rows_is_passed_on() -> None:
     stream = Stream(TOKENS, documents=torch.zeros_like(TOKENS), order=torch.ones_like(TOKENS))
-    _, rows = table()(stream, 0, unplaced)
+    _, rows = table()(stream, 0, unplaced, None)
     assert rows.documents is stream.documents
     assert rows.order is stream.order
 

@@ -92,7 +92,7 @@ class PartsBuilder:
 
     def embedding(self) -> Embedding:
         self.embeddings += 1
-        return TokenTable(self.shape("body"), lambda: LayerNorm(WIDTH))
+        return TokenTable(self.shape("body"), lambda width=None: LayerNorm(width or WIDTH))
 
     def stack(self, path: str) -> Stack:
         shape, ramp = self.shape(path), Ramp()

@@ -51,7 +51,7 @@ class TiedHead(Embedding):
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         self.head.weight = self.tokens.weight
 
-    def forward(self, stream: Stream, past: int, place: Place) -> tuple[Tensor, Rows]:
+    def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
         rows = rows_of(stream, past)
         return place(self.tokens(stream.tokens), rows.positions), rows
 

@@ -77,7 +77,7 @@ def test_pre_norm_layers_that_write_nothing_leave_the_stream_to_the_final_norm(
         for path, parameter in model.named_parameters():
             if path.rpartition(".")[0].endswith((".o", ".outer")):
                 parameter.zero_()
-    rows, _ = model.topology.embedding(Stream(TOKENS), 0, lambda x, positions: x)
+    rows, _ = model.topology.embedding(Stream(TOKENS), 0, lambda x, positions: x, None)
     expected = model.topology.get_submodule("body.norm")(rows)
     same(hidden(model, Stream(TOKENS)), expected)
 
