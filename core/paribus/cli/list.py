@@ -59,7 +59,7 @@ def _rows(index: Index, slot: str) -> list[dict[str, Any]]:
             for name, entry in index.entries[slot].items()
         ]
     return [
-        {"slot": slot, "name": name, "summary": _first_line(file), "distribution": source, "options": []}
+        {"slot": slot, "name": name, "summary": first_line(file), "distribution": source, "options": []}
         for name, source, file in (_presets(index) if slot == "presets" else _studies(index))
     ]
 
@@ -78,7 +78,7 @@ def _studies(index: Index) -> Iterator[tuple[str, str, Path]]:
         yield name, offered[file].source if file in offered else f"paribus {paribus.__version__}", file
 
 
-def _first_line(file: Path) -> str:
+def first_line(file: Path) -> str:
     """What a YAML file says of itself: its first line, where that is a comment."""
     with file.open(errors="replace") as lines:
         first = lines.readline().strip()

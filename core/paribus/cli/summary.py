@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paribus.cli.console import Session, out, out_json, table
+from paribus.cli.list import first_line
+from paribus.cli.spoken import differing
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from paribus.assembly.cost import Costs
+    from paribus.registry import Index, Registry
 
 BYTES = 4  # of a float32
 HEADS = ("parameters", "FLOPs/token", "cache B/token")
@@ -33,27 +36,27 @@ def verb(
 
     `paribus summary bert-tiny --versus attention=mqa`
     """
-    first = _summary(session, spec, overrides)
+    registry = session.registry()
+    first = _summary(registry, spec, overrides)
     second = None
     if versus and against is None and not any("=" in word for word in versus):
         against, versus = versus[0], ()
     if versus or against is not None:
-        second = _summary(session, against or spec, (*(overrides if against is None else ()), *versus))
+        second = _summary(registry, against or spec, (*(overrides if against is None else ()), *versus))
     if as_json:
         out_json(first if second is None else {**first, "versus": second})
         return EXIT_OK
-    for line in _lines(first, second):
+    for line in _lines(first, second, registry.index):
         out(line)
     return EXIT_OK
 
 
-def _summary(session: Session, spec: str, overrides: tuple[str, ...]) -> dict[str, Any]:
+def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     from paribus.assembly.cost import costs
     from paribus.parts.stack import Stack
     from paribus.specs import resolved
     from paribus.train.assemble import shapes_of
 
-    registry = session.registry()
     plain = resolved(spec, *overrides, registry=registry)
     model = shapes_of(plain, registry)
     length = plain["dims"]["length"]
@@ -63,7 +66,9 @@ def _summary(session: Session, spec: str, overrides: tuple[str, ...]) -> dict[st
         stack = model.topology.get_submodule(part.path)
         assert isinstance(stack, Stack)
         kernels[part.path] = sorted(set(stack.kernels(rows=length)))
+    preset = registry.index.presets.get(spec)
     return {
+        "about": f"{' '.join([spec, *overrides])}: {first_line(preset)}" if preset else "",
         "parameters": counted.parameters,
         "flops_per_token": counted.flops_per_token,
         "cache_bytes_per_token": counted.cache_bytes_per_token(BYTES),
@@ -74,21 +79,22 @@ def _summary(session: Session, spec: str, overrides: tuple[str, ...]) -> dict[st
     }
 
 
-def _lines(first: Mapping[str, Any], second: Mapping[str, Any] | None) -> list[str]:
+def _lines(first: Mapping[str, Any], second: Mapping[str, Any] | None, index: Index) -> list[str]:
     both = [first] if second is None else [first, second]
     paths = list(dict.fromkeys(line["path"] for summary in both for line in summary["lines"]))
     rows = [["component", *(f"{name}{side}" for name in HEADS for side in (SIDES if second is not None else ("",)))]]
     rows += [[path, *_cells(both, path)] for path in [*paths, WHOLE]]
     if second is not None:
         rows.append(["change", *_changes(first, second)])
-    shown = table([[*row, ""] for row in _aligned(rows)])
-    shown.append("")
+    shown = [f"{summary['about']}\n" for summary in both if summary["about"]]
+    shown += [*table([[*row, ""] for row in _aligned(rows)]), ""]
     for side, summary in zip(SIDES if second is not None else ("",), both, strict=True):
         shown += [f"kernel of {path}{side}: {', '.join(names)}" for path, names in summary["kernels"].items()]
     shown.append("FLOPs are of a forward pass; a training step costs about three times as many")
     if second is not None:
         shown += ["", "what differs:"]
-        shown += [f"  {key}: {left} → {right}" for key, left, right in _differences(first["spec"], second["spec"])]
+        told = differing(first["spec"], second["spec"], index)
+        shown += [f"  {key}: {left} → {right}" for key, left, right in told]
     return shown
 
 
@@ -121,19 +127,3 @@ def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[st
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
-
-
-def _differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """What two resolved specs differ in: a slot whose component differs is told as a whole."""
-    from paribus.studies.designs import said
-
-    for key in dict.fromkeys([*left, *right]):
-        one, other = left.get(key), right.get(key)
-        if one == other:
-            continue
-        if isinstance(one, Mapping) and isinstance(other, Mapping) and one.get("name") == other.get("name"):
-            for name in dict.fromkeys([*one, *other]):
-                if one.get(name) != other.get(name):
-                    yield f"{key}.{name}", said(one.get(name)), said(other.get(name))
-        else:
-            yield key, said(one), said(other)

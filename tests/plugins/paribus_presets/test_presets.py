@@ -1,5 +1,6 @@
 """Every preset is a whole spec of what is installed, and the published ones have their published sizes."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,13 @@ ARCHITECTURE = ("topology", "dims", "embedding", "attention", "position", "norm"
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_preset_has_the_published_size(registry: Registry, name: str) -> None:
     assert parameters(shapes(registry, resolved(name, registry=registry)).children()) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_published_figure_that_a_preset_tells_is_its_size_to_two_digits(name: str) -> None:
+    figure = re.search(r"([\d,]+) M parameters", (FOLDER / f"{name}.yaml").read_text().partition("\n")[0])
+    assert figure, "the first line tells what was published"
+    assert PUBLISHED[name] / 1e6 == pytest.approx(float(figure[1].replace(",", "")), rel=0.035)
 
 
 @pytest.mark.parametrize("name", TWINS)

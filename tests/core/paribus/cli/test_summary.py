@@ -22,6 +22,14 @@ def test_a_published_model_has_its_published_size(
     assert summary(capsys, preset)["parameters"] == parameters
 
 
+def test_what_was_published_stands_above_what_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["summary", "bert-large"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("bert-large: BERT large:")
+    assert "340 M parameters" in told.splitlines()[0]
+    assert "336,226,108" in told
+
+
 def test_the_lines_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
     found = summary(capsys, "seq2seq-tiny")
     assert sum(line["parameters"] for line in found["lines"]) == found["parameters"]
