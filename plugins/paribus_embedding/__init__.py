@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paribus import Embedding, hookimpl, offered
+from paribus_embedding.factorised_table import FactorisedTable as factorised
 from paribus_embedding.token_table import TokenTable as tokens
 
 

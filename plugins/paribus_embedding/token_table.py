@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, final
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from paribus import Cost, Embedding, Load, Norms, Place, Range, Role, Rows, Shape, Stream, rows_of
+from paribus_embedding.tables import dropped, looked_up, scored
 
 
 @final
@@ -56,21 +55,15 @@ class TokenTable(Embedding):
 
     def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
         rows = rows_of(stream, past)
-        x = self.tokens(stream.tokens)
-        if self.scale != 1.0:
-            x = x * self.scale
-        if self.segments is not None:
-            kinds = stream.segments if stream.segments is not None else torch.zeros_like(stream.tokens)
-            x = x + self.segments(kinds)
-        x = place(x, rows.positions)
+        x = place(looked_up(stream, self.tokens, self.segments, self.scale), rows.positions)
         if own is not None:
             x = own["norm"](x)
-        return functional.dropout(x, self.dropout) if self.dropout and self.training else x, rows
+        return dropped(x, self.dropout, self.training), rows
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.damp != 1.0:
             h = h * self.damp
-        return functional.linear(h, self.tokens.weight if self.head is None else self.head.weight, bias)
+        return scored(h, self.tokens, self.head, bias)
 
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * load.picks * self.wide * self.vocabulary)

@@ -25,6 +25,7 @@ from paribus import (
     Vocabulary,
 )
 from paribus_objective import scoring
+from paribus_objective.narrowing import Narrow
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -50,6 +51,7 @@ class CausalLanguageModelling(Objective):
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
+        self.narrow = Narrow(shape)
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
 
     def raw(self, length: int) -> int:
@@ -65,13 +67,13 @@ class CausalLanguageModelling(Objective):
         return Formed({**streams, "body": rows}, {"labels": labels})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return unembed(hidden, self.bias)
+        return unembed(self.narrow(hidden), self.bias)
 
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
-        return Cost()  # the head is `unembed` and nothing else
+        return self.narrow.cost(load)
 
     def picks(self, length: int) -> int:
         return length

@@ -27,6 +27,8 @@ from paribus import (
     Vocabulary,
 )
 from paribus_objective import masking, scoring
+from paribus_objective.activation import ACTIVATIONS, Activation
+from paribus_objective.narrowing import Narrow
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -52,15 +54,18 @@ class MaskedLanguageModelling(Objective):
         rate: Annotated[float, "share of a text's tokens that are predicted", Range(above=0, high=1)] = 0.15,
         mask: Annotated[float, "share of these that the mask token stands in for", Range(0, 1)] = 0.8,
         random: Annotated[float, "share of these that a random token stands in for", Range(0, 1)] = 0.1,
-        transform: Annotated[bool, "whether a dense layer, GELU and a norm precede the scores"] = True,
+        transform: Annotated[bool, "whether a dense layer, an activation and a norm precede the scores"] = True,
         transform_bias: Annotated[bool, "whether that dense layer has a bias (ModernBERT: no)"] = True,
+        activation: Annotated[Activation, "between layer and norm; gelu is by erf (ALBERT: gelu-tanh)"] = "gelu",
         bias: Annotated[bool, "whether each entry of the vocabulary has a bias"] = True,
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
         self.masking = masking.Masking(vocabulary, rate, mask, random)
-        self.dense = nn.Linear(shape.width, shape.width, bias=transform_bias) if transform else None
-        self.norm = norm() if transform else None
+        self.narrow = None if transform else Narrow(shape)
+        self.dense = nn.Linear(shape.width, shape.embedded, bias=transform_bias) if transform else None
+        self.norm = norm(shape.embedded) if transform else None
+        self.activation = ACTIVATIONS[activation]
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
@@ -69,14 +74,18 @@ class MaskedLanguageModelling(Objective):
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         if self.dense is not None and self.norm is not None:
-            hidden = self.norm(nn.functional.gelu(self.dense(hidden)))
+            hidden = self.norm(self.activation(self.dense(hidden)))
+        elif self.narrow is not None:
+            hidden = self.narrow(hidden)
         return unembed(hidden, self.bias)
 
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=0 if self.dense is None else 2 * load.picks * self.dense.weight.numel())
+        if self.narrow is not None:
+            return self.narrow.cost(load)
+        return Cost() if self.dense is None else Cost(flops=2 * load.picks * self.dense.weight.numel())
 
     def picks(self, length: int) -> int:
         return min(length, max(1, math.ceil(self.masking.rate * length)))

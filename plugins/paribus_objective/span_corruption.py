@@ -29,6 +29,7 @@ from paribus import (
     Vocabulary,
 )
 from paribus_objective import scoring, specials
+from paribus_objective.narrowing import Narrow
 from paribus_objective.spans import Array, amount, folded, sides, spans
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class SpanCorruption(Objective):
         super().__init__()
         self.classes = shape.vocabulary
         self.rate, self.mean_span = rate, mean_span
+        self.narrow = Narrow(shape)
         self.eos = specials.needed(vocabulary, "eos", "span-corruption")
         self.start = vocabulary.specials.get("pad", vocabulary.specials.get("bos", self.eos))
         self.sentinels = np.array(vocabulary.sentinels, dtype=np.int64)
@@ -95,13 +97,13 @@ class SpanCorruption(Objective):
         return Formed({**streams, "encoder": encoder, "body": decoder}, {"labels": wanted})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return unembed(hidden)
+        return unembed(self.narrow(hidden))
 
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
-        return Cost()  # the head is `unembed` and nothing else
+        return self.narrow.cost(load)
 
     def picks(self, length: int) -> int:
         text = self.raw(length)

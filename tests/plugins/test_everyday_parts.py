@@ -19,7 +19,7 @@ OFFERED = {
         {"pre", "post", "sandwich", "peri", "deepnorm", "parallel", "rezero", "layerscale"},
     ),
     "feedforward": ("paribus_feedforward", {"mlp", "glu", "moe"}),
-    "embedding": ("paribus_embedding", {"tokens"}),
+    "embedding": ("paribus_embedding", {"factorised", "tokens"}),
     "topology": ("paribus_topology", {"encoder", "decoder", "encoder-decoder"}),
     "initialisation": ("paribus_initialisation", {"normal", "gpt2", "xavier", "t5", "truncated"}),
     "optimizer": ("paribus_optim", {"adamw"}),
@@ -60,13 +60,13 @@ def filled(module: nn.Module) -> nn.Module:
     return module
 
 
-def norm(**options: Any) -> nn.Module:
-    made: nn.Module = offered("norm")["layernorm"](SHAPE.width, **options)
+def norm(width: int | None = None) -> nn.Module:
+    made: nn.Module = offered("norm")["layernorm"](width or SHAPE.width)
     return made
 
 
-def rows() -> Tensor:
-    return torch.randn(2, 3, SHAPE.width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+def rows(width: int = SHAPE.width) -> Tensor:
+    return torch.randn(2, 3, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def seen_norm(component: type[Any], options: Mapping[str, Any]) -> Tensor:
@@ -89,8 +89,9 @@ def seen_feedforward(component: type[Any], options: Mapping[str, Any]) -> Tensor
 
 def seen_embedding(component: type[Any], options: Mapping[str, Any]) -> Tensor:
     embedding: Any = filled(component(SHAPE, norm, **options))
-    x, _ = embedding(Stream(torch.arange(6).view(2, 3)), 0, lambda x, positions: x)
-    return torch.cat([x, embedding.unembed(rows())], dim=-1)
+    own = embedding.own(SHAPE, norm)
+    x, _ = embedding(Stream(torch.arange(6).view(2, 3)), 0, lambda x, positions: x, own and filled(own))
+    return torch.cat([x, embedding.unembed(rows(embedding.width or SHAPE.width))], dim=-1)
 
 
 def seen_initialisation(component: type[Any], options: Mapping[str, Any]) -> Tensor:

@@ -83,6 +83,8 @@ def _lines(model: Assembled, length: int) -> Iterator[Line]:
     embedding = model.topology.embedding
     scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
     flops = embedding.cost(Load(length, length, picks=scored)).flops
+    for part, stack in zip(model.topology.parts, _stacks(model), strict=True):
+        flops += embedding.own_cost(stack.shape, Load(rows[part.path], rows[part.path])).flops
     owned = [stack.embedding for stack in _stacks(model) if stack.embedding is not None]
     yield Line("embedding", sum(_fresh(module, seen) for module in (embedding, *owned)), flops, 0)
     for part, stack in zip(model.topology.parts, _stacks(model), strict=True):

@@ -49,3 +49,7 @@ class Embedding(Component, nn.Module, ABC):
     @abstractmethod
     def cost(self, load: Load) -> Cost:
         """What `unembed` does for `load.picks` rows; a look-up counts as nothing."""
+
+    def own_cost(self, shape: Shape, load: Load) -> Cost:
+        """What the part that a stack of this shape has for itself does for `load.queries` rows."""
+        return Cost()

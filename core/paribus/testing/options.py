@@ -96,7 +96,7 @@ def _done(made: Specimen) -> list[Tensor]:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         rows = tokens(2, ROWS)
         torch.manual_seed(0)
-        scores = made.topology.embedding.unembed(made.hidden(rows))
+        scores = made.scores(made.hidden(rows))
         made.topology.train()
         torch.manual_seed(0)
         training = made.output(rows)

@@ -74,7 +74,7 @@ def gradients(case: Case, cell: Cell) -> Verdict:
     """Every parameter has a gradient: one without would stop training on several devices, and would never learn."""
     made = case.specimen(cell)
     with torch.enable_grad():
-        scores = made.topology.embedding.unembed(made.hidden(tokens(2, FEW)))
+        scores = made.scores(made.hidden(tokens(2, FEW)))
         named = dict(made.topology.named_parameters())
         grads = torch.autograd.grad((scores * noise("loss", *scores.shape)).sum(), [*named.values()], allow_unused=True)
     for path, grad in zip(named, grads, strict=True):

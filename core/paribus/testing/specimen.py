@@ -73,6 +73,12 @@ class Specimen:
         memory = self.memory(source if source is not None else tokens(stream.tokens.shape[0], 6, "source"))
         return self.topology.run({"body": stream}, "body", memory=memory)
 
+    def scores(self, hidden: Tensor) -> Tensor:
+        """(…, D) -> (…, V): by the embedding, of rows brought to its width as a head would bring them."""
+        shape = self.stack().shape
+        narrow = noise("narrow", shape.width, shape.embedded) if shape.embedded != shape.width else None
+        return self.topology.embedding.unembed(hidden if narrow is None else hidden @ narrow)
+
     def memory(self, source: Tensor | Stream) -> Memory | None:
         """What the body attends to, if it attends to another stack."""
         if self.body.cross is None:

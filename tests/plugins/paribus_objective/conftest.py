@@ -55,10 +55,12 @@ def vocabulary() -> Vocabulary:
 def build() -> Callable[..., Objective]:
     """An objective by its name, its parameters in float64 and random."""
 
-    def built(name: str, vocabulary: Vocabulary, length: int = 32, **options: Any) -> Objective:
+    def built(
+        name: str, vocabulary: Vocabulary, length: int = 32, table_width: int | None = None, **options: Any
+    ) -> Objective:
         torch.manual_seed(0)
-        shape = Shape(width=8, heads=2, head_width=4, length=length, vocabulary=vocabulary.size, layers=1)
-        made = objective()[name](shape, vocabulary, lambda: nn.LayerNorm(8), **options)
+        shape = Shape(8, 2, 4, length, vocabulary.size, layers=1, table_width=table_width)
+        made = objective()[name](shape, vocabulary, lambda width=None: nn.LayerNorm(width or 8), **options)
         return made.double()
 
     return built

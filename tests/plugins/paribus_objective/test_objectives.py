@@ -99,9 +99,9 @@ def test_every_matrix_of_the_head_has_a_role(name: str, build: Build, vocabulary
     made = build(name, vocabulary)
     for path, module in made.named_modules():
         roles = getattr(module, "roles", {})
-        for parameter, role in roles.items():
-            found = module.get_parameter(parameter)
-            assert (found.ndim < 2) == (role == "bias"), (path, parameter)
+        for parameter, found in module.named_parameters():
+            if parameter in roles:
+                assert (found.ndim < 2) == (roles[parameter] == "bias"), (path, parameter)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -201,6 +201,27 @@ def test_the_cost_of_the_head_is_what_torch_counts(name: str, build: Build, voca
     made = build(name, vocabulary)
     with FlopCounterMode(display=False) as counter:
         made.logits(torch.randn(7, 8, dtype=torch.float64), lambda h, bias=None: h.new_zeros(len(h), 100))
+    assert made.cost(Load(7, 7, picks=7)).flops == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_are_brought_to_the_width_at_which_they_are_scored(
+    name: str, build: Build, vocabulary: Vocabulary
+) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    made = build(name, vocabulary, table_width=5)
+    for parameter in made.parameters():
+        nn.init.normal_(parameter)  # some are made without a first value
+    scored: list[Tensor] = []
+
+    def unembed(h: Tensor, bias: Tensor | None = None) -> Tensor:
+        scored.append(h)
+        return h.new_zeros(len(h), 100)
+
+    with FlopCounterMode(display=False) as counter:
+        made.logits(torch.randn(7, 8, dtype=torch.float64), unembed)
+    assert all(h.shape == (7, 5) for h in scored)
     assert made.cost(Load(7, 7, picks=7)).flops == counter.get_total_flops()
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from paribus.registry import Registry
+from paribus.specs import resolved
 from paribus.testing.cells import Case, Cell, bases, cells
 from paribus.testing.specimen import SIZE, VOCABULARY, Specimen, differ, moved, noise, other, tokens
 
@@ -39,6 +40,13 @@ def test_only_a_body_that_crosses_reads_a_source(components: Registry) -> None:
         with torch.no_grad():
             by = differ(made.hidden(rows), made.hidden(rows, source=tokens(1, 6, "another")))
         assert (by > 0) == reads
+
+
+def test_rows_are_scored_whatever_the_width_of_the_table(components: Registry) -> None:
+    spec = cell_of(components, "gpt-tiny").spec
+    for embedding in ({"name": "tokens"}, {"name": "factorised", "width": 7}):
+        made = Specimen(resolved({**spec, "embedding": embedding}, registry=components), components)
+        assert made.scores(made.hidden(tokens(2, 5))).shape == (2, 5, SIZE)
 
 
 def test_tokens_are_those_of_text_and_begin_alike_at_any_length() -> None:

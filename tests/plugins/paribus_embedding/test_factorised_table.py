@@ -1,0 +1,150 @@
+"""The factorised table: all that is added is of its own width, and each stack widens rows for itself."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+import paribus
+from paribus import Load, Shape, Stream
+from paribus.assembly.build import Assembled, build
+from paribus.assembly.cost import costs, parameters
+from paribus.kernels import KERNELS
+from paribus.registry import Registry, installed
+from paribus.slots.tokenizer import Vocabulary
+from paribus.specs import resolved
+from paribus_embedding.factorised_table import FactorisedTable
+from paribus_embedding.token_table import TokenTable
+from paribus_norm.layer_norm import LayerNorm
+
+TOKENS = torch.tensor([[3, 1, 4], [1, 5, 0]])
+SEGMENTS = torch.tensor([[0, 1, 1], [0, 0, 1]])
+WIDE = Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2)
+E, D, V = 4, 6, 11
+
+
+def norm(width: int | None = None) -> LayerNorm:
+    return LayerNorm(width or D).double()
+
+
+def table(width: int = E, **options: Any) -> FactorisedTable:
+    return FactorisedTable(WIDE, norm, width=width, **options).double()
+
+
+def unplaced(x: Tensor, positions: Tensor) -> Tensor:
+    return x
+
+
+def test_rows_are_summed_placed_and_normed_at_the_width_of_the_table_and_widened_last() -> None:
+    embedding = table(segments=2, normed=True)
+    own = embedding.own(WIDE, norm)
+    assert own is not None
+    own.double()
+
+    def place(x: Tensor, positions: Tensor) -> Tensor:
+        return x * 2 + positions.unsqueeze(-1) * torch.arange(E)
+
+    x = embedding.tokens.weight[TOKENS] + embedding.segments.weight[SEGMENTS]  # type: ignore[union-attr]  # it was asked for
+    normed = norm(E)(place(x, torch.arange(3).unsqueeze(0)))
+    expected = normed @ own["project"].weight.T + own["project"].bias
+    got = embedding(Stream(TOKENS, segments=SEGMENTS), 0, place, own)[0]
+    torch.testing.assert_close(got, expected)
+    assert got.shape == (2, 3, D)
+
+
+def test_each_stack_widens_rows_to_its_own_width_and_one_of_the_same_width_has_nothing_to_learn() -> None:
+    embedding = table()
+    wider = embedding.own(Shape(width=10, heads=2, head_width=5, length=8, vocabulary=V, layers=1), norm)
+    assert wider is not None
+    assert wider["project"].weight.shape == (10, E)
+    same = table(D)
+    assert same.own(WIDE, norm) is None
+    assert same(Stream(TOKENS), 0, unplaced, None)[0].shape == (2, 3, D)
+
+
+def test_of_the_stream_s_own_width_it_is_a_token_table() -> None:
+    embedding, plain = table(D, segments=2), TokenTable(WIDE, norm, segments=2).double()
+    plain.load_state_dict(embedding.state_dict())
+    stream, h = Stream(TOKENS, segments=SEGMENTS), torch.randn(2, D, dtype=torch.float64)
+    assert torch.equal(embedding(stream, 0, unplaced, None)[0], plain(stream, 0, unplaced, None)[0])
+    assert torch.equal(embedding.unembed(h), plain.unembed(h))
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_rows_of_its_own_width_are_scored(tie: bool) -> None:
+    embedding = table(tie=tie)
+    h, bias = torch.randn(5, E, dtype=torch.float64), torch.randn(V, dtype=torch.float64)
+    weight = embedding.tokens.weight if embedding.head is None else embedding.head.weight
+    torch.testing.assert_close(embedding.unembed(h, bias), h @ weight.T + bias)
+    assert (embedding.head is None) == tie
+
+
+def test_dropout_comes_before_the_projection() -> None:
+    shape = Shape(width=D, heads=2, head_width=3, length=8, vocabulary=V, layers=2, dropout=0.5)
+    embedding = FactorisedTable(shape, norm, width=E).double()
+    still = embedding.eval()(Stream(TOKENS), 0, unplaced, None)[0]
+    dropped = embedding.train()(Stream(TOKENS), 0, unplaced, None)[0]
+    kept = dropped != 0
+    assert 0 < int(kept.sum()) < kept.numel()
+    torch.testing.assert_close(dropped[kept], still[kept] * 2)
+
+
+def test_what_it_costs_is_what_torch_counts() -> None:
+    embedding = table().to("meta")
+    own = embedding.own(WIDE, norm)
+    assert own is not None
+    own.double().to("meta")
+    with FlopCounterMode(display=False) as counter:
+        embedding(Stream(TOKENS.to("meta")), 0, unplaced, own)
+        embedding.unembed(torch.empty(5, E, device="meta", dtype=torch.float64))
+    load = Load(queries=6, keys=6, picks=5)
+    assert embedding.cost(load).flops + embedding.own_cost(WIDE, load).flops == counter.get_total_flops()
+    assert embedding.own_cost(Shape(E, 2, 2, 8, V, 1), load).flops == 0
+
+
+def test_every_matrix_has_a_role() -> None:
+    matrices = {name for name, parameter in table(segments=2, tie=False).named_parameters() if parameter.ndim == 2}
+    assert matrices == FactorisedTable.roles.keys()
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed(no_plugins=True)
+
+
+@pytest.mark.parametrize(
+    ("preset", "objective"), [("encoder-tiny", "mlm"), ("gpt-tiny", "clm"), ("seq2seq-tiny", "span-corruption")]
+)
+def test_a_factorised_model_has_a_narrow_table_and_a_projection_for_each_stack(
+    preset: str, objective: str, registry: Registry
+) -> None:
+    common = ["position=learned", "dims.vocabulary=300", "dims.length=64"]
+    plain = made(registry, preset, *common)
+    model = made(registry, preset, *common, "embedding={name: factorised, width: 8}")
+    assert model.topology.embedding.width == 8
+    stacks = [part.path for part in model.topology.parts]
+    lost = (64 - 8) * (300 + 64 * len(stacks))  # of the table, and of the places of each stack
+    gained = len(stacks) * (8 * 64 + 64)
+    head = {"mlm": 56 * 64 + 56 + 2 * 56, "clm": -8 * 64, "span-corruption": -8 * 64}[objective]
+    assert parameters(plain.children()) - parameters(model.children()) == lost - gained + head
+
+
+def test_a_factorised_model_costs_what_it_declares(registry: Registry) -> None:
+    model = made(registry, "gpt-tiny", "embedding={name: factorised, width: 8}", "dims.vocabulary=300")
+    line = next(line for line in costs(model, 16).lines if line.path == "embedding")
+    assert line.flops == 2 * 16 * 8 * (300 + 64)
+    assert line.parameters == 300 * 8 + 8 * 64 + 64
+
+
+def made(registry: Registry, preset: str, *overrides: str) -> Assembled:
+    spec = resolved(preset, *overrides, registry=registry)
+    specials = {name: place for place, name in enumerate(("pad", "cls", "sep", "mask", "bos", "eos"))}
+    return build(spec, registry, Vocabulary(300, specials, tuple(range(268, 300))), KERNELS)
+
+
+def test_it_learns_through_the_public_door() -> None:
+    model = paribus.assemble(paribus.spec("gpt-tiny", "embedding={name: factorised, width: 8}", "dims.vocabulary=300"))
+    model(TOKENS)[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
