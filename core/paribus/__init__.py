@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from paribus.parts.rows import PADDING as PADDING
     from paribus.parts.rows import Rows as Rows
     from paribus.parts.rows import Stream as Stream
+    from paribus.parts.rows import repeated as repeated
     from paribus.parts.rows import rows_of as rows_of
     from paribus.parts.scores import Scores as Scores
     from paribus.parts.shape import Shape as Shape
@@ -130,7 +131,7 @@ _WHERE: dict[str, str] = {
         "paribus.parts.heads": "Heads",
         "paribus.parts.roles": "Role",
         "paribus.parts.root_mean_square": "RootMeanSquare",
-        "paribus.parts.rows": "IGNORED PADDING Rows Stream rows_of",
+        "paribus.parts.rows": "IGNORED PADDING Rows Stream repeated rows_of",
         "paribus.parts.scores": "Scores",
         "paribus.parts.shape": "Shape",
         "paribus.parts.sight": "Blocks Sight ordered visible",

@@ -23,6 +23,7 @@ class Identity(Attention):
         "cross": False,  # a memory that nobody reads would never learn
         "documents": True,
         "order": True,
+        "appended": True,
         "residual": True,
         "weights": False,
         "decodes": True,

@@ -117,7 +117,7 @@ class MultiHeadLatent(Attention):
 
     def cost(self, load: Load) -> Cost:
         crossing = self.shape.memory_width is not None
-        keys, fresh = (load.memory, load.memory) if crossing else (load.keys, load.queries)
+        keys, fresh = (load.memory, load.memory) if crossing else (load.keys, min(load.queries, load.keys))
         heads, width, rank, turned = self.shape.heads, self.shape.head_width, self.heads.kv_rank, self.heads.columns
         if load.queries == 1 and keys > 1 and self.lowers:
             ways, asked, mixed = 4 * rank * heads * width, rank + turned, rank

@@ -60,7 +60,7 @@ class RowHeads(nn.Module):
     def cost(self, sight: Sight, load: Load) -> Cost:
         """What plain heads cost, less the projections that are not there."""
         shape = self.shape
-        fresh = load.queries if shape.memory_width is None else load.memory
+        fresh = min(load.queries, load.keys) if shape.memory_width is None else load.memory
         plain = softmax_cost(shape, shape.heads, sight, load)
         spared = 2 * fresh * (shape.memory_width or shape.width) + (0 if self.asks else 2 * load.queries * shape.width)
         return plain._replace(flops=plain.flops - spared * shape.heads * shape.head_width)

@@ -57,7 +57,7 @@ class TransformerXL(Position):
         ahead = counted(pair.q_positions, pair.k_positions)  # before sizes: torch.compile would guard on those
         by_distance = (
             self._turned(pair.q + v, weight, pair)
-            if ahead is None or self._turning(queries, keys) <= self._shifting(queries, keys)
+            if ahead is None or queries > keys or self._turning(queries, keys) <= self._shifting(queries, keys)
             else self._shifted(pair.q + v, weight, ahead, keys, pair.q_positions.device)
         )
         scores: Tensor = by_distance + u @ pair.k.transpose(-1, -2)
@@ -100,7 +100,9 @@ class TransformerXL(Position):
         return queries * 2 * self.pairs * (self.head_width + keys)
 
     def cost(self, load: Load) -> Cost:
-        fewest = min(self._shifting(load.queries, load.keys), self._turning(load.queries, load.keys))
+        fewest = self._turning(load.queries, load.keys)
+        if load.queries <= load.keys:  # rows that only ask do not count on from the others
+            fewest = min(fewest, self._shifting(load.queries, load.keys))
         return Cost(flops=2 * self.heads * (fewest + load.keys * self.head_width))
 
     def reach(self) -> int | None:

@@ -15,6 +15,7 @@ _CAN: Final = {
     "documents": "keep documents of a packed row apart, and padding out",
     "padding": "keep padding out",
     "order": "follow an order of rows other than their own",
+    "appended": "let rows ask that no row sees, behind the others",
     "residual": "be wrapped by a placement: it returns the width of the stream",
     "weights": "say how much each query weighs each key",
     "decodes": "decode step by step, keeping state",

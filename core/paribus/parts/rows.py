@@ -16,15 +16,25 @@ class Rows(NamedTuple):
 
     positions: Tensor
     documents: Tensor | None = None  # equal sees equal; negative is padding
-    order: Tensor | None = None  # a key is seen iff its order <= the query's; None: the row's index
+    order: Tensor | None = None  # a key is seen iff its order <= the query's; None: the row's index, where causal
     counted: Tensor | None = None  # the positions, where these are the rows' own index; None: nobody says so
 
     def to(self, device: torch.device) -> Rows:
         return Rows(*(None if vector is None else vector.to(device) for vector in self))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
 
+    def again(self, at: Tensor) -> Rows:
+        """These rows, and behind them (B, N) more, each of which is what the row is that `at` says."""
+        return Rows(*(None if vector is None else repeated(vector, at) for vector in self._replace(counted=None)))  # type: ignore[arg-type]  # as above
+
+
+def repeated(vector: Tensor, at: Tensor) -> Tensor:
+    """(B|1, T), (B, N) -> (B, T + N): behind all of it, what it has at some places once more."""
+    whole = vector.expand(at.shape[0], -1)
+    return torch.cat([whole, whole.gather(1, at)], dim=1)
+
 
 class Stream(NamedTuple):
-    """One sequence of tokens a row of the batch, as a stack of the model reads it; all (B, T)."""
+    """One sequence of tokens a row of the batch, as a stack of the model reads it; all (B, T), but for `asked`."""
 
     tokens: Tensor
     documents: Tensor | None = None
@@ -32,6 +42,7 @@ class Stream(NamedTuple):
     order: Tensor | None = None
     segments: Tensor | None = None
     special: Tensor | None = None  # True where a token is none of the text's: never corrupted, never drawn
+    asked: Tensor | None = None  # (B, N): rows that a second stream asks for, which sees what comes before each
 
 
 class Batch(NamedTuple):

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from paribus.slots.position import Position
 
 
+class Read(NamedTuple):
+    """What the last layer read of a whole sequence, for rows that ask the same of it later."""
+
+    x: Tensor  # (B, S, D)
+    rows: Rows
+    carry: dict[str, Tensor]
+    cross_carry: dict[str, Tensor]
+
+
 class Output(NamedTuple):
     """What a stack gives: rows, what they are, and what was asked for besides."""
 
@@ -28,6 +37,7 @@ class Output(NamedTuple):
     rows: Rows
     auxiliary: Tensor | None = None
     captured: tuple[dict[str, Tensor], ...] = ()
+    read: Read | None = None  # None where layers keep state, as what is read is not all there
 
 
 @dataclass
@@ -121,15 +131,20 @@ class Stack(nn.Module):
         memory: Memory | None = None,
         states: States | None = None,
         capture: bool = False,
+        keys: Rows | None = None,
     ) -> Output:
-        """(B, T, D) -> (B, T, D)."""
+        """(B, T, D) -> (B, T, D). Where `keys` are given, the leading rows are these, and the others only ask: they see
+        the leading ones, and no row sees them ("XLNet", Yang et al. 2019)."""
         past = states.past if states is not None else 0
-        keys = rows if states is None else states.extend(rows)
+        assert keys is None or states is None, "rows that only ask do so of whole sequences"
+        if keys is None:
+            keys = rows if states is None else states.extend(rows)
         plans = self.plans(x, rows, keys, past, memory, capture)
         auxiliary: Tensor | None = None
         captured: list[dict[str, Tensor]] = []
         carry: dict[str, Tensor] = {}
         cross_carry: dict[str, Tensor] = {}
+        read = x
         for index, layer in enumerate(self.layers):
             state = states.layers[index] if states is not None else {}
             if capture:
@@ -139,12 +154,32 @@ class Stack(nn.Module):
             cross = None
             if memory is not None:
                 cross = Context(plans, rows, memory.rows, memory.hidden, state.get("cross"), past, cross_carry)
+            read = x
             x, extra = layer(x, ctx, cross)
             if extra is not None:
                 auxiliary = extra if auxiliary is None else auxiliary + extra
         if states is not None:
             states.past = past + rows.positions.shape[-1]
-        return Output(self.norm(x) if self.normed else x, rows, auxiliary, tuple(captured))
+        kept = None if states is not None else Read(read, keys, carry, cross_carry)
+        return Output(self.norm(x) if self.normed else x, rows, auxiliary, tuple(captured), kept)
+
+    def again(self, read: Read, asking: Tensor, at: Tensor, times: int, memory: Memory | None = None) -> Tensor:
+        """(B, N, D), (B, N) -> (B, N, D): rows that stand where those of `at` do, put through the last layer.
+
+        They see what it read, however often they go through it, and then meet the final norm, if there is one.
+        """
+        keys = read.rows
+        length = keys.positions.shape[-1]
+        content, rows = read.x[:, :length], keys.again(at)
+        plans = self.plans(content, rows, keys, 0, memory, capture=False)
+        ctx = Context(plans, rows, keys, carry=read.carry)
+        cross = None
+        if memory is not None:
+            cross = Context(plans, rows, memory.rows, memory.hidden, carry=read.cross_carry)
+        for _ in range(times):
+            x, _ = self.layers[-1](torch.cat([content, asking], dim=1), ctx, cross)
+            asking = x[:, length:]
+        return self.norm(asking) if self.normed else asking
 
     def plans(
         self, x: Tensor, rows: Rows, keys: Rows, past: int, memory: Memory | None, capture: bool
@@ -157,10 +192,15 @@ class Stack(nn.Module):
         return tuple(made)
 
     def _plan(self, planned: _Planned, x: Tensor, rows: Rows, seen: Rows, past: int, capture: bool) -> Plan:
-        attend, position = planned.attend, planned.position
+        attend, position, sight = planned.attend, planned.position, planned.demand.sight
+        behind = not planned.cross and seen.positions.shape[-1] < rows.positions.shape[-1]
+        if rows.order is not None and not planned.cross:
+            sight = sight._replace(causal=True)  # who says an order means it
+        assert not behind or rows.order is not None or not sight.causal, "only an order says what came before them"
         demand = planned.demand._replace(
+            sight=sight,
             weights=capture and not planned.cross,
-            ordered=rows.order is not None,
+            ordered=rows.order is not None or behind,  # the index of rows behind the keys says nothing of them
             by_row=rows.documents is None or rows.counted is not None,
             aligned=past == 0 and not planned.cross and seen.positions.shape[-1] == rows.positions.shape[-1],
             rows=rows.positions.shape[-1],

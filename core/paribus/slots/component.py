@@ -23,6 +23,7 @@ class Traits(TypedDict, total=False):
     sees: Literal["all", "one", "none"]  # how many of the rows that a row may see it reads; unless said, all
     asks: bool  # what a row reads depends on what it holds itself; unless said, it does
     order: bool  # follows an explicit order of rows (permutation, prefix)
+    appended: bool  # lets rows ask behind its keys, which no row sees
     residual: bool  # returns the width of the stream, so that a placement can wrap it
     weights: bool  # can say how much each query weighs each key
     decodes: bool  # keeps state from step to step
@@ -65,7 +66,7 @@ class Cost(NamedTuple):
 class Load(NamedTuple):
     """One sequence's worth of work. A decoding step is `queries=1` against all the keys."""
 
-    queries: int
+    queries: int  # more than keys where rows are appended that only ask
     keys: int
     memory: int = 0  # rows of the memory that a cross-attention reads
     picks: int = 0  # rows that an objective's head runs on

@@ -18,6 +18,7 @@ SOFTMAX: Final[Traits] = {
     "cross": True,
     "documents": True,
     "order": True,
+    "appended": True,
     "residual": True,
     "weights": True,
     "decodes": True,
@@ -44,7 +45,7 @@ def softmax_cost(shape: Shape, kv_heads: int, sight: Sight, load: Load) -> Cost:
     A key counts even where the future hides it: kernels compute most of these, and torch's counter counts them.
     """
     keys = load.keys if shape.memory_width is None else load.memory
-    fresh = load.queries if shape.memory_width is None else load.memory
+    fresh = min(load.queries, load.keys) if shape.memory_width is None else load.memory
     heads_width, kv_width = shape.heads * shape.head_width, kv_heads * shape.head_width
     source = shape.memory_width or shape.width
     projections = 4 * load.queries * shape.width * heads_width + 4 * fresh * source * kv_width

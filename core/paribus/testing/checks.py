@@ -43,6 +43,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "padding": Check(rows.padding, ARCHITECTURE, "everywhere"),
     "documents": Check(rows.documents, ARCHITECTURE, "everywhere"),
     "order": Check(rows.order, LAYERS, "everywhere"),
+    "appended": Check(rows.appended, LAYERS, "everywhere"),
     "decoding": Check(passes.decoding, ARCHITECTURE, "everywhere"),
     "state": Check(passes.remembering, ("attention",)),
     "kernels": Check(passes.kernels, ("attention", "position"), "everywhere"),

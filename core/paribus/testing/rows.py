@@ -13,7 +13,7 @@ from paribus.parts.rows import PADDING, Rows, Stream
 from paribus.parts.sight import Sight, ordered, visible
 from paribus.testing.cells import Case, Cell
 from paribus.testing.findings import DOES_NOT_APPLY, HOLDS, Verdict
-from paribus.testing.specimen import TOLERANCE, Specimen, differ, moved, other, tokens
+from paribus.testing.specimen import TOLERANCE, Specimen, differ, moved, noise, other, tokens
 
 LENGTHS: Final = (2, 3, 5, 12)  # the first that shows a mistake is the smallest
 
@@ -165,7 +165,7 @@ def documents(case: Case, cell: Cell) -> Verdict:
 
 
 def order(case: Case, cell: Cell) -> Verdict:
-    """Rows that come in another order, and say so, are what they are in their own."""
+    """Rows that come in another order, and say so, are what they are in their own; none sees what its order hides."""
     if not case.all_have(cell, "order"):
         return DOES_NOT_APPLY
     made = case.specimen(cell)
@@ -173,9 +173,41 @@ def order(case: Case, cell: Cell) -> Verdict:
         rows = tokens(1, length)
         mixed = (torch.arange(length) * 5 + 1) % length if length % 5 else torch.arange(length).flip(0)
         stream = Stream(rows[:, mixed], positions=mixed.unsqueeze(0), order=mixed.unsqueeze(0))
-        by = differ(made.hidden(stream), made.hidden(rows)[:, mixed])
+        counted = Stream(rows, order=torch.arange(length).unsqueeze(0))
+        own = made.hidden(rows if made.body.causal else counted)
+        by = differ(made.hidden(stream), own[:, mixed])
         if by > TOLERANCE:
             return f"{length} rows in the order {mixed.tolist()} differ by {by:.2g} from the same in their own"
+        changed = counted._replace(tokens=torch.cat([rows[:, :-1], other(rows[:, -1:])], dim=1))
+        by = differ(made.hidden(changed)[:, :-1], own[:, :-1])
+        if by > TOLERANCE:
+            return f"of {length} rows in order, changing the last moves one before it by {by:.2g}"
+    return HOLDS
+
+
+def appended(case: Case, cell: Cell) -> Verdict:
+    """Rows that are appended, and only ask, move no other; and one that stands where another does is what that is."""
+    if not case.all_have(cell, "appended"):
+        return DOES_NOT_APPLY
+    made = case.specimen(cell)
+    stack = made.stack()
+    memory = made.memory(tokens(2, 6, "source"))
+    for length in LENGTHS:
+        x = noise("rows", 2, length, stack.shape.width)
+        rows = Rows(torch.arange(length).unsqueeze(0))
+        if made.body.causal:
+            rows = ordered(rows)
+        at = (torch.arange(3) * 5 + torch.arange(2).unsqueeze(1)) % length
+        same = x.gather(1, at.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+        plain = stack(x, rows, memory).hidden
+        everything = torch.cat([x, same, noise("asking", *same.shape)], dim=1)
+        both = stack(everything, rows.again(at.repeat(1, 2)), memory, keys=rows).hidden
+        by = differ(both[:, :length], plain)
+        if by > TOLERANCE:
+            return f"{length} rows differ by {by:.2g} with 6 behind them that only ask"
+        by = differ(both[:, length : length + 3], plain.gather(1, at.unsqueeze(-1).expand_as(same)))
+        if by > TOLERANCE:
+            return f"rows behind {length} others, which are as these, differ from them by {by:.2g}"
     return HOLDS
 
 

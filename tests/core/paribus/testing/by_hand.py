@@ -26,6 +26,7 @@ class ByHand(Attention):
         "cross": True,
         "documents": True,
         "order": True,
+        "appended": True,
         "residual": True,
         "decodes": True,
     }
@@ -71,7 +72,7 @@ class ByHand(Attention):
         return x.view(*x.shape[:-1], -1, self.shape.head_width).transpose(1, 2)
 
     def keys_and_values(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        source = x if ctx.memory is None else ctx.memory
+        source = x[:, : ctx.keys.positions.shape[-1] - ctx.past] if ctx.memory is None else ctx.memory
         k, v = self.split(self.k(source)), self.split(self.v(source))
         if not ctx.state or ctx.memory is not None:
             return k, v
@@ -87,7 +88,7 @@ class ByHand(Attention):
         query = torch.arange(ctx.past, ctx.past + rows, device=device) if ctx.rows.order is None else ctx.rows.order
         key = torch.arange(keys, device=device) if ctx.keys.order is None else ctx.keys.order
         seen = torch.ones(1, rows, keys, dtype=torch.bool, device=device)
-        if self.causal:
+        if self.causal or (ctx.rows.order is not None and ctx.memory is None):
             seen = key.unsqueeze(-2) <= query.unsqueeze(-1)
         if ctx.keys.documents is not None:
             own = ctx.rows.documents if ctx.rows.documents is not None else torch.zeros_like(ctx.rows.positions)

@@ -38,10 +38,14 @@ TURNED_VALUES: Final = """attend = self.attend
 
 ATTENTION: Final = (
     Mutant("the mask is off by one: a row sees the next", HAND, "<= query.uns", "<= 1 + query.uns", "causality"),
-    Mutant("nothing is causal", HAND, "if self.causal:", "if False:", "causality"),
+    Mutant("nothing is causal", HAND, "if self.causal or ", "if False and ", "causality"),
     Mutant("the mask of padding is inverted", HAND, "(other >= 0)", "(other < 0)", "padding"),
     Mutant("documents are not told apart", HAND, "(other == own.unsqueeze(-1)) & ", "", "documents"),
     Mutant("an order of rows is ignored", HAND, "if ctx.rows.order is None else ctx.rows.order", "", "order"),
+    Mutant(
+        "an order is ignored where rows see both sides", HAND, "ctx.rows.order is not None and", "False and", "order"
+    ),
+    Mutant("rows that only ask are seen", HAND, "x[:, : ctx.keys.positions.shape[-1] - ctx.past]", "x", "appended"),
     Mutant("the softmax is over the queries", HAND, "scores.softmax(-1)", "scores.softmax(-2)", "causality"),
     Mutant("the mask comes after the softmax", HAND, SEEN, "", "causality"),
     Mutant("what is hidden is -inf", HAND, "torch.finfo(scores.dtype).min", "-torch.inf", "padding"),

@@ -1,0 +1,198 @@
+"""Rows of a second stream stand behind the keys: they ask, and no row sees them."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import PADDING, Load, Rows, repeated
+from paribus.kernels import KERNELS
+from paribus.registry import Registry, installed
+from paribus.specs import resolved
+from paribus.testing.operations import counting
+from paribus.testing.specimen import Specimen, differ, noise
+
+TINY = ("dims={width: 16, layers: 2, heads: 4, length: 32}", "placement=post")
+LENGTH = 7
+AT = torch.tensor([[3, 0, 5], [6, 6, 2]])
+ORDER = torch.tensor([[0, 0, 4, 2, 0, 6, 0], [0, 2, 0, 0, 4, 0, 6]])
+DOCUMENTS = torch.tensor([[0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0, PADDING]])
+
+
+@pytest.fixture(scope="module")
+def components() -> Registry:
+    return installed(no_plugins=True)
+
+
+def made(components: Registry, *overrides: str, **options: Any) -> Specimen:
+    return Specimen(resolved("encoder-tiny", *TINY, *overrides, registry=components), components, **options)
+
+
+def streams(kind: str) -> tuple[Rows, Rows]:
+    """What all rows are, and what the leading ones are."""
+    ramp = torch.arange(LENGTH).unsqueeze(0)
+    keys = {
+        "plain": Rows(ramp, None, None, ramp),
+        "ordered": Rows(ramp, None, ORDER),
+        "apart": Rows(ramp, DOCUMENTS, ORDER),
+        "padded": Rows(ramp - 2, DOCUMENTS),
+    }[kind]
+    rows = keys.again(AT)
+    if rows.order is not None:
+        rows = rows._replace(order=torch.cat([rows.order[:, :LENGTH], rows.order[:, LENGTH:] - 1], dim=1))
+    return rows, keys
+
+
+def looped(specimen: Specimen, x: Tensor, rows: Rows, keys: Rows) -> Tensor:
+    """The stack row by row, as its formulas say."""
+    stack: Any = specimen.stack()
+    shape = stack.shape
+    for layer in stack.layers:
+        heads, norms = layer.attention.heads, layer.placement.norms
+        mixed = torch.zeros_like(x)
+        for b in range(x.shape[0]):
+            for i in range(x.shape[1]):
+                q = heads.q(x[b, i]).view(shape.heads, -1)
+                seen = [j for j in range(LENGTH) if sees(rows, keys, b, i, j)]
+                made = torch.zeros_like(q)
+                for h in range(shape.heads if seen else 0):
+                    k = [heads.k(x[b, j]).view(shape.heads, -1)[h] for j in seen]
+                    v = [heads.v(x[b, j]).view(shape.heads, -1)[h] for j in seen]
+                    scores = torch.stack([q[h] @ each for each in k]) / math.sqrt(shape.head_width)
+                    made[h] = sum(weight * each for weight, each in zip(scores.softmax(0), v, strict=True))
+                mixed[b, i] = heads.o(made.flatten())
+        x = norms["attention"](x + mixed)
+        x = norms["feedforward"](x + layer.feedforward(x)[0])
+    return x
+
+
+def sees(rows: Rows, keys: Rows, b: int, i: int, j: int) -> bool:
+    if rows.order is not None and keys.order is not None and int(keys.order[b, j]) > int(rows.order[b, i]):
+        return False
+    if rows.documents is None or keys.documents is None:
+        return True
+    return 0 <= int(keys.documents[b, j]) == int(rows.documents[b, i])
+
+
+@pytest.mark.parametrize("kind", ["plain", "ordered", "apart", "padded"])
+def test_every_row_is_what_a_loop_over_the_keys_says(kind: str, components: Registry) -> None:
+    specimen = made(components, "position=none")
+    rows, keys = streams(kind)
+    x = noise("rows", 2, LENGTH + AT.shape[1], 16)
+    with torch.no_grad():
+        got = specimen.stack()(x, rows, keys=keys).hidden
+        torch.testing.assert_close(got, looped(specimen, x, rows, keys), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ordered", "apart"])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("position=rope",),
+        ("position=learned",),
+        ("position=t5", "attention=gqa"),
+        ("position=fire", "attention={name: mha, scores: {sinks: true, value_residual: true, qk_norm: true}}"),
+        ("position=disentangled", "attention=mqa"),
+        ("position=transformer-xl",),
+        ("position=rope", "attention=mla"),
+        ("position=rope", "attention={name: restricted, window: 3}"),
+        ("position=none", "attention={name: block-sparse, size: 2}"),
+    ],
+    ids=" ".join,
+)
+def test_every_kernel_says_the_same_of_them(overrides: tuple[str, ...], kind: str, components: Registry) -> None:
+    *faster, readable = KERNELS
+    rows, keys = streams(kind)
+    x = noise("rows", 2, LENGTH + AT.shape[1], 16)
+    found = []
+    for kernels in (faster, [readable]):
+        specimen = made(components, *overrides, kernels=[*kernels, readable])
+        hidden = specimen.stack()(x, rows, keys=keys).hidden
+        loss = (hidden * noise("loss", *hidden.shape)).sum()
+        grads = torch.autograd.grad(loss, list(specimen.stack().layers.parameters()))
+        found.append([hidden, *(grad.reshape(1, -1) for grad in grads)])
+    assert max(map(differ, *found)) < 1e-9
+
+
+def test_what_asks_the_last_layer_again_is_what_stood_behind_all_along(components: Registry) -> None:
+    specimen = made(components, "attention={name: mha, scores: {value_residual: true}}", "placement=pre")
+    stack = specimen.stack()
+    _, keys = streams("plain")
+    x, asking = noise("rows", 2, LENGTH, 16), noise("asking", 2, 3, 16)
+    with torch.no_grad():
+        output = stack(x, keys)
+        assert output.read is not None
+        at = AT.unsqueeze(-1).expand(-1, -1, 16)
+        same = stack.again(output.read, output.read.x.gather(1, at), AT, 1)
+        torch.testing.assert_close(same, output.hidden.gather(1, at), rtol=0, atol=1e-12)
+        once = layer(stack, output.read.x, asking, keys)
+        torch.testing.assert_close(stack.again(output.read, asking, AT, 1), stack.norm(once), rtol=0, atol=1e-12)
+        twice = layer(stack, output.read.x, once, keys)
+        torch.testing.assert_close(stack.again(output.read, asking, AT, 2), stack.norm(twice), rtol=0, atol=1e-12)
+
+
+def layer(stack: Any, content: Tensor, asking: Tensor, keys: Rows) -> Tensor:
+    """The last layer alone, on both, before the final norm; of the first it keeps the values."""
+    last, first = stack.layers[-1], stack.layers[0].attention
+    both = torch.cat([content, asking], dim=1)
+    normed = last.placement.norms["attention"]
+    q, k = last.attention.heads.q(normed(both)), last.attention.heads.k(normed(content))
+    before = first.heads.v(stack.layers[0].placement.norms["attention"](noise("rows", 2, LENGTH, 16)))
+    share = 0.5 + last.attention.attend.own_share
+    v = share * last.attention.heads.v(normed(content)) + (1 - share) * before
+    positions = keys.again(AT).positions
+    turn = stack.position[0]
+    q, k, v = (x.view(2, -1, 4, 4).transpose(1, 2) for x in (q, k, v))
+    q = turn.rotate(q, turn.tables(positions, 4), "query")
+    k = turn.rotate(k, turn.tables(keys.positions, 4), "key")
+    mixed = (q @ k.transpose(-1, -2) / 2).softmax(-1) @ v
+    x = both + last.attention.heads.o(mixed.transpose(1, 2).flatten(-2))
+    made: Tensor = (x + last.feedforward(last.placement.norms["feedforward"](x))[0])[:, LENGTH:]
+    return made
+
+
+def test_an_order_that_rows_come_with_is_obeyed_on_both_sides(components: Registry) -> None:
+    specimen = made(components)
+    x, ramp = noise("rows", 2, LENGTH, 16), torch.arange(LENGTH).unsqueeze(0)
+    before = specimen.stack()(x, Rows(ramp, None, ORDER)).hidden
+    x[:, 2] += 1
+    moved = (specimen.stack()(x, Rows(ramp, None, ORDER)).hidden - before).abs().amax(-1) > 1e-12
+    assert moved.tolist() == (ORDER[:, 2:3] <= ORDER).tolist()
+
+
+def test_where_only_an_order_says_what_came_before_one_is_needed(components: Registry) -> None:
+    specimen = Specimen(resolved("gpt-tiny", registry=components), components)
+    ramp = torch.arange(LENGTH).unsqueeze(0)
+    with pytest.raises(AssertionError, match="only an order says"):
+        specimen.stack()(noise("rows", 2, 10, 64), Rows(ramp).again(AT), keys=Rows(ramp))
+
+
+def test_states_know_nothing_of_rows_that_only_ask(components: Registry) -> None:
+    specimen = Specimen(resolved("gpt-tiny", registry=components), components)
+    rows, keys = streams("ordered")
+    with pytest.raises(AssertionError, match="of whole sequences"):
+        specimen.stack()(noise("rows", 2, 10, 64), rows, None, specimen.topology.start(2, 12), keys=keys)
+
+
+@pytest.mark.parametrize("attention", ["mha", "gqa", "mla", "talking-heads", "differential", "dot"])
+def test_what_an_attention_costs_counts_their_queries_and_no_keys_of_theirs(
+    attention: str, components: Registry
+) -> None:
+    position = "position=none" if attention == "differential" else "position=transformer-xl"
+    specimen = made(components, f"attention={attention}", position, real=False)
+    specimen.topology.to("meta")
+    stack: Any = specimen.stack()
+    ramp = torch.arange(LENGTH, device="meta").unsqueeze(0)
+    x, at = torch.empty(1, LENGTH + 3, 16, device="meta"), AT[:1].to("meta")
+    with counting() as counter:
+        stack(x.double(), Rows(ramp).again(at), keys=Rows(ramp))
+    load = Load(LENGTH + 3, LENGTH)
+    costs = [part.cost(load) for each in stack.layers for part in (each.attention, each.feedforward, stack.position[0])]
+    assert sum(cost.flops for cost in costs) == counter.get_total_flops()
+
+
+def test_repeating_takes_what_a_batch_shares() -> None:
+    both = repeated(torch.arange(LENGTH).unsqueeze(0), AT)
+    assert both.tolist() == [[*range(LENGTH), 3, 0, 5], [*range(LENGTH), 6, 6, 2]]
