@@ -16,18 +16,21 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test lint format docs parity bench slow faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test test-matrix lint format docs parity bench slow faults peers gpu constraints wheel clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 install: $(VENV)/.installed  ## make .venv with paribus in it, editable
 
 quickstart: $(VENV)/.installed  ## install, run the first study, print its verdict table
 	$(BIN)/paribus run quickstart
 
-test: $(VENV)/.installed-test  ## the tests that are neither slow, peers nor faults (gpu ones skip without a GPU)
+test: $(VENV)/.installed-test  ## the tests that are neither slow, peers, faults nor matrix (gpu ones skip without a GPU)
 	$(PYTEST) $(PARALLEL) $(ARGS)
+
+test-matrix: $(VENV)/.installed-test  ## every cell of attention × position × placement × norm × feedforward × topology
+	$(PYTEST) -n $(WORKERS) -m matrix --timeout 1800 $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

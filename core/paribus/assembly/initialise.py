@@ -126,6 +126,8 @@ def _all_real(root: nn.Module) -> None:
     for prefix, module in root.named_modules():
         own = {name: value for name, value in vars(module).items() if name not in _TORCHS_OWN}
         for name, value in {**module._buffers, **own}.items():
+            if isinstance(value, _PLAIN) or (isinstance(value, dict) and not value):
+                continue  # nearly all: what is looked into costs as much as building the model
             if any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(value)):
                 raise PluginError(
                     Problem(
@@ -137,4 +139,5 @@ def _all_real(root: nn.Module) -> None:
                 )
 
 
+_PLAIN = (int, float, str, type(None))
 _TORCHS_OWN = frozenset({"_parameters", "_buffers", "_modules"})  # what a module holds otherwise, lists of tensors too

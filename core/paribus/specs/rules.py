@@ -53,11 +53,12 @@ def _unasked(facts: Facts, mixing: Mixing, *, crossing: bool) -> Iterator[Broken
         return
     how = " and ".join(_VERBS.get(moment, moment) for moment in unasked)
     whose = f"the cross-{attention}" if crossing else f"{attention}"
+    so = "it would mean nothing there" if attention.has("weights") else "it would be ignored"
     fitting = [entry.name for entry in _entries(facts, "position") if {*_asks(entry)} <= asked]
     yield Broken(
         "does-not-fit",
         position.keys,
-        f"{position} {how}, but {whose} never asks for that, so it would be ignored",
+        f"{position} {how}, but {whose} never asks for that, so {so}",
         f"with {whose}, position {listed(fitting)}",
     )
 

@@ -72,9 +72,13 @@ def _with_gradients(made: Specimen, stream: Stream) -> list[Tensor]:
 
 def gradients(case: Case, cell: Cell) -> Verdict:
     """Every parameter has a gradient: one without would stop training on several devices, and would never learn."""
-    made = case.specimen(cell)
+    return unlearnt(case.specimen(cell), FEW)
+
+
+def unlearnt(made: Specimen, length: int) -> str:
+    """Which parameter has no gradient, or none that is of any use."""
     with torch.enable_grad():
-        scores = made.scores(made.hidden(tokens(2, FEW)))
+        scores = made.scores(made.hidden(tokens(2, length)))
         named = dict(made.topology.named_parameters())
         grads = torch.autograd.grad((scores * noise("loss", *scores.shape)).sum(), [*named.values()], allow_unused=True)
     for path, grad in zip(named, grads, strict=True):

@@ -23,12 +23,16 @@ def causality(case: Case, cell: Cell) -> Verdict:
     made = case.specimen(cell)
     if not made.body.causal:
         return DOES_NOT_APPLY
-    for length in LENGTHS:
-        early = _changes(made, length).tril(-1)  # (token, row): rows before the token
-        if float(early.max()) > TOLERANCE:
-            token, row = _first(early)
-            return f"of {length} rows, changing token {token} moves row {row}, before it, by {early[token, row]:.2g}"
-    return HOLDS
+    return next((wrong for length in LENGTHS if (wrong := leaking(changes(made, length)))), HOLDS)
+
+
+def leaking(changed: Tensor) -> str:
+    """Which row moves with a token behind it, of (token, row)."""
+    early = changed.tril(-1)
+    if float(early.max()) <= TOLERANCE:
+        return HOLDS
+    token, row = _first(early)
+    return f"of {len(early)} rows, changing token {token} moves row {row}, before it, by {early[token, row]:.2g}"
 
 
 def prefix(case: Case, cell: Cell) -> Verdict:
@@ -47,12 +51,16 @@ def prefix(case: Case, cell: Cell) -> Verdict:
 def mixing(case: Case, cell: Cell) -> Verdict:
     """Rows read one another: each token reaches a row that may see it, or as few do as the attention declares."""
     made = case.specimen(cell)
-    length = LENGTHS[1]
-    others = _changes(made, length).fill_diagonal_(0)  # (token, row)
+    return reading(made, changes(made, LENGTHS[1]))
+
+
+def reading(made: Specimen, changed: Tensor) -> str:
+    """Which token reaches no other row, or reaches one where it should not, of (token, row)."""
+    length, others = len(changed), changed.clone().fill_diagonal_(0)
     reaching = [float(reached.max()) > TOLERANCE for reached in others]
     sees = {layer.attention.traits.get("sees", "all") for layer in cast("list[Layer]", list(made.stack().layers))}
     if sees == {"all"}:
-        for token in _sought(made, length):
+        for token in sought(made, length):
             if not reaching[token]:
                 return f"of {length} rows, changing token {token} moves no other row"
         return HOLDS
@@ -61,7 +69,7 @@ def mixing(case: Case, cell: Cell) -> Verdict:
     return HOLDS
 
 
-def _sought(made: Specimen, length: int) -> list[int]:
+def sought(made: Specimen, length: int) -> list[int]:
     """The tokens that another row may see, as far as the attentions declare it: with gaps, that is not all."""
     rows = ordered(Rows(torch.arange(length).unsqueeze(0)))
     seen = torch.zeros(length, length, dtype=torch.bool)  # (row, token)
@@ -240,7 +248,7 @@ def padded(rows: Tensor, side: str, pad: int) -> tuple[Stream, slice]:
     return Stream(both, documents=numbers, positions=positions), slice(start, start + length)
 
 
-def _changes(made: Specimen, length: int) -> Tensor:
+def changes(made: Specimen, length: int) -> Tensor:
     """(token, row): by how much each row moves when each token is another."""
     rows = tokens(1, length)
     changed = torch.where(torch.eye(length, dtype=torch.bool), other(rows), rows)

@@ -1,5 +1,9 @@
-"""A grid of whole models: each attention with each position in each topology, all else taking turns."""
+"""A grid of whole models: each attention with each position in some topology, all else taking turns.
 
+Every combination is in the kit's matrix (tests/core/paribus/testing/test_matrix.py), which looks less closely.
+"""
+
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,19 +28,19 @@ Cell = tuple[str, ...]
 
 def grid() -> dict[str, Cell]:
     cells = {}
-    for t, preset in enumerate(PRESETS):
-        for a, attention in enumerate(ATTENTIONS):
-            for p, position in enumerate(POSITIONS):
-                rest = (PLACEMENTS[(a + p + t) % 2], NORMS[(a + 2 * p + t) % 3], FEEDFORWARDS[(p + t) % 2])
-                chosen = dict(zip(("placement", "norm", "feedforward"), rest, strict=True))
-                overrides = [f"attention={attention}", f"position={position}"]
-                overrides += [f"{slot}={name}" for slot, name in chosen.items()]
-                if chosen["norm"] == "none":  # large rows, unnormed, have weights of 0 where they may look
-                    overrides += ["embedding.scale=false"]
-                if attention == "restricted":
-                    overrides += ["attention.window=3"]
-                    overrides += ["parts.decoder.cross.attention=mha"] if preset == "seq2seq-tiny" else []
-                cells[" ".join((preset.partition("-")[0], attention, position, *rest))] = (preset, *overrides)
+    for (a, attention), (p, position) in itertools.product(enumerate(ATTENTIONS), enumerate(POSITIONS)):
+        t = (a + p) % 3
+        preset = PRESETS[t]
+        rest = (PLACEMENTS[(a + t) % 2], NORMS[(a + 2 * p + t) % 3], FEEDFORWARDS[p % 2])
+        chosen = dict(zip(("placement", "norm", "feedforward"), rest, strict=True))
+        overrides = [f"attention={attention}", f"position={position}"]
+        overrides += [f"{slot}={name}" for slot, name in chosen.items()]
+        if chosen["norm"] == "none":  # large rows, unnormed, have weights of 0 where they may look
+            overrides += ["embedding.scale=false"]
+        if attention == "restricted":
+            overrides += ["attention.window=3"]
+            overrides += ["parts.decoder.cross.attention=mha"] if preset == "seq2seq-tiny" else []
+        cells[" ".join((preset.partition("-")[0], attention, position, *rest))] = (preset, *overrides)
     return cells
 
 
