@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from paribus.parts.context import Pair as Pair
     from paribus.parts.context import Scoring as Scoring
     from paribus.parts.context import State as State
+    from paribus.parts.crossing import Crossing as Crossing
     from paribus.parts.draw import Draw as Draw
     from paribus.parts.heads import Heads as Heads
     from paribus.parts.roles import Role as Role
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from paribus.parts.stack import Output as Output
     from paribus.parts.stack import Stack as Stack
     from paribus.parts.stack import States as States
+    from paribus.parts.stage import Share as Share
+    from paribus.parts.stage import Stage as Stage
     from paribus.registry.classes import Registry as Registry
     from paribus.registry.classes import installed as installed
     from paribus.report.door import compare as compare
@@ -127,6 +130,7 @@ _WHERE: dict[str, str] = {
         "paribus.keyed": "key32",
         "paribus.parts.attend": "Attend",
         "paribus.parts.context": "Context Memory Pair Scoring State",
+        "paribus.parts.crossing": "Crossing",
         "paribus.parts.draw": "Draw",
         "paribus.parts.heads": "Heads",
         "paribus.parts.roles": "Role",
@@ -136,6 +140,7 @@ _WHERE: dict[str, str] = {
         "paribus.parts.shape": "Shape",
         "paribus.parts.sight": "Blocks Sight ordered visible",
         "paribus.parts.stack": "Output Stack States",
+        "paribus.parts.stage": "Share Stage",
         "paribus.specs.resolve": "spec",
         "paribus.registry.classes": "Registry installed",
         "paribus.train.door": "assemble data load save",

@@ -7,7 +7,7 @@ from typing import final
 from torch import Tensor
 
 from paribus import SOFTMAX, Attend, Attention, Context, Cost, Load, Scores, Shape, State, empty_cache, sight_of
-from paribus_attention.row_heads import RowHeads
+from paribus_attention.row_heads import RowHeads, own_columns
 
 
 @final
@@ -16,14 +16,15 @@ class Bilinear(Attention):
     Machine Translation" (Luong et al. 2015).
 
     The matrix is on the side of the query: head h compares what it makes of that with the h-th stretch of columns of
-    the key's row. The paper scales nothing (`scores.scaled: false`).
+    the key's row, of which a memory may have more or fewer than the query, where that is read as it stands. The paper
+    scales nothing (`scores.scaled: false`).
     """
 
     traits = SOFTMAX
 
     def __init__(self, shape: Shape, *, scores: Scores = Scores()) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape = shape = own_columns(shape)
         self.heads = RowHeads(shape, asks=True, bias=scores.bias)
         self.attend = Attend(shape, sight_of(shape), scores)
 

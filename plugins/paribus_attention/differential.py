@@ -42,7 +42,7 @@ class Differential(Attention):
     vectors in it start as the scheme starts any matrix; the paper draws them from N(0, 0.1²).
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "consumes": ["rotate", "bias", "read"], "needs": ["layer"]}
+    traits: ClassVar[Traits] = {**SOFTMAX, "consumes": ["rotate", "bias", "read"], "raw": False, "needs": ["layer"]}
     roles: ClassVar[Mapping[str, Role]] = {"lambda_q": "weight", "lambda_k": "weight"}
 
     def __init__(

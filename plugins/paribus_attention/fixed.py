@@ -28,6 +28,7 @@ class Fixed(Attention):
         "documents": True,
         "order": False,
         "residual": True,
+        "raw": True,
         "weights": False,
         "decodes": True,
         "sees": "one",
@@ -53,7 +54,7 @@ class Fixed(Attention):
 
     def cost(self, load: Load) -> Cost:
         """Of one row: all are given the same."""
-        return Cost(2 * self.heads.inner * (self.heads.source + self.heads.width))
+        return Cost(self.heads.cost(1, 1))
 
 
 def _last(asks: Tensor | None, given: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from paribus import (
     Scores,
     Shape,
     State,
+    Traits,
     sight_of,
 )
 from paribus_attention.latent_heads import LatentHeads
@@ -35,7 +36,7 @@ class MultiHeadLatent(Attention):
     widths together. One row alone asks the latents themselves, and no key is made of them.
     """
 
-    traits = SOFTMAX
+    traits: ClassVar[Traits] = {**SOFTMAX, "raw": False}
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar, final
 
@@ -14,7 +15,8 @@ from paribus import Cost, Load, Role, Shape, Sight, softmax_cost
 class RowHeads(nn.Module):
     """Heads whose keys are the rows' own columns, a stretch for each head, and their queries too unless `asks`.
 
-    What is projected is at the paths that other attentions have it at.
+    What is projected is at the paths that other attentions have it at. Of a memory that is read raw, values are its
+    own columns as well, and what they come to is given back as it is.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"q.weight": "query", "v.weight": "value", "o.weight": "residual"}
@@ -32,8 +34,9 @@ class RowHeads(nn.Module):
                 )
         if asks:
             self.q = nn.Linear(shape.width, all_heads, bias=bias)
-        self.v = nn.Linear(source, all_heads, bias=bias)
-        self.o = nn.Linear(all_heads, shape.width, bias=bias)
+        if not shape.raw:
+            self.v = nn.Linear(source, all_heads, bias=bias)
+            self.o = nn.Linear(all_heads, shape.width, bias=bias)
 
     def queries(self, x: Tensor) -> Tensor:
         return self.split(self.q(x) if self.asks else x)
@@ -42,7 +45,7 @@ class RowHeads(nn.Module):
         return self.split(x)
 
     def values(self, x: Tensor) -> Tensor:
-        return self.split(self.v(x))
+        return self.split(x if self.shape.raw else self.v(x))
 
     def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
         return self.queries(table), self.keys(table)
@@ -54,8 +57,8 @@ class RowHeads(nn.Module):
 
     def merge(self, x: Tensor) -> Tensor:
         """(B, H, T, K) -> (B, T, D)."""
-        merged: Tensor = self.o(x.transpose(1, 2).flatten(-2))
-        return merged
+        merged = x.transpose(1, 2).flatten(-2)
+        return merged if self.shape.raw else self.o(merged)
 
     def cost(self, sight: Sight, load: Load) -> Cost:
         """What plain heads cost, less the projections that are not there."""
@@ -64,3 +67,10 @@ class RowHeads(nn.Module):
         plain = softmax_cost(shape, shape.heads, sight, load)
         spared = 2 * fresh * (shape.memory_width or shape.width) + (0 if self.asks else 2 * load.queries * shape.width)
         return plain._replace(flops=plain.flops - spared * shape.heads * shape.head_width)
+
+
+def own_columns(shape: Shape) -> Shape:
+    """A place whose heads are as wide as their stretches of a memory's columns, where that is read raw."""
+    if not shape.raw or shape.memory_width is None:
+        return shape
+    return dataclasses.replace(shape, head_width=shape.memory_width // shape.heads)

@@ -28,6 +28,7 @@ class Uniform(Attention):
         "documents": True,
         "order": False,
         "residual": True,
+        "raw": True,
         "weights": False,
         "decodes": True,
         "asks": False,
@@ -54,6 +55,5 @@ class Uniform(Attention):
 
     def cost(self, load: Load) -> Cost:
         inner, seen = self.heads.inner, load.memory if self.crosses else load.queries
-        projections = 2 * seen * self.heads.source * inner + 2 * load.queries * inner * self.heads.width
         scan = scan_flops(load.queries, 1, 1, 1, inner) if self.causal else 2 * (seen + load.queries) * inner
-        return Cost(projections + scan, state=inner + 1)
+        return Cost(self.heads.cost(seen, load.queries) + scan, state=inner + 1)

@@ -12,24 +12,30 @@ from paribus import Role, Shape
 
 @final
 class Values(nn.Module):
-    """`Heads` without queries and keys: the same tensors at the same paths, and so with the same draws."""
+    """`Heads` without queries and keys: the same tensors at the same paths, and so with the same draws.
+
+    A memory that is read raw is its own values, and what they come to is given back as it is.
+    """
 
     roles: ClassVar[Mapping[str, Role]] = {"v.weight": "value", "o.weight": "residual"}
 
     def __init__(self, shape: Shape, *, bias: bool) -> None:
         super().__init__()
-        self.inner = shape.heads * shape.head_width
-        self.source = shape.memory_width or shape.width
-        self.v = nn.Linear(self.source, self.inner, bias=bias)
-        self.width = shape.width
-        self.o = nn.Linear(self.inner, shape.width, bias=bias)
+        self.raw = shape.raw
+        self.source, self.width = shape.memory_width or shape.width, shape.width
+        self.inner = self.source if shape.raw else shape.heads * shape.head_width
+        if not shape.raw:
+            self.v = nn.Linear(self.source, self.inner, bias=bias)
+            self.o = nn.Linear(self.inner, shape.width, bias=bias)
 
     def values(self, x: Tensor) -> Tensor:
         """(B, S, D) -> (B, S, H*K)."""
-        projected: Tensor = self.v(x)
-        return projected
+        return x if self.raw else self.v(x)
 
     def merge(self, x: Tensor) -> Tensor:
         """(B, T, H*K) -> (B, T, D)."""
-        merged: Tensor = self.o(x)
-        return merged
+        return x if self.raw else self.o(x)
+
+    def cost(self, keys: int, queries: int) -> int:
+        """The operations of both projections."""
+        return 0 if self.raw else 2 * self.inner * (keys * self.source + queries * self.width)

@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 from paribus.assembly.components import Classes, Node, make
+from paribus.errors import Problem, SpecError
 from paribus.parts.context import Kernel
+from paribus.parts.crossing import Crossing
 from paribus.parts.layer import Layer
 from paribus.parts.shape import Shape
 from paribus.parts.stack import Stack
@@ -24,7 +26,7 @@ from paribus.slots.placement import Placement
 from paribus.slots.position import Position
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.topology import Part, Topology
-from paribus.specs.fields import CYCLED
+from paribus.specs.fields import CYCLED, NO_POSITION
 
 Spec = Mapping[str, Any]
 
@@ -48,11 +50,10 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
     with torch.device("meta"):
         builder = SpecBuilder(spec, classes, vocabulary, kernels, topology_class.parts)
         topology = make(classes, "topology", spec["topology"], builder, kind=Topology)
-        main = next(part for part in topology.parts if part.path == "body")
-        shape = builder.shape(main)
+        shape = topology.stage("body").shape
         objectives = nn.ModuleDict()
         for node in objective_nodes(spec):
-            norm = builder.norm(spec["norm"], shape.width, 0)
+            norm = builder.norm(spec, shape.width, 0, f"objective `{node['name']}`")
             objective = make(classes, "objective", node, shape, vocabulary, norm, kind=Objective)
             objectives[node["name"]] = objective
     return Assembled(topology, objectives, tuple(node["name"] for node in listed(spec["objective"])))
@@ -106,6 +107,7 @@ class SpecBuilder:
         self.kernels = kernels
         self.parts = {part.path: part for part in parts}
         self._embedding: Embedding | None = None
+        self._embedded = self._shape(self.parts["body"])  # what the embedding is made for
 
     def of(self, part: Part) -> Spec:
         """The spec as this part reads it."""
@@ -123,7 +125,8 @@ class SpecBuilder:
         dims = spec["dims"]
         if layer is not None and sharing(spec, dims["layers"]).count(layer) > 1:
             layer = None
-        sublayers = ("attention", "cross", "feedforward") if part.cross else ("attention", "feedforward")
+        has = {"attention": True, "cross": part.cross, "feedforward": spec.get("feedforward") is not None}
+        sublayers = tuple(name for name, there in has.items() if there)
         reader = next((each for each in self.parts.values() if each.cross == part.path), None)
         return Shape(
             width=dims["width"],
@@ -147,19 +150,49 @@ class SpecBuilder:
         memory_width = self.shape(self.parts[part.cross]).width
         return dataclasses.replace(self.shape(part, layer), causal=False, memory_width=memory_width)
 
-    def norm(self, node: Any, stream: int, layer: int) -> Norms:
+    def norm(self, spec: Spec, stream: int, layer: int, whose: str) -> Norms:
         def normed(width: int | None = None) -> Norm:
-            return make(self.classes, "norm", cycled(node, layer), width or stream, kind=Norm)
+            if spec.get("norm") is None:
+                what = f"{whose} has a norm, but the topology `{spec['topology']['name']}` reads none"
+                raise SpecError(Problem(code="does-not-fit", path="norm", what=what, valid="one that has no norm"))
+            return make(self.classes, "norm", cycled(spec["norm"], layer), width or stream, kind=Norm)
 
         return normed
 
-    def embedding(self) -> Embedding:
-        """The one that all stacks share; it is made when it is first asked for."""
+    def embedding(self, *, width: int | None = None, scored: int | None = None) -> Embedding:
+        """The one that all parts share; it is made when it is first asked for."""
         if self._embedding is None:
-            shape = self._shape(self.parts["body"])
-            norm = self.norm(self.spec["norm"], shape.width, 0)
-            self._embedding = make(self.classes, "embedding", self.spec["embedding"], shape, norm, kind=Embedding)
+            width = width or self._embedded.width
+            self._embedded = dataclasses.replace(self._embedded, width=width, scored=scored)
+            self._embedding = self._table(self._embedded)
         return self._embedding
+
+    def table(self) -> Embedding:
+        """Another one, which scores no rows."""
+        return self._table(dataclasses.replace(self._embedded, scored=0))
+
+    def _table(self, shape: Shape) -> Embedding:
+        return make(self.classes, "embedding", self.spec["embedding"], shape, self._embeddings(shape), kind=Embedding)
+
+    def _embeddings(self, shape: Shape) -> Norms:
+        return self.norm(self.spec, shape.width, 0, f"embedding `{self.spec['embedding']['name']}`")
+
+    def place(self, path: str) -> Shape:
+        """What a part that is no stack is built for."""
+        return self.shape(self.parts[path])
+
+    def owned(self, path: str) -> nn.ModuleDict | None:
+        """What a part that is no stack has of the embedding for itself."""
+        shape = dataclasses.replace(self.shape(self.parts[path]), width=self._embedded.width)
+        return self.embedding().own(shape, self._embeddings(shape))
+
+    def crossing(self, path: str, memory_width: int) -> tuple[Attention, Crossing]:
+        """The attention by which a recurrent part reads a memory as it stands, and what runs it."""
+        part = self.parts[path]
+        shape = dataclasses.replace(self.shape(part), causal=False, memory_width=memory_width, raw=True)
+        attention = make(self.classes, "attention", cycled(self.spec["attention"], 0), shape, kind=Attention)
+        nowhere = make(self.classes, "position", {"name": NO_POSITION}, shape, kind=Position)
+        return attention, Crossing(attention, nowhere, self.kernels, shape.heads)
 
     def stack(self, path: str) -> Stack:
         part = self.parts[path]
@@ -179,10 +212,11 @@ class SpecBuilder:
                 cross = self._own(self._cross(spec)["position"], across, first, self.around(part, first))
             layers.append(self._layer(spec, part, first, own, cross))
             wiring.append((own, cross))
-        needs_final = layers[-1].placement.traits["final"] if layers else False
-        final_norm = self.norm(spec["norm"], shape.width, shape.layers - 1)() if needs_final else None
+        last = layers[-1].placement if layers else None
+        needs_final = last is not None and last.traits["final"]
+        final_norm = self.norm(spec, shape.width, shape.layers - 1, "the stack")() if needs_final else None
         positions = [position for position in (*shared, *across) if position.traits["owner"] == "stack"]
-        embedding = self.embedding().own(shape, self.norm(spec["norm"], shape.width, 0))
+        embedding = self.embedding().own(shape, self._embeddings(shape))
         return Stack(shape, layers, positions, wiring, final_norm, self.kernels, embedding)
 
     def _shared(self, nodes: Sequence[Node], shape: Shape) -> list[Position]:
@@ -205,11 +239,17 @@ class SpecBuilder:
         if part.cross:
             node = cycled(self._cross(spec)["attention"], index)
             cross = make(self.classes, "attention", node, self.around(part, index), kind=Attention)
-        norm = self.norm(spec["norm"], shape.width, index)
+        feedforward, placement = None, None
+        if "feedforward" in shape.sublayers:
+            node = cycled(spec["feedforward"], index)
+            feedforward = make(self.classes, "feedforward", node, shape, kind=FeedForward)
+        if spec.get("placement") is not None:
+            node, norm = cycled(spec["placement"], index), self.norm(spec, shape.width, index, "the placement")
+            placement = make(self.classes, "placement", node, shape, norm, kind=Placement)
         return Layer(
             attention=make(self.classes, "attention", cycled(spec["attention"], index), shape, kind=Attention),
-            feedforward=make(self.classes, "feedforward", cycled(spec["feedforward"], index), shape, kind=FeedForward),
-            placement=make(self.classes, "placement", cycled(spec["placement"], index), shape, norm, kind=Placement),
+            feedforward=feedforward,
+            placement=placement,
             dropout=shape.dropout,
             cross=cross,
             position=_of_the_layer(own, shape),

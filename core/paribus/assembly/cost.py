@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from paribus.assembly.build import Assembled
-from paribus.parts.attend import Attend
 from paribus.parts.draw import Draw
-from paribus.parts.layer import Layer
 from paribus.parts.rows import Stream
-from paribus.parts.stack import Stack
+from paribus.parts.stage import Stage
 from paribus.slots.component import Load
 from paribus.slots.objective import Objective
 
@@ -83,24 +81,24 @@ def _lines(model: Assembled, length: int) -> Iterator[Line]:
     embedding = model.topology.embedding
     scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
     flops = embedding.cost(Load(length, length, picks=scored)).flops
-    for part, stack in zip(model.topology.parts, _stacks(model), strict=True):
-        flops += embedding.own_cost(stack.shape, Load(rows[part.path], rows[part.path])).flops
-    owned = [stack.embedding for stack in _stacks(model) if stack.embedding is not None]
+    for part, stage in zip(model.topology.parts, _stages(model), strict=True):
+        flops += embedding.own_cost(stage.enters, Load(rows[part.path], rows[part.path])).flops
+    owned = [stage.embedding for stage in _stages(model) if stage.embedding is not None]
     yield Line("embedding", sum(_fresh(module, seen) for module in (embedding, *owned)), flops, 0)
-    for part, stack in zip(model.topology.parts, _stacks(model), strict=True):
+    for part, stage in zip(model.topology.parts, _stages(model), strict=True):
         trains = Load(rows[part.path], rows[part.path], memory=rows[part.cross] if part.cross else 0)
         decodes = Load(length, length, memory=length if part.cross else 0) if part.causal else None
-        yield from _stack_lines(part.path, stack, trains, decodes, seen)
+        for share in stage.costs(trains, decodes):
+            count = sum(_fresh(module, seen) for module in share.modules)
+            yield Line(f"{part.path}.{share.name}", count, share.flops, share.state)
     for name in model.objectives:
         objective = _objective(model, name)
         cost = objective.cost(Load(length, length, picks=objective.picks(length)))
         yield Line(f"objectives.{name}", _fresh(objective, seen), cost.flops if name in model.trained else 0, 0)
 
 
-def _stacks(model: Assembled) -> list[Stack]:
-    found = [model.topology.get_submodule(part.path) for part in model.topology.parts]
-    assert all(isinstance(stack, Stack) for stack in found)
-    return found  # type: ignore[return-value]  # asserted above; mypy does not follow `all`
+def _stages(model: Assembled) -> list[Stage]:
+    return [model.topology.stage(part.path) for part in model.topology.parts]
 
 
 def _objective(model: Assembled, name: str) -> Objective:
@@ -112,8 +110,7 @@ def _objective(model: Assembled, name: str) -> Objective:
 def _scored(objective: Objective, model: Assembled, length: int) -> int:
     """How many rows the objective has scored against the whole vocabulary: all that its head runs on, or none."""
     asked: list[Tensor] = []
-    body = model.topology.get_submodule("body")
-    assert isinstance(body, Stack)
+    body = model.topology.stage("body")
 
     def unembed(h: Tensor, bias: Tensor | None = None) -> Tensor:
         asked.append(h)
@@ -122,44 +119,6 @@ def _scored(objective: Objective, model: Assembled, length: int) -> int:
     with torch.no_grad():
         objective.logits(next(body.parameters()).new_zeros(1, 1, body.shape.width), unembed)
     return objective.picks(length) if asked else 0
-
-
-def _stack_lines(path: str, stack: Stack, trains: Load, decodes: Load | None, seen: set[int]) -> Iterator[Line]:
-    names = ["attention", *(["cross"] if trains.memory else []), "feedforward"]
-    for name in names:
-        flops, state, count = 0, 0, 0
-        for layer in stack.layers:
-            assert isinstance(layer, Layer)
-            component = getattr(layer, name)
-            flops += component.cost(trains).flops
-            state += component.cost(decodes).state if decodes is not None else 0
-            count += _fresh(component, seen)
-        yield Line(f"{path}.{name}", count, flops, state)
-    yield Line(f"{path}.position", _positioned(stack, seen), sum(_read(stack, trains)), 0)
-    yield Line(f"{path}.norms", _fresh(stack, seen), 0, 0)  # what is left: placements and the final norm
-
-
-def _read(stack: Stack, load: Load) -> Iterator[int]:
-    """The operations of each position that an attention reads: once for each layer, or for all that share a plan."""
-    across = load._replace(keys=load.memory)
-    planned: set[int] = set()
-    for layer in stack.layers:
-        assert isinstance(layer, Layer)
-        for attention, rows in ((layer.attention, load), (layer.cross, across)):
-            for module in attention.modules() if attention is not None else ():
-                if isinstance(module, Attend) and module.plan not in planned:
-                    if module.position.traits["bias"] == "positions":
-                        planned.add(module.plan)
-                    yield module.position.cost(rows).flops
-
-
-def _positioned(stack: Stack, seen: set[int]) -> int:
-    """The parameters of the stack's positions, and of those of its layers."""
-    held: list[nn.Module | None] = [stack.position]
-    for layer in stack.layers:
-        assert isinstance(layer, Layer)
-        held += [layer.position, layer.cross_position]
-    return sum(_fresh(module, seen) for module in held if module is not None)
 
 
 def _fresh(module: nn.Module, seen: set[int]) -> int:

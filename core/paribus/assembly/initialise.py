@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from paribus.errors import PluginError, Problem
 from paribus.keyed import key64
 from paribus.parts.roles import Role
-from paribus.parts.stack import Stack
+from paribus.parts.stage import Stage
 from paribus.slots.component import Component
 from paribus.slots.initialisation import About, Initialisation
 
@@ -48,7 +48,7 @@ def initialise(children: Mapping[str, nn.Module], scheme: Initialisation, seed: 
 def describe(root: nn.Module) -> dict[str, About]:
     """What an initialisation may know of each parameter, by path."""
     roles = _roles(root)
-    stacks = [(f"{path}.", module) for path, module in root.named_modules() if isinstance(module, Stack)]
+    stacks = [(f"{path}.", module) for path, module in root.named_modules() if isinstance(module, Stage)]
     described: dict[str, About] = {}
     for path, owner, name, parameter in _parameters(root):
         role = roles.get(path) or _default_role(path, owner, name, parameter)

@@ -16,6 +16,7 @@ _CAN: Final = {
     "padding": "keep padding out",
     "order": "follow an order of rows other than their own",
     "appended": "let rows ask that no row sees, behind the others",
+    "raw": "give back a memory's rows as they stand",
     "residual": "be wrapped by a placement: it returns the width of the stream",
     "weights": "say how much each query weighs each key",
     "decodes": "decode step by step, keeping state",
@@ -85,7 +86,8 @@ def stacks(parts: Sequence[Part]) -> Iterator[str]:
     for part in parts:
         sees = "sees what came before" if part.causal else "sees both sides"
         cross = f", and attends to the {part.cross}" if part.cross else ""
-        yield f"part {part.name}, at {part.path}: {sees}{cross}"
+        recurs = ", by a recurrence" if part.recurrent else ""
+        yield f"part {part.name}, at {part.path}: {sees}{recurs}{cross}"
 
 
 def reads(reads: Sequence[str]) -> Iterator[str]:

@@ -53,7 +53,6 @@ def verb(
 
 def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     from paribus.assembly.cost import costs
-    from paribus.parts.stack import Stack
     from paribus.specs import resolved
     from paribus.train.assemble import shapes_of
 
@@ -63,9 +62,7 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
     counted: Costs = costs(model, length)
     kernels: dict[str, list[str]] = {}
     for part in model.topology.parts:
-        stack = model.topology.get_submodule(part.path)
-        assert isinstance(stack, Stack)
-        kernels[part.path] = sorted(set(stack.kernels(rows=length)))
+        kernels[part.path] = sorted(set(model.topology.stage(part.path).kernels(rows=length)))
     preset = registry.index.presets.get(spec)
     return {
         "about": f"{' '.join([spec, *overrides])}: {first_line(preset)}" if preset else "",

@@ -39,7 +39,9 @@ class Projections(Projecting, Protocol):
 class Heads(nn.Module):
     """Queries for `heads` heads, keys and values for `kv_heads` of them, and the way back to the width.
 
-    Query head h reads key/value head h // (heads / kv_heads), as in "GQA" (Ainslie et al. 2023).
+    Query head h reads key/value head h // (heads / kv_heads), as in "GQA" (Ainslie et al. 2023). Of a memory that is
+    read raw, values are its own columns, a stretch for each key/value head, and no way leads back: what they come to is
+    as wide as the memory, and of the query heads that share a stretch it is the mean.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {
@@ -57,6 +59,10 @@ class Heads(nn.Module):
         self.head_width = shape.head_width
         self.q = nn.Linear(shape.width, shape.heads * shape.head_width, bias=bias)
         self.k = nn.Linear(source, kv_heads * shape.head_width, bias=bias)
+        self.raw = shape.raw
+        if shape.raw:
+            shared_out(source, kv_heads)
+            return
         self.v = nn.Linear(source, kv_heads * shape.head_width, bias=bias)
         self.o = nn.Linear(shape.heads * shape.head_width, shape.width, bias=bias)
 
@@ -67,19 +73,40 @@ class Heads(nn.Module):
         return self.split(self.k(x), self.kv_heads)
 
     def values(self, x: Tensor) -> Tensor:
-        return self.split(self.v(x), self.kv_heads)
+        return stretches(x, self.kv_heads) if self.raw else self.split(self.v(x), self.kv_heads)
 
     def split(self, x: Tensor, heads: int) -> Tensor:
         headed = x.view(*x.shape[:-1], heads, self.head_width)  # (B, T, H*K) -> (B, T, H, K)
         return headed.transpose(-3, -2)
 
     def merge(self, x: Tensor) -> Tensor:
+        if self.raw:
+            return together(x, self.kv_heads)
         merged: Tensor = self.o(x.transpose(-3, -2).flatten(-2))  # (B, H, T, K) -> (B, T, H*K) -> (B, T, D)
         return merged
 
     def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """`table` as queries and as keys, both with all heads: for biases that read content."""
         return self.queries(table), spread(self.keys(table), self.heads)
+
+
+def shared_out(width: int, heads: int) -> None:
+    """Refuses a memory whose columns its heads cannot share evenly."""
+    if width % heads:
+        raise ValueError(f"{heads} heads share the {width} columns of the memory, which is no multiple of {heads}")
+
+
+def stretches(x: Tensor, heads: int) -> Tensor:
+    """(B, S, M) -> (B, G, S, M/G): a stretch of columns for each head."""
+    headed: Tensor = x.unflatten(-1, (heads, -1))
+    return headed.transpose(-3, -2)
+
+
+def together(x: Tensor, heads: int) -> Tensor:
+    """(B, H, T, M/G) -> (B, T, M): the other way, the mean of the query heads that share a stretch."""
+    if x.shape[1] != heads:
+        x = x.unflatten(1, (heads, -1)).mean(2)
+    return x.transpose(-3, -2).flatten(-2)
 
 
 def spread(x: Tensor, heads: int) -> Tensor:

@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 @final
 class Layer(nn.Module):
-    """Attention, cross-attention where there is a memory, and feed-forward, each behind its dropout."""
+    """Attention, cross-attention where there is a memory, and feed-forward, each behind its dropout.
+
+    Without a placement there is nothing around them: each reads what the one before it gave, and that alone.
+    """
 
     def __init__(
         self,
         *,
         attention: Attention,
-        feedforward: FeedForward,
-        placement: Placement,
+        feedforward: FeedForward | None,
+        placement: Placement | None,
         dropout: float,
         cross: Attention | None = None,
         position: nn.Module | None = None,
@@ -39,6 +42,7 @@ class Layer(nn.Module):
         self.cross_position = cross_position
         self.dropout = dropout
         self.crosses = cross is not None
+        self.feeds = feedforward is not None
 
     def forward(self, x: Tensor, ctx: Context, cross: Context | None = None) -> tuple[Tensor, Tensor | None]:
         """(B, T, D) -> (B, T, D), and the auxiliary loss of its feed-forward, if it has one."""
@@ -53,14 +57,20 @@ class Layer(nn.Module):
 
         def feed_forward(h: Tensor) -> Tensor:
             nonlocal auxiliary
+            assert self.feedforward is not None, "asked only where there is one"
             y, auxiliary = self.feedforward(h)
             return self._dropped(y)
 
         sublayers: dict[str, Sublayer] = {"attention": attend}
         if self.crosses:
             sublayers["cross"] = attend_memory
-        sublayers["feedforward"] = feed_forward
-        return self.placement(x, sublayers), auxiliary
+        if self.feeds:
+            sublayers["feedforward"] = feed_forward
+        if self.placement is not None:
+            return self.placement(x, sublayers), auxiliary
+        for sublayer in sublayers.values():
+            x = sublayer(x)
+        return x, auxiliary
 
     def _dropped(self, y: Tensor) -> Tensor:
         return functional.dropout(y, self.dropout) if self.dropout and self.training else y

@@ -23,6 +23,8 @@ class Shape:
     dropout: float = 0.0
     read_by: int = 0  # layers of the stack that attends to this one; 0: none does
     memory_width: int | None = None  # set where this is cross-attention: the width of what is attended to
+    raw: bool = False  # a memory is read as it stands: values are its rows, and what is made of them is given back
+    scored: int | None = None  # an embedding's: the width of the rows that it scores, where not its own; 0: of none
     table_width: int | None = None  # that of the embedding's rows, where it is not the width of the stream
 
     @property

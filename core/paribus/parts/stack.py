@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast, final
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,10 @@ from paribus.parts.layer import Layer
 from paribus.parts.rows import Rows
 from paribus.parts.shape import Shape
 from paribus.parts.sight import ordered
+from paribus.parts.stage import Share, Stage
 
 if TYPE_CHECKING:
+    from paribus.slots.component import Load
     from paribus.slots.norm import Norm
     from paribus.slots.position import Position
 
@@ -75,7 +77,7 @@ class _Planned:
 
 
 @final
-class Stack(nn.Module):
+class Stack(Stage):
     """Layers in order, the positions that they share, and a final norm where the placement asks for one."""
 
     def __init__(
@@ -235,6 +237,30 @@ class Stack(nn.Module):
                 state["cross"] = {}
             layers.append(state)
         return States(layers, room=length)
+
+    def costs(self, trains: Load, decodes: Load | None) -> Iterator[Share]:
+        """Its components slot by slot; then positions; then what is left, which are norms."""
+        layers = cast("list[Layer]", list(self.layers))
+        for name in self.shape.sublayers:
+            components: list[Any] = [getattr(layer, name) for layer in layers]
+            flops = sum(component.cost(trains).flops for component in components)
+            state = sum(component.cost(decodes).state for component in components) if decodes is not None else 0
+            yield Share(name, tuple(components), flops, state)
+        held = [self.position, *(part for layer in layers for part in (layer.position, layer.cross_position))]
+        yield Share("position", tuple(part for part in held if part is not None), sum(self._read(trains)))
+        yield Share("norms", (self,))
+
+    def _read(self, load: Load) -> Iterator[int]:
+        """The operations of each position that an attention reads: once for each layer, or for all of one plan."""
+        across = load._replace(keys=load.memory)
+        planned: set[int] = set()
+        for layer in cast("list[Layer]", list(self.layers)):
+            for attention, rows in ((layer.attention, load), (layer.cross, across)):
+                for module in attention.modules() if attention is not None else ():
+                    if isinstance(module, Attend) and module.plan not in planned:
+                        if module.position.traits["bias"] == "positions":
+                            planned.add(module.plan)
+                        yield module.position.cost(rows).flops
 
 
 def demanded(attend: Attend, position: Position, cross: bool) -> Demand:

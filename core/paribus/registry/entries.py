@@ -26,6 +26,7 @@ class Part(NamedTuple):
     path: str
     causal: bool
     cross: str | None = None
+    recurrent: bool = False
 
 
 @final

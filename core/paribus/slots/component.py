@@ -25,6 +25,7 @@ class Traits(TypedDict, total=False):
     order: bool  # follows an explicit order of rows (permutation, prefix)
     appended: bool  # lets rows ask behind its keys, which no row sees
     residual: bool  # returns the width of the stream, so that a placement can wrap it
+    raw: bool  # can give back a memory's rows, weighed, as they stand: with no projection of values, and none back
     weights: bool  # can say how much each query weighs each key
     decodes: bool  # keeps state from step to step
     # position

@@ -20,6 +20,7 @@ SOFTMAX: Final[Traits] = {
     "order": True,
     "appended": True,
     "residual": True,
+    "raw": True,
     "weights": True,
     "decodes": True,
 }
@@ -48,6 +49,11 @@ def softmax_cost(shape: Shape, kv_heads: int, sight: Sight, load: Load) -> Cost:
     fresh = min(load.queries, load.keys) if shape.memory_width is None else load.memory
     heads_width, kv_width = shape.heads * shape.head_width, kv_heads * shape.head_width
     source = shape.memory_width or shape.width
+    if shape.raw:  # no values, and no way back: what is mixed is the memory, shared out among the key/value heads
+        wide = shape.heads * (source // kv_heads)
+        projections = 2 * load.queries * shape.width * heads_width + 2 * fresh * source * kv_width
+        scores = 2 * sight.pairs(load.queries, keys) * (heads_width + wide)
+        return Cost(flops=projections + scores, state=keys * (kv_width + source))
     projections = 4 * load.queries * shape.width * heads_width + 4 * fresh * source * kv_width
     scores = 4 * sight.pairs(load.queries, keys) * heads_width
     return Cost(flops=projections + scores, state=2 * keys * kv_width)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from torch import nn
 
 from paribus.parts.context import Memory
 from paribus.parts.rows import Stream
+from paribus.parts.shape import Shape
 from paribus.parts.stack import Output, Stack, States
+from paribus.parts.stage import Stage
 from paribus.slots.component import Component
 from paribus.slots.embedding import Embedding
+
+if TYPE_CHECKING:
+    from paribus.parts.crossing import Crossing
+    from paribus.slots.attention import Attention
 
 
 class Part(NamedTuple):
@@ -22,18 +28,41 @@ class Part(NamedTuple):
     path: str  # where its tensors are: "body" for the main one
     causal: bool
     cross: str | None = None  # the path of the part that it attends to
+    recurrent: bool = False  # no attention mixes its own rows; what it attends to, it reads as it stands
 
 
 class Builder(Protocol):
-    """What a topology is given to build itself from: everything below it is decided by the spec."""
+    """What a topology is given to build itself from: everything below it is decided by the spec.
 
-    def embedding(self) -> Embedding: ...
+    One of stacks needs the first two. What else is here is for parts that are another kind of `Stage`.
+    """
+
+    def embedding(self, *, width: int | None = None, scored: int | None = None) -> Embedding:
+        """The one that parts share, made when it is first asked for: then its rows may be told another `width` than the
+        stream's, and so may the rows that it has `scored`."""
+        ...
 
     def stack(self, path: str) -> Stack: ...
 
+    def table(self) -> Embedding:
+        """Another embedding, for a part that does not share: nobody has rows scored by it."""
+        ...
+
+    def place(self, path: str) -> Shape:
+        """What a part that is no stack is built for."""
+        ...
+
+    def owned(self, path: str) -> nn.ModuleDict | None:
+        """What a part that is no stack has of the embedding for itself."""
+        ...
+
+    def crossing(self, path: str, memory_width: int) -> tuple[Attention, Crossing]:
+        """The attention by which a recurrent part reads a memory, and what runs it."""
+        ...
+
 
 class Topology(Component, nn.Module, ABC):
-    """Arranges stacks. It has `embedding` and one `Stack` for each of `parts`, at that part's path.
+    """Arranges stacks. It has `embedding` and for each of `parts`, at its path, a `Stack` or another `Stage`.
 
     `reads` names the slots that it uses; a spec that fills another is refused, since that would be ignored in silence.
     """
@@ -64,8 +93,13 @@ class Topology(Component, nn.Module, ABC):
 
     def start(self, batch: int, length: int) -> States:
         """Empty decoding state for the body."""
-        body: Stack = self.get_submodule("body")  # type: ignore[assignment]  # `parts` says that it is a Stack
-        return body.start(batch, length)
+        return self.stage("body").start(batch, length)
+
+    def stage(self, path: str) -> Stage:
+        """What stands at the path of a part."""
+        found = self.get_submodule(path)
+        assert isinstance(found, Stage), f"`parts` says that a part is at {path}"
+        return found
 
 
 def memory_of(output: Output) -> Memory:

@@ -104,7 +104,7 @@ def _stack(index: Index, part: Part, spec: Mapping[str, Any]) -> Stack:
         seeks = (inside["attention"], (*keys, "attention")) if "attention" in inside else attention
         placed = inside.get("position", {"name": NO_POSITION})
         crossing = _mixings(index, seeks, (placed, (*keys, "position")), layers)
-    return Stack(part, _mixings(index, attention, position, layers), crossing)
+    return Stack(part, () if part.recurrent else _mixings(index, attention, position, layers), crossing)
 
 
 def _own(spec: Mapping[str, Any], part: Part) -> Mapping[str, Any]:

@@ -43,8 +43,8 @@ def _part(
     dims: dict[str, Any],
 ) -> dict[str, Any]:
     keys: Keys = ("parts", part.name)
-    slots = [slot for slot in CYCLED if slot in topology.reads]
-    known = ["dims", *slots, *(["cross"] if part.cross else [])]
+    slots = [slot for slot in CYCLED if slot in topology.reads and not part.recurrent]
+    known = ["dims", *slots, *(["cross"] if part.cross and not part.recurrent else [])]
     for key in own:
         if key not in known:
             checking.unknown(key, (*keys, key), known)
@@ -56,7 +56,7 @@ def _part(
     for slot in slots:
         if own.get(slot) is not None:
             resolved[slot] = nodes(checking, slot, joined(given.get(slot), own[slot]), (*keys, slot), around)
-    if part.cross and own.get("cross") is not None:
+    if "cross" in known and own.get("cross") is not None:
         attention = given.get("attention")
         if own.get("attention") is not None:
             attention = joined(attention, own["attention"])

@@ -119,12 +119,28 @@ def attention_keeps_documents_apart(facts: Facts) -> Iterator[Broken]:
 
 
 def placement_can_wrap(facts: Facts) -> Iterator[Broken]:
-    """What a placement wraps returns rows of the stream's width."""
+    """What a placement wraps, or another layer reads, returns rows of the stream's width."""
     for stack in facts.stacks:
         for mixing in (*stack.own, *stack.cross):
-            if "placement" in facts.topology.reads and not mixing.attention.has("residual"):
+            if not stack.part.recurrent and not mixing.attention.has("residual"):
                 what = f"{mixing.attention} does not return the width of the stream, so no placement can wrap it"
                 yield Broken("does-not-fit", mixing.attention.keys, what, _with(facts, "attention", "residual"))
+
+
+def recurrence_reads(facts: Facts) -> Iterator[Broken]:
+    """A recurrence reads a memory by one attention, which gives its rows back as they stand."""
+    for stack in facts.stacks:
+        if not stack.part.recurrent or not stack.cross:
+            continue
+        first, *others = stack.cross
+        if others:
+            what = (
+                f"the {stack.part.name} of `{facts.topology.name}` has one attention, and {others[0].attention} is more"
+            )
+            yield Broken("does-not-fit", others[0].attention.keys, what, f"{first.attention} alone")
+        if not first.attention.has("raw"):
+            what = f"{first.attention} projects what it reads, but the {stack.part.name} wants a memory as it stands"
+            yield Broken("does-not-fit", first.attention.keys, what, _with(facts, "attention", "raw"))
 
 
 def objective_fits(facts: Facts) -> Iterator[Broken]:
@@ -218,6 +234,10 @@ def groups_are_whole(facts: Facts) -> Iterator[Broken]:
         layers, groups = sizes["layers"], sizes["groups"]
         if not isinstance(layers, int) or not isinstance(groups, int) or layers % groups or groups == layers:
             continue
+        if stack.part.recurrent:
+            what = f"layers of the {stack.part.name} recur, and none shares its parameters with another"
+            yield Broken("does-not-fit", ("dims", "groups"), what, "dims.groups null")
+            continue
         run, who = layers // groups, f"layers of the {stack.part.name}"
         for slot in CYCLED:
             node, keys = facts.around(stack.part, slot)
@@ -237,6 +257,7 @@ RULES: Final[tuple[Rule, ...]] = (
     attention_crosses,
     attention_keeps_documents_apart,
     placement_can_wrap,
+    recurrence_reads,
     objective_fits,
     one_forms_one_corrupts,
     needs_are_met,

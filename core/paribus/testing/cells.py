@@ -11,7 +11,7 @@ from paribus.registry import Entry, Registry
 from paribus.registry.doors import OURS
 from paribus.schema import Option
 from paribus.specs import resolved
-from paribus.specs.fields import NO_POSITION
+from paribus.specs.fields import ARCHITECTURE, NO_POSITION
 from paribus.specs.load import Source
 from paribus.studies.identity import components_of
 from paribus.testing.specimen import Specimen
@@ -74,8 +74,11 @@ class Case:
         return resolved({**self.bases[base], **changes}, registry=self.registry)
 
     def around(self, base: str, node: Mapping[str, Any]) -> dict[str, Any]:
-        """What puts the component into a base: an attention only where it can stand, and beside what it can."""
+        """What puts the component into a base: an attention only where it can stand, and beside what it can; a topology
+        without what it does not read."""
         made: dict[str, Any] = {self.entry.slot: node}
+        if self.entry.slot == "topology":
+            made |= {slot: None for slot in ARCHITECTURE if slot not in self.entry.reads}
         if self.entry.slot != "attention":
             return made
         plain = self.resolved(base, {})

@@ -99,10 +99,12 @@ def feeding(case: Case, cell: Cell) -> Verdict:
     layer = made.stack().layers[0]
     assert isinstance(layer, Layer)
     x = noise("rows", 2, 5, made.stack().shape.width)
-    y, auxiliary = layer.feedforward(x)
+    feedforward = layer.feedforward
+    assert feedforward is not None, "it was put there"
+    y, auxiliary = feedforward(x)
     if auxiliary is not None and auxiliary.ndim:
         return f"its auxiliary loss has the shape {tuple(auxiliary.shape)}, and is to be one number"
-    return _row_by_row(lambda rows: layer.feedforward(rows)[0], x, y)
+    return _row_by_row(lambda rows: feedforward(rows)[0], x, y)
 
 
 def _row_by_row(function: Any, x: Tensor, y: Tensor) -> str:
@@ -121,6 +123,7 @@ def wiring(case: Case, cell: Cell) -> Verdict:
     layer = made.stack().layers[0]
     assert isinstance(layer, Layer)
     placement = layer.placement
+    assert placement is not None, "it was put there"
     names = made.stack().shape.sublayers
     x = noise("rows", 2, 3, made.stack().shape.width)
     called: list[str] = []

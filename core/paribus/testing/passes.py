@@ -108,7 +108,7 @@ def _fed_otherwise(made: Specimen, path: str) -> bool:
     """Whether a feed-forward's parameter has a gradient on rows of every direction: an expert of many may see few."""
     layer = path.partition(".feedforward.")[0]
     found = made.topology.get_submodule(layer) if layer != path else None
-    if not isinstance(found, Layer):
+    if not isinstance(found, Layer) or found.feedforward is None:
         return False
     x = noise("rows", 8, ROWS, made.stack(layer.partition(".")[0]).shape.width)
     with torch.enable_grad():

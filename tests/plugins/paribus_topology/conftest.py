@@ -5,13 +5,14 @@ from typing import ClassVar, final
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from paribus import (
     Attention,
     Builder,
     Context,
     Cost,
+    Crossing,
     Embedding,
     FeedForward,
     Load,
@@ -90,7 +91,7 @@ class PartsBuilder:
         sublayers = ("attention", "cross", "feedforward") if part.cross else ("attention", "feedforward")
         return Shape(WIDTH, 2, 2, 8, 11, 2, stack=path, causal=part.causal, sublayers=sublayers)
 
-    def embedding(self) -> Embedding:
+    def embedding(self, *, width: int | None = None, scored: int | None = None) -> Embedding:
         self.embeddings += 1
         return TokenTable(self.shape("body"), lambda width=None: LayerNorm(width or WIDTH))
 
@@ -99,6 +100,18 @@ class PartsBuilder:
         layers = [self.layer(shape) for _ in range(shape.layers)]
         across = Ramp() if "cross" in shape.sublayers else None
         return Stack(shape, layers, [ramp], [(ramp, across)] * shape.layers, LayerNorm(WIDTH), ())
+
+    def table(self) -> Embedding:
+        raise NotImplementedError
+
+    def place(self, path: str) -> Shape:
+        raise NotImplementedError
+
+    def owned(self, path: str) -> nn.ModuleDict | None:
+        raise NotImplementedError
+
+    def crossing(self, path: str, memory_width: int) -> tuple[Attention, Crossing]:
+        raise NotImplementedError
 
     def layer(self, shape: Shape) -> Layer:
         feedforward: FeedForward = MultiLayerPerceptron(shape)

@@ -62,3 +62,20 @@ def test_every_projection_has_a_bias_or_none_has() -> None:
     with_bias, without = (dict(Heads(SHAPE, kv_heads=2, bias=bias).named_parameters()) for bias in (True, False))
     assert set(without) == {f"{name}.weight" for name in "qkvo"}
     assert set(with_bias) == set(without) | {f"{name}.bias" for name in "qkvo"}
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_memory_that_is_read_raw_is_its_own_values_and_comes_back_as_wide_as_it_is(groups: int) -> None:
+    shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=8, raw=True)
+    heads = Heads(shape, kv_heads=groups, bias=True)
+    assert {name.partition(".")[0] for name, _ in heads.named_parameters()} == {"q", "k"}
+    memory = torch.randn(2, 5, 8)
+    values = heads.values(memory)
+    assert values.shape == (2, groups, 5, 8 // groups)
+    assert torch.equal(heads.merge(spread(values, 4)), memory)
+
+
+def test_heads_that_share_a_memory_share_it_evenly() -> None:
+    shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=10, raw=True)
+    with pytest.raises(ValueError, match="4 heads share the 10 columns of the memory, which is no multiple of 4"):
+        Heads(shape, kv_heads=4, bias=True)

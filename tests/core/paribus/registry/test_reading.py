@@ -211,7 +211,7 @@ def topology(**body: Any) -> type:
 
 def test_a_topology_says_its_parts_and_what_it_reads() -> None:
     entry = read(topology(), "made", "topology")
-    assert entry.parts == (("encoder", "body", False, None),)
+    assert entry.parts == (("encoder", "body", False, None, False),)
     assert entry.reads == ("attention",)
 
 

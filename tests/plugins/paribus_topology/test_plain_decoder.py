@@ -1,0 +1,60 @@
+"""Layers of attention alone, each of which reads what the one before it gave."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import paribus
+from paribus import SpecError
+from paribus.train.model import Model
+
+TOKENS = torch.tensor([[30, 14, 41, 51, 92], [65, 35, 89, 79, 32]])
+
+
+def assembled(*overrides: str) -> Model:
+    spec = paribus.spec("lstm-lm-tiny", "dims.width=12", "dims.length=8", "dims.vocabulary=300", *overrides)
+    return paribus.assemble(spec).double().eval()
+
+
+def test_with_the_attention_lstm_it_is_torchs_lstm_between_a_table_and_its_scores() -> None:
+    model = assembled()
+    peer = torch.nn.LSTM(12, 12, num_layers=2, batch_first=True).double()
+    for layer in range(2):
+        for ours, theirs in (("reads", "ih"), ("repeats", "hh")):
+            for kind in ("weight", "bias"):
+                own = model.get_parameter(f"body.layers.{layer}.attention.directions.0.{ours}.{kind}")
+                torch.nn.init.normal_(own, std=0.5)
+                getattr(peer, f"{kind}_{theirs}_l{layer}").data = own.data
+    table = model.get_parameter("embedding.tokens.weight")
+    scores, _ = model(TOKENS)
+    torch.testing.assert_close(scores, peer(table[TOKENS])[0] @ table.T, atol=1e-12, rtol=0)
+
+
+def test_dropout_falls_on_the_embedded_tokens_and_behind_each_layer_once() -> None:
+    model = assembled("dropout=0.5", "attention=identity", "dims.layers=3").train()
+    torch.nn.init.ones_(model.get_parameter("embedding.tokens.weight"))
+    hidden = model.hidden(TOKENS.repeat(500, 4))
+    assert set(hidden.unique().tolist()) == {0, 16}  # each that is left was doubled four times
+    assert (hidden > 0).double().mean().item() == pytest.approx(1 / 16, rel=0.02)
+
+
+@pytest.mark.parametrize("slot", ["norm=layernorm", "placement=pre", "feedforward=mlp"])
+def test_what_it_does_not_read_is_refused(slot: str) -> None:
+    with pytest.raises(SpecError, match=f"`plain-decoder` does not read `{slot.partition('=')[0]}`"):
+        paribus.spec("lstm-lm-tiny", slot)
+
+
+def test_an_embedding_with_a_norm_has_none_to_make() -> None:
+    with pytest.raises(SpecError, match="embedding `tokens` has a norm, but the topology `plain-decoder` reads none"):
+        assembled("embedding.normed=true")
+
+
+@pytest.mark.parametrize("attention", ["mha", "gru", "linear"])
+def test_any_attention_that_hides_what_comes_later_can_take_its_place(attention: str) -> None:
+    model: Any = assembled(f"attention={attention}")
+    with torch.no_grad():
+        whole, _ = model(TOKENS)
+        states = model.start(2)
+        steps = [model(TOKENS[:, t : t + 1], states)[0] for t in range(5)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=1e-12, rtol=0)
