@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from paribus import Family, hookimpl
+from paribus_hf.albert import Albert
 from paribus_hf.bert import Bert
 from paribus_hf.ctrl import Ctrl
 from paribus_hf.distilbert import DistilBert
@@ -16,7 +17,7 @@ from paribus_hf.roberta import Roberta
 from paribus_hf.t5 import T5
 from paribus_hf.xlm_roberta import XlmRoberta
 
-FAMILIES = (Bert, Ctrl, DistilBert, Gpt2, Llama, Mistral, ModernBert, OpenAIGpt, Qwen3, Roberta, T5, XlmRoberta)
+FAMILIES = (Albert, Bert, Ctrl, DistilBert, Gpt2, Llama, Mistral, ModernBert, OpenAIGpt, Qwen3, Roberta, T5, XlmRoberta)
 
 
 @hookimpl

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf.bodies import POST_NORM, layers
 
-MLM: Mapping[str, Any] = {"name": "mlm", "transform": True, "bias": True}
+MLM: Mapping[str, Any] = {"name": "mlm", "transform": True, "activation": "gelu", "bias": True}
 TIED = "cls.predictions.decoder.weight"
 
 

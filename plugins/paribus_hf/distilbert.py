@@ -35,7 +35,7 @@ class DistilBert(Family):
         "norm": {"name": "layernorm", "eps": 1e-12},
         "placement": "post",
         "feedforward": {"name": "mlp", "activation": "gelu"},
-        "objective": {"name": "mlm", "transform": True, "bias": True},
+        "objective": {"name": "mlm", "transform": True, "activation": "gelu", "bias": True},
     }
     keys: ClassVar[tuple[Key, ...]] = (
         Key("vocab_size", "dims.vocabulary", 30522),

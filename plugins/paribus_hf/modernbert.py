@@ -28,7 +28,7 @@ class ModernBert(Family):
         "norm": {"name": "layernorm"},
         "placement": {"name": "pre", "bare_first": True},
         "feedforward": {"name": "glu"},
-        "objective": {"name": "mlm", "transform": True, "transform_bias": False, "bias": True},
+        "objective": {"name": "mlm", "transform": True, "transform_bias": False, "activation": "gelu", "bias": True},
     }
     keys: ClassVar[tuple[Key, ...]] = (
         Key("vocab_size", "dims.vocabulary", 50368),

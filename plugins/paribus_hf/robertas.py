@@ -20,7 +20,7 @@ SPEC: Final[Mapping[str, Any]] = {
     "norm": {"name": "layernorm"},
     "placement": "post",
     "feedforward": {"name": "mlp", "activation": "gelu"},
-    "objective": {"name": "mlm", "transform": True, "bias": True},
+    "objective": {"name": "mlm", "transform": True, "activation": "gelu", "bias": True},
 }
 KEYS: Final[tuple[Key, ...]] = (
     Key("vocab_size", "dims.vocabulary", 50265),

@@ -29,6 +29,7 @@ from paribus import (
 from paribus_objective import masking, scoring
 from paribus_objective.activation import ACTIVATIONS, Activation
 from paribus_objective.narrowing import Narrow
+from paribus_objective.span_masking import Spans, picking
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 class MaskedLanguageModelling(Objective):
     """Hidden tokens are predicted from both sides, hidden afresh in each epoch: "BERT" (Devlin et al. 2019), "RoBERTa".
 
+    They may be hidden in `spans`: "SpanBERT" (Joshi et al. 2020), "ALBERT" (Lan et al. 2020); those count whole words,
+    these tokens, as no stream says where a word begins.
     The head runs on the rows that were picked and on no other: (B, T, D) -> (B, N, D) -> (B, N, V). Special tokens and
     padding are never picked, and no special token is ever put in another's place.
     """
@@ -45,7 +48,7 @@ class MaskedLanguageModelling(Objective):
     traits: ClassVar[Traits] = {"corrupts": True, "sight": "both", "parts": [], "segments": False, "needs": ["mask"]}
     roles: ClassVar[Mapping[str, Role]] = {"dense.weight": "head", "dense.bias": "bias", "bias": "bias"}
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # eight options, and what is injected
         self,
         shape: Shape,
         vocabulary: Vocabulary,
@@ -54,6 +57,7 @@ class MaskedLanguageModelling(Objective):
         rate: Annotated[float, "share of a text's tokens that are predicted", Range(above=0, high=1)] = 0.15,
         mask: Annotated[float, "share of these that the mask token stands in for", Range(0, 1)] = 0.8,
         random: Annotated[float, "share of these that a random token stands in for", Range(0, 1)] = 0.1,
+        spans: Spans = Spans(),
         transform: Annotated[bool, "whether a dense layer, an activation and a norm precede the scores"] = True,
         transform_bias: Annotated[bool, "whether that dense layer has a bias (ModernBERT: no)"] = True,
         activation: Annotated[Activation, "between layer and norm; gelu is by erf (ALBERT: gelu-tanh)"] = "gelu",
@@ -61,7 +65,7 @@ class MaskedLanguageModelling(Objective):
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
-        self.masking = masking.Masking(vocabulary, rate, mask, random)
+        self.masking = masking.Masking(vocabulary, rate, mask, random, picking(spans, rate))
         self.narrow = None if transform else Narrow(shape)
         self.dense = nn.Linear(shape.width, shape.embedded, bias=transform_bias) if transform else None
         self.norm = norm(shape.embedded) if transform else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -14,14 +15,28 @@ from paribus_objective import specials
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
+class Picked(NamedTuple):
+    """Which rows are predicted. Those of an example are distinct, and those that are left over are of it as well."""
+
+    rows: Array  # (B, N)
+    left: Array  # (B, N) bool: which of the N places are left over, behind all others
+    draws: Array | None = None  # (B, N): which draw decides what is shown in each place; None: each has its own
+
+
 @final
 class Masking:
-    """Hides `rate` of a text's tokens: most behind the mask token, some behind a random one, some behind themselves."""
+    """Hides `rate` of a text's tokens: most behind the mask token, some behind a random one, some behind themselves.
 
-    def __init__(self, vocabulary: Vocabulary, rate: float, mask: float, random: float) -> None:
+    `pick` says which: of what is no text, (B, T) bool, the stream, the rate and the most that there is room for.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, rate: float, mask: float, random: float, pick: Pick | None = None
+    ) -> None:
         if mask + random > 1 + 1e-9:
             raise ValueError(f"`mask` ({mask:g}) and `random` ({random:g}) are shares of one whole; valid: a sum ≤ 1")
         self.rate, self.mask, self.random = rate, mask, random
+        self.pick = pick or one_by_one
         self.token = specials.needed(vocabulary, "mask", "masking")
         self.reserved = np.zeros(max(vocabulary.size, *(i + 1 for i in vocabulary.reserved)), dtype=bool)
         self.reserved[sorted(vocabulary.reserved)] = True
@@ -30,10 +45,10 @@ class Masking:
     def __call__(self, stream: Stream, most: int, draw: Draw) -> tuple[Stream, Tensor, Tensor]:
         """The stream with some tokens hidden, which of its rows they are, (B, N), and what they were, (B, N)."""
         tokens: Array = stream.tokens.numpy()
-        pick, left = picked(self.outside(stream), self.rate, most, draw)
+        pick, left, draws = self.pick(self.outside(stream), stream, self.rate, most, draw)
         labels = np.take_along_axis(tokens, pick, axis=1)
         hidden = tokens.copy()
-        np.put_along_axis(hidden, pick, np.where(left, labels, self.shown(labels, draw)), axis=1)
+        np.put_along_axis(hidden, pick, np.where(left, labels, self.shown(labels, draws, draw)), axis=1)
         labels[left] = IGNORED
         return stream._replace(tokens=torch.from_numpy(hidden)), torch.from_numpy(pick), torch.from_numpy(labels)
 
@@ -46,9 +61,11 @@ class Masking:
             outside |= stream.documents.numpy() < 0
         return outside
 
-    def shown(self, labels: Array, draw: Draw) -> Array:
+    def shown(self, labels: Array, draws: Array | None, draw: Draw) -> Array:
         """(B, N) -> (B, N): what is shown in the place of each token. A random token may happen to be the same."""
         fate = draw.uniform("fate", labels.shape[1]).numpy()
+        if draws is not None:
+            fate = np.take_along_axis(fate, draws, axis=1)
         shown = np.where(fate < self.mask, self.token, labels)
         swapped = (fate >= self.mask) & (fate < self.mask + self.random)
         other = draw.below("other", len(self.words), labels.shape[1]).numpy()
@@ -56,16 +73,22 @@ class Masking:
         return shown
 
 
-def picked(outside: Array, rate: float, most: int, draw: Draw) -> tuple[Array, Array]:
-    """Which rows are predicted, (B, N), and which of these N places are left over, (B, N) bool.
+Pick = Callable[[Array, Stream, float, int, Draw], Picked]
 
-    An example gives `rate` of its text, rounded up or down at random so that the expected share is exact, and at least
-    one token where it has any. Its indices are distinct, those that are left over included.
-    """
+
+def one_by_one(outside: Array, stream: Stream, rate: float, most: int, draw: Draw) -> Picked:
+    """Every set of as many tokens is as likely."""
     text = outside.shape[1] - outside.sum(axis=1)
-    share = np.floor(text * rate + draw.uniform("share", 1)[:, 0].numpy()).astype(np.int64)
-    share = np.minimum(np.maximum(share, 1), np.minimum(text, most))
-    return first(draw.uniform("pick", outside.shape[1]), most, outside), np.arange(most) >= share[:, None]
+    left = np.arange(most) >= share(text, rate, most, draw)[:, None]
+    return Picked(first(draw.uniform("pick", outside.shape[1]), most, outside), left)
+
+
+def share(text: Array, rate: float, most: int, draw: Draw) -> Array:
+    """(B,): how many tokens of each text are predicted: `rate` of them, rounded up or down at random so that the
+    expected share is exact, and at least one where there is any."""
+    rounded = np.floor(text * rate + draw.uniform("share", 1)[:, 0].numpy()).astype(np.int64)
+    kept: Array = np.minimum(np.maximum(rounded, 1), np.minimum(text, most))
+    return kept
 
 
 def first(luck: Tensor, most: int, outside: Array | None = None) -> Array:

@@ -49,6 +49,8 @@ def _llama(width: int, heads: int, kv_heads: int, layers: int, **config: Any) ->
     return {**_bert(width, heads, layers), "num_key_value_heads": kv_heads, **config}
 
 
+_ALBERT = {"embedding_size": 10}
+
 _GPT2 = {"n_positions": LENGTH, "n_embd": 15, "n_head": 3, "n_layer": 3}
 _DISTILBERT = {"max_position_embeddings": LENGTH, "dim": 15, "n_heads": 3, "n_layers": 2, "hidden_dim": 31}
 
@@ -92,6 +94,15 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
         Case("one head, ReLU", "OpenAIGPTLMHeadModel", {**_GPT2, "n_embd": 8, "n_head": 1, "afn": "relu"}, "row"),
     ),
     "ctrl": (Case("two heads", "CTRLLMHeadModel", _CTRL, "row", tolerance=1e-4),),
+    "albert": (
+        Case("both heads", "AlbertForPreTraining", _bert(15, 3, 3, **_ALBERT), "row", parameters=223_158_450),
+        Case(
+            "two groups, a table wider than the stream, GELU by erf",
+            "AlbertForMaskedLM",
+            _bert(14, 7, 4, embedding_size=18, num_hidden_groups=2, type_vocab_size=3, hidden_act="gelu"),
+            "row",
+        ),
+    ),
     "bert": (
         Case("both heads", "BertForPreTraining", _bert(15, 3, 3), "row", parameters=110_106_428),
         Case("one head, seven of attention", "BertForMaskedLM", _bert(28, 7, 1, type_vocab_size=3), "row"),

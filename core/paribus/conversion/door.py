@@ -106,18 +106,26 @@ def _said(
         return f"`{stranger}` would be {_short(family.spec[stranger])}, and is {_short(spec.get(stranger))}"
     config = family.config_of(spec, architecture)
     try:
-        back = resolved(family.spec_of(config, architecture), registry=registry)
+        said = family.spec_of(config, architecture)
+        back = resolved(said, registry=registry)
     except SpecError as error:
         return str(error.problems[0].what)
     for key in _SAID:
         if back.get(key) != spec.get(key):
             return f"`{key}` would be {_short(back.get(key))}, and is {_short(spec.get(key))}"
     ours, theirs = (_heads(each["objective"]) for each in (spec, back))
-    return config if ours == theirs else f"its objectives are {listed(theirs)}, and not {listed(ours)}"
+    if [head["name"] for head in ours] != [head["name"] for head in theirs]:
+        return f"its objectives are {listed(h['name'] for h in theirs)}, and not {listed(h['name'] for h in ours)}"
+    for head, meant in zip(ours, _heads(said["objective"]), strict=True):
+        for key in meant:  # an option that the family is silent of is one of data, and none of the head
+            if head[key] != meant[key]:
+                return f"`{key}` of objective `{head['name']}` would be {meant[key]}, and is {head[key]}"
+    return config
 
 
-def _heads(node: Any) -> list[str]:
-    return [each["name"] for each in (node if isinstance(node, (list, tuple)) else [node])]
+def _heads(node: Any) -> list[dict[str, Any]]:
+    nodes = node if isinstance(node, (list, tuple)) else [node]
+    return [{"name": each} if isinstance(each, str) else dict(each) for each in nodes]
 
 
 def _short(value: Any) -> str:

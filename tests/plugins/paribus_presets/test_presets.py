@@ -83,6 +83,9 @@ PUBLISHED = {  # as counted from the twin's own class, heads included; the figur
     "gpt2-xl": 1_557_611_200,
     "bert-base": 110_106_428,
     "bert-large": 336_226_108,
+    "albert": 11_813_810,
+    "xtremedistil": 12_781_114,
+    "crammed-bert": 119_589_889,
     "roberta": 124_697_433,
     "xlm-r": 278_295_186,
     "distilbert": 66_985_530,
@@ -104,6 +107,14 @@ TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class,
     "bert-large": (
         "BertForPreTraining",
         {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+    ),
+    "albert": (
+        "AlbertForPreTraining",
+        {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
+    ),
+    "xtremedistil": (
+        "BertForMaskedLM",
+        {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 1024},
     ),
     "roberta": (
         "RobertaForMaskedLM",

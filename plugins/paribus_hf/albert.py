@@ -1,0 +1,98 @@
+"""ALBERT of the `transformers` library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, ClassVar, Final, final
+
+from paribus import Architecture, Config, Family, Key, Move
+
+MLM: Final[Mapping[str, Any]] = {"name": "mlm", "transform": True, "bias": True}
+ACTIVATIONS: Final[Mapping[str, str]] = {"gelu": "gelu", "gelu_new": "gelu-tanh", "relu": "relu"}  # the head's as well
+NAMES: Final[Mapping[str, str]] = {
+    "attention.heads.q": "attention.query",
+    "attention.heads.k": "attention.key",
+    "attention.heads.v": "attention.value",
+    "attention.heads.o": "attention.dense",
+    "placement.norms.attention": "attention.LayerNorm",
+    "feedforward.inner": "ffn",
+    "feedforward.outer": "ffn_output",
+    "placement.norms.feedforward": "full_layer_layer_norm",
+}
+
+
+@final
+class Albert(Family):
+    """ "ALBERT: A Lite BERT" (Lan et al. 2020): a narrow table, and groups of layers that are one."""
+
+    kind = "albert"
+    architectures: ClassVar[Mapping[str, Architecture]] = {
+        "AlbertForPreTraining": Architecture(spec={"objective": [MLM, {"name": "sop"}]}),
+        "AlbertForMaskedLM": Architecture(spec={"objective": [MLM]}),
+    }
+    spec: ClassVar[Mapping[str, Any]] = {
+        "preset": "albert",
+        "topology": "encoder",
+        "embedding": {"name": "factorised", "normed": True, "tie": True},
+        "attention": {"name": "mha"},
+        "position": "learned",
+        "norm": {"name": "layernorm"},
+        "placement": "post",
+        "feedforward": {"name": "mlp"},
+    }
+    keys: ClassVar[tuple[Key, ...]] = (
+        Key("vocab_size", "dims.vocabulary", 30000),
+        Key("embedding_size", "embedding.width", 128),
+        Key("max_position_embeddings", "dims.length", 512),
+        Key("hidden_size", "dims.width", 4096),
+        Key("num_hidden_layers", "dims.layers", 12),
+        Key("num_hidden_groups", "dims.groups", 1),
+        Key("num_attention_heads", "dims.heads", 64),
+        Key("intermediate_size", "feedforward.inner", 16384),
+        Key("hidden_act", "feedforward.activation", "gelu_new", ACTIVATIONS),
+        Key("type_vocab_size", "embedding.segments", 2),
+        Key("hidden_dropout_prob", "dropout", 0.0),
+        Key("attention_probs_dropout_prob", "dropout", 0.0),
+        Key("layer_norm_eps", "norm.eps", 1e-12),
+    )
+    fixed: ClassVar[Mapping[str, Any]] = {
+        "inner_group_num": 1,
+        "is_encoder_decoder": False,
+        "tie_word_embeddings": True,  # else the head has two biases, of which one is dead
+    }
+    ignored: ClassVar[frozenset[str]] = frozenset(
+        {
+            "classifier_dropout_prob", "down_scale_factor", "gap_size", "initializer_range", "layers_to_keep",
+            "net_structure_type", "num_memory_blocks",
+        }
+    )  # fmt: skip
+    buffers: ClassVar[tuple[str, ...]] = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+    def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
+        config.only("position_embedding_type", "absolute")
+        if spec["embedding"]["width"] == spec["dims"]["width"]:
+            what = "`embedding_size` is `hidden_size`, between which they have a projection and we have none"
+            config.wrong("embedding_size", what, "another width")
+        spec["objective"][0]["activation"] = spec["feedforward"].get("activation")
+
+    def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
+        """Every tensor, of the body and of the heads that there are."""
+        embeddings, tied = "albert.embeddings", "predictions.decoder"
+        yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", also=(f"{tied}.weight",))
+        if spec["embedding"]["segments"]:
+            yield Move("embedding.segments.weight", f"{embeddings}.token_type_embeddings.weight")
+        yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings.weight")
+        yield Move("objectives.mlm.bias", "predictions.bias", also=(f"{tied}.bias",))
+        for kind in ("weight", "bias"):
+            yield Move(f"embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
+            yield Move(f"body.embedding.project.{kind}", f"albert.encoder.embedding_hidden_mapping_in.{kind}")
+            yield Move(f"objectives.mlm.dense.{kind}", f"predictions.dense.{kind}")
+            yield Move(f"objectives.mlm.norm.{kind}", f"predictions.LayerNorm.{kind}")
+            if len(spec["objective"]) > 1:
+                yield Move(f"objectives.sop.head.dense.{kind}", f"albert.pooler.{kind}")
+                yield Move(f"objectives.sop.head.scores.{kind}", f"sop_classifier.classifier.{kind}")
+            for group in range(spec["dims"]["groups"]):
+                first = group * spec["dims"]["layers"] // spec["dims"]["groups"]
+                theirs = f"albert.encoder.albert_layer_groups.{group}.albert_layers.0"
+                for ours, name in NAMES.items():
+                    yield Move(f"body.layers.{first}.{ours}.{kind}", f"{theirs}.{name}.{kind}")

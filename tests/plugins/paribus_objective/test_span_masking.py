@@ -1,0 +1,233 @@
+"""Spans that are hidden: their lengths against the law, their places counted, their borders against a loop."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from paribus import IGNORED, PADDING, Draw, Stream, Vocabulary
+from paribus_objective.masking import Masking
+from paribus_objective.span_masking import SpanPicking, Spans, borders, picking, runs
+
+SPECIALS = {"pad": 0, "cls": 1, "sep": 50, "mask": 3, "eos": 99}
+VOCABULARY = Vocabulary(100, SPECIALS, (97, 98))
+WORDS = 100 - 7
+B, T, EPOCHS, RATE = 256, 160, 8, 0.15
+MOST = 24
+GEOMETRIC = Spans(longest=10, ends=0.2, together=True)
+
+
+def masking(spans: Spans = GEOMETRIC, rate: float = RATE) -> Masking:
+    return Masking(VOCABULARY, rate, 0.8, 0.1, picking(spans, rate))
+
+
+def stream(first: int = 0, count: int = B) -> Stream:
+    """Random words between cls and eos, with a sep between; a third of the examples padded, one in four packed."""
+    words = torch.tensor(sorted(set(range(100)) - VOCABULARY.reserved))
+    tokens = words[torch.randint(0, WORDS, (B, T), generator=torch.Generator().manual_seed(0))]
+    tokens[:, 0], tokens[:, 70], tokens[:, -1] = 1, 50, 99
+    documents = torch.zeros_like(tokens)
+    documents[::4, 110:] = 1
+    documents[::3, 140:] = PADDING
+    rows = slice(first, first + count)
+    return Stream(tokens[rows], documents=documents[rows])
+
+
+def plain(width: int = T) -> Stream:
+    """Nothing but words, so that spans are cut at the ends of rows alone."""
+    generator = torch.Generator().manual_seed(1)
+    words = torch.tensor(sorted(set(range(100)) - VOCABULARY.reserved))
+    return Stream(words[torch.randint(0, WORDS, (B, width), generator=generator)])
+
+
+def eligible(body: Stream) -> Tensor:
+    found = ~torch.isin(body.tokens, torch.tensor(sorted(VOCABULARY.reserved)))
+    return found if body.documents is None else found & (body.documents >= 0)
+
+
+def masked(epoch: int, index: Tensor, body: Stream, made: Masking | None = None) -> tuple[Tensor, Tensor]:
+    """Tokens as they are shown, and which of them are predicted."""
+    shown, pick, labels = (made or masking())(body, min(MOST, body.tokens.shape[1]), Draw(0, epoch, index))
+    return shown.tokens, torch.zeros_like(body.tokens, dtype=torch.bool).scatter(1, pick, labels != IGNORED)
+
+
+@cache
+def many(packed: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Tokens, what is shown, what is picked and what was eligible, over several epochs."""
+    body = stream() if packed else plain()
+    made = [masked(epoch, torch.arange(B), body) for epoch in range(EPOCHS)]
+    shown, picked = torch.cat([each[0] for each in made]), torch.cat([each[1] for each in made])
+    return body.tokens.repeat(EPOCHS, 1), shown, picked, eligible(body).repeat(EPOCHS, 1)
+
+
+def spans_of(picked: Tensor) -> list[tuple[int, int, int]]:
+    """Row, first and last place of every run of what is picked."""
+    edges = torch.diff(torch.nn.functional.pad(picked.int(), (1, 1)), dim=1)
+    firsts, lasts = (edges == 1).nonzero().tolist(), (edges == -1).nonzero().tolist()
+    return [(row, first, last - 1) for (row, first), (_, last) in zip(firsts, lasts, strict=True)]
+
+
+def test_the_law_of_spanbert_is_geometric_up_to_10_with_a_mean_of_3_8() -> None:
+    chances = GEOMETRIC.chances()
+    np.testing.assert_allclose(chances, 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10))
+    assert (chances * np.arange(1, 11)).sum() == pytest.approx(3.8, abs=0.01)
+
+
+def test_the_law_of_albert_is_one_over_the_length() -> None:
+    np.testing.assert_allclose(Spans(longest=3).chances(), np.array([6, 3, 2]) / 11)
+
+
+@pytest.mark.parametrize("spans", [GEOMETRIC, Spans(longest=3), Spans(longest=4, ends=0.5)])
+def test_lengths_are_drawn_by_the_law(spans: Spans) -> None:
+    found = SpanPicking(spans, RATE).lengths(20, Draw(0, 0, torch.arange(2000)))
+    counts = np.bincount(found.ravel(), minlength=spans.longest + 1)
+    assert counts[0] == 0
+    assert stats.chisquare(counts[1:], spans.chances() * found.size).pvalue > 1e-4
+
+
+def test_the_rate_is_exact_in_expectation() -> None:
+    _, _, picked, allowed = many(packed=True)
+    assert allowed.sum() > 200_000
+    expected = RATE * allowed.sum(1).double()
+    error = (expected % 1 * (1 - expected % 1)).sum().sqrt()
+    assert abs(picked.sum() - expected.sum()) < 4 * error
+    assert ((picked.sum(1) - expected).abs() < 1).all()
+
+
+def test_every_place_is_as_likely() -> None:
+    for packed in (False, True):
+        _, _, picked, allowed = many(packed)
+        share = RATE * allowed.sum(0).double()
+        there = share > 0
+        off = (picked.sum(0) - share)[there] / (share[there] * (1 - RATE)).sqrt()
+        assert float(off.abs().max()) < 4.5  # places of one span are not independent, so no chi-square
+        assert abs(float(off.square().mean()) - 1) < 0.5
+
+
+def test_a_span_is_as_long_as_it_was_drawn_unless_it_is_cut() -> None:
+    _, _, picked, _ = many(packed=False)
+    whole = [last - first + 1 for _, first, last in spans_of(picked) if first > 0 and last < T - 1]
+    assert max(whole) == 10
+    assert 3.0 < float(np.mean(whole)) < 3.8  # the last span of each example is cut short
+
+
+def test_most_of_what_is_hidden_is_hidden_beside_another() -> None:
+    _, _, picked, _ = many(packed=False)
+    beside = picked & (torch.nn.functional.pad(picked, (1, -1)) | torch.nn.functional.pad(picked, (-1, 1)))
+    assert beside.sum() / picked.sum() > 0.9
+
+
+def test_one_draw_decides_for_a_span_80_percent_masked_10_random_10_kept() -> None:
+    tokens, shown, picked, _ = many(packed=True)
+    fates = {"mask": 0, "kept": 0, "random": 0}
+    documents = stream().documents
+    assert documents is not None
+    documents = documents.repeat(EPOCHS, 1)
+    for row, first, last in spans_of(picked):
+        if documents[row, first] != documents[row, last] or last == first:
+            continue
+        inside, were = shown[row, first : last + 1], tokens[row, first : last + 1]
+        masks = inside == SPECIALS["mask"]
+        assert masks.all() or not masks.any()
+        fates["mask" if masks.all() else "kept" if torch.equal(inside, were) else "random"] += 1
+    expected = np.array([0.8, 0.1, 0.1]) * sum(fates.values())
+    assert stats.chisquare([fates["mask"], fates["kept"], fates["random"]], expected).pvalue > 1e-4
+
+
+def test_where_each_token_has_its_own_draw_a_span_is_of_several_kinds() -> None:
+    tokens, made = plain().tokens, masking(Spans(longest=10, ends=0.2))
+    shown, picked = masked(0, torch.arange(B), plain(), made)
+    masks = shown == SPECIALS["mask"]
+    mixed = sum(bool(masks[r, a : b + 1].any() and not masks[r, a : b + 1].all()) for r, a, b in spans_of(picked))
+    assert mixed > 100
+    assert masks[picked].double().mean().item() == pytest.approx(0.8, abs=0.03)
+    assert torch.equal(shown[~picked], tokens[~picked])
+
+
+def test_no_special_token_is_picked_or_drawn_and_no_padding_is_picked() -> None:
+    tokens, shown, picked, allowed = many(packed=True)
+    assert not (picked & ~allowed).any()
+    fresh = shown[picked & (shown != tokens)]
+    assert set(fresh.tolist()) & VOCABULARY.reserved == {SPECIALS["mask"]}
+    assert torch.equal(shown[~picked], tokens[~picked])
+
+
+def test_an_example_with_any_text_has_a_target() -> None:
+    for count in (1, 2, 3):
+        tokens = torch.full((50, 20), SPECIALS["pad"])
+        tokens[:, 7 : 7 + count] = 42
+        _, picked = masked(0, torch.arange(50), Stream(tokens))
+        assert (picked.sum(1) == 1).all()
+        assert (picked.any(0).nonzero().flatten().tolist()) == list(range(7, 7 + count))
+
+
+def test_spans_lie_apart_even_where_half_of_a_text_is_hidden() -> None:
+    made = masking(Spans(longest=2), rate=0.5)
+    _, pick, labels = made(plain(15), 8, Draw(0, 0, torch.arange(B)))
+    assert torch.isin((labels != IGNORED).sum(1), torch.tensor([7])).all()  # half of 15 would leave no room for 8
+    chosen = torch.zeros(B, 15, dtype=torch.bool).scatter(1, pick, labels != IGNORED)
+    assert max(last - first + 1 for _, first, last in spans_of(chosen)) == 2
+
+
+def test_what_leaves_no_room_between_spans_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"`rate` is 0.6, but spans that lie apart leave room for no more than 0.5"):
+        picking(GEOMETRIC, 0.6)
+    picking(Spans(), 0.6)  # single tokens may touch
+
+
+def test_spans_are_fresh_in_every_epoch_and_do_not_depend_on_the_batch() -> None:
+    one, other = (masked(epoch, torch.arange(B), stream())[1] for epoch in (0, 1))
+    allowed = eligible(stream()).sum().item()
+    both = (one & other).sum().item() / allowed
+    assert both == pytest.approx(RATE**2, abs=12 * RATE / allowed**0.5)
+    alone = masked(0, torch.arange(40, 50), stream(40, 10))[1]
+    assert torch.equal(alone, one[40:50])
+
+
+def test_padding_further_changes_nothing_of_what_is_picked() -> None:
+    narrow, wide = Stream(plain().tokens[:, :100]), plain()
+    documents = torch.zeros(B, T, dtype=torch.int64)
+    documents[:, 100:] = PADDING
+    short = masked(0, torch.arange(B), narrow)
+    long = masked(0, torch.arange(B), Stream(wide.tokens, documents=documents))
+    assert all(torch.equal(one, other[:, :100]) for one, other in zip(short, long, strict=True))
+
+
+@pytest.mark.parametrize("documents", [True, False])
+def test_borders_are_the_rows_around_a_run_of_one_document(documents: bool) -> None:
+    body = stream() if documents else plain()
+    pick, left, _ = masking().pick(masking().outside(body), body, RATE, MOST, Draw(0, 0, torch.arange(B)))
+    found = borders(pick, left, body)
+    numbers = body.documents.tolist() if body.documents is not None else [[0] * T] * B
+    missing = 0
+    for b in range(B):
+        hidden = {int(row) for row, none in zip(pick[b], left[b], strict=True) if not none}
+        for n in range(MOST):
+            if left[b, n]:
+                assert found.missing[b, n]
+                continue
+            row = first = last = int(pick[b, n])
+            while first - 1 in hidden and numbers[b][first - 1] == numbers[b][row]:
+                first -= 1
+            while last + 1 in hidden and numbers[b][last + 1] == numbers[b][row]:
+                last += 1
+            framed = first > 0 and last < T - 1
+            framed = framed and numbers[b][first - 1] == numbers[b][row] == numbers[b][last + 1]
+            missing += not framed
+            assert found.missing[b, n] == (not framed)
+            expected = (first - 1, last + 1, row - first) if framed else (0, 0, 0)
+            assert (found.before[b, n], found.behind[b, n], found.place[b, n]) == expected
+    assert 0 < missing < pick.size / 10
+
+
+def test_of_nothing_there_are_no_runs() -> None:
+    body = Stream(torch.full((2, 5), SPECIALS["pad"]))
+    pick, left, draws = masking().pick(masking().outside(body), body, RATE, 2, Draw(0, 0, torch.arange(2)))
+    assert left.all()
+    assert draws is not None
+    assert (draws >= 0).all()
+    assert (runs(pick, left, body).number >= 0).all()
+    assert borders(pick, left, body).missing.all()
