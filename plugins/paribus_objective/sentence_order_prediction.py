@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -32,6 +33,7 @@ class SentenceOrderPrediction(Objective):
         "parts": [],
         "segments": True,
         "needs": ["cls", "sep", "sentences"],
+        "unembeds": False,
     }
 
     def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Norms) -> None:
@@ -55,6 +57,10 @@ class SentenceOrderPrediction(Objective):
 
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
+
+    def frequencies(self, train: Tokens, val: Tokens) -> float:
+        """Of two labels at even odds."""
+        return math.log(2)
 
     def cost(self, load: Load) -> Cost:
         return self.head.cost(load)

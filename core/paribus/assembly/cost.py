@@ -79,7 +79,8 @@ def _lines(model: Assembled, length: int) -> Iterator[Line]:
     seen: set[int] = set()  # a tied tensor is counted where it is met first
     rows = rows_of_parts(model, length)
     embedding = model.topology.embedding
-    scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
+    heads = [_objective(model, name) for name in model.trained]
+    scored = sum(head.picks(length) for head in heads if scores_the_vocabulary(head, model))
     flops = embedding.cost(Load(length, length, picks=scored)).flops
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
         flops += embedding.own_cost(stage.enters, Load(rows[part.path], rows[part.path])).flops
@@ -107,8 +108,8 @@ def _objective(model: Assembled, name: str) -> Objective:
     return objective
 
 
-def _scored(objective: Objective, model: Assembled, length: int) -> int:
-    """How many rows the objective has scored against the whole vocabulary: all that its head runs on, or none."""
+def scores_the_vocabulary(objective: Objective, model: Assembled) -> bool:
+    """Whether the objective's head has its rows scored against the whole vocabulary: all of them, or none."""
     asked: list[Tensor] = []
     body = model.topology.stage("body")
 
@@ -118,7 +119,7 @@ def _scored(objective: Objective, model: Assembled, length: int) -> int:
 
     with torch.no_grad():
         objective.logits(next(body.parameters()).new_zeros(1, 1, body.shape.width), unembed)
-    return objective.picks(length) if asked else 0
+    return bool(asked)
 
 
 def _fresh(module: nn.Module, seen: set[int]) -> int:

@@ -94,6 +94,7 @@ def _show(record: dict[str, Any], folder: Path) -> None:
         out(f"diverged at step {at['step']}; the last finite loss was {at['last']}")
     for name, value in result["metrics"].items():
         out(f"{name}  {value:.4f}")
-    out(f"unigram baseline  {result['unigram']:.4f} nats")
+    for name, value in result["frequencies"].items():
+        out(f"{name}  {value:.4f} by frequencies alone")
     out(f"{result['parameters']:,} parameters, {result['steps']} steps, {result['tokens']:,} tokens")
     out(f"record and weights: {folder}")

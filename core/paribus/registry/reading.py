@@ -95,13 +95,15 @@ def _of(kind: Any, value: Any) -> bool:
         return value in get_args(kind)
     if get_origin(kind) is list:
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(isinstance(item, get_args(kind)[1]) for item in value.values())
     return type(value) is kind
 
 
 def _words(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))
-    return str(kind) if get_origin(kind) is list else str(kind.__name__)
+    return str(kind) if get_origin(kind) in (list, dict) else str(kind.__name__)
 
 
 def _parts(component: Any, where: str) -> tuple[Part, ...]:

@@ -57,8 +57,10 @@ def warnings(
     yield from _looked(question)
     unlearned = [row.variant for row in rows if row.learned is False]
     if unlearned:
-        nats = next(entry.result["unigram"] for entry in trials if entry.result.get("unigram") is not None)
-        yield f"Not below the unigram loss ({nats:.3f} nats), so nothing is learned yet: {listed(unlearned, MOST)}."
+        found = (entry.frequencies(question.metric) for entry in trials)
+        nats = next(value for value in found if value is not None)
+        named = listed(unlearned, MOST)
+        yield f"Not below the loss of frequencies alone ({nats:.3f}), so nothing is learned yet: {named}."
     recorded = [entry for entry in trials if entry.record is not None]
     yield from _measures(recorded)
     yield from _versions(recorded)

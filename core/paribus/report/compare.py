@@ -203,12 +203,10 @@ def _mean(numbers: Sequence[float]) -> float | None:
 
 
 def _learned(own: Sequence[Entry], question: Question) -> bool | None:
-    """Whether the mean loss is below that of guessing each token by how frequent it is."""
+    """Whether the mean loss is below that of guessing by how frequent each token, or each class, is."""
     mean = _mean(_numbers(own, question))
-    unigram = next((entry.result.get("unigram") for entry in own if entry.done), None)
-    if mean is None or unigram is None or not question.metric.endswith("/loss"):
-        return None
-    return bool(mean < unigram)
+    frequencies = next((entry.frequencies(question.metric) for entry in own if entry.done), None)
+    return None if mean is None or frequencies is None else bool(mean < frequencies)
 
 
 def _dropped(trials: Chosen, held: Mapping[str, Held], question: Question) -> Iterator[str]:

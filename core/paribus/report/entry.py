@@ -30,7 +30,7 @@ class Question:
     margin: float | None = None
     seeds: tuple[int, ...] = ()
     store: str = ""  # the folder that was searched for records
-    unlearned: bool = False  # whether verdicts are wanted of models that are not below the unigram loss
+    unlearned: bool = False  # whether verdicts are wanted of models that are no better than frequencies alone
     looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
     alpha: float = 0.05
 
@@ -91,6 +91,11 @@ class Entry:
         found = self.result["metrics"].get(metric) if self.done else None
         value = number(found) if found is not None else math.nan
         return value if abs(value) <= _DIVERGED else None
+
+    def frequencies(self, metric: str) -> float | None:
+        """What the metric would be by frequencies alone, where that is known."""
+        found = self.result.get("frequencies", {}).get(metric)
+        return None if found is None else float(found)
 
     def diverged(self, metric: str) -> bool:
         """Whether it ran to no result: a loss that was no number, or a metric that is none."""

@@ -38,7 +38,7 @@ class Row:
     p: float | None = None
     needs: int | None = None
     variance_reduction: float | None = None
-    learned: bool | None = None  # whether it is below the unigram loss; None where that cannot be asked
+    learned: bool | None = None  # whether it is below the loss of frequencies alone; None where that cannot be asked
     costs: Mapping[str, Cost]
 
     @property

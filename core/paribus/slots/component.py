@@ -39,13 +39,20 @@ class Traits(TypedDict, total=False):
     # position and objective
     sight: Literal["both", "past", "any"]  # what a row of the body may see for it to mean anything
     # objective
-    forms: Literal["stream", "segments", "pairs"]
+    forms: Literal["stream", "segments", "pairs", "images"]
     corrupts: bool
     parts: list[str]  # stacks that it reads besides the body
     segments: bool  # gives the rows segments
     needs: list[str]  # specials or other provisions it needs: mask, sentinels, sentences, documents
     # tokenizer
     provides: list[str]  # the specials it has: mask, sentinels …
+    # corpus, tokenizer, embedding
+    modality: Literal["text", "images"]  # what documents are, or are read as; unless said, text
+    # corpus
+    tells: dict[str, int | str]  # what it says of its documents: a number, or which option of it has the number
+    # embedding and objective
+    told: dict[str, str]  # options that the corpus has a say in: `same` as what it tells, or at `least` that
+    unembeds: bool  # scores rows against a vocabulary; unless said, it does
     # any
     compiles: bool
 

@@ -33,6 +33,7 @@ class Embedding(Component, nn.Module, ABC):
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "norm")
     width: int | None = None  # None: the stream's
+    whole: int | None = None  # how many values an example always has, however many rows it makes; None: one a row
 
     def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
         """What a stack of this shape has of it for itself, if anything: BART's norms, ELECTRA's projections."""
@@ -48,7 +49,7 @@ class Embedding(Component, nn.Module, ABC):
 
     @abstractmethod
     def cost(self, load: Load) -> Cost:
-        """What `unembed` does for `load.picks` rows; a look-up counts as nothing."""
+        """What it does for `load.queries` rows, and `unembed` for `load.picks`; a look-up counts as nothing."""
 
     def own_cost(self, shape: Shape, load: Load) -> Cost:
         """What the part that a stack of this shape has for itself does for `load.queries` rows."""

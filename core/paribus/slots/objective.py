@@ -113,6 +113,13 @@ class Objective(Component, nn.Module, ABC):
     def picks(self, length: int) -> int:
         """On how many rows the head runs, for an example of `length` rows."""
 
+    def frequencies(self, train: Tokens, val: Tokens) -> float | None:
+        """Nats a label of `val` that knowing how frequent labels are in `train`, and nothing else, comes to.
+
+        None for one that is trained on tokens of the vocabulary, which are counted for it, or has none to speak of.
+        """
+        return None
+
     def metrics(self) -> Mapping[str, Metric]:
         """What is measured besides the loss; `observe` updates them."""
         return {}

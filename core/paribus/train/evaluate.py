@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from paribus.assembly.cost import scores_the_vocabulary
 from paribus.parts.rows import Batch
 from paribus.train.data import Data
 from paribus.train.model import Model
+from paribus.train.tokens import unigram_nats
 
 
 def evaluate(model: Model, data: Data) -> dict[str, float]:
@@ -25,3 +27,20 @@ def moved(batch: Batch, model: Model) -> Batch:
     """The batch on the model's device."""
     moved: Batch = model.transfer_batch_to_device(batch, model.device, 0)
     return moved
+
+
+def frequencies(model: Model, data: Data) -> dict[str, float]:
+    """What each loss that is evaluated comes to for whoever knows how frequent labels are, and nothing else.
+
+    A model that does no better has learned which tokens are frequent, or which classes, and nothing else.
+    """
+    text = data.encoded
+    found: dict[str, float] = {}
+    for name in model.evaluated:
+        objective = model.objective(name)
+        nats = objective.frequencies(text.train, text.val)
+        if nats is None and scores_the_vocabulary(objective, model.assembled):
+            nats = unigram_nats(text.train, text.val, text.vocabulary.size)
+        if nats is not None and "loss" in objective.terms:
+            found[f"val/{name}/loss"] = nats
+    return found

@@ -114,10 +114,7 @@ def encoded(
 
 
 def unigram_nats(train: Tokens, val: Tokens, size: int) -> float:
-    """Nats a token of the validation split under the training split's frequencies, one added to each of `size` ids.
-
-    A model that does no better has learned which tokens are frequent, and nothing else.
-    """
+    """Nats a token of the validation split under the training split's frequencies, one added to each of `size` ids."""
     counts = np.bincount(train.ids, minlength=size) + 1.0
     asked = np.bincount(val.ids, minlength=size)
     return float(-(asked @ np.log(counts / counts.sum())) / asked.sum())

@@ -32,10 +32,10 @@ from paribus.train.checkpoint import (
 )
 from paribus.train.data import Data
 from paribus.train.digests import beginnings, outputs, tensor_digest, validation_digest
+from paribus.train.evaluate import frequencies
 from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper, keeping
 from paribus.train.model import Model
 from paribus.train.provenance import provenance, watch_memory
-from paribus.train.tokens import unigram_nats
 
 RECORD = "record.json"
 WEIGHTS = "weights.safetensors"
@@ -194,7 +194,7 @@ def _result(
         "metrics": {} if diverged else {key: value for key, value in keeper.curve[-1].items() if key != "step"},
         "curve": keeper.curve,
         "losses": keeper.losses,
-        "unigram": unigram_nats(text.train, text.val, text.vocabulary.size),
+        "frequencies": frequencies(model, data),
         "parameters": cost.parameters,
         "flops_per_token": cost.flops_per_token,
         "cache_bytes_per_token": cost.cache_bytes_per_token(),

@@ -118,6 +118,7 @@ def test_a_trait_that_is_no_literal_is_refused(value: object) -> None:
         ({"compiles": 1}, "the trait `compiles` is 1; expected: bool"),
         ({"moments": "rotate"}, r"the trait `moments` is 'rotate'; expected: list\[str\]"),
         ({"needs": [1]}, r"the trait `needs` is \[1\]; expected: list\[str\]"),
+        ({"told": {"image": 1}}, r"the trait `told` is \{'image': 1\}; expected: dict\[str, str\]"),
         ({"sight": "all"}, "the trait `sight` is 'all'; expected: both or past or any"),
     ],
 )

@@ -126,7 +126,7 @@ def record_of(spec: Mapping[str, Any], seed: int, state: str, loss: float) -> di
             "tokens": steps * spec["data"]["batch"] * spec["dims"]["length"],
             "metrics": last if state == "done" else {},
             "curve": [{"step": steps // 4, **last}, {"step": steps, **last}] if state == "done" else [],
-            "unigram": 3.25,
+            "frequencies": {METRIC: 3.25},
             "parameters": parameters,
             "flops_per_token": 100.0 * parameters,
             "cache_bytes_per_token": 0.0,
