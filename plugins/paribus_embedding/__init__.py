@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from paribus import Embedding, hookimpl, offered
 from paribus_embedding.factorised_table import FactorisedTable as factorised
+from paribus_embedding.patches import Patches as patches
 from paribus_embedding.token_table import TokenTable as tokens
 
 

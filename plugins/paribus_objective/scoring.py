@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Term:
+def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Term:
     """(…, C), (…) -> the summed loss over the labels that are not IGNORED, and how many they are."""
-    total = functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+    total = functional.cross_entropy(
+        logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
+    )
     return Term(total, (labels != IGNORED).sum())
 
 

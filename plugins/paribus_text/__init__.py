@@ -1,11 +1,17 @@
-"""Text: tokenizers and corpora. Importing it imports no torch, and no tokenizer library until one is used."""
+"""Text, and images written as text: tokenizers and corpora.
+
+Importing it imports no torch, and no library of anybody's until one is used.
+"""
 
 from collections.abc import Mapping
 
 from paribus import Corpus, Tokenizer, hookimpl, offered
 from paribus_text.byte_pair import BytePair as bpe
 from paribus_text.bytes import Bytes as bytes
+from paribus_text.digits import Digits as digits
+from paribus_text.pixels import Pixels as pixels
 from paribus_text.python_docs import PythonDocs as python_docs
+from paribus_text.shapes import Shapes as shapes
 from paribus_text.text import Text as text
 from paribus_text.word_piece import WordPiece as wordpiece
 

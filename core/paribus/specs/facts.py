@@ -13,6 +13,15 @@ from paribus.specs.tree import Keys
 from paribus.specs.values import Checking
 
 
+class Broken(NamedTuple):
+    """A rule that does not hold: as `Checking.wrong` takes it."""
+
+    code: str
+    keys: Keys
+    what: str
+    valid: str = ""
+
+
 class Named(NamedTuple):
     """A component of a spec, and where it is named."""
 
@@ -66,6 +75,14 @@ class Facts:
     def named(self, slot: str) -> Named | None:
         node = self.spec.get(slot)
         return _named(self.index, slot, node, (slot,)) if isinstance(node, Mapping) else None
+
+    def at(self, named: Named) -> Mapping[str, Any]:
+        """The options that a component is given."""
+        node: Any = self.spec
+        for key in named.keys:
+            node = node[key]
+        given: Mapping[str, Any] = node
+        return given
 
     def sizes(self, part: Part) -> Mapping[str, Any]:
         """The dims of one part."""

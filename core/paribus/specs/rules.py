@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from paribus.errors import listed
 from paribus.registry import Entry, Index
-from paribus.specs.facts import Facts, Mixing, Named
+from paribus.specs.facts import Broken, Facts, Mixing, Named
 from paribus.specs.fields import CYCLED
-from paribus.specs.tree import Keys
+from paribus.specs.modality import (
+    corpus_has_the_last_word,
+    embedding_has_a_vocabulary,
+    embedding_reads_the_examples,
+    tokenizer_reads_the_corpus,
+)
 
 _VERBS: Final = {
     "rotate": "rotates queries and keys",
@@ -18,17 +23,8 @@ _VERBS: Final = {
     "read": "reads queries and keys",
     "embed": "adds to the rows",
 }
-_TEXT: Final = frozenset({"sentences", "documents", "pairs"})  # what a corpus has, where the rest is a tokenizer's
+_TEXT: Final = frozenset({"sentences", "documents", "pairs", "labels"})  # what a corpus has; the rest a tokenizer
 _PADDED: Final = frozenset({"segments", "pairs"})  # examples formed so are filled up with padding
-
-
-class Broken(NamedTuple):
-    """A rule that does not hold: as `Checking.wrong` takes it."""
-
-    code: str
-    keys: Keys
-    what: str
-    valid: str = ""
 
 
 Rule = Callable[[Facts], Iterable[Broken]]
@@ -264,6 +260,10 @@ RULES: Final[tuple[Rule, ...]] = (
     vocabulary_has_room,
     segments_have_rows,
     groups_are_whole,
+    tokenizer_reads_the_corpus,
+    embedding_reads_the_examples,
+    embedding_has_a_vocabulary,
+    corpus_has_the_last_word,
 )
 
 

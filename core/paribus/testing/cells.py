@@ -17,6 +17,7 @@ from paribus.studies.identity import components_of
 from paribus.testing.specimen import Specimen
 
 PRESETS: Final = ("encoder-tiny", "gpt-tiny", "seq2seq-tiny")  # rows that see both sides, the past, another stack
+OTHERWISE: Final = ("vit-tiny", "vit-digits")  # the first that takes what is not for text, as none of the others does
 SMALL: Final[Mapping[str, Any]] = {
     "dims.width": 16,
     "dims.layers": 2,
@@ -105,19 +106,25 @@ def bases(given: Source | None, registry: Registry) -> dict[str, Mapping[str, An
     """What a component is put into: a spec that its author names, or the tiny presets made smaller still."""
     if given is not None:
         return {"the given spec": resolved(given, registry=registry)}
-    return {name: {"preset": name, **SMALL} for name in PRESETS}
+    whole = {key: size for key, size in SMALL.items() if key != "dims.length"}  # an image has as many rows as it has
+    found: dict[str, Mapping[str, Any]] = {name: {"preset": name, **SMALL} for name in PRESETS}
+    return found | {name: {"preset": name, **whole} for name in OTHERWISE if name in registry.index.presets}
 
 
 def cells(case: Case) -> Iterator[Cell]:
     """Every model that the rules let the component into."""
     node = example(case.entry)
+    taken = False
     for base in case.bases:
+        if taken and base in OTHERWISE:
+            return
         changes = case.around(base, node)
         try:
             spec = case.resolved(base, changes)
         except SpecError as error:
             case.refusals.append(f"{base}: {error.problems[0].what}")
             continue
+        taken = True
         yield Cell(base, spec)
         for neighbour in _neighbours(case, spec):
             beside = f"{neighbour.slot}={neighbour.name}"

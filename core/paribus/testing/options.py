@@ -12,7 +12,7 @@ from paribus.errors import SpecError
 from paribus.schema import Option
 from paribus.testing.cells import Case, Cell, example, values
 from paribus.testing.findings import DOES_NOT_APPLY, HOLDS, Verdict
-from paribus.testing.specimen import Specimen, differ, tokens
+from paribus.testing.specimen import Specimen, differ
 
 ROWS = 20
 ROUNDING = 1e-12  # two kernels differ by less, and an option that does something by more
@@ -23,7 +23,7 @@ def options(case: Case, cell: Cell) -> Verdict:
     """Each value of a choice, and another value of each number, changes something in some model."""
     if not case.entry.options:
         return DOES_NOT_APPLY
-    plain = {each.said: _trace(each.spec, case) for each in case.cells if each.plain}
+    plain = [(each, _trace(each.spec, case)) for each in case.cells if each.plain]
     for path, option in flat(case.entry.options):
         wrong = _honoured(case, plain, path, option)
         if wrong:
@@ -40,14 +40,14 @@ def flat(options: Sequence[Option], path: tuple[str, ...] = ()) -> Iterator[tupl
             yield (*path, option.name), option
 
 
-def _honoured(case: Case, plain: Mapping[str, Trace], path: tuple[str, ...], option: Option) -> str:
+def _honoured(case: Case, plain: Sequence[tuple[Cell, Trace]], path: tuple[str, ...], option: Option) -> str:
     every = option.kind.name in ("choice", "bool")
     dead: list[Any] = []
     tried = 0
-    for value in values(option, case.resolved(next(iter(plain)), {})):
+    for value in values(option, plain[0][0].spec):
         if tried == MOST and not every:
             break
-        changed = [_changed(case, base, trace, path, value) for base, trace in plain.items()]
+        changed = [_changed(case, cell, trace, path, value) for cell, trace in plain]
         if all(change is None for change in changed):
             continue  # no valid value here
         tried += 1
@@ -60,16 +60,16 @@ def _honoured(case: Case, plain: Mapping[str, Trace], path: tuple[str, ...], opt
     return HOLDS
 
 
-def _changed(case: Case, base: str, plain: Trace, path: tuple[str, ...], value: Any) -> bool | None:
-    """Whether the value changes anything in this model; None where it is not valid there."""
+def _changed(case: Case, cell: Cell, plain: Trace, path: tuple[str, ...], value: Any) -> bool | None:
+    """Whether the value changes anything in this model; None where it is not valid there, or no other."""
     node = example(case.entry)
     inner: dict[str, Any] = node
     for key in path[:-1]:
         inner = inner.setdefault(key, {})
     inner[path[-1]] = value
     try:
-        spec = case.resolved(base, case.around(base, node))
-        return not _same(_trace(spec, case), plain)
+        spec = case.resolved(cell.said, case.around(cell.said, node))
+        return None if spec == cell.spec else not _same(_trace(spec, case), plain)
     except SpecError:
         return None
 
@@ -94,7 +94,7 @@ def _trace(spec: Mapping[str, Any], case: Case) -> Trace:
 
 def _done(made: Specimen) -> list[Tensor]:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        rows = tokens(2, ROWS)
+        rows = made.tokens(2, ROWS)
         torch.manual_seed(0)
         scores = made.scores(made.hidden(rows))
         made.topology.train()

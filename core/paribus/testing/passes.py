@@ -47,16 +47,16 @@ def kernels(case: Case, cell: Cell) -> Verdict:
         if length is None:
             continue
         reference = reference or Specimen(cell.spec, case.registry, kernels=(readable,))
-        for said, stream in _streams(case, cell, length):
+        for said, stream in _streams(case, cell, made, length):
             by = max(map(differ, _with_gradients(made, stream), _with_gradients(reference, stream)))
             if by > TOLERANCE:
                 return f"on {length} rows{said} the kernel `{kernel.name}` differs by {by:.2g} from `{readable.name}`"
     return DOES_NOT_APPLY if reference is None else HOLDS
 
 
-def _streams(case: Case, cell: Cell, length: int) -> list[tuple[str, Stream]]:
-    rows = tokens(2, length)
-    if not case.all_have(cell, "documents"):
+def _streams(case: Case, cell: Cell, made: Specimen, length: int) -> list[tuple[str, Stream]]:
+    rows = made.tokens(2, length)
+    if made.whole or not case.all_have(cell, "documents"):
         return [("", Stream(rows))]
     return [("", Stream(rows)), (" with padding", padded(tokens(2, length - 3), "right", 0)[0])]
 
@@ -78,7 +78,7 @@ def gradients(case: Case, cell: Cell) -> Verdict:
 def unlearnt(made: Specimen, length: int) -> str:
     """Which parameter has no gradient, or none that is of any use."""
     with torch.enable_grad():
-        scores = made.scores(made.hidden(tokens(2, length)))
+        scores = made.scores(made.hidden(made.tokens(2, length)))
         named = dict(made.topology.named_parameters())
         grads = torch.autograd.grad((scores * noise("loss", *scores.shape)).sum(), [*named.values()], allow_unused=True)
     for path, grad in zip(named, grads, strict=True):
@@ -127,7 +127,8 @@ def cost(case: Case, cell: Cell) -> Verdict:
     sublayers = _SUBLAYERS[case.entry.slot]
     for part in made.topology.parts:
         counted = _counted(made, part.path)
-        load = Load(FEW, FEW, memory=FEW if part.cross else 0)
+        few = made.stack(part.path).shape.length if made.whole else FEW
+        load = Load(few, few, memory=few if part.cross else 0)
         for name in sublayers:
             wrong = HOLDS if name == "cross" and not part.cross else _priced(made, part.path, name, load, counted)
             if wrong:
@@ -157,7 +158,7 @@ def _windowed(component: nn.Module) -> bool:
 
 def _counted(made: Specimen, path: str) -> dict[str, int]:
     """Operations by module, of one pass through one stack."""
-    rows = tokens(1, FEW).to(next(made.topology.parameters()).device)
+    rows = made.tokens(1, FEW).to(next(made.topology.parameters()).device)
     memory = made.memory(rows) if path == "body" else None
     with counting() as counter:
         made.topology.run({path: Stream(rows)}, path, memory=memory)

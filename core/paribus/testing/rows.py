@@ -51,6 +51,8 @@ def prefix(case: Case, cell: Cell) -> Verdict:
 def mixing(case: Case, cell: Cell) -> Verdict:
     """Rows read one another: each token reaches a row that may see it, or as few do as the attention declares."""
     made = case.specimen(cell)
+    if made.whole:
+        return DOES_NOT_APPLY
     return reading(made, changes(made, LENGTHS[1]))
 
 
@@ -86,7 +88,7 @@ def batching(case: Case, cell: Cell) -> Verdict:
     """A sequence is what it is whatever else is in its batch."""
     made = case.specimen(cell)
     for length in LENGTHS:
-        rows = tokens(3, length)
+        rows = made.tokens(3, length)
         source = tokens(3, 6, "source")
         together = made.hidden(rows, source=source)
         for row in range(3):
@@ -99,7 +101,7 @@ def batching(case: Case, cell: Cell) -> Verdict:
 def determinism(case: Case, cell: Cell) -> Verdict:
     """Two passes of one model give the same bits, whatever the global generator's state."""
     made = case.specimen(cell)
-    rows = tokens(2, LENGTHS[-1])
+    rows = made.tokens(2, LENGTHS[-1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         first = made.hidden(rows)
@@ -112,9 +114,9 @@ def determinism(case: Case, cell: Cell) -> Verdict:
 
 def padding(case: Case, cell: Cell) -> Verdict:
     """Padding, on either side and whatever its ids, changes nothing; rows of padding alone are finite."""
-    if not case.all_have(cell, "documents", "padding"):
-        return DOES_NOT_APPLY
     made = case.specimen(cell)
+    if made.whole or not case.all_have(cell, "documents", "padding"):
+        return DOES_NOT_APPLY
     for length in LENGTHS[:3]:
         plain = tokens(1, length)
         wanted = made.hidden(plain)
@@ -158,9 +160,9 @@ def _nothing_but_padding(made: Specimen) -> str:
 
 def documents(case: Case, cell: Cell) -> Verdict:
     """Documents that share a row of the batch are what they are alone."""
-    if not case.all_have(cell, "documents"):
-        return DOES_NOT_APPLY
     made = case.specimen(cell)
+    if made.whole or not case.all_have(cell, "documents"):
+        return DOES_NOT_APPLY
     for first, second in ((1, 1), (2, 1), (3, 4)):
         rows = tokens(1, first + second)
         alone = torch.cat([made.hidden(rows[:, :first]), made.hidden(rows[:, first:])], dim=1)
@@ -174,9 +176,9 @@ def documents(case: Case, cell: Cell) -> Verdict:
 
 def order(case: Case, cell: Cell) -> Verdict:
     """Rows that come in another order, and say so, are what they are in their own; none sees what its order hides."""
-    if not case.all_have(cell, "order"):
-        return DOES_NOT_APPLY
     made = case.specimen(cell)
+    if made.whole or not case.all_have(cell, "order"):
+        return DOES_NOT_APPLY
     for length in LENGTHS:
         rows = tokens(1, length)
         mixed = (torch.arange(length) * 5 + 1) % length if length % 5 else torch.arange(length).flip(0)
@@ -222,7 +224,7 @@ def appended(case: Case, cell: Cell) -> Verdict:
 def placing(case: Case, cell: Cell) -> Verdict:
     """A position that declares a moment tells rows apart by where they are, and one that declares none does not."""
     made = case.specimen(cell)
-    if made.body.causal or made.body.cross is not None or not cell.plain:
+    if made.body.causal or made.body.cross is not None or made.whole or not cell.plain:
         return DOES_NOT_APPLY
     told = bool(case.entry.traits.get("moments"))
     rows = tokens(1, 3)

@@ -29,6 +29,7 @@ VOCABULARY: Final = Vocabulary(
     {name: at for at, name in enumerate(_SPECIALS)},
     tuple(range(len(_SPECIALS), len(_SPECIALS) + _SENTINELS)),
 )
+MOST: Final = 256  # tokens of a row
 TOLERANCE: Final = 1e-9
 
 
@@ -63,6 +64,15 @@ class Specimen:
         assert isinstance(stack, Stack)
         return stack
 
+    @property
+    def whole(self) -> bool:
+        """Whether what it reads comes whole, as an image does, and not in as many tokens as one likes."""
+        return self.topology.embedding.whole is not None
+
+    def tokens(self, batch: int, length: int) -> Tensor:
+        """(batch, length) ids of text, or as many values as it always reads."""
+        return tokens(batch, self.topology.embedding.whole or length)
+
     def hidden(self, body: Tensor | Stream, *, source: Tensor | Stream | None = None) -> Tensor:
         """(B, T) -> (B, T, D): the body's rows."""
         return self.output(body, source=source).hidden
@@ -74,7 +84,10 @@ class Specimen:
         return self.topology.run({"body": stream}, "body", memory=memory)
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """(…, D) -> (…, V): by the embedding, of rows brought to its width as a head would bring them."""
+        """(…, D) -> (…, V): by the embedding, of rows brought to its width as a head would bring them; the rows
+        themselves where it has no vocabulary."""
+        if not self.topology.embedding.traits.get("unembeds", True):
+            return hidden
         shape = self.stack().shape
         narrow = noise("narrow", shape.width, shape.embedded) if shape.embedded != shape.width else None
         return self.topology.embedding.unembed(hidden if narrow is None else hidden @ narrow)
@@ -105,9 +118,10 @@ def noise(name: str, *shape: int) -> Tensor:
 
 def tokens(batch: int, length: int, name: str = "tokens") -> Tensor:
     """(batch, length) ids of text; a longer one begins as a shorter one does."""
+    assert length <= MOST, length
     first = len(_SPECIALS) + _SENTINELS
     rows = [
-        torch.randint(first, SIZE, (256,), generator=torch.Generator().manual_seed(key32("conform", name, row)))
+        torch.randint(first, SIZE, (MOST,), generator=torch.Generator().manual_seed(key32("conform", name, row)))
         for row in range(batch)
     ]
     return torch.stack(rows)[:, :length]

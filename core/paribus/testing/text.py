@@ -37,12 +37,18 @@ def _sentence(split: str, number: int, place: int) -> str:
     return f"{' '.join(words).capitalize()}."
 
 
+def readable(spec: Any, classes: Classes, tokenizer: Tokenizer) -> Corpus:
+    """What the tokenizer can be tried on: words without a meaning, or the spec's own corpus if it reads no text."""
+    text = tokenizer.traits.get("modality", "text") == "text"
+    return Babble() if text else make(classes, "corpus", spec["corpus"], kind=Corpus)
+
+
 def babbled(spec: Any, classes: Classes) -> Encoded:
     """The corpus as the spec's tokenizer reads it."""
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     with TemporaryDirectory() as cache:
         return encoded(
-            Babble(),
+            readable(spec, classes, tokenizer),
             tokenizer,
             spec=spec["tokenizer"],
             size=spec["dims"]["vocabulary"],

@@ -15,7 +15,7 @@ from paribus.slots.schedule import Schedule
 from paribus.slots.tokenizer import Tokenizer
 from paribus.testing.cells import Case, Cell
 from paribus.testing.findings import DOES_NOT_APPLY, HOLDS, Verdict
-from paribus.testing.text import Babble, babbled
+from paribus.testing.text import babbled, readable
 from paribus.train.assemble import assembled, data_of
 
 STEPS: Final = 8
@@ -25,7 +25,8 @@ READ: Final = 20  # documents of a corpus that are looked at
 
 def training(case: Case, cell: Cell) -> Verdict:
     """A batch that is seen again and again is learned: the loss is finite and falls."""
-    spec = {**cell.spec, "dims": {**cell.spec["dims"], "length": LENGTH}, "trainer": {"max_steps": STEPS}}
+    dims = cell.spec["dims"] if case.specimen(cell).whole else {**cell.spec["dims"], "length": LENGTH}
+    spec = {**cell.spec, "dims": dims, "trainer": {"max_steps": STEPS}}
     text = babbled(spec, case.registry)
     model, data = assembled(spec, case.registry, text.vocabulary), data_of(spec, case.registry, text)
     matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
@@ -66,7 +67,8 @@ def scheduling(case: Case, cell: Cell) -> Verdict:
 
 def tokenizing(case: Case, cell: Cell) -> Verdict:
     """Ids are within the vocabulary, text survives them, and what was learned can be carried to another process."""
-    texts = [document.text for document in Babble().documents("train")]
+    corpus = readable(cell.spec, case.registry, _tokenizer(case, cell))
+    texts = [document.text for document in itertools.islice(corpus.documents("train"), READ)]
     one, two = (_tokenizer(case, cell) for _ in range(2))
     one.train(iter(texts), None)
     two.load(one.state())

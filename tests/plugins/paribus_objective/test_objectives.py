@@ -15,6 +15,7 @@ Passed = Callable[[Formed], Run]
 Corpus = Callable[[list[list[int]]], Tokens]
 
 NAMES = ("clm", "mlm", "nsp", "sop", "span-corruption")
+OF_IMAGES = {"image-classify"}  # which has a corpus of its own, and tests
 FORMING = ("nsp", "sop")
 DOCUMENTS = [[3, 4, 5, 2], [6, 2, 3], [4, 4], [2, 9, 3, 1, 5], [1, 1, 1], [30, 20], [7, 8]]
 
@@ -62,7 +63,7 @@ def same(one: Formed, other: Formed) -> bool:
 
 
 def test_the_objectives_are_offered_by_their_names() -> None:
-    assert tuple(sorted(objective())) == NAMES
+    assert set(objective()) - OF_IMAGES == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

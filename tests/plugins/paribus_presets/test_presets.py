@@ -96,6 +96,7 @@ PUBLISHED = {  # as counted from the twin's own class, heads included; the figur
     "ctrl": 1_637_964_550,
     "t5-base": 222_903_552,
     "t5-v1.1": 247_577_856,
+    "vit-b16": 86_567_656,
 }
 TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class, and what differs from its defaults
     "gpt1": ("OpenAIGPTLMHeadModel", {}),

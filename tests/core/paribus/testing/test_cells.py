@@ -79,3 +79,23 @@ def test_traits_are_asked_of_every_attention_of_a_model(components: Registry) ->
     whole = {cell.said: cell for cell in cells(case)}["seq2seq-tiny"]
     assert case.all_have(whole, "documents")
     assert not case.all_have(whole, "cross")  # that of the decoder's own rows cannot
+
+
+@pytest.mark.parametrize(
+    ("slot", "name", "model"),
+    [
+        ("embedding", "patches", "vit-tiny"),
+        ("objective", "image-classify", "vit-tiny"),
+        ("tokenizer", "pixels", "vit-tiny"),
+        ("corpus", "shapes", "vit-tiny"),
+        ("corpus", "digits", "vit-digits"),
+    ],
+)
+def test_what_no_model_of_text_takes_is_tried_in_one_of_images(
+    slot: str, name: str, model: str, components: Registry
+) -> None:
+    assert list(tried(components, slot, name)) == [model]
+
+
+def test_what_a_model_of_text_takes_is_not_tried_on_images(components: Registry) -> None:
+    assert set(tried(components, "feedforward", "mlp")) == set(PRESETS)

@@ -72,3 +72,18 @@ def test_a_difference_is_told_row_by_row_and_as_a_share_of_what_is_large() -> No
     assert differ(one, one) == 0
     assert math.isinf(differ(one, two * math.nan))
     assert differ(torch.zeros(0, 3), torch.zeros(0, 3)) == 0
+
+
+def test_an_image_is_read_whole_and_its_rows_are_scored_against_nothing(components: Registry) -> None:
+    case = Case(components, components.index.find("embedding", "patches"), bases(None, components))
+    made = case.specimen(next(cells(case)))
+    rows = made.tokens(2, 5)
+    assert made.whole
+    assert rows.shape == (2, 16 * 16)
+    hidden = made.hidden(rows)
+    assert hidden.shape == (2, 17, 16)
+    assert made.scores(hidden) is hidden
+    text = Specimen(cell_of(components, "gpt-tiny").spec, components)
+    assert not text.whole
+    assert torch.equal(text.tokens(2, 5), tokens(2, 5))
+    assert text.scores(text.hidden(tokens(2, 5))).shape == (2, 5, SIZE)

@@ -1,0 +1,82 @@
+"""Patches of an image, a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paribus import Cost, Embedding, Load, Norms, Place, Range, Role, Rows, Shape, Stream, Traits
+
+HALF = 127.5  # what a value of a pixel is divided by, and brought around 0: from -1 to 1
+
+
+@final
+class Patches(Embedding):
+    """An image cut into squares, each brought to a row by one matrix: "An Image is Worth 16x16 Words" (Dosovitskiy et
+    al. 2021).
+
+    Values of 0 to 255 become -1 to 1. Rows are the patches, line by line, behind one that is learned and stands for the
+    whole image, `cls`; positions are placed on all of them, and dropout follows. It has no vocabulary to score rows
+    against. The matrix is a convolution's whose stride is its width: its columns are channel, line, place in the line.
+    (B, P) values, channels last, P = image x image x channels, -> (B, 1 + (image / patch)^2, D).
+    """
+
+    traits: ClassVar[Traits] = {
+        "modality": "images",
+        "told": {"image": "same", "channels": "same"},
+        "unembeds": False,
+    }
+    roles: ClassVar[Mapping[str, Role]] = {"cls": "bias"}  # it starts at 0, as in the paper's code
+
+    def __init__(
+        self,
+        shape: Shape,
+        norm: Norms,
+        *,
+        image: Annotated[int, "height and width of an image, in pixels", Range(1)] = 224,
+        channels: Annotated[int, "values of a pixel: 1 is grey, 3 colour", Range(1)] = 3,
+        patch: Annotated[int, "height and width of a patch, in pixels", Range(1)] = 16,
+    ) -> None:
+        super().__init__()
+        if image % patch:
+            raise ValueError(f"`patch` ({patch}) does not divide `image` ({image}); valid: {_divisors(image)}")
+        self.across, self.patch, self.channels = image // patch, patch, channels
+        rows = 1 + self.across**2
+        if shape.length != rows:
+            cut = f"{self.across} x {self.across} patches and the row of the whole image are {rows} rows"
+            raise ValueError(f"{cut}, but `dims.length` is {shape.length}; valid: {rows}")
+        self.whole = image * image * channels
+        self.patches = nn.Linear(channels * patch * patch, shape.width)
+        self.cls = nn.Parameter(torch.empty(shape.width))
+        self.dropout = shape.dropout
+
+    def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
+        patches = self.patches(self.cut(stream.tokens))
+        x = torch.cat([self.cls.expand(len(patches), 1, -1), patches], dim=1)
+        positions = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
+        x = place(x, positions)
+        x = functional.dropout(x, self.dropout) if self.dropout and self.training else x
+        return x, Rows(positions, counted=positions)
+
+    def cut(self, values: Tensor) -> Tensor:
+        """(B, P) -> (B, (image / patch)^2, channels x patch x patch), from -1 to 1."""
+        if values.shape[1] != self.whole:
+            side = self.across * self.patch
+            what = f"an image of {side} x {side} x {self.channels} has {self.whole} values, and not {values.shape[1]}"
+            raise ValueError(what)
+        grid = values.to(self.cls.dtype).view(-1, self.across, self.patch, self.across, self.patch, self.channels)
+        return grid.permute(0, 1, 3, 5, 2, 4).flatten(3).flatten(1, 2) / HALF - 1
+
+    def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
+        raise ValueError("images have no vocabulary that rows could be scored against")
+
+    def cost(self, load: Load) -> Cost:
+        return Cost(flops=2 * self.across**2 * self.patches.weight.numel())
+
+
+def _divisors(size: int) -> str:
+    return ", ".join(str(number) for number in range(1, size + 1) if size % number == 0)

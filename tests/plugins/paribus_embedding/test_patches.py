@@ -1,0 +1,143 @@
+"""Patches: what is cut where, what stands in front, and what there is none of."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus import Load, Shape, SpecError, Stream
+from paribus.assembly.build import build
+from paribus.kernels import KERNELS
+from paribus.registry import installed
+from paribus.slots.tokenizer import Vocabulary
+from paribus.specs import resolved
+from paribus.testing import conform
+from paribus_embedding.patches import Patches
+from paribus_norm.layer_norm import LayerNorm
+
+IMAGE, CHANNELS, PATCH, WIDTH = 6, 3, 2, 5
+ROWS = 1 + (IMAGE // PATCH) ** 2
+
+
+def patches(rows: int = ROWS, dropout: float = 0.0, **options: Any) -> Patches:
+    shape = Shape(width=WIDTH, heads=1, head_width=WIDTH, length=rows, vocabulary=257, layers=1, dropout=dropout)
+    made = Patches(shape, lambda width=None: LayerNorm(width or WIDTH), image=IMAGE, channels=CHANNELS, patch=PATCH)
+    if options:
+        made = Patches(shape, lambda width=None: LayerNorm(width or WIDTH), **options)
+    torch.manual_seed(0)
+    for parameter in made.parameters():
+        nn.init.normal_(parameter)
+    return made.double()
+
+
+def images(count: int = 2) -> Tensor:
+    values = IMAGE * IMAGE * CHANNELS
+    return torch.randint(256, (count, values), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+
+
+def rows_of(embedding: Patches, values: Tensor, place: Any = lambda x, positions: x) -> Tensor:
+    x: Tensor = embedding(Stream(values), 0, place, None)[0]
+    return x
+
+
+def test_a_row_is_what_the_paper_says_value_by_value() -> None:
+    embedding, values = patches(), images()
+    x = rows_of(embedding, values)
+    weight = embedding.patches.weight.view(WIDTH, CHANNELS, PATCH, PATCH)
+    image = values.view(-1, IMAGE, IMAGE, CHANNELS).double()
+    for b, line, place, d in itertools.product(range(2), range(IMAGE // PATCH), range(IMAGE // PATCH), range(WIDTH)):
+        wanted = embedding.patches.bias[d].clone()
+        for c, i, j in itertools.product(range(CHANNELS), range(PATCH), range(PATCH)):
+            value = image[b, line * PATCH + i, place * PATCH + j, c] / 255
+            wanted = wanted + weight[d, c, i, j] * (value - 0.5) / 0.5
+        assert abs(x[b, 1 + line * (IMAGE // PATCH) + place, d] - wanted) < 1e-12
+
+
+def test_rows_are_those_of_a_convolution_with_the_same_weights() -> None:
+    embedding, values = patches(), images()
+    convolution = nn.Conv2d(CHANNELS, WIDTH, PATCH, stride=PATCH).double()
+    with torch.no_grad():
+        convolution.weight.copy_(embedding.patches.weight.view_as(convolution.weight))
+        convolution.bias.copy_(embedding.patches.bias)  # type: ignore[union-attr]  # it has one
+    pixels = values.view(-1, IMAGE, IMAGE, CHANNELS).permute(0, 3, 1, 2).double() / 127.5 - 1
+    wanted = convolution(pixels).flatten(2).mT
+    torch.testing.assert_close(rows_of(embedding, values)[:, 1:], wanted, rtol=0, atol=1e-12)
+
+
+def test_one_learned_row_stands_in_front_of_every_image_and_is_placed_like_the_others() -> None:
+    embedding, table = patches(), torch.randn(ROWS, WIDTH, dtype=torch.float64)
+    plain = rows_of(embedding, images())
+    placed = rows_of(embedding, images(), lambda x, positions: x + table[positions])
+    torch.testing.assert_close(placed, plain + table)
+    assert torch.equal(plain[0, 0], embedding.cls)
+    assert torch.equal(plain[1, 0], embedding.cls)
+
+
+def test_patches_in_another_order_are_the_same_rows_in_another_order() -> None:
+    embedding, turned = patches(), torch.tensor([4, 0, 8, 1, 7, 2, 6, 3, 5])
+    side = IMAGE // PATCH
+    grid = images().view(-1, side, PATCH, side, PATCH, CHANNELS).permute(0, 1, 3, 2, 4, 5).flatten(1, 2)[:, turned]
+    mixed = grid.unflatten(1, (side, side)).permute(0, 1, 3, 2, 4, 5).flatten(1)
+    torch.testing.assert_close(rows_of(embedding, mixed)[:, 1:], rows_of(embedding, images())[:, 1:][:, turned])
+
+
+def test_rows_say_where_they_are_and_that_none_is_padding() -> None:
+    rows = patches()(Stream(images()), 0, lambda x, positions: x, None)[1]
+    assert rows.positions.tolist() == [list(range(ROWS))]
+    assert rows.documents is None
+    assert rows.order is None
+
+
+def test_every_parameter_has_a_gradient_and_dropout_is_for_training() -> None:
+    embedding = patches(dropout=0.5)
+    rows_of(embedding, images()).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in embedding.parameters())
+    assert (rows_of(embedding, images()) == 0).any()
+    assert torch.equal(rows_of(embedding.eval(), images()), rows_of(embedding, images()))
+
+
+def test_the_declared_operations_are_those_that_torch_counts() -> None:
+    embedding = patches()
+    with FlopCounterMode(display=False) as counter:
+        rows_of(embedding, images(1))
+    assert embedding.cost(Load(ROWS, ROWS)).flops == counter.get_total_flops()
+
+
+def test_an_image_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="an image of 6 x 6 x 3 has 108 values, and not 107"):
+        rows_of(patches(), images()[:, 1:])
+
+
+def test_what_has_no_vocabulary_scores_no_rows() -> None:
+    with pytest.raises(ValueError, match="images have no vocabulary"):
+        patches().unembed(torch.zeros(1, WIDTH))
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "words"),
+    [
+        ({"image": 6, "patch": 4}, ROWS, r"`patch` \(4\) does not divide `image` \(6\); valid: 1, 2, 3, 6"),
+        (
+            {"image": 6, "patch": 3},
+            ROWS,
+            r"2 x 2 patches and the row of the whole image are 5 rows, but .* is 10; valid: 5",
+        ),
+    ],
+)
+def test_sizes_that_do_not_meet_are_refused(options: dict[str, int], rows: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        patches(rows, **options)
+
+
+def test_a_spec_whose_rows_are_not_those_of_its_image_is_refused() -> None:
+    registry = installed(no_plugins=True)
+    spec = resolved("vit-tiny", "dims.length=16", registry=registry)
+    with pytest.raises(SpecError, match="4 x 4 patches and the row of the whole image are 17 rows"):
+        build(spec, registry, Vocabulary(257, {"mask": 256}), KERNELS)
+
+
+def test_it_conforms() -> None:
+    conform("embedding.patches")

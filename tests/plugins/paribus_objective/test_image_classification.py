@@ -1,0 +1,140 @@
+"""What is in an image: examples, labels, heads, and what is counted."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from paribus import DataError, Draw, Formed, Load, Objective, Stream, Vocabulary
+
+Build = Callable[..., Objective]
+VALUES = 12
+
+
+@dataclass
+class Side:
+    ids: Any
+    sentences: Any
+    documents: Any
+    targets: Any = None
+
+
+def corpus(labels: list[int], sizes: list[int] | None = None) -> Side:
+    """Images that count up, each of one sentence."""
+    ends = np.cumsum([0, *(sizes or [VALUES] * len(labels))])
+    numbers = np.arange(len(labels) + 1)
+    pairs = np.array([divmod(label, 256) for label in labels], np.uint16).reshape(-1)
+    return Side((np.arange(ends[-1]) % 256).astype(np.uint16), ends, numbers, Side(pairs, 2 * numbers, numbers))
+
+
+class Pass:
+    """A pass whose rows are given."""
+
+    def __init__(self, rows: torch.Tensor, labels: list[int]) -> None:
+        self.rows = rows
+        self.streams: dict[str, Stream] = {}
+        self.targets = {"labels": torch.tensor(labels)}
+
+    def hidden(self, part: str = "body") -> torch.Tensor:
+        return self.rows
+
+    def unembed(self, h: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        raise AssertionError("nothing here is scored against a vocabulary")
+
+    def once(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        return make()
+
+
+def form(objective: Objective, tokens: Any, index: list[int]) -> Formed:
+    return objective.form(tokens, 5, Draw(0, 0, torch.tensor(index)))
+
+
+@pytest.fixture
+def vocabulary() -> Vocabulary:
+    return Vocabulary(257, {"mask": 256})
+
+
+def test_an_example_is_an_image_and_its_label(build: Build, vocabulary: Vocabulary) -> None:
+    objective, tokens = build("image-classify", vocabulary), corpus([3, 0, 700, 999])
+    assert objective.examples(tokens, 5) == 4
+    formed = form(objective, tokens, [2, 0])
+    stream = formed.streams["body"]
+    assert stream.tokens.tolist() == [list(range(24, 36)), list(range(12))]
+    assert stream.tokens.dtype == torch.uint8
+    assert stream[1:] == (None,) * 5
+    assert formed.targets["labels"].tolist() == [700, 3]
+
+
+def test_no_label_is_in_what_the_model_sees(build: Build, vocabulary: Vocabulary) -> None:
+    objective = build("image-classify", vocabulary)
+    one, other = (form(objective, corpus(labels), [0, 1, 2]) for labels in ([3, 0, 7], [4, 900, 1]))
+    assert torch.equal(one.streams["body"].tokens, other.streams["body"].tokens)
+    assert not torch.equal(one.targets["labels"], other.targets["labels"])
+
+
+def test_images_of_two_sizes_make_no_batch(build: Build, vocabulary: Vocabulary) -> None:
+    objective, tokens = build("image-classify", vocabulary), corpus([0, 1, 2], [12, 12, 9])
+    assert form(objective, tokens, [0, 1]).streams["body"].tokens.shape == (2, 12)
+    with pytest.raises(DataError, match="a batch has images of 9 and of 12 values"):
+        form(objective, tokens, [1, 2])
+
+
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_that_of_the_first_row_and_smoothed_in_training_alone(
+    head: str, smoothing: float, build: Build, vocabulary: Vocabulary
+) -> None:
+    objective = build("image-classify", vocabulary, classes=5, head=head, smoothing=smoothing)
+    rows, labels = torch.randn(3, 4, 8, dtype=torch.float64), [4, 0, 2]
+    heads: Any = objective.head
+    scores = heads(rows[:, 0]) if head == "linear" else heads.scores(torch.tanh(heads.dense(rows[:, 0])))
+    logs = scores.log_softmax(-1)
+    for training in (True, False):
+        share = smoothing if training else 0.0
+        wanted = sum(-(1 - share) * logs[row, label] - share * logs[row].mean() for row, label in enumerate(labels))
+        term = objective.train(training)(Pass(rows, labels))["loss"]
+        assert abs(term.total - wanted) < 1e-12
+        assert int(term.count) == 3
+
+
+def test_accuracy_is_the_share_that_was_the_first_guess(build: Build, vocabulary: Vocabulary) -> None:
+    objective = build("image-classify", vocabulary, classes=5)
+    rows = torch.randn(6, 2, 8, dtype=torch.float64)
+    best = objective.head(rows[:, 0]).argmax(-1).tolist()  # type: ignore[operator]  # it is a module
+    labels = [*best[:4], *((guess + 1) % 5 for guess in best[4:])]
+    metrics = objective.metrics()
+    objective.observe(Pass(rows, labels), metrics)
+    assert float(metrics["accuracy"].compute()) == pytest.approx(4 / 6)
+
+
+def test_frequencies_alone_come_to_the_entropy_of_the_labels(build: Build, vocabulary: Vocabulary) -> None:
+    objective = build("image-classify", vocabulary, classes=4)
+    even = corpus([0, 1, 2, 3] * 5)
+    assert objective.frequencies(even, even) == pytest.approx(math.log(4))
+    # 3 + 1 of 8, 1 + 1, 0 + 1, 0 + 1
+    assert objective.frequencies(corpus([0, 0, 0, 1]), corpus([0, 2])) == pytest.approx(
+        -(math.log(4 / 8) + math.log(1 / 8)) / 2
+    )
+
+
+@pytest.mark.parametrize(("head", "flops"), [("linear", 2 * 8 * 5), ("mlp", 2 * 8 * (8 + 5))])
+def test_the_head_runs_on_one_row(head: str, flops: int, build: Build, vocabulary: Vocabulary) -> None:
+    objective = build("image-classify", vocabulary, classes=5, head=head)
+    assert objective.picks(197) == 1
+    assert objective.cost(Load(197, 197, picks=1)).flops == flops
+    roles = {name for module in objective.modules() for name in getattr(type(module), "roles", {})}
+    assert roles >= {"head.weight"}
+
+
+def test_other_text_objectives_are_held_against_even_odds(build: Build) -> None:
+    vocabulary = Vocabulary(50, {"cls": 0, "sep": 1})
+    for name in ("nsp", "sop"):
+        assert build(name, vocabulary).frequencies(corpus([0]), corpus([0])) == math.log(2)
+    assert functional.cross_entropy(torch.zeros(1, 2), torch.tensor([1])) == pytest.approx(math.log(2))
+    assert isinstance(build("nsp", vocabulary), nn.Module)

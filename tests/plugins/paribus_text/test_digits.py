@@ -1,0 +1,51 @@
+"""The corpus of digits, where scikit-learn is and where it is not."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paribus import DataError
+from paribus_text.digits import Digits
+from paribus_text.images import values
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What scikit-learn has, in little: ten images that count up, and one of them again."""
+    images = np.arange(10 * 64).reshape(10, 8, 8) % 17.0
+    found = SimpleNamespace(images=np.concatenate([images, images[:1]]), target=np.array([*range(10), 0]))
+    for name in ("sklearn", "sklearn.datasets"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(sys.modules["sklearn.datasets"], "load_digits", lambda: found, raising=False)
+    return found
+
+
+def test_an_image_is_spread_over_all_values_and_stays_where_it_was(library: Any) -> None:
+    documents = [*Digits().documents("train"), *Digits().documents("val")]
+    assert len(documents) == 10
+    for number, document in enumerate(documents):
+        wanted = library.images[number].reshape(-1) * 255 // 16
+        assert values(document.text).tolist() == wanted.tolist()
+        assert values(document.target[0]).tolist() == [0, number]
+
+
+def test_the_last_are_held_out_and_what_repeats_is_left_out(library: Any) -> None:
+    assert [len(list(Digits(held_out=0.3).documents(split))) for split in ("train", "val")] == [7, 3]
+    assert Digits().dropped() == {"images that repeat another": 1}
+    assert Digits().fingerprint() == Digits().fingerprint() != Digits(held_out=0.3).fingerprint()
+
+
+def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataError, match=r"pip install 'paribus\[digits\]', or the corpus `shapes`"):
+        Digits().fingerprint()
+
+
+def test_they_are_what_the_library_has() -> None:
+    pytest.importorskip("sklearn")
+    documents = [*Digits().documents("train"), *Digits().documents("val")]
+    assert len(documents) + sum(Digits().dropped().values()) == 1797
+    assert {len(document.text) for document in documents} == {64}

@@ -1,0 +1,36 @@
+"""The tokenizer of images."""
+
+import numpy as np
+import pytest
+
+from paribus import DataError, SpecError
+from paribus_text.images import written
+from paribus_text.pixels import Pixels
+
+
+def test_a_value_is_its_own_id() -> None:
+    tokenizer = Pixels()
+    text = written(np.arange(256, dtype=np.uint8))
+    assert tokenizer.encode_batch([text, text[:3]]) == [list(range(256)), [0, 1, 2]]
+    assert tokenizer.decode([*range(256), 256, 257]) == text + "<mask><no token 257>"
+
+
+@pytest.mark.parametrize("text", ["a", "⠀⠀b", "\ud800", "\u27ff", "\u2900"])
+def test_text_is_no_image(text: str) -> None:
+    with pytest.raises(DataError, match="the tokenizer `pixels` reads images, and this document has the letter"):
+        Pixels().encode_batch([text])
+
+
+def test_a_vocabulary_that_cannot_hold_every_value_is_refused() -> None:
+    Pixels().train([], 257)
+    with pytest.raises(SpecError, match="the tokenizer `pixels` cannot do with 256 ids: a pixel has 256 values"):
+        Pixels().train([], 256)
+
+
+def test_there_is_nothing_to_learn() -> None:
+    one, two = Pixels(), Pixels()
+    two.load(one.state())
+    assert two.vocabulary() == one.vocabulary()
+    assert one.vocabulary().size == 257
+    with pytest.raises(DataError, match="what was stored is no state of the tokenizer `pixels`"):
+        two.load(b"{}")

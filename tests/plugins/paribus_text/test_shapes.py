@@ -1,0 +1,80 @@
+"""The corpus of shapes: what is drawn, and what it is drawn from."""
+
+import hashlib
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from paribus import Document
+from paribus_text.images import values
+from paribus_text.shapes import SHAPES, Shapes
+
+TINY = {"image": 12, "channels": 1, "images": 16, "held_out": 8}
+
+
+def pixels(document: Document, side: int, channels: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return values(document.text).reshape(side, side, channels)
+
+
+def label(document: Document) -> int:
+    high, low = values(document.target[0]).tolist()
+    return int(256 * high + low)
+
+
+def test_every_class_has_as_many_images_and_says_which_it_is() -> None:
+    for classes in (2, 5, len(SHAPES)):
+        documents = list(Shapes(**TINY | {"images": 40}, classes=classes).documents("train"))
+        counts = Counter(map(label, documents))
+        assert set(counts) == set(range(classes))
+        assert max(counts.values()) - min(counts.values()) <= 1
+        assert all(document.name.endswith(f"a {list(SHAPES)[label(document)]}") for document in documents)
+
+
+def test_an_image_depends_on_seed_split_and_number_alone() -> None:
+    few, many = Shapes(**TINY), Shapes(**TINY | {"images": 30, "held_out": 9})
+    assert list(many.documents("train"))[:16] == list(few.documents("train"))
+    assert list(many.documents("val"))[:8] == list(few.documents("val"))
+    other = Shapes(**TINY, seed=1)
+    texts = [{it.text for it in corpus.documents(split)} for corpus in (few, other) for split in ("train", "val")]
+    assert len(set.union(*texts)) == sum(map(len, texts)) == 2 * (16 + 8)
+
+
+def test_the_bits_are_the_same_on_every_machine() -> None:
+    """Held to a digest, as a study's records are: an image that moves would be another corpus of the same name."""
+    texts = "".join(document.text for document in Shapes(**TINY, classes=8).documents("train"))
+    assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "0801746eaff702e5"
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_shape_lies_within_its_image_and_stands_out_from_it(name: str) -> None:
+    kind = list(SHAPES).index(name)
+    corpus = Shapes(image=20, channels=3, classes=len(SHAPES), images=40, noise=0)
+    for document in list(corpus.documents("train"))[kind :: len(SHAPES)]:
+        image = pixels(document, 20, 3)
+        border = np.concatenate([image[0], image[-1], image[:, 0], image[:, -1]])
+        ground = np.median(border, axis=0)
+        inside = (image != ground).any(-1)
+        assert 20 <= inside.sum() <= 250
+        assert len(np.unique(image.reshape(-1, 3), axis=0)) == 2
+        assert (abs(image[inside][0] - ground) >= 255 - 2 * 79).all()
+
+
+def test_noise_moves_each_value_by_no_more_than_it_may() -> None:
+    plain, noisy = (list(Shapes(**TINY, noise=noise).documents("train")) for noise in (0, 9))
+    moves = np.concatenate([values(b.text) - values(a.text) for a, b in zip(plain, noisy, strict=True)])
+    kept = np.concatenate([(values(a.text) > 9) & (values(a.text) < 246) for a in plain])
+    assert set(moves[kept].tolist()) == set(range(-9, 10))
+    assert abs(moves[kept].mean()) < 0.5
+
+
+def test_a_shape_is_as_often_light_as_dark() -> None:
+    corpus = Shapes(**TINY | {"images": 400}, noise=0)
+    lights = [pixels(document, 12, 1)[0, 0, 0] < 128 for document in corpus.documents("train")]
+    assert 150 < sum(lights) < 250
+
+
+def test_the_fingerprint_tells_options_apart() -> None:
+    assert Shapes(**TINY).fingerprint() == Shapes(**TINY).fingerprint()
+    changes = ({"seed": 1}, {"noise": 31}, {"images": 17}, {"image": 13}, {"channels": 3}, {"classes": 3})
+    assert len({Shapes(**TINY | change).fingerprint() for change in ({}, *changes)}) == 7
