@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from paribus.errors import listed as listed
     from paribus.errors import nearest as nearest
     from paribus.keyed import key32 as key32
+    from paribus.parts.adopting import Adopting as Adopting
+    from paribus.parts.adopting import Converted as Converted
+    from paribus.parts.adopting import leading as leading
     from paribus.parts.attend import Attend as Attend
     from paribus.parts.context import Context as Context
     from paribus.parts.context import Memory as Memory
@@ -110,6 +113,7 @@ if TYPE_CHECKING:
     from paribus.studies.planned import study as study
     from paribus.studies.run import run as run
     from paribus.studies.zygote import Zygote as Zygote
+    from paribus.train.adapt import adapt as adapt
     from paribus.train.door import assemble as assemble
     from paribus.train.door import data as data
     from paribus.train.door import load as load
@@ -128,6 +132,7 @@ _WHERE: dict[str, str] = {
         "paribus.conversion.family": "Architecture Family",
         "paribus.conversion.moves": "Move",
         "paribus.keyed": "key32",
+        "paribus.parts.adopting": "Adopting Converted leading",
         "paribus.parts.attend": "Attend",
         "paribus.parts.context": "Context Memory Pair Scoring State",
         "paribus.parts.crossing": "Crossing",
@@ -143,6 +148,7 @@ _WHERE: dict[str, str] = {
         "paribus.parts.stage": "Share Stage",
         "paribus.specs.resolve": "spec",
         "paribus.registry.classes": "Registry installed",
+        "paribus.train.adapt": "adapt",
         "paribus.train.door": "assemble data load save",
         "paribus.studies.planned": "records study",
         "paribus.studies.run": "run",

@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Cost, Embedding, Load, Norms, Place, Range, Role, Rows, Shape, Stream, rows_of
-from paribus_embedding.tables import dropped, looked_up, scored
+from paribus import Adopting, Converted, Cost, Embedding, Load, Norms, Place, Range, Role, Rows, Shape, Stream, rows_of
+from paribus_embedding.tables import Tables, dropped, kept, looked_up, scored
 
 
 @final
-class FactorisedTable(Embedding):
+class FactorisedTable(Embedding, Adopting):
     """A table of width E, from which each stack widens rows to its own width D: "ALBERT" (Lan et al. 2020), "ELECTRA"
     (Clark et al. 2020).
 
@@ -65,3 +65,9 @@ class FactorisedTable(Embedding):
 
     def own_cost(self, shape: Shape, load: Load) -> Cost:
         return Cost() if shape.width == self.width else Cost(flops=2 * load.queries * self.width * shape.width)
+
+    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+        """Of a larger or smaller vocabulary, the ids that both have; a head of its own begins as the tied table."""
+        if not isinstance(other, FactorisedTable):
+            return {}
+        return kept(Tables(self.tokens, self.segments, self.head), Tables(other.tokens, other.segments, other.head))

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Stream
+from paribus import Converted, Stream, leading
+
+
+class Tables(NamedTuple):
+    """What an embedding has a row in for each token or segment."""
+
+    tokens: nn.Embedding
+    segments: nn.Embedding | None
+    head: nn.Linear | None
 
 
 def looked_up(stream: Stream, tokens: nn.Embedding, segments: nn.Embedding | None, scale: float = 1.0) -> Tensor:
@@ -27,3 +38,21 @@ def dropped(x: Tensor, rate: float, training: bool) -> Tensor:
 def scored(h: Tensor, tokens: nn.Embedding, head: nn.Linear | None, bias: Tensor | None) -> Tensor:
     """(…, E) -> (…, V), by the table itself where there is no head."""
     return functional.linear(h, tokens.weight if head is None else head.weight, bias)
+
+
+def kept(ours: Tables, theirs: Tables) -> Mapping[str, Converted]:
+    """The rows that both have, where a table is longer or shorter; a head that is not tied begins as a tied table."""
+    head = theirs.tokens if theirs.head is None else theirs.head
+    pairs = {
+        "tokens": (ours.tokens, theirs.tokens),
+        "segments": (ours.segments, theirs.segments),
+        "head": (ours.head, head),
+    }
+    found = {
+        f"{name}.weight": made
+        for name, (own, other) in pairs.items()
+        if own is not None and other is not None and (made := leading(own.weight, other.weight)) is not None
+    }
+    if ours.head is not None and theirs.head is None and ours.head.weight.shape == head.weight.shape:
+        found["head.weight"] = Converted(head.weight, "the table that was tied")
+    return found

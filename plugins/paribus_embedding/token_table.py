@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Cost, Embedding, Load, Norms, Place, Range, Role, Rows, Shape, Stream, rows_of
-from paribus_embedding.tables import dropped, looked_up, scored
+from paribus import Adopting, Converted, Cost, Embedding, Load, Norms, Place, Range, Role, Rows, Shape, Stream, rows_of
+from paribus_embedding.tables import Tables, dropped, kept, looked_up, scored
 
 
 @final
-class TokenTable(Embedding):
+class TokenTable(Embedding, Adopting):
     """Rows looked up in a table that scores rows as well, where tied: "Using the Output Embedding to Improve Language
     Models" (Press & Wolf 2017).
 
@@ -67,3 +67,9 @@ class TokenTable(Embedding):
 
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * load.picks * self.wide * self.vocabulary)
+
+    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+        """Of a larger or smaller vocabulary, the ids that both have; a head of its own begins as the tied table."""
+        if not isinstance(other, TokenTable):
+            return {}
+        return kept(Tables(self.tokens, self.segments, self.head), Tables(other.tokens, other.segments, other.head))

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from paribus import (
     IGNORED,
+    Adopting,
+    Converted,
     Cost,
     Draw,
     Formed,
@@ -23,6 +25,7 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
+    leading,
 )
 from paribus_objective import scoring
 from paribus_objective.narrowing import Narrow
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @final
-class CausalLanguageModelling(Objective):
+class CausalLanguageModelling(Objective, Adopting):
     """Each row predicts the token after it: "Improving Language Understanding" (Radford et al. 2018).
 
     An example eats one token more than it has rows, so that the last row has a label as well. Neither padding nor the
@@ -86,3 +89,10 @@ class CausalLanguageModelling(Objective):
 
     def _logits(self, run: Run) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
+
+    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+        """Of a larger or smaller vocabulary, the biases of the ids that both have."""
+        if not isinstance(other, CausalLanguageModelling) or self.bias is None or other.bias is None:
+            return {}
+        kept = leading(self.bias, other.bias)
+        return {} if kept is None else {"bias": kept}

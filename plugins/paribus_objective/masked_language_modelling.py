@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from paribus import (
+    Adopting,
+    Converted,
     Cost,
     Draw,
     Formed,
@@ -25,6 +27,7 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
+    leading,
 )
 from paribus_objective import masking, scoring
 from paribus_objective.activation import ACTIVATIONS, Activation
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @final
-class MaskedLanguageModelling(Objective):
+class MaskedLanguageModelling(Objective, Adopting):
     """Hidden tokens are predicted from both sides, hidden afresh in each epoch: "BERT" (Devlin et al. 2019), "RoBERTa".
 
     They may be hidden in `spans`: "SpanBERT" (Joshi et al. 2020), "ALBERT" (Lan et al. 2020); those count whole words,
@@ -102,3 +105,10 @@ class MaskedLanguageModelling(Objective):
 
     def _logits(self, run: Run) -> Tensor:
         return run.once("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))
+
+    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+        """Of a larger or smaller vocabulary, the biases of the ids that both have."""
+        if not isinstance(other, MaskedLanguageModelling) or self.bias is None or other.bias is None:
+            return {}
+        kept = leading(self.bias, other.bias)
+        return {} if kept is None else {"bias": kept}

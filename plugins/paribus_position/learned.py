@@ -8,11 +8,23 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import AtLeast, DataError, Position, Problem, Range, Role, Shape, Traits
+from paribus import (
+    Adopting,
+    AtLeast,
+    Converted,
+    DataError,
+    Position,
+    Problem,
+    Range,
+    Role,
+    Shape,
+    Traits,
+    leading,
+)
 
 
 @final
-class Learned(Position):
+class Learned(Position, Adopting):
     """Adds a vector learned for each position: "Convolutional Sequence to Sequence Learning" (Gehring et al. 2017).
 
     Padding on the left may have negative positions, which read the first vector. A position past the table is an error
@@ -57,3 +69,10 @@ class Learned(Position):
 
     def reach(self) -> int:
         return self.places
+
+    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+        """Of a longer or shorter table, the places that both have."""
+        if not isinstance(other, Learned):
+            return {}
+        kept = leading(self.table.weight, other.table.weight, self.offset, other.offset)
+        return {} if kept is None else {"table.weight": kept}

@@ -87,6 +87,13 @@ def out_json(document: Any) -> None:
     out(json.dumps(document, indent=2, allow_nan=False))
 
 
+def refuse_full(folder: Path) -> None:
+    """A folder that is to be written must be new, or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = f"`{folder}` is not empty, and nothing is written over"
+        raise StoreError(Problem(code="not-empty", where=str(folder), what=what, valid="a new folder"))
+
+
 def columns() -> int:
     """How wide text may be; what is no terminal has no width."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else 10_000

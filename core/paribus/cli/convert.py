@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from paribus.cli.console import Session, note, out, out_json
-from paribus.errors import EXIT_OK, Problem, SpecError, StoreError
+from paribus.cli.console import Session, note, out, out_json, refuse_full
+from paribus.errors import EXIT_OK, Problem, SpecError
 
 
 @click.command("convert")
@@ -29,9 +29,7 @@ def verb(
     """
     from paribus.conversion.outside import CONFIG
 
-    if target.exists() and any(target.iterdir()):
-        what = f"`{target}` is not empty, and nothing is written over"
-        raise StoreError(Problem(code="not-empty", where=str(target), what=what, valid="a new folder"))
+    refuse_full(target)
     if (source / CONFIG).is_file():
         said = _read(session, source, changes, target)
     else:

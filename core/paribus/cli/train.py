@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli.console import STORE, Session, note, out, out_json
+from paribus.cli.console import STORE, Session, note, out, out_json, refuse_full
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 @click.argument("spec")
 @click.argument("overrides", nargs=-1)
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@click.option("--save", "target", type=click.Path(path_type=Path), help="A folder of its own for the model.")
 @click.option("--json", "as_json", is_flag=True, help="The record's result.")
 @click.pass_obj
-def verb(session: Session, spec: str, overrides: tuple[str, ...], store: Path, as_json: bool) -> int:
+def verb(
+    session: Session, spec: str, overrides: tuple[str, ...], store: Path, target: Path | None, as_json: bool
+) -> int:
     """Train SPEC, with OVERRIDES, and keep what it comes to.
 
     `paribus train gpt-tiny position=rope trainer.max_steps=200`
@@ -33,6 +37,8 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], store: Path, a
     from paribus.studies.plan import single
     from paribus.studies.store import Store
 
+    if target is not None:
+        refuse_full(target)
     index = session.index()
     plain = resolved(spec, *overrides, registry=index)
     trial = single(plain, index, lambda each: fingerprint(each["corpus"], index))
@@ -42,11 +48,17 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], store: Path, a
         record = _trained(session, trial, place, session.command("train", spec, *overrides, store=store))
     else:
         note("this trial has a record already: nothing to do")
+    done = record["result"]["state"] == "done"
+    if target is not None and done:
+        import paribus
+
+        paribus.save(paribus.load(place.folder(trial.identity), registry=session.registry()), target)
+        note(f"the model is in {target} as well")
     if as_json:
         out_json(record["result"])
     else:
         _show(record, place.folder(trial.identity))
-    return EXIT_OK if record["result"]["state"] == "done" else EXIT_FAILED
+    return EXIT_OK if done else EXIT_FAILED
 
 
 def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[str, Any]:
@@ -87,11 +99,23 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
                 raise click.exceptions.Exit(stop.exit_code) from None
 
 
+def begun(report: Mapping[str, Any]) -> Iterator[str]:
+    """What the trial had of the saved model that it began from, and the damage before its first step."""
+    counts = [f"{len(report[kind])} {kind}" for kind in ("kept", "converted", "new", "dropped")]
+    yield f"tensors of the saved model: {', '.join(counts)}"
+    for name, each in report["damage"].items():
+        before = "" if each["before"] is None else f"{each['before']:.4f} -> "
+        yield f"{name} at step 0  {before}{each['after']:.4f}; from scratch {each['fresh']:.4f}"
+
+
 def _show(record: dict[str, Any], folder: Path) -> None:
     result = record["result"]
     if result["state"] == "diverged":
         at = result["diverged"]
         out(f"diverged at step {at['step']}; the last finite loss was {at['last']}")
+    if "from" in result:
+        for line in begun(result["from"]):
+            out(line)
     for name, value in result["metrics"].items():
         out(f"{name}  {value:.4f}")
     for name, value in result["frequencies"].items():

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from paribus.durable import FILES, Files, parse, read_bytes, write_bytes
 from paribus.errors import Problem, StoreError
+from paribus.saved import PICKLES
 
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
-PICKLES: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth", "model.ckpt")
 
 
 @final

@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol, final
 
 from torch import Tensor, nn
 
+from paribus.parts.adopting import Adopting, Converted
 from paribus.parts.roles import Role
 from paribus.parts.shape import Shape
 
@@ -36,7 +37,7 @@ class Projections(Projecting, Protocol):
 
 
 @final
-class Heads(nn.Module):
+class Heads(nn.Module, Adopting):
     """Queries for `heads` heads, keys and values for `kv_heads` of them, and the way back to the width.
 
     Query head h reads key/value head h // (heads / kv_heads), as in "GQA" (Ainslie et al. 2023). Of a memory that is
@@ -88,6 +89,42 @@ class Heads(nn.Module):
     def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """`table` as queries and as keys, both with all heads: for biases that read content."""
         return self.queries(table), spread(self.keys(table), self.heads)
+
+    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+        """Keys and values of another number of heads, for as many query heads of the same width."""
+        if not isinstance(other, Heads) or (other.heads, other.head_width) != (self.heads, self.head_width):
+            return {}
+        sides = {"k": (self.k, other.k)} if other.kv_heads != self.kv_heads else {}
+        if sides and not (self.raw or other.raw):
+            sides["v"] = self.v, other.v
+        return {
+            f"{name}.{kind}": regrouped(theirs, own, self.heads, (other.kv_heads, self.kv_heads))
+            for name, (ours, before) in sides.items()
+            for kind, own, theirs in (("weight", ours.weight, before.weight), ("bias", ours.bias, before.bias))
+            if own is not None and theirs is not None and own.shape[1:] == theirs.shape[1:]
+        }
+
+
+def regrouped(theirs: Tensor, own: Tensor, heads: int, kv_heads: tuple[int, int]) -> Converted:
+    """(G'*K, …) -> (G*K, …): fewer heads are means of groups ("GQA", section 2.1), more of them repetitions.
+
+    Where neither number divides the other, each head is the mean of those that its query heads read.
+    """
+    before, after = kv_heads
+    headed = theirs.detach().unflatten(0, (before, -1))  # (G', K, …)
+    if after % before == 0:
+        made, how = headed.repeat_interleave(after // before, 0), f"{before} heads repeated to {after}"
+    elif before % after == 0:
+        made, how = _means(headed, after), f"{before} heads averaged in groups of {before // after}"
+    else:
+        made = _means(headed.repeat_interleave(heads // before, 0), after)
+        how = f"{before} heads averaged into {after} by the query heads that read them"
+    return Converted(made.flatten(0, 1).view_as(own), how)
+
+
+def _means(headed: Tensor, groups: int) -> Tensor:
+    grouped: Tensor = headed.unflatten(0, (groups, -1))  # mypy takes what `unflatten` gives for anything
+    return grouped.mean(1)
 
 
 def shared_out(width: int, heads: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, final
 from paribus.errors import listed
 from paribus.report.differences import MISSING, at, covered, differences, holds, touches
 from paribus.report.entry import Entry
-from paribus.report.tensors import Common, common, names
+from paribus.report.tensors import KINDS, Common, common, names
 
 DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.vocabulary", "trainer")
 """What decides the batches: one of these varied, they may differ."""
@@ -93,7 +93,14 @@ def certify(baseline: Entry, variant: Entry) -> Certificate:
     pair = Pair(baseline, variant)
     same_scheme = not touches(pair.keys, ("initialisation",))
     shared = common(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
-    findings = [*_specs(pair), *_tensors(pair, shared), *_data(pair), *_effect(pair), *_gradients(pair, shared)]
+    findings = [
+        *_specs(pair),
+        *_tensors(pair, shared),
+        *_begun(pair),
+        *_data(pair),
+        *_effect(pair),
+        *_gradients(pair, shared),
+    ]
     kinds = {
         kind: tuple(text for found, text in findings if found == kind)
         for kind in ("failure", "side effect", "confirmed")
@@ -107,7 +114,7 @@ def certify(baseline: Entry, variant: Entry) -> Certificate:
         equal=len(shared.equal),
         total=shared.total,
         differs=tuple(difference.path for difference in differences(baseline.spec, variant.spec)),
-        tensors={kind: getattr(shared, kind) for kind in ("scaled", "reshaped", "removed", "added", "leaked")},
+        tensors={kind: getattr(shared, kind) for kind in KINDS if kind != "equal"},
     )
 
 
@@ -172,6 +179,21 @@ def _tensors(pair: Pair, shared: Common) -> Iterator[Finding]:
         )
     for change in shared.changes:
         yield "side effect", change
+
+
+def _begun(pair: Pair) -> Iterator[Finding]:
+    """What the variant has of the saved model that it begins from."""
+    begun = pair.variant.result.get("from")
+    if begun is None:
+        return
+    yield "confirmed", f"{len(begun['kept'])} tensors of the saved model"
+    ways: dict[str, list[str]] = {}
+    for path, how in begun["converted"].items():
+        ways.setdefault(how, []).append(path)
+    for how, paths in ways.items():
+        yield "side effect", f"{names(paths)} converted ({how})"
+    if begun["new"]:
+        yield "side effect", f"{names(begun['new'])} not of the saved model"
 
 
 def _data(pair: Pair) -> Iterator[Finding]:

@@ -8,8 +8,9 @@ from typing import Any, Final, final
 
 from paribus.errors import listed
 
-Tensors = Mapping[str, Mapping[str, Any]]  # path -> shape, draws, shaped, value, signs: as the record has them
+Tensors = Mapping[str, Mapping[str, Any]]  # path -> shape, origin, draws, shaped, value, signs: as the record has them
 
+KINDS: Final = ("equal", "scaled", "reshaped", "removed", "added", "begun", "leaked")
 MOST: Final = 6  # names in a line
 _LEAVES: Final = ("weight", "bias")
 _SHORT: Final = 3  # words of a path outside of the layers: body.norm, body.position.table
@@ -26,6 +27,7 @@ class Common:
     reshaped: tuple[str, ...]
     removed: tuple[str, ...]
     added: tuple[str, ...]
+    begun: tuple[str, ...]  # one of the two is of a saved model, or both are in another way
     leaked: tuple[str, ...]  # other values for no reason that the two records know of
     total: int  # tensors of the baseline
 
@@ -42,6 +44,7 @@ class Common:
             (self.added, "added"),
             (self.removed, "removed"),
             (self.scaled, "at another scale"),
+            (self.begun, "begun otherwise"),
         )
         return tuple(f"{names(paths)} {what}" for paths, what in said if paths)
 
@@ -52,7 +55,7 @@ def common(baseline: Tensors, variant: Tensors, *, scheme: bool) -> Common:
     A tensor of the same path, seed and shape has the same draws. So it has the same value, unless its role, the
     placement's gain or the size of its stack differs: these are in `shaped`, and may only scale what was drawn.
     """
-    kinds: dict[str, list[str]] = {kind: [] for kind in ("equal", "scaled", "reshaped", "removed", "added", "leaked")}
+    kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for path in baseline.keys() | variant.keys():
         kinds[_kind(baseline.get(path), variant.get(path), scheme)].append(path)
     return Common(**{kind: tuple(sorted(paths)) for kind, paths in kinds.items()}, total=len(baseline))
@@ -63,6 +66,8 @@ def _kind(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, sch
         return "added" if before is None else "removed"
     if before["shape"] != after["shape"]:
         return "reshaped"
+    if before.get("origin") != after.get("origin"):
+        return "equal" if before["value"] == after["value"] else "begun"
     if before["draws"] != after["draws"]:
         return "leaked"
     if before["value"] == after["value"]:

@@ -98,6 +98,7 @@ class Component:
     injects: ClassVar[tuple[str, ...]] = ()
     traits: ClassVar[Traits] = {}
     roles: ClassVar[Mapping[str, Role]] = {}
+    alone: ClassVar[bool] = False  # whether its tensors mean nothing to another class, were they alike in all else
 
     def prepare(self, keyed: Keyed) -> None:
         """Makes buffers, once the parameters have been drawn; what can be derived in `forward` needs none."""

@@ -27,6 +27,7 @@ class Position(Component, nn.Module, ABC):
 
     injects: ClassVar[tuple[str, ...]] = ("shape",)
     traits: ClassVar[Traits] = {"moments": [], "bias": "none", "owner": "stack"}
+    alone: ClassVar[bool] = True  # a table of places is none of distances, though both be called `table`
 
     def own(self, shape: Shape) -> nn.Module | None:
         """What a layer of this shape has of it for itself, if anything; `bias` and `mix` find it as `pair.own`."""

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from paribus.saved import RECORD
 from paribus.studies.outcomes import Outcome
-from paribus.studies.store import LOG, RECORD, Store, Trial
+from paribus.studies.store import LOG, Store, Trial
 
 STUDY: Final = "rehearsal"
 

@@ -11,8 +11,8 @@ from typing import Any, Literal, final
 
 from paribus.durable import FILES, DamagedError, Files, append_line, make_folder, quarantine, read_json, write_json
 from paribus.lock import Lock
+from paribus.saved import RECORD
 
-RECORD = "record.json"
 TRIAL = "trial.json"
 FAILURE = "failure.json"
 LOCK = "lock"

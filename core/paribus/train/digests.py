@@ -30,14 +30,24 @@ def beginnings(model: Model) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     named = dict(model.named_parameters(remove_duplicate=False))
     for path, about in model.about.items():
+        origin = _origin(model, path)
         found[path] = {
             "shape": list(about.shape),
-            "draws": digest_json([model.seed, path, list(about.shape)])[:SHORT],
+            "origin": origin,
+            "draws": digest_json([origin or model.seed, path, list(about.shape)])[:SHORT],
             "shaped": digest_json([_scheme(model), about._replace(path="", shape=())])[:SHORT],
             "value": tensor_digest(named[path])[:SHORT],
             "signs": _signs(named[path]),
         }
     return found
+
+
+def _origin(model: Model, path: str) -> str:
+    """Where a tensor's value comes from, if not from its own draws: how it was had of which saved model."""
+    fate = model.adoption.begins.get(path) if model.adoption is not None else None
+    if fate is None or fate.kind == "new":
+        return ""
+    return f"{model.spec['from']['sha256'][:SHORT]} {fate.how or fate.kind}"
 
 
 def outputs(model: Model, data: Data) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from paribus.assembly.cost import scores_the_vocabulary
@@ -11,14 +13,17 @@ from paribus.train.model import Model
 from paribus.train.tokens import unigram_nats
 
 
-def evaluate(model: Model, data: Data) -> dict[str, float]:
-    """The metrics of the validation split; the model is left in the mode in which it was found."""
+def evaluate(model: Model, data: Data, names: Sequence[str] | None = None) -> dict[str, float]:
+    """The metrics of the validation split; the model is left in the mode in which it was found.
+
+    `names` are the objectives that it is evaluated with, unless they are its own.
+    """
     training = model.training
     model.eval()
-    metrics = model.metrics()
+    metrics = model.metrics(names)
     with torch.no_grad():
         for batch in data.val_dataloader():
-            model.observe(moved(batch, model), metrics)
+            model.observe(moved(batch, model), metrics, names)
     model.train(training)
     return {name: float(metric.compute()) for name, metric in metrics.items()}
 

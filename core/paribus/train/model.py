@@ -26,6 +26,8 @@ from paribus.train.mean import Mean
 if TYPE_CHECKING:
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
 
+    from paribus.train.adoption import Adoption
+
 
 @final
 class Model(LightningModule):
@@ -56,6 +58,8 @@ class Model(LightningModule):
         self.optimizer = optimizer
         self._schedule = schedule
         self.about: dict[str, About] = {}  # what the initialisation was told of each parameter
+        self.adoption: Adoption | None = None  # what became of the tensors of the model that it began from
+        self.tokenizer = ""  # the fingerprint of what makes its tokens, where that is known
         self.shares: Tensor | None = None  # the loss of the step so far, summed over its micro-batches
         self._metrics: dict[str, Metric] = {}
         self._sum: Tensor | None = None  # running loss since it was last logged, never synchronised before
@@ -159,22 +163,23 @@ class Model(LightningModule):
     def on_validation_epoch_end(self) -> None:
         self.log_dict({name: metric.compute() for name, metric in self._metrics.items()}, sync_dist=True)
 
-    def metrics(self) -> dict[str, Metric]:
-        """Fresh metrics of what this model is evaluated with: `val/<objective>/<name>`."""
+    def metrics(self, names: Sequence[str] | None = None) -> dict[str, Metric]:
+        """Fresh metrics of what this model is evaluated with, or of `names`: `val/<objective>/<name>`."""
         found: dict[str, Metric] = {}
-        for name in self.evaluated:
+        for name in self.evaluated if names is None else names:
             for term in self.objective(name).terms:
                 found[f"val/{name}/{term}"] = Mean()
             for metric_name, metric in self.objective(name).metrics().items():
                 found[f"val/{name}/{metric_name}"] = metric
         return {name: metric.to(self.device) for name, metric in found.items()}
 
-    def observe(self, batch: Batch, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, batch: Batch, metrics: Mapping[str, Metric], names: Sequence[str] | None = None) -> None:
         """Updates `metrics` with one batch of the validation split."""
         run = Pass(self.topology, batch)
-        for name, term in self.terms(run, self.evaluated).items():
+        evaluated = self.evaluated if names is None else names
+        for name, term in self.terms(run, evaluated).items():
             metrics[f"val/{name}"].update(term.total, term.count)
-        for name in self.evaluated:
+        for name in evaluated:
             prefix = f"val/{name}/"
             own = {key.removeprefix(prefix): metric for key, metric in metrics.items() if key.startswith(prefix)}
             self.objective(name).observe(run.of(name), own)

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from paribus.durable import FILES, DamagedError, Files, Json, canonical, damaged, digest, parse, read_bytes, write_bytes
 from paribus.errors import Problem, StoreError
+from paribus.saved import SEAL
 
 SCHEMA: Final = 1
 
 _BLANK: Final = b"0" * 64
-_SEAL: Final = b'"sha256":"'  # as a key of the header; within any string of the header, its quotes are escaped
 
 
 def write_tensors(
@@ -120,10 +120,10 @@ def _header(data: bytes | memoryview) -> bytes:
 
 
 def _seal_at(data: bytes | memoryview) -> int:
-    found = _header(data).find(_SEAL)
+    found = _header(data).find(SEAL)
     if found < 0:
         raise ValueError("it has no seal")
-    return 8 + found + len(_SEAL)
+    return 8 + found + len(SEAL)
 
 
 def _document(data: bytes) -> tuple[dict[str, Any], Json]:

@@ -16,11 +16,13 @@ from lightning import Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from paribus.assembly.build import listed
-from paribus.assembly.components import Classes
 from paribus.assembly.cost import costs
 from paribus.durable import FILES, Files, write_json
 from paribus.errors import Problem, SpecError
-from paribus.train.assemble import assembled, data_of, text_of
+from paribus.registry import Registry
+from paribus.saved import RECORD, WEIGHTS
+from paribus.train.adapt import beginning
+from paribus.train.assemble import data_of, text_of
 from paribus.train.checkpoint import (
     Loaded,
     Lost,
@@ -37,8 +39,6 @@ from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper, k
 from paribus.train.model import Model
 from paribus.train.provenance import provenance, watch_memory
 
-RECORD = "record.json"
-WEIGHTS = "weights.safetensors"
 CHECKPOINTS = "checkpoints"
 DEFAULT_STEPS = 200
 POINTS = 4  # evaluations over a run, the last one at its end
@@ -64,13 +64,13 @@ class Terms:
     files: Files = field(default=FILES)
 
 
-def run_trial(spec: Spec, classes: Classes, terms: Terms) -> Record:
+def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     """Trains, evaluates and writes the record; a trial that diverges has a record too."""
     started = time.time()
     watch_memory()
     _hush()
     text = text_of(spec, classes)
-    model = assembled(spec, classes, text.vocabulary)
+    model, adapted = beginning(spec, classes, text, measured=True)
     data = data_of(spec, classes, text)
     steps = (spec["trainer"] or {}).get("max_steps") or DEFAULT_STEPS
     model.steps = data.steps = steps
@@ -87,10 +87,11 @@ def run_trial(spec: Spec, classes: Classes, terms: Terms) -> Record:
             _fit(spec, trainer, model, data, terms)
     except DivergedError as error:
         diverged = error
+    begun = {} if adapted is None else {"from": adapted.to_json()}
     record: Record = {
         "identity": terms.identity,
         "spec": dict(spec),
-        "result": _result(spec, model, data, keeper, trainer, began, diverged),
+        "result": {**_result(spec, model, data, keeper, trainer, began, diverged), **begun},
         "provenance": provenance(started, keeper.seconds, terms.contended, model.device),
     }
     if diverged is None:

@@ -8,8 +8,9 @@ import pytest
 
 from paribus.durable import write_json
 from paribus.report.entry import Entry, gathered
+from paribus.saved import RECORD
 from paribus.studies.identity import identity_of
-from paribus.studies.store import RECORD, Store, Trial
+from paribus.studies.store import Store, Trial
 
 Make = Callable[..., Entry]
 

@@ -16,8 +16,9 @@ import torch
 from paribus.durable import FILES, Files, canonical, read_json
 from paribus.errors import StoreError
 from paribus.registry import Registry
+from paribus.saved import RECORD
 from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper
-from paribus.train.trial import RECORD, Terms, run_trial
+from paribus.train.trial import Terms, run_trial
 
 STEPS = 8
 EVERY = 4  # so that one could fall on the last step

@@ -9,7 +9,8 @@ import pytest
 
 from paribus.durable import write_json
 from paribus.errors import StoreError
-from paribus.studies.store import LOOKS, RECORD, Store, Trial
+from paribus.saved import RECORD
+from paribus.studies.store import LOOKS, Store, Trial
 
 TRIAL = Trial("a" * 24, "attention=mqa", 0, {"seed": 0}, {"attention": "mqa"}, "code", "corpus")
 

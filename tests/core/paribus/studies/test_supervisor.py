@@ -17,12 +17,13 @@ import pytest
 
 from paribus.durable import FILES, make_folder, write_json
 from paribus.errors import EXIT_INTERRUPTED, EXIT_STORE, EXIT_TERMINATED, PluginError, Problem, StoreError
+from paribus.saved import RECORD
 from paribus.slots.launcher import Ended, Job, Launcher, News, Note, Plugins, Started
 from paribus.studies import supervision
 from paribus.studies.events import Event
 from paribus.studies.failures import EXIT_AGAIN, EXIT_HELD, EXIT_MEMORY
 from paribus.studies.signals import InterruptedStudyError, Stop
-from paribus.studies.store import FAILURE, LOG, PROGRESS, RECORD, Store, Trial
+from paribus.studies.store import FAILURE, LOG, PROGRESS, Store, Trial
 from paribus.studies.supervisor import Rules, run_trials
 from paribus.studies.work import Order
 

@@ -10,6 +10,7 @@ import torch
 from paribus import SpecError, StoreError, Tokenizer, Vocabulary
 from paribus.durable import write_json
 from paribus.registry import Registry
+from paribus.saved import RECORD, WEIGHTS
 from paribus.specs import resolved, spec
 from paribus.train.assemble import shapes_of, text_of
 from paribus.train.checkpoint import save_weights
@@ -17,7 +18,6 @@ from paribus.train.door import assemble as assemble_spec
 from paribus.train.door import data as data_of_spec
 from paribus.train.door import load
 from paribus.train.model import Model
-from paribus.train.trial import RECORD, WEIGHTS
 
 TINY = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")
 

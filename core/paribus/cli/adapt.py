@@ -1,0 +1,71 @@
+"""`paribus adapt`: a saved model with some of its parts swapped, and what that does to it before any training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from paribus.cli.console import Session, note, out, out_json, refuse_full, table
+from paribus.errors import EXIT_OK
+
+if TYPE_CHECKING:
+    from paribus.train.adapt import Report
+    from paribus.train.adoption import Fate, Kind
+
+
+@click.command("adapt")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("overrides", nargs=-1, metavar="[OVERRIDE]...")
+@click.option("-o", "--out", "target", type=click.Path(path_type=Path), help="Where to write the adapted model.")
+@click.option("--json", "as_json", is_flag=True, help="Every tensor, and every metric.")
+@click.pass_obj
+def verb(session: Session, source: Path, overrides: tuple[str, ...], target: Path | None, as_json: bool) -> int:
+    """Swap parts of SOURCE, a saved model, and tell what is kept of it and what it is worth before any training.
+
+    `paribus adapt runs/gpt attention=gqa attention.kv_heads=2 -o runs/gqa`
+    """
+    import paribus
+
+    if target is not None:
+        refuse_full(target)
+    model, report = paribus.adapt(source, overrides, registry=session.registry())
+    if target is not None:
+        paribus.save(model, target)
+    if as_json:
+        out_json(report.to_json())
+    else:
+        for line in lines(report):
+            out(line)
+    for text in report.notes:
+        note(f"note: {text}")
+    if target is not None:
+        note(f"written to {target}")
+    return EXIT_OK
+
+
+def lines(report: Report) -> list[str]:
+    """A table of what became of the tensors, and the damage below it."""
+    rows = [
+        [said, f"{len(fates)} tensors", f"({sum(fate.numbers for fate in fates):,} numbers)", why]
+        for kind, what in _SAID.items()
+        for said, fates, why in _grouped(kind, what, report.tensors.of(kind))
+    ]
+    return [*table(rows), "", *map(str, report.damage)]
+
+
+_SAID: dict[Kind, str] = {"kept": "kept bitwise", "converted": "converted", "new": "new", "dropped": "dropped"}
+
+
+def _grouped(kind: Kind, what: str, fates: tuple[Fate, ...]) -> Iterator[tuple[str, list[Fate], str]]:
+    """A line for each way in which tensors were converted, or in which new ones begin."""
+    from paribus.report.tensors import names
+
+    groups: dict[str, list[Fate]] = {}
+    for fate in fates:
+        groups.setdefault(fate.how, []).append(fate)
+    for how, group in groups.items():
+        paths = "" if kind == "kept" else names(fate.path for fate in group)
+        yield what, group, f"{paths}: {how}" if how else paths

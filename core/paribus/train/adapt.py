@@ -1,0 +1,123 @@
+"""A saved model with some of its parts swapped, and the damage that this does before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, final
+
+from paribus.errors import Problem, SpecError, StoreError
+from paribus.registry import Registry, installed
+from paribus.saved import saved
+from paribus.specs import resolved
+from paribus.train.adoption import Adoption, adopt
+from paribus.train.assemble import assembled, data_of, text_of
+from paribus.train.evaluate import evaluate
+from paribus.train.model import Model
+from paribus.train.restore import restored
+from paribus.train.tokens import Encoded
+
+UNKNOWN: Final = "which tokenizer the saved model reads is not known, so that ids may mean other tokens to it"
+
+Spec = Mapping[str, Any]
+
+
+@final
+@dataclass(frozen=True)
+class Damage:
+    """One metric on the same validation examples: of the saved model, of the adapted one, and of one begun afresh."""
+
+    name: str
+    before: float | None  # None: the saved model has no such objective
+    after: float
+    fresh: float
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.name} {self.after:.3f}; from scratch {self.fresh:.3f}"
+        change = self.after - self.before
+        return f"{self.name} {self.before:.3f} -> {self.after:.3f} ({change:+.3f}); from scratch {self.fresh:.3f}"
+
+
+@final
+@dataclass(frozen=True)
+class Report:
+    """What became of each tensor, and what it did to the model at step 0."""
+
+    tensors: Adoption
+    damage: tuple[Damage, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        measured = {
+            each.name: {"before": each.before, "after": each.after, "fresh": each.fresh} for each in self.damage
+        }
+        return {**self.tensors.to_json(), "damage": measured, "notes": list(self.notes)}
+
+
+class Adapted(NamedTuple):
+    """A model that begins from another, and the report on it."""
+
+    model: Model
+    report: Report
+
+
+def adapt(source: Model | str | Path, overrides: Sequence[str] = (), *, registry: Registry | None = None) -> Adapted:
+    """A saved model with some of its parts swapped, before any training, and the report on what that did to it.
+
+    `source` is a model, or the folder of one: `model, report = paribus.adapt("runs/gpt", ["attention=gqa"])`. What
+    fits is kept bitwise, what can be converted is, and the rest begins as the spec's seed says.
+    """
+    classes = registry or installed()
+    original = source if isinstance(source, Model) else restored(saved(source), classes)
+    spec = resolved({**original.spec, "from": None}, *overrides, registry=classes)
+    text = text_of(spec, classes)
+    _same_tokenizer(original.tokenizer, text)
+    model = assembled(spec, classes, text.vocabulary)
+    model.to(next(original.parameters()).dtype)
+    model.tokenizer = original.tokenizer
+    return Adapted(model, begin(model, original, classes, text))
+
+
+def beginning(spec: Spec, classes: Registry, text: Encoded, *, measured: bool) -> tuple[Model, Report | None]:
+    """A spec's model as it begins: with its first values, or from the saved one that stands under `from:`."""
+    model = assembled(spec, classes, text.vocabulary)
+    model.tokenizer = text.tokenizer_fingerprint
+    if spec.get("from") is None:
+        return model, None
+    found = saved(spec["from"]["name"])
+    if found.sha256 != spec["from"]["sha256"]:
+        what = f"`{found.folder}` holds another model than when the spec was resolved"
+        raise StoreError(Problem(code="changed", path="from", what=what, valid="the model of then, or a spec of now"))
+    _same_tokenizer(found.tokenizer, text)
+    source = restored(found, classes, text.vocabulary if found.tokenizer else None)
+    report = begin(model, source, classes, text) if measured else Report(adopt(model, source), ())
+    model.adoption = report.tensors
+    return model, report
+
+
+def begin(model: Model, source: Model, classes: Registry, text: Encoded) -> Report:
+    """Lets `model`, which has its first values, begin from `source`, and measures what that came to."""
+    data = data_of(_within(model.spec, source.spec), classes, text)
+    known = [name for name in model.evaluated if name in source.assembled.objectives]
+    fresh = evaluate(model, data)
+    before = evaluate(source, data, known)
+    tensors = adopt(model, source)
+    after = evaluate(model, data)
+    damage = tuple(Damage(name, before.get(name), value, fresh[name]) for name, value in after.items())
+    return Report(tensors, damage, () if source.tokenizer else (UNKNOWN,))
+
+
+def _same_tokenizer(read: str, text: Encoded) -> None:
+    """Refuses to read other tokens than the model was trained on: its rows would mean nothing."""
+    if read and read != text.tokenizer_fingerprint:
+        what = "the tokenizer is not the one that the saved model was trained with: an id would mean another token"
+        valid = "the corpus and the tokenizer that it was trained with, or a tokenizer that learns nothing"
+        raise SpecError(Problem(code="other-tokenizer", path="tokenizer", what=what, valid=valid))
+
+
+def _within(spec: Spec, source: Spec) -> Spec:
+    """The spec with examples no longer than either model can read."""
+    length = min(spec["dims"]["length"], source["dims"]["length"])
+    return {**spec, "dims": {**spec["dims"], "length": length}}

@@ -1,0 +1,138 @@
+"""`paribus.adapt`: from a folder or a model to another one, and what that cost it on the same examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import paribus
+from paribus.errors import ParibusError, SpecError, StoreError
+from paribus.saved import MODEL, WEIGHTS
+from paribus.train.checkpoint import save_weights
+from paribus.train.model import Model
+from paribus.train.tensorfile import read_tensors, write_tensors
+
+TINY = ("dims={width: 12, heads: 4, head_width: 4, layers: 2, length: 16}", "data.validation=16")
+
+
+def tiny(preset: str, *overrides: str) -> Model:
+    """A model whose weights are not those that its seed would draw."""
+    model = paribus.assemble(paribus.spec(preset, *TINY, *overrides))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.sin(torch.arange(parameter.numel()) * 0.7).view_as(parameter), alpha=0.05)
+    return model
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "gpt"
+    paribus.save(tiny("gpt-tiny"), folder)
+    return folder
+
+
+def test_what_changes_nothing_does_no_damage(gpt: Path) -> None:
+    model, report = paribus.adapt(gpt, ["attention={name: gqa, kv_heads: 4}"])
+    assert model.spec["attention"]["name"] == "gqa"
+    loss = report.damage[0]
+    assert loss.name == "val/clm/loss"
+    assert loss.before == loss.after != loss.fresh
+    assert len(report.tensors.of("kept")) == len(dict(model.named_parameters()))
+
+
+def test_what_is_converted_is_measured_against_the_original_and_against_one_begun_afresh(gpt: Path) -> None:
+    model, report = paribus.adapt(gpt, ["attention=gqa", "attention.kv_heads=2"])
+    fresh = paribus.assemble(model.spec)
+    same = paribus.adapt(fresh, [])
+    loss = report.damage[0]
+    assert loss.before is not None
+    assert loss.before != loss.after
+    assert loss.fresh == same.report.damage[0].after
+    change = loss.after - loss.before
+    expected = f"{loss.before:.3f} -> {loss.after:.3f} ({change:+.3f}); from scratch {loss.fresh:.3f}"
+    assert str(loss) == f"val/clm/loss {expected}"
+    assert report.to_json()["converted"].keys() == {fate.path for fate in report.tensors.of("converted")}
+
+
+def test_the_source_is_left_as_it_is(gpt: Path) -> None:
+    source = paribus.load(gpt)
+    before = {name: tensor.clone() for name, tensor in source.state_dict().items()}
+    adapted, _ = paribus.adapt(source, ["attention=mqa"])
+    with torch.no_grad():
+        for parameter in adapted.parameters():
+            parameter.zero_()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in source.state_dict().items())
+
+
+def test_an_adapted_model_can_be_saved_and_adapted_again(gpt: Path, tmp_path: Path) -> None:
+    model, _ = paribus.adapt(gpt, ["attention=mqa"])
+    paribus.save(model, tmp_path / "mqa")
+    again, report = paribus.adapt(tmp_path / "mqa", [])
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    assert report.notes == ()
+
+
+def test_models_are_held_against_each_other_on_rows_that_both_can_place(gpt: Path) -> None:
+    _, report = paribus.adapt(tiny("gpt-tiny", "position=learned"), ["dims.length=24"])
+    assert report.damage[0].before == report.damage[0].after
+    assert [fate.how for fate in report.tensors.of("converted")] == ["the first 16 of 16 rows kept, 8 new"]
+
+
+def test_an_objective_that_the_saved_model_had_not_is_not_measured_of_it(gpt: Path) -> None:
+    _, report = paribus.adapt(gpt, ["topology=encoder", "objective=mlm"])
+    assert {each.name: each.before for each in report.damage}["val/mlm/loss"] is None
+    assert str(report.damage[0]).startswith("val/mlm/loss ")
+    assert "->" not in str(report.damage[0])
+
+
+def test_another_tokenizer_is_refused(gpt: Path) -> None:
+    with pytest.raises(SpecError, match="the tokenizer is not the one that the saved model was trained with"):
+        paribus.adapt(gpt, ["tokenizer={name: bpe}", "dims.vocabulary=400"])
+
+
+def test_an_override_that_is_wrong_is_told_as_in_any_spec(gpt: Path) -> None:
+    with pytest.raises(SpecError, match="kv_heads"):
+        paribus.adapt(gpt, ["attention=gqa", "attention.kv_heads=3"])
+
+
+Break = Callable[[dict[str, torch.Tensor]], object]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda t: t.pop("body.norm.weight"), r"lacks tensors that the model has: body\.norm\.weight"),
+        (lambda t: t.update(stray=torch.zeros(1)), "has tensors that the model lacks: stray"),
+        (
+            lambda t: t.update({"body.norm.weight": torch.ones(13)}),
+            r"`body\.norm\.weight` is float32 \[13\] in the file",
+        ),
+        (lambda t: t["body.norm.weight"].fill_(float("nan")), r"NaN or infinity in them: body\.norm\.weight"),
+    ],
+)
+def test_tensors_that_are_not_the_models_are_told_of(gpt: Path, tmp_path: Path, damage: Break, message: str) -> None:
+    tensors, document = read_tensors(gpt / WEIGHTS)
+    damage(tensors)
+    (tmp_path / MODEL).write_bytes((gpt / MODEL).read_bytes())
+    write_tensors(tmp_path / WEIGHTS, tensors, document)
+    with pytest.raises(StoreError, match=message):
+        paribus.adapt(tmp_path, ["attention=mqa"])
+
+
+def test_tensors_that_are_tied_otherwise_are_told_of(gpt: Path, tmp_path: Path) -> None:
+    (tmp_path / MODEL).write_bytes((gpt / MODEL).read_bytes())
+    save_weights(tmp_path / WEIGHTS, tiny("gpt-tiny", "dims.groups=1"), {})
+    with pytest.raises(StoreError, match=r"is tied to .* in the file, but not tied in the model"):
+        paribus.adapt(tmp_path)
+
+
+def test_a_bit_that_flipped_is_noticed(gpt: Path, tmp_path: Path) -> None:
+    (tmp_path / MODEL).write_bytes((gpt / MODEL).read_bytes())
+    data = bytearray((gpt / WEIGHTS).read_bytes())
+    data[-1] ^= 1
+    (tmp_path / WEIGHTS).write_bytes(data)
+    with pytest.raises(ParibusError, match="it does not have the hash that it was sealed with"):
+        paribus.adapt(tmp_path)

@@ -1,0 +1,167 @@
+"""A trial that begins from a saved model: what it kept, what that is called in its record, and who it is."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.durable import canonical
+from paribus.errors import StoreError
+from paribus.registry import Registry, installed
+from paribus.report.certificate import certify
+from paribus.report.entry import Entry
+from paribus.specs import resolved
+from paribus.studies.identity import identity_of
+from paribus.train.digests import SHORT, tensor_digest
+from paribus.train.keeper import InterruptedTrialError
+from paribus.train.trial import Terms, run_trial
+
+TEXT = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
+
+Run = Callable[..., Entry]
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("trials")
+    (place / "corpus.txt").write_text(TEXT)
+    return place
+
+
+@pytest.fixture(scope="module")
+def base(folder: Path) -> dict[str, Any]:
+    return {
+        "preset": "gpt-tiny",
+        "dims": {"width": 16, "layers": 1, "heads": 4, "length": 16},
+        "corpus": {"name": "text", "path": [str(folder / "corpus.txt")], "documents": "paragraph"},
+        "data": {"batch": 4, "validation": 8},
+        "trainer": {"max_steps": 4},
+    }
+
+
+@pytest.fixture(scope="module")
+def run(base: dict[str, Any], registry: Registry, folder: Path) -> Run:
+    numbers = itertools.count()
+
+    def run(varied: Mapping[str, Any], source: Path | None = None, variant: str = "variant") -> Entry:
+        place = folder / f"trial-{next(numbers)}"
+        place.mkdir()
+        given = {**base, **varied, **({} if source is None else {"from": str(source)})}
+        spec = resolved(given, registry=registry)
+        record = run_trial(spec, registry, Terms(identity=place.name, folder=place))
+        trial = {"identity": place.name, "spec": spec, "varied": dict(varied), "code": "", "corpus": ""}
+        return Entry(variant=variant, seed=0, trial=trial, record=record, state="done")
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def saved(run: Run, folder: Path) -> Path:
+    """A trial's own folder: it is one that a model can begin from."""
+    return folder / str(run({}).trial["identity"])
+
+
+def test_what_fits_begins_as_it_was_saved_and_is_called_so(run: Run, saved: Path) -> None:
+    entry = run({"attention": {"name": "gqa", "kv_heads": 2}}, saved)
+    begun = entry.result["from"]
+    assert len(begun["converted"]) == 4
+    assert begun["new"] == {}
+    theirs = paribus.load(saved).state_dict()
+    for path in begun["kept"]:
+        assert entry.certificate["tensors"][path]["value"] == tensor_digest(theirs[path])[:SHORT]
+    loss = begun["damage"]["val/clm/loss"]
+    assert loss["before"] == paribus.adapt(saved).report.damage[0].before
+    assert loss["before"] != loss["after"] != loss["fresh"]
+
+
+def test_two_variants_of_one_saved_model_get_a_certificate_that_says_what_they_kept(run: Run, saved: Path) -> None:
+    found = certify(run({}, saved, "baseline"), run({"attention": {"name": "gqa", "kv_heads": 2}}, saved))
+    assert found.failures == ()
+    assert found.equal == found.total - 4
+    how = "k, v converted (4 heads averaged in groups of 2)"
+    assert found.side_effects == ("k, v reshaped", how)
+    assert found.confirmed == (f"{found.equal} tensors of the saved model", "same batches", "outputs differ")
+
+
+def test_what_one_variant_has_from_the_model_and_another_has_not_is_no_leak(run: Run, saved: Path) -> None:
+    distances = {"position": {"name": "disentangled", "distance": 8}}  # a table of the same name and shape
+    found = certify(run({}, saved, "baseline"), run(distances, saved))
+    assert found.failures == ()
+    assert found.tensors["begun"] == ("body.position.0.table.weight",)
+    assert any("table" in each and each.endswith("not of the saved model") for each in found.side_effects)
+    entry = run({}, variant="baseline")
+    begun = run({"from": str(saved)})
+    found = certify(entry, begun)
+    assert found.failures == ()
+    assert found.tensors["begun"]
+    assert found.tensors["leaked"] == ()
+
+
+def test_a_tensor_of_another_saved_model_is_a_leak_where_that_was_not_varied(run: Run, saved: Path) -> None:
+    other = saved.parent / str(run({"seed": 1}).trial["identity"])
+    variant = run({"attention": {"name": "gqa", "kv_heads": 2}}, other)
+    found = certify(run({}, saved, "baseline"), variant)
+    assert "another difference" in found.reason
+
+
+def test_a_trial_that_is_cut_goes_on_to_the_same_record(
+    base: dict[str, Any], saved: Path, registry: Registry, tmp_path: Path
+) -> None:
+    spec = resolved({**base, "attention": "mqa", "from": str(saved)}, registry=registry)
+    results = []
+    for name, asked in (("whole", itertools.repeat(False)), ("cut", itertools.cycle([False, True, False, False]))):
+        place = tmp_path / name
+        place.mkdir()
+        terms = Terms("trial", place, checkpoint_steps=1, asked_to_stop=lambda asked=asked: next(asked))  # type: ignore[misc]  # mypy infers no default's type
+        try:
+            record = run_trial(spec, registry, terms)
+        except InterruptedTrialError:
+            record = run_trial(spec, registry, Terms("trial", place))
+        results.append(canonical(record["result"]))
+    assert results[0] == results[1]
+
+
+def test_an_identity_is_of_what_a_folder_has_in_it_and_not_of_where_it_stands(
+    base: dict[str, Any], run: Run, saved: Path, registry: Registry, tmp_path: Path
+) -> None:
+    shutil.copytree(saved, tmp_path / "copy")
+    other = saved.parent / str(run({"seed": 2}).trial["identity"])
+
+    def identity(source: Path) -> str:
+        return identity_of(resolved({**base, "from": str(source)}, registry=registry), "code", "corpus")
+
+    assert identity(saved) == identity(tmp_path / "copy")
+    assert identity(saved) != identity(other)
+    assert identity(saved) != identity_of(resolved(base, registry=registry), "code", "corpus")
+
+
+def test_a_model_is_loaded_where_what_it_began_from_is_gone(run: Run, saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved, tmp_path / "copy")
+    entry = run({"attention": "mqa"}, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy")
+    model = paribus.load(saved.parent / str(entry.trial["identity"]))
+    assert "from" not in model.spec
+    assert model.spec["attention"]["name"] == "mqa"
+
+
+def test_a_model_that_changed_since_the_spec_was_read_is_refused(
+    base: dict[str, Any], run: Run, saved: Path, registry: Registry, tmp_path: Path
+) -> None:
+    shutil.copytree(saved, tmp_path / "copy")
+    spec = resolved({**base, "from": str(tmp_path / "copy")}, registry=registry)
+    shutil.rmtree(tmp_path / "copy")
+    other = saved.parent / str(run({"seed": 3}).trial["identity"])
+    shutil.copytree(other, tmp_path / "copy")
+    with pytest.raises(StoreError, match="holds another model than when the spec was resolved"):
+        run_trial(spec, registry, Terms("trial", tmp_path))

@@ -1,0 +1,52 @@
+"""A model of another library is a place to begin from, as one of ours is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paribus
+from paribus.train.adapt import UNKNOWN
+
+transformers = pytest.importorskip("transformers")
+
+Shake = Callable[[nn.Module], Any]
+
+SIZES: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 12, "n_head": 4, "n_layer": 2, "n_positions": 16, "vocab_size": 300},
+    "bert": {
+        "hidden_size": 12,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "intermediate_size": 20,
+        "max_position_embeddings": 16,
+        "vocab_size": 300,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "class_name"), [("gpt2", "GPT2LMHeadModel"), ("bert", "BertForPreTraining")], ids=["gpt2", "bert"]
+)
+def test_a_converted_model_is_adapted_as_any_other(shake: Shake, tmp_path: Path, family: str, class_name: str) -> None:
+    config = transformers.AutoConfig.for_model(family, **SIZES[family])
+    theirs = shake(getattr(transformers, class_name)(config))
+    theirs.save_pretrained(tmp_path / "theirs")
+    converted = paribus.convert(tmp_path / "theirs")
+    paribus.save(converted, tmp_path / "ours")
+    text = ["tokenizer=bytes", "corpus=python-docs", "data.validation=8", "data.batch=4"]
+    same, report = paribus.adapt(tmp_path / "ours", [*text, "attention={name: gqa, kv_heads: 4}"])
+    assert report.notes == (UNKNOWN,)
+    assert all(each.before == each.after for each in report.damage)
+    tokens = torch.randint(7, 300, (2, 9))
+    with torch.no_grad():
+        torch.testing.assert_close(same.eval()(tokens)[0], converted.eval()(tokens)[0], rtol=0, atol=0)
+    _, report = paribus.adapt(tmp_path / "ours", [*text, "attention={name: gqa, kv_heads: 2}"])
+    assert len(report.tensors.of("converted")) == 8
+    assert report.tensors.of("new") == report.tensors.of("dropped") == ()
+    assert all(each.before != each.after for each in report.damage[:1])
