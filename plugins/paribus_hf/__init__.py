@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 
-from paribus import Family, hookimpl
+from paribus import Family, hookimpl, offered
 from paribus_hf.albert import Albert
 from paribus_hf.bert import Bert
 from paribus_hf.ctrl import Ctrl
 from paribus_hf.distilbert import DistilBert
 from paribus_hf.gpt2 import Gpt2
 from paribus_hf.llama import Llama
+from paribus_hf.m2m_100 import M2M100
 from paribus_hf.mistral import Mistral
 from paribus_hf.modernbert import ModernBert
 from paribus_hf.openai_gpt import OpenAIGpt
@@ -17,9 +18,6 @@ from paribus_hf.roberta import Roberta
 from paribus_hf.t5 import T5
 from paribus_hf.xlm_roberta import XlmRoberta
 
-FAMILIES = (Albert, Bert, Ctrl, DistilBert, Gpt2, Llama, Mistral, ModernBert, OpenAIGpt, Qwen3, Roberta, T5, XlmRoberta)
-
-
 @hookimpl
 def families() -> Mapping[str, type[Family]]:
-    return {family.kind: family for family in FAMILIES}
+    return {family.kind: family for family in offered(globals(), Family).values()}

@@ -36,13 +36,25 @@ GATED_NORMS: Final[Mapping[str, str]] = {
 
 
 def layers(
-    spec: Mapping[str, Any], where: str, names: Mapping[str, str], kinds: tuple[str, ...] = ("weight", "bias")
+    spec: Mapping[str, Any],
+    where: str,
+    names: Mapping[str, str],
+    kinds: tuple[str, ...] = ("weight", "bias"),
+    *,
+    stack: str = "body",
 ) -> Iterator[Move]:
-    """The tensors of all layers of the body, which are called alike in each."""
-    for layer in range(spec["dims"]["layers"]):
+    """The tensors of all layers of a stack, which are called alike in each."""
+    for layer in range(depth(spec, stack)):
         for ours, theirs in names.items():
             for kind in kinds:
-                yield Move(f"body.layers.{layer}.{ours}.{kind}", f"{where}.{layer}.{theirs}.{kind}")
+                yield Move(f"{stack}.layers.{layer}.{ours}.{kind}", f"{where}.{layer}.{theirs}.{kind}")
+
+
+def depth(spec: Mapping[str, Any], stack: str) -> int:
+    """How many layers a stack has, which an encoder may say of its own."""
+    own = spec.get("parts", {}).get(stack, {}).get("dims", {})
+    found: int = own.get("layers", spec["dims"]["layers"])
+    return found
 
 
 def turned_layers(spec: Mapping[str, Any], where: str = "transformer.h") -> Iterator[Move]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
+from paribus_hf.bodies import depth
 
 FEEDFORWARDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "relu": {"name": "mlp", "activation": "relu", "bias": False},
@@ -67,16 +68,15 @@ class T5(Family):
         spec["embedding"]["damp"] = config.take("scale_decoder_outputs", spec["embedding"]["tie"])
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
-        node, layers = spec["feedforward"], spec["dims"]["layers"]
-        own = spec["parts"].get("encoder", {}).get("dims", {})
+        node = spec["feedforward"]
         kinds = [
             kind
             for kind, said in FEEDFORWARDS.items()
             if (said["name"], said["activation"]) == (node["name"], node["activation"])
         ]
         said: dict[str, Any] = {
-            "num_decoder_layers": layers,
-            "num_layers": own.get("layers", layers),
+            "num_decoder_layers": spec["dims"]["layers"],
+            "num_layers": depth(spec, "encoder"),
             "feed_forward_proj": kinds[0] if kinds else node["activation"],
             "d_ff": node["inner"] or round(node["expand"] * spec["dims"]["width"]),
             "d_kv": spec["dims"]["head_width"] or spec["dims"]["width"] // spec["dims"]["heads"],
@@ -91,22 +91,18 @@ class T5(Family):
         else:
             yield Move("embedding.head.weight", "lm_head.weight")
         yield Move("embedding.tokens.weight", "shared.weight", also=also)
-        layers = spec["dims"]["layers"]
-        depth = spec.get("parts", {}).get("encoder", {}).get("dims", {}).get("layers", layers)
-        yield from _stack(spec, "encoder", "encoder", depth, {"attention": "SelfAttention"})
-        yield from _stack(spec, "body", "decoder", layers, {"attention": "SelfAttention", "cross": "EncDecAttention"})
+        yield from _stack(spec, "encoder", "encoder", {"attention": "SelfAttention"})
+        yield from _stack(spec, "body", "decoder", {"attention": "SelfAttention", "cross": "EncDecAttention"})
 
 
-def _stack(
-    spec: Mapping[str, Any], ours: str, theirs: str, layers: int, attentions: Mapping[str, str]
-) -> Iterator[Move]:
+def _stack(spec: Mapping[str, Any], ours: str, theirs: str, attentions: Mapping[str, str]) -> Iterator[Move]:
     """One stack; its table of relative positions is kept in its first layer."""
     table = f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     yield Move(f"{ours}.position.0.table.weight", table)
     yield Move(f"{ours}.norm.weight", f"{theirs}.final_layer_norm.weight")
     gated = spec["feedforward"]["name"] == "glu"
     inner = {"gate": "wi_0", "inner": "wi_1", "outer": "wo"} if gated else {"inner": "wi", "outer": "wo"}
-    for layer in range(layers):
+    for layer in range(depth(spec, ours)):
         here, there = f"{ours}.layers.{layer}", f"{theirs}.block.{layer}.layer"
         for place, (name, kind) in enumerate(attentions.items()):
             yield Move(f"{here}.placement.norms.{name}.weight", f"{there}.{place}.layer_norm.weight")

@@ -61,6 +61,12 @@ _T5 = {
     "d_model": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "d_ff": 31, "decoder_start_token_id": 0,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9,
 }  # fmt: skip
+_M2M100 = {
+    "d_model": 15, "encoder_layers": 2, "encoder_attention_heads": 3, "encoder_ffn_dim": 31, "pad_token_id": 1,
+    "decoder_layers": 2, "decoder_attention_heads": 3, "decoder_ffn_dim": 31, "max_position_embeddings": LENGTH,
+    "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "attention_dropout": 0.1,
+}  # fmt: skip
+UNLIKE: Final = {"encoder_layers": 1, "encoder_attention_heads": 5, "encoder_ffn_dim": 17, "scale_embedding": False}
 GATED: Final = {
     "feed_forward_proj": "gated-gelu",
     "num_decoder_layers": 1,
@@ -130,6 +136,10 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
     "t5": (
         Case("relu, tied", "T5ForConditionalGeneration", _T5, "row", parameters=60_506_624),
         Case("gated, one layer more to read", "T5ForConditionalGeneration", {**_T5, **GATED}, "row"),
+    ),
+    "m2m_100": (
+        Case("three heads, an odd width", "M2M100ForConditionalGeneration", _M2M100, "text"),
+        Case("an encoder unlike its decoder", "M2M100ForConditionalGeneration", {**_M2M100, **UNLIKE}, "text"),
     ),
     "mistral": (
         Case("a window of 4", "MistralForCausalLM", _llama(24, 6, 2, 2, head_dim=6, sliding_window=4)),

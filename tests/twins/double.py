@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any, Final
 
 import pytest
@@ -50,6 +51,16 @@ def rotated(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int =
     return turn(q), turn(k)
 
 
+def waves(num_embeddings: int, embedding_dim: int, padding_idx: int | None = None) -> Tensor:
+    half = embedding_dim // 2
+    frequencies = torch.exp(torch.arange(half, dtype=torch.float64) * -(math.log(10_000) / (half - 1)))
+    angles = torch.arange(num_embeddings, dtype=torch.float64).unsqueeze(1) * frequencies
+    found = torch.cat([angles.sin(), angles.cos(), torch.zeros(num_embeddings, embedding_dim % 2)], dim=1)
+    if padding_idx is not None:
+        found[padding_idx] = 0
+    return found
+
+
 def keep_double(patch: pytest.MonkeyPatch) -> None:
     for name, prefix in CASTING.items():
         module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
@@ -58,4 +69,6 @@ def keep_double(patch: pytest.MonkeyPatch) -> None:
     modern = importlib.import_module("transformers.models.modernbert.modeling_modernbert")
     patch.setattr(modern.ModernBertRotaryEmbedding, "forward", turned_by_kind)
     patch.setattr(modern, "apply_rotary_pos_emb", rotated)
+    m2m = importlib.import_module("transformers.models.m2m_100.modeling_m2m_100")
+    patch.setattr(m2m.M2M100SinusoidalPositionalEmbedding, "get_embedding", staticmethod(waves))
     patch.setattr(importlib.import_module("transformers.models.t5.modeling_t5").T5LayerNorm, "forward", squared)

@@ -76,7 +76,7 @@ def test_padding_is_hidden_as_the_twin_hides_it(
 ) -> None:
     ours, theirs = twins
     if theirs.config.is_encoder_decoder:
-        padding_of_a_source(side, family, twins, note)
+        padding_of_both_sides(side, family, case, twins, note)
         return
     tokens, lengths, place = drawn(11), torch.tensor([[11], [4], [7]]), torch.arange(11)
     text = place < lengths if side == "right" else place >= 11 - lengths
@@ -160,17 +160,26 @@ def test_there_are_as_many_parameters_as_were_published(family: str, components:
     assert sum(counted.values()) == sum(each.numel() for each in theirs.parameters()) == case.parameters
 
 
-def padding_of_a_source(side: str, family: str, twins: tuple[Model, Any], note: Note) -> None:
+def padding_of_both_sides(side: str, family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
     ours, theirs = twins
-    source, lengths, place = drawn(11), torch.tensor([[11], [4], [7]]), torch.arange(11)
-    text = place < lengths if side == "right" else place >= 11 - lengths
-    source, tokens = source.where(text, theirs.config.pad_token_id), drawn(5)
-    streams = {"encoder": Stream(source, torch.where(text, 0, PADDING)), "body": Stream(tokens)}
+    streams: dict[str, Stream] = {}
+    texts: dict[str, Tensor] = {}
+    for part, length, lengths in (("encoder", 11, [[11], [4], [7]]), ("body", 5, [[2], [5], [4]])):
+        place, many = torch.arange(length), torch.tensor(lengths)
+        text = texts[part] = place < many if side == "right" else place >= length - many
+        counted = (text.long().cumsum(1) - 1).clamp(min=0) if case.places == "text" else None
+        tokens = drawn(length).where(text, theirs.config.pad_token_id)
+        streams[part] = Stream(tokens, torch.where(text, 0, PADDING), counted)
     with torch.no_grad():
-        run = Pass(ours.topology, Batch(streams, {}, place[:3])).of(ours.trained[0])
+        run = Pass(ours.topology, Batch(streams, {}, torch.arange(3))).of(ours.trained[0])
         found = ours.objective(ours.trained[0]).logits(run.hidden(), run.unembed)
-        answer = theirs(input_ids=source, attention_mask=text.long(), decoder_input_ids=tokens)
-        note(family, "scores", found, answer.logits)
+        answer = theirs(
+            input_ids=streams["encoder"].tokens,
+            attention_mask=texts["encoder"].long(),
+            decoder_input_ids=streams["body"].tokens,
+            decoder_attention_mask=texts["body"].long(),
+        )
+        note(family, "scores", found[texts["body"]], answer.logits[texts["body"]])
 
 
 def read_by(ours: Model) -> Tensor | None:

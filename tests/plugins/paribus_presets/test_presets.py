@@ -29,8 +29,8 @@ def registry() -> Registry:
 
 def shapes(registry: Registry, spec: dict[str, Any]) -> Any:
     """The model without storage."""
-    size = spec["dims"]["vocabulary"] or 300
-    return build(spec, registry, Vocabulary(size, SPECIALS, tuple(range(size - 32, size))), KERNELS)
+    size, sentinels = spec["dims"]["vocabulary"] or 300, spec["tokenizer"].get("sentinels", 32)
+    return build(spec, registry, Vocabulary(size, SPECIALS, tuple(range(size - sentinels, size))), KERNELS)
 
 
 def test_the_hook_offers_this_folder(registry: Registry) -> None:
@@ -94,6 +94,7 @@ PUBLISHED = {  # as counted from the twin's own class, heads included; the figur
     "modernbert-base": 149_655_232,
     "modernbert-large": 395_881_664,
     "ctrl": 1_637_964_550,
+    "m2m100": 483_905_536,
     "t5-base": 222_903_552,
     "t5-v1.1": 247_577_856,
     "vit-b16": 86_567_656,
@@ -134,6 +135,7 @@ TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class,
         {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 2624},
     ),
     "ctrl": ("CTRLLMHeadModel", {}),
+    "m2m100": ("M2M100ForConditionalGeneration", {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}),
     "t5-base": ("T5ForConditionalGeneration", {"d_model": 768, "num_layers": 12, "num_heads": 12, "d_ff": 3072}),
 }
 ARCHITECTURE = ("topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "dropout")
