@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from paribus import Family, hookimpl, offered
 from paribus_hf.albert import Albert
+from paribus_hf.bart import Bart
 from paribus_hf.bert import Bert
 from paribus_hf.ctrl import Ctrl
 from paribus_hf.distilbert import DistilBert

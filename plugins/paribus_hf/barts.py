@@ -79,11 +79,10 @@ def write(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
 
 
 def moves(spec: Mapping[str, Any], also: Mapping[str, str]) -> Iterator[Move]:
-    """Every tensor; `also` are the norms of each stack that one of the two has and the other has not."""
+    """Every tensor; `also` are those that each stack has in one of the two families, and in the other has not."""
     shared = (*(f"{theirs}.embed_tokens.weight" for theirs in STACKS.values()), "lm_head.weight")
     yield Move("embedding.tokens.weight", "model.shared.weight", also=shared)
     for ours, theirs in STACKS.items():
-        for norm, called in also.items():
-            for kind in ("weight", "bias"):
-                yield Move(f"{ours}.{norm}.{kind}", f"{theirs}.{called}.{kind}")
+        for name, called in also.items():
+            yield Move(f"{ours}.{name}", f"{theirs}.{called}")
         yield from layers(spec, f"{theirs}.layers", {**NAMES, **(CROSS if ours == "body" else {})}, stack=ours)

@@ -40,4 +40,4 @@ class M2M100(Family):
         barts.write(spec, config)
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        return barts.moves(spec, {"norm": "layer_norm"})
+        return barts.moves(spec, {f"norm.{kind}": f"layer_norm.{kind}" for kind in ("weight", "bias")})

@@ -66,6 +66,7 @@ _M2M100 = {
     "decoder_layers": 2, "decoder_attention_heads": 3, "decoder_ffn_dim": 31, "max_position_embeddings": LENGTH,
     "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "attention_dropout": 0.1,
 }  # fmt: skip
+_BART = {**_M2M100, "d_model": 18, "dropout": 0.1}
 UNLIKE: Final = {"encoder_layers": 1, "encoder_attention_heads": 5, "encoder_ffn_dim": 17, "scale_embedding": False}
 GATED: Final = {
     "feed_forward_proj": "gated-gelu",
@@ -136,6 +137,15 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
     "t5": (
         Case("relu, tied", "T5ForConditionalGeneration", _T5, "row", parameters=60_506_624),
         Case("gated, one layer more to read", "T5ForConditionalGeneration", {**_T5, **GATED}, "row"),
+    ),
+    "bart": (
+        Case("three heads", "BartForConditionalGeneration", _BART, "row"),
+        Case(
+            "an encoder unlike its decoder, scaled, ReLU",
+            "BartForConditionalGeneration",
+            {**_BART, **UNLIKE, "encoder_attention_heads": 6, "scale_embedding": True, "activation_function": "relu"},
+            "row",
+        ),
     ),
     "m2m_100": (
         Case("three heads, an odd width", "M2M100ForConditionalGeneration", _M2M100, "text"),

@@ -38,7 +38,8 @@ def convert(source: Any, *, registry: Registry | None = None, **changes: Any) ->
         model.double()
     named = dict(model.named_parameters())
     theirs = dict(_canonical(family, found))
-    made = into_ours(family.moves(spec), theirs, {name: parameter.shape for name, parameter in named.items()})
+    shapes = {name: parameter.shape for name, parameter in named.items()}
+    made = into_ours(family.moves(spec), theirs, shapes, family.constants(spec))
     with torch.no_grad():
         for name, tensor in made.items():
             named[name].copy_(tensor)
@@ -62,7 +63,8 @@ def export(model: Model, family: str | None = None, *, registry: Registry | None
                 continue
             made = _said(known[name], architecture, spec, registry)
             if not isinstance(made, str):
-                tensors = into_theirs(known[name].moves(spec), dict(model.named_parameters()))
+                named = dict(model.named_parameters())
+                tensors = into_theirs(known[name].moves(spec), named, known[name].constants(spec))
                 return Outside(made, architecture, tensors)
             if family is not None:
                 misfits.append(Problem(code="cannot-be-said", path=name, what=f"as {architecture}: {made}"))
@@ -90,11 +92,11 @@ def _family(classes: Registry, found: Outside) -> Family:
 
 
 def _canonical(family: Family, found: Outside) -> Iterator[tuple[str, Tensor]]:
-    """Their tensors by the names that they have in the whole model, without what is computed and not learned."""
-    prefix = family.prefix_of(found.architecture)
+    """Their tensors by the names that they have in the whole model, without what is computed, or what nothing reads."""
+    about = family.of(found.architecture)
     for name, tensor in found.tensors.items():
-        if not name.endswith(family.buffers) or not family.buffers:
-            yield prefix + name, tensor
+        if name not in about.unread and not name.endswith(family.buffers):
+            yield about.prefix + name, tensor
 
 
 def _said(

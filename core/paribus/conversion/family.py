@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, NamedTuple
 
+from torch import Tensor
+
 from paribus.conversion.config import Config, Key, at
 from paribus.conversion.moves import Move
 from paribus.errors import Problem, SpecError, listed
@@ -17,6 +19,7 @@ class Architecture(NamedTuple):
 
     prefix: str = ""  # what stands before its tensors' names in the whole model, and not in this one
     spec: Mapping[str, Any] = {}  # how its spec differs from that of the family
+    unread: tuple[str, ...] = ()  # tensors that the class has and never reads, by their names in it
 
 
 class Family(ABC):
@@ -40,6 +43,10 @@ class Family(ABC):
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         """Every tensor of a model with this spec."""
 
+    def constants(self, spec: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """Tensors of theirs that no parameter of ours is, each one number everywhere, in every model with this spec."""
+        return {}
+
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:  # noqa: B027  # most have nothing to add
         """What no table can say, from theirs to ours."""
 
@@ -49,7 +56,7 @@ class Family(ABC):
     def spec_of(self, given: Mapping[str, Any], architecture: str) -> dict[str, Any]:
         """The spec of one of their configurations."""
         config = Config(given, self.kind)
-        spec = {**copy.deepcopy(dict(self.spec)), **copy.deepcopy(dict(self._of(architecture).spec))}
+        spec = {**copy.deepcopy(dict(self.spec)), **copy.deepcopy(dict(self.of(architecture).spec))}
         for key in self.keys:
             config.put(spec, key)
         for name, value in self.fixed.items():
@@ -80,10 +87,7 @@ class Family(ABC):
         self.write(spec, config)
         return config
 
-    def prefix_of(self, architecture: str) -> str:
-        return self._of(architecture).prefix
-
-    def _of(self, architecture: str) -> Architecture:
+    def of(self, architecture: str) -> Architecture:
         if architecture not in self.architectures:
             what = f"`{architecture}` is a class of the family `{self.kind}` with heads that are not known here"
             raise SpecError(

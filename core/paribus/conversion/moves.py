@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -24,10 +25,15 @@ class Move(NamedTuple):
     also: tuple[str, ...] = ()  # further names that theirs has for the same tensor
 
 
-def into_ours(moves: Iterable[Move], theirs: Tensors, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """Our tensors, of theirs; every tensor on either side is accounted for, or all that are not are told of."""
+def into_ours(
+    moves: Iterable[Move], theirs: Tensors, shapes: Mapping[str, torch.Size], constants: Tensors = MappingProxyType({})
+) -> dict[str, Tensor]:
+    """Our tensors, of theirs; every tensor on either side is accounted for, or all that are not are told of.
+
+    `constants` are tensors of theirs that nothing is made of, as every model has them alike.
+    """
     moves = list(moves)
-    problems = _strays(moves, theirs)
+    problems = [*_strays(moves, theirs, constants), *_varied(constants, theirs)]
     found: dict[str, Tensor] = {}
     for move in moves:
         if move.theirs not in theirs:
@@ -52,7 +58,9 @@ def into_ours(moves: Iterable[Move], theirs: Tensors, shapes: Mapping[str, torch
     return found
 
 
-def into_theirs(moves: Iterable[Move], ours: Tensors) -> dict[str, Tensor]:
+def into_theirs(
+    moves: Iterable[Move], ours: Tensors, constants: Tensors = MappingProxyType({})
+) -> dict[str, Tensor]:
     """Their tensors, of ours, each under every name that they have for it."""
     parts: dict[str, list[tuple[Move, Tensor]]] = {}
     for move in moves:
@@ -66,7 +74,8 @@ def into_theirs(moves: Iterable[Move], ours: Tensors) -> dict[str, Tensor]:
         tensor = (tensor.mT if move.turned and tensor.ndim == 2 else tensor).contiguous()
         for each in (name, *move.also):
             made[each] = tensor
-    return made
+    like = next(iter(made.values()))
+    return made | {name: constant.to(like) for name, constant in constants.items()}
 
 
 def _part(tensor: Tensor, move: Move) -> Tensor | None:
@@ -77,11 +86,24 @@ def _part(tensor: Tensor, move: Move) -> Tensor | None:
     return None if whole.shape[0] % move.parts else whole.chunk(move.parts)[move.part]
 
 
-def _strays(moves: Collection[Move], theirs: Tensors) -> list[Problem]:
-    known = {name for move in moves for name in (move.theirs, *move.also)}
+def _strays(moves: Collection[Move], theirs: Tensors, constants: Tensors) -> list[Problem]:
+    known = {name for move in moves for name in (move.theirs, *move.also)} | set(constants)
     strays = sorted(set(theirs) - known)
     what = "the model has this tensor, which its configuration does not account for"
     return [_problem("extra-tensor", name, what) for name in strays]
+
+
+def _varied(constants: Tensors, theirs: Tensors) -> list[Problem]:
+    """What nothing here is made of may not say anything."""
+    return [
+        _problem("not-constant", name, f"there is no such tensor here: it must be {_shown(constant)}, and is not")
+        for name, constant in constants.items()
+        if name in theirs and not torch.equal(theirs[name], constant.to(theirs[name]))
+    ]
+
+
+def _shown(constant: Tensor) -> str:
+    return f"{float(constant.flatten()[0]):g} everywhere, in the shape {tuple(constant.shape)}"
 
 
 def _untied(move: Move, theirs: Tensors) -> list[Problem]:

@@ -94,11 +94,13 @@ PUBLISHED = {  # as counted from the twin's own class, heads included; the figur
     "modernbert-base": 149_655_232,
     "modernbert-large": 395_881_664,
     "ctrl": 1_637_964_550,
+    "bart-base": 139_420_416,
     "m2m100": 483_905_536,
     "t5-base": 222_903_552,
     "t5-v1.1": 247_577_856,
     "vit-b16": 86_567_656,
 }
+BART_BASE = {"layers": 6, "attention_heads": 12, "ffn_dim": 3072}
 TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class, and what differs from its defaults
     "gpt1": ("OpenAIGPTLMHeadModel", {}),
     "gpt2": ("GPT2LMHeadModel", {}),
@@ -135,6 +137,14 @@ TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class,
         {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 2624},
     ),
     "ctrl": ("CTRLLMHeadModel", {}),
+    "bart-base": (
+        "BartForConditionalGeneration",
+        {
+            **{f"{part}_{size}": value for part in ("encoder", "decoder") for size, value in BART_BASE.items()},
+            "d_model": 768,
+            "attention_dropout": 0.1,
+        },
+    ),
     "m2m100": ("M2M100ForConditionalGeneration", {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}),
     "t5-base": ("T5ForConditionalGeneration", {"d_model": 768, "num_layers": 12, "num_heads": 12, "d_ff": 3072}),
 }

@@ -55,6 +55,22 @@ def test_what_does_not_fit_is_told_of(name: str, tensor: Tensor | None, message:
         into_ours(MOVES, given, SHAPES)
 
 
+def test_what_every_model_has_alike_is_given_back_and_may_be_left_out() -> None:
+    given, constants = theirs(), {"alike": torch.zeros(1, 5)}
+    ours = into_ours(MOVES, given, SHAPES, constants)
+    assert ours.keys() == SHAPES.keys()
+    assert into_ours(MOVES, {**given, "alike": torch.zeros(1, 5)}, SHAPES, constants).keys() == ours.keys()
+    doubled = into_theirs(MOVES, {name: tensor.double() for name, tensor in ours.items()}, constants)
+    assert torch.equal(doubled["alike"], torch.zeros(1, 5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("tensor", [torch.ones(1, 5), torch.zeros(5)])
+def test_what_every_model_has_alike_may_not_differ(tensor: Tensor) -> None:
+    message = r"error\[not-constant\] alike: .*must be 0 everywhere, in the shape \(1, 5\), and is not"
+    with pytest.raises(StoreError, match=message):
+        into_ours(MOVES, {**theirs(), "alike": tensor}, SHAPES, {"alike": torch.zeros(1, 5)})
+
+
 def test_all_of_it_is_told_at_once() -> None:
     given = {"wte": torch.full((5, 2), torch.inf), "more": torch.zeros(1)}
     with pytest.raises(StoreError, match="missing-tensor") as wrong:

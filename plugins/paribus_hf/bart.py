@@ -1,0 +1,61 @@
+"""BART of the `transformers` library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, ClassVar, Final, final
+
+import torch
+from torch import Tensor
+
+from paribus import Architecture, Config, Family, Key, Move
+from paribus_hf import barts
+
+FORMER: Final = {  # keys of older configurations, at the values that all models of the class have
+    "add_bias_logits": False,
+    "add_final_layer_norm": False,
+    "normalize_before": False,
+    "normalize_embedding": True,
+    "static_position_embeddings": False,
+}
+
+
+@final
+class Bart(Family):
+    """ "BART: Denoising Sequence-to-Sequence Pre-training …" (Lewis et al. 2020): each stack has positions, and a norm
+    behind its rows, for itself. The bias of its scores is no parameter of theirs, and 0 unless somebody set it.
+    """
+
+    kind = "bart"
+    architectures: ClassVar[Mapping[str, Architecture]] = {"BartForConditionalGeneration": Architecture()}
+    spec: ClassVar[Mapping[str, Any]] = {
+        "preset": "bart-base",
+        "topology": "encoder-decoder",
+        "embedding": {"name": "tokens", "normed": True},
+        "attention": {"name": "mha"},
+        "position": {"name": "learned", "offset": barts.OFFSET},
+        "norm": {"name": "layernorm"},
+        "placement": "post",
+        "feedforward": {"name": "mlp"},
+        "objective": "span-corruption",
+    }
+    keys: ClassVar[tuple[Key, ...]] = barts.keys(50265, "gelu", scale=False, attention_dropout=0.0)
+    fixed: ClassVar[Mapping[str, Any]] = barts.FIXED
+    ignored: ClassVar[frozenset[str]] = barts.IGNORED | {
+        "classif_dropout", "classifier_dropout", "extra_pos_embeddings", "force_bos_token_to_be_generated",
+    }  # fmt: skip
+
+    def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
+        barts.read(config, spec)
+        for name, value in FORMER.items():
+            config.only(name, value)
+
+    def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
+        barts.write(spec, config)
+
+    def constants(self, spec: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        return {"final_logits_bias": torch.zeros(1, spec["dims"]["vocabulary"])}
+
+    def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
+        norms = {f"embedding.norm.{kind}": f"layernorm_embedding.{kind}" for kind in ("weight", "bias")}
+        return barts.moves(spec, {**norms, "position.0.table.weight": "embed_positions.weight"})
