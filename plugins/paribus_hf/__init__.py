@@ -6,6 +6,7 @@ from paribus import Family, hookimpl, offered
 from paribus_hf.albert import Albert
 from paribus_hf.bart import Bart
 from paribus_hf.bert import Bert
+from paribus_hf.big_bird import BigBird
 from paribus_hf.ctrl import Ctrl
 from paribus_hf.distilbert import DistilBert
 from paribus_hf.gpt2 import Gpt2

@@ -15,3 +15,7 @@ ACTIVATIONS: Mapping[str, str] = {
     "tanh": "tanh",
     "sigmoid": "sigmoid",
 }
+OF_HEADS: Mapping[str, str] = {
+    theirs: ours for theirs, ours in ACTIVATIONS.items() if ours in ("gelu", "gelu-tanh", "relu")
+}
+"""Those that a head has as well which predicts what was hidden."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
+from paribus_hf.activations import OF_HEADS
 
 MLM: Final[Mapping[str, Any]] = {"name": "mlm", "transform": True, "bias": True}
-ACTIVATIONS: Final[Mapping[str, str]] = {"gelu": "gelu", "gelu_new": "gelu-tanh", "relu": "relu"}  # the head's as well
 NAMES: Final[Mapping[str, str]] = {
     "attention.heads.q": "attention.query",
     "attention.heads.k": "attention.key",
@@ -49,7 +49,7 @@ class Albert(Family):
         Key("num_hidden_groups", "dims.groups", 1),
         Key("num_attention_heads", "dims.heads", 64),
         Key("intermediate_size", "feedforward.inner", 16384),
-        Key("hidden_act", "feedforward.activation", "gelu_new", ACTIVATIONS),
+        Key("hidden_act", "feedforward.activation", "gelu_new", OF_HEADS),
         Key("type_vocab_size", "embedding.segments", 2),
         Key("hidden_dropout_prob", "dropout", 0.0),
         Key("attention_probs_dropout_prob", "dropout", 0.0),

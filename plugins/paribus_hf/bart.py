@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, ClassVar, Final, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf import barts
-
-FORMER: Final = {  # keys of older configurations, at the values that all models of the class have
-    "add_bias_logits": False,
-    "add_final_layer_norm": False,
-    "normalize_before": False,
-    "normalize_embedding": True,
-    "static_position_embeddings": False,
-}
 
 
 @final
@@ -41,14 +33,19 @@ class Bart(Family):
     }
     keys: ClassVar[tuple[Key, ...]] = barts.keys(50265, "gelu", scale=False, attention_dropout=0.0)
     fixed: ClassVar[Mapping[str, Any]] = barts.FIXED
+    former: ClassVar[Mapping[str, Any]] = {
+        "add_bias_logits": False,
+        "add_final_layer_norm": False,
+        "normalize_before": False,
+        "normalize_embedding": True,
+        "static_position_embeddings": False,
+    }
     ignored: ClassVar[frozenset[str]] = barts.IGNORED | {
         "classif_dropout", "classifier_dropout", "extra_pos_embeddings", "force_bos_token_to_be_generated",
     }  # fmt: skip
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
         barts.read(config, spec)
-        for name, value in FORMER.items():
-            config.only(name, value)
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
         barts.write(spec, config)

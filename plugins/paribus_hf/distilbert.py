@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Family, Key, Move
+from paribus_hf import berts
 from paribus_hf.bodies import layers
 
 NAMES: Final[Mapping[str, str]] = {
@@ -35,7 +36,7 @@ class DistilBert(Family):
         "norm": {"name": "layernorm", "eps": 1e-12},
         "placement": "post",
         "feedforward": {"name": "mlp", "activation": "gelu"},
-        "objective": {"name": "mlm", "transform": True, "activation": "gelu", "bias": True},
+        "objective": berts.MLM,
     }
     keys: ClassVar[tuple[Key, ...]] = (
         Key("vocab_size", "dims.vocabulary", 30522),

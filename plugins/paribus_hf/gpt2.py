@@ -28,7 +28,7 @@ class Gpt2(Family):
         "norm": {"name": "layernorm"},
         "placement": "pre",
         "feedforward": {"name": "mlp"},
-        "objective": "clm",
+        "objective": {"name": "clm", "bias": False},
     }
     keys: ClassVar[tuple[Key, ...]] = (
         Key("vocab_size", "dims.vocabulary", 50257),

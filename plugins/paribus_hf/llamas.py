@@ -16,7 +16,7 @@ SPEC: Final[Mapping[str, Any]] = {
     "norm": {"name": "rmsnorm"},
     "placement": "pre",
     "feedforward": {"name": "glu", "bias": False},
-    "objective": "clm",
+    "objective": {"name": "clm", "bias": False},
 }
 KEYS: Final[tuple[Key, ...]] = (
     Key("num_hidden_layers", "dims.layers", 32),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
+from paribus_hf import berts
 from paribus_hf.activations import ACTIVATIONS
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -28,7 +29,7 @@ class ModernBert(Family):
         "norm": {"name": "layernorm"},
         "placement": {"name": "pre", "bare_first": True},
         "feedforward": {"name": "glu"},
-        "objective": {"name": "mlm", "transform": True, "transform_bias": False, "activation": "gelu", "bias": True},
+        "objective": {**berts.MLM, "transform_bias": False},
     }
     keys: ClassVar[tuple[Key, ...]] = (
         Key("vocab_size", "dims.vocabulary", 50368),

@@ -30,7 +30,7 @@ class OpenAIGpt(Family):
         "norm": {"name": "layernorm"},
         "placement": "post",
         "feedforward": {"name": "mlp"},
-        "objective": "clm",
+        "objective": {"name": "clm", "bias": False},
     }
     keys: ClassVar[tuple[Key, ...]] = (
         Key("vocab_size", "dims.vocabulary", 40478),

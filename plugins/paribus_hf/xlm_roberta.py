@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, final
 
-from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf import robertas
+from paribus import Architecture, Family, Key, Move
+from paribus_hf import berts
+from paribus_hf.roberta import OFFSET, Roberta
 
 
 @final
@@ -15,14 +16,12 @@ class XlmRoberta(Family):
 
     kind = "xlm-roberta"
     architectures: ClassVar[Mapping[str, Architecture]] = {"XLMRobertaForMaskedLM": Architecture()}
-    spec: ClassVar[Mapping[str, Any]] = robertas.SPEC
-    keys: ClassVar[tuple[Key, ...]] = robertas.KEYS
-    fixed: ClassVar[Mapping[str, Any]] = robertas.FIXED
-    ignored: ClassVar[frozenset[str]] = robertas.IGNORED
-    buffers: ClassVar[tuple[str, ...]] = robertas.BUFFERS
-
-    def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        robertas.read(config)
+    spec: ClassVar[Mapping[str, Any]] = Roberta.spec
+    keys: ClassVar[tuple[Key, ...]] = berts.keys(30522, 512, offset=OFFSET)
+    fixed: ClassVar[Mapping[str, Any]] = Roberta.fixed
+    former: ClassVar[Mapping[str, Any]] = berts.FORMER
+    ignored: ClassVar[frozenset[str]] = berts.IGNORED
+    buffers: ClassVar[tuple[str, ...]] = berts.BUFFERS
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        return robertas.moves(spec)
+        return berts.moves(spec, "roberta", berts.LM_HEAD)

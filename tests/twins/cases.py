@@ -55,6 +55,7 @@ _GPT2 = {"n_positions": LENGTH, "n_embd": 15, "n_head": 3, "n_layer": 3}
 _DISTILBERT = {"max_position_embeddings": LENGTH, "dim": 15, "n_heads": 3, "n_layers": 2, "hidden_dim": 31}
 
 _ROBERTA = {"pad_token_id": 1, "max_position_embeddings": LENGTH + 2}
+_FULL = {"attention_type": "original_full"}
 
 _CTRL = {"n_positions": LENGTH, "n_embd": 14, "n_head": 2, "n_layer": 2, "dff": 31}
 _T5 = {
@@ -119,6 +120,15 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
         Case("two segments", "RobertaForMaskedLM", _bert(14, 7, 1, type_vocab_size=2, **_ROBERTA), "text"),
     ),
     "xlm-roberta": (Case("five heads", "XLMRobertaForMaskedLM", _bert(20, 5, 2, **_ROBERTA), "text"),),
+    "big_bird": (
+        Case("both heads", "BigBirdForPreTraining", _bert(15, 3, 2, **_FULL), "row"),
+        Case(
+            "one head, scaled rows, GELU by erf",
+            "BigBirdForMaskedLM",
+            _bert(14, 7, 1, rescale_embeddings=True, hidden_act="gelu", **_FULL),
+            "row",
+        ),
+    ),
     "distilbert": (
         Case("three heads", "DistilBertForMaskedLM", _DISTILBERT, "row", parameters=66_985_530),
         Case("untied", "DistilBertForMaskedLM", {**_DISTILBERT, "tie_word_embeddings": False}, "row"),

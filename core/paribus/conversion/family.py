@@ -25,9 +25,9 @@ class Architecture(NamedTuple):
 class Family(ABC):
     """One file says how a family maps onto a spec: a table of keys, and a table of tensors.
 
-    `keys` are read in both directions; `fixed` are their keys that exist here at one value; `ignored` change nothing
-    that a model computes. A key in none of them is refused when a configuration has it. What no table can say is said
-    in `read` and `write`. Nothing here needs the library that the model comes from.
+    `keys` are read in both directions; `fixed` and `former` are keys that exist here at one value; `ignored` change
+    nothing that a model computes. A key in none of them is refused when a configuration has it. What no table can say
+    is said in `read` and `write`. Nothing here needs the library that the model comes from.
     """
 
     kind: ClassVar[str]  # their `model_type`
@@ -35,6 +35,7 @@ class Family(ABC):
     spec: ClassVar[Mapping[str, Any]]  # what all models of the family have in common
     keys: ClassVar[tuple[Key, ...]]
     fixed: ClassVar[Mapping[str, Any]] = {}
+    former: ClassVar[Mapping[str, Any]] = {}  # as `fixed`, of older configurations: read, and never written
     ignored: ClassVar[frozenset[str]] = frozenset()
     varies: ClassVar[frozenset[str]] = frozenset()  # slots of `spec` that `read` may fill with another component
     buffers: ClassVar[tuple[str, ...]] = ()  # ends of names of tensors that are computed and not learned
@@ -59,7 +60,7 @@ class Family(ABC):
         spec = {**copy.deepcopy(dict(self.spec)), **copy.deepcopy(dict(self.of(architecture).spec))}
         for key in self.keys:
             config.put(spec, key)
-        for name, value in self.fixed.items():
+        for name, value in (*self.fixed.items(), *self.former.items()):
             config.only(name, value)
         config.ignore(self.ignored)
         self.read(config, spec)

@@ -58,9 +58,7 @@ def into_ours(
     return found
 
 
-def into_theirs(
-    moves: Iterable[Move], ours: Tensors, constants: Tensors = MappingProxyType({})
-) -> dict[str, Tensor]:
+def into_theirs(moves: Iterable[Move], ours: Tensors, constants: Tensors = MappingProxyType({})) -> dict[str, Tensor]:
     """Their tensors, of ours, each under every name that they have for it."""
     parts: dict[str, list[tuple[Move, Tensor]]] = {}
     for move in moves:

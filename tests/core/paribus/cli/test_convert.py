@@ -140,6 +140,12 @@ def test_a_model_that_no_family_can_say_is_refused_with_the_reason(cli: Cli) -> 
     assert "there is no family `gpt`; valid: " in said.err
 
 
+def test_a_head_that_a_family_has_otherwise_is_refused() -> None:
+    spec = paribus.spec("gpt2", *TINY, "tokenizer=bytes", "dropout=0.1", "objective.bias=true")
+    with pytest.raises(paribus.SpecError, match="`bias` of objective `clm` would be False, and is True"):
+        paribus.export(paribus.assemble(spec), "gpt2")
+
+
 def test_an_empty_folder_is_no_model(cli: Cli, tmp_path: Path) -> None:
     said = cli("convert", str(tmp_path), "-o", "ours")
     assert (said.code, "error[no-record]" in said.err) == (5, True)

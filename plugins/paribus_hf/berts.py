@@ -1,0 +1,90 @@
+"""What BERT, RoBERTa, XLM-R and Big Bird have in common: their spec, their keys, and what their tensors are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from paribus import Key, Move
+from paribus_hf.bodies import POST_NORM, layers
+
+MLM: Final[Mapping[str, Any]] = {
+    "name": "mlm",
+    "transform": True,
+    "transform_bias": True,
+    "activation": "gelu",
+    "bias": True,
+}
+SPEC: Final[Mapping[str, Any]] = {
+    "preset": "bert-base",
+    "topology": "encoder",
+    "embedding": {"name": "tokens", "normed": True, "tie": True},
+    "attention": {"name": "mha"},
+    "position": "learned",
+    "norm": {"name": "layernorm"},
+    "placement": "post",
+    "feedforward": {"name": "mlp", "activation": "gelu"},
+}
+FIXED: Final[Mapping[str, Any]] = {
+    "is_decoder": False,
+    "is_encoder_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,  # else the head has two biases, of which one is dead
+}
+GELU: Final = {"hidden_act": "gelu"}  # which is also that of the head
+FORMER: Final[Mapping[str, Any]] = {"position_embedding_type": "absolute"}
+IGNORED: Final = frozenset({"classifier_dropout", "gradient_checkpointing", "initializer_range"})
+BUFFERS: Final = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+
+def keys(vocabulary: int, rows: int, *, offset: int = 0) -> tuple[Key, ...]:
+    """The table of keys, with the defaults that they do not share; `offset` rows of positions are never read."""
+    return (
+        Key("vocab_size", "dims.vocabulary", vocabulary),
+        Key(
+            "max_position_embeddings",
+            "dims.length",
+            rows,
+            read=lambda rows: rows - offset,
+            write=lambda length: length + offset,
+        ),
+        Key("hidden_size", "dims.width", 768),
+        Key("num_hidden_layers", "dims.layers", 12),
+        Key("num_attention_heads", "dims.heads", 12),
+        Key("intermediate_size", "feedforward.inner", 3072),
+        Key("type_vocab_size", "embedding.segments", 2),
+        Key("hidden_dropout_prob", "dropout", 0.1),
+        Key("attention_probs_dropout_prob", "dropout", 0.1),
+        Key("layer_norm_eps", "norm.eps", 1e-12),
+    )
+
+
+class Head(NamedTuple):
+    """What the tensors of a head are called that predicts what was hidden."""
+
+    path: str
+    dense: str
+    norm: str
+
+
+PREDICTIONS: Final = Head("cls.predictions", "transform.dense", "transform.LayerNorm")
+LM_HEAD: Final = Head("lm_head", "dense", "layer_norm")
+
+
+def moves(spec: Mapping[str, Any], body: str, head: Head, pooler: str = "pooler.dense") -> Iterator[Move]:
+    """Every tensor, of the body and of the heads that there are."""
+    embeddings = f"{body}.embeddings"
+    tied = (f"{head.path}.decoder.weight",)
+    yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", also=tied)
+    if spec["embedding"]["segments"]:
+        yield Move("embedding.segments.weight", f"{embeddings}.token_type_embeddings.weight")
+    yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings.weight")
+    yield Move("objectives.mlm.bias", f"{head.path}.bias", also=(f"{head.path}.decoder.bias",))
+    for kind in ("weight", "bias"):
+        yield Move(f"body.embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
+        yield Move(f"objectives.mlm.dense.{kind}", f"{head.path}.{head.dense}.{kind}")
+        yield Move(f"objectives.mlm.norm.{kind}", f"{head.path}.{head.norm}.{kind}")
+        if isinstance(spec["objective"], (list, tuple)):
+            yield Move(f"objectives.nsp.head.dense.{kind}", f"{body}.{pooler}.{kind}")
+            yield Move(f"objectives.nsp.head.scores.{kind}", f"cls.seq_relationship.{kind}")
+    yield from layers(spec, f"{body}.encoder.layer", POST_NORM)

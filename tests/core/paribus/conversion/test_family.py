@@ -1,0 +1,40 @@
+"""What a configuration may say that nothing here does: refused by its name, with the value that there is."""
+
+from typing import Any
+
+import pytest
+
+from paribus import SpecError
+from paribus.conversion.door import families
+from paribus.registry import installed
+
+
+@pytest.mark.parametrize(
+    ("family", "architecture", "said", "message"),
+    [
+        ("bert", "BertForMaskedLM", {"position_embedding_type": "relative_key"}, "`position_embedding_type` is 'rel"),
+        ("big_bird", "BigBirdForMaskedLM", {"attention_type": "block_sparse"}, "`attention_type` is 'block_sparse'"),
+        ("m2m_100", "M2M100ForConditionalGeneration", {"encoder_layerdrop": 0.05}, "`encoder_layerdrop` is 0.05"),
+        ("bart", "BartForConditionalGeneration", {"normalize_before": True}, "`normalize_before` is True"),
+        ("bart", "BartForConditionalGeneration", {"attention_dropout": 0.2}, "but here `dropout` is both"),
+        ("bart", "BartModel", {}, "`BartModel` is a class of the family `bart` with heads that are not known here"),
+    ],
+)
+def test_what_no_component_does_is_refused(family: str, architecture: str, said: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        families(installed())[family].spec_of(said, architecture)
+
+
+def test_keys_of_older_configurations_are_read_and_never_written() -> None:
+    bart = families(installed())["bart"]
+    former = {"normalize_before": False, "add_final_layer_norm": False, "attention_dropout": 0.1}
+    spec = bart.spec_of(former, "BartForConditionalGeneration")
+    spec.setdefault("parts", {})
+    assert bart.former.keys().isdisjoint(bart.config_of(spec, "BartForConditionalGeneration"))
+
+
+def test_an_encoder_unlike_its_decoder_is_a_part_of_the_spec() -> None:
+    said = {"attention_dropout": 0.1, "encoder_layers": 3, "encoder_attention_heads": 16, "encoder_ffn_dim": 48}
+    spec = families(installed())["bart"].spec_of(said, "BartForConditionalGeneration")
+    inner = {"name": "mlp", "activation": "gelu", "inner": 48}
+    assert spec["parts"] == {"encoder": {"dims": {"layers": 3}, "feedforward": inner}}
