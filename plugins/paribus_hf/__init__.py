@@ -20,6 +20,7 @@ from paribus_hf.roberta import Roberta
 from paribus_hf.t5 import T5
 from paribus_hf.xlm_roberta import XlmRoberta
 
+
 @hookimpl
 def families() -> Mapping[str, type[Family]]:
     return {family.kind: family for family in offered(globals(), Family).values()}
