@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from paribus.parts.context import Context as Context
     from paribus.parts.context import Memory as Memory
     from paribus.parts.context import Pair as Pair
+    from paribus.parts.context import Plan as Plan
     from paribus.parts.context import Scoring as Scoring
     from paribus.parts.context import State as State
     from paribus.parts.crossing import Crossing as Crossing
@@ -134,7 +135,7 @@ _WHERE: dict[str, str] = {
         "paribus.keyed": "key32",
         "paribus.parts.adopting": "Adopting Converted leading",
         "paribus.parts.attend": "Attend",
-        "paribus.parts.context": "Context Memory Pair Scoring State",
+        "paribus.parts.context": "Context Memory Pair Plan Scoring State",
         "paribus.parts.crossing": "Crossing",
         "paribus.parts.draw": "Draw",
         "paribus.parts.heads": "Heads",

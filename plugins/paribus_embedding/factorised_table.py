@@ -43,7 +43,7 @@ class FactorisedTable(Embedding, Adopting):
         self.tokens = nn.Embedding(shape.vocabulary, width)
         self.segments = nn.Embedding(segments, width) if segments else None
         self.norm = norm(width) if normed else None
-        self.head = None if tie else nn.Linear(width, shape.vocabulary, bias=False)
+        self.head = None if tie or shape.scored == 0 else nn.Linear(width, shape.vocabulary, bias=False)
         self.dropout = shape.dropout
 
     def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:

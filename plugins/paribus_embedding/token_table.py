@@ -47,7 +47,13 @@ class TokenTable(Embedding, Adopting):
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.segments = nn.Embedding(segments, shape.width) if segments else None
         self.normed = normed
-        self.head = None if tie else nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.scored = shape.width if shape.scored is None else shape.scored
+        if tie and self.scored not in (0, shape.width):
+            raise ValueError(
+                f"a table scores rows as wide as its own, {shape.width}, but those that come are {self.scored} wide; "
+                "valid: as wide, or tie: false"
+            )
+        self.head = None if tie or not self.scored else nn.Linear(self.scored, shape.vocabulary, bias=False)
         self.dropout = shape.dropout
 
     def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
@@ -66,7 +72,7 @@ class TokenTable(Embedding, Adopting):
         return scored(h, self.tokens, self.head, bias)
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * self.wide * self.vocabulary)
+        return Cost(flops=2 * load.picks * self.scored * self.vocabulary)
 
     def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
         """Of a larger or smaller vocabulary, the ids that both have; a head of its own begins as the tied table."""

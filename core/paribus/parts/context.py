@@ -107,6 +107,7 @@ class Memory(NamedTuple):
 
     hidden: Tensor  # (B, S, D)
     rows: Rows
+    handed: Tensor | None = None  # (B, S, …): what each row leaves to whom reads it besides, where it leaves anything
 
 
 class Context(NamedTuple):

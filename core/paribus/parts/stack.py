@@ -39,6 +39,7 @@ class Output(NamedTuple):
     rows: Rows
     auxiliary: Tensor | None = None
     captured: tuple[dict[str, Tensor], ...] = ()
+    handed: Tensor | None = None  # what a memory made of it hands on
     read: Read | None = None  # None where layers keep state, as what is read is not all there
 
 
@@ -163,7 +164,7 @@ class Stack(Stage):
         if states is not None:
             states.past = past + rows.positions.shape[-1]
         kept = None if states is not None else Read(read, keys, carry, cross_carry)
-        return Output(self.norm(x) if self.normed else x, rows, auxiliary, tuple(captured), kept)
+        return Output(self.norm(x) if self.normed else x, rows, auxiliary, tuple(captured), read=kept)
 
     def again(self, read: Read, asking: Tensor, at: Tensor, times: int, memory: Memory | None = None) -> Tensor:
         """(B, N, D), (B, N) -> (B, N, D): rows that stand where those of `at` do, put through the last layer.

@@ -103,4 +103,4 @@ class Topology(Component, nn.Module, ABC):
 
 
 def memory_of(output: Output) -> Memory:
-    return Memory(output.hidden, output.rows)
+    return Memory(output.hidden, output.rows, output.handed)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from paribus.parts.attend import Attend
-from paribus.parts.layer import Layer
 from paribus.parts.rows import PADDING, Rows, Stream
 from paribus.parts.sight import Sight, ordered, visible
 from paribus.testing.cells import Case, Cell
@@ -60,7 +59,7 @@ def reading(made: Specimen, changed: Tensor) -> str:
     """Which token reaches no other row, or reaches one where it should not, of (token, row)."""
     length, others = len(changed), changed.clone().fill_diagonal_(0)
     reaching = [float(reached.max()) > TOLERANCE for reached in others]
-    sees = {layer.attention.traits.get("sees", "all") for layer in cast("list[Layer]", list(made.stack().layers))}
+    sees = {layer.attention.traits.get("sees", "all") for layer in made.layers()} or {"all"}
     if sees == {"all"}:
         for token in sought(made, length):
             if not reaching[token]:
@@ -75,8 +74,10 @@ def sought(made: Specimen, length: int) -> list[int]:
     """The tokens that another row may see, as far as the attentions declare it: with gaps, that is not all."""
     rows = ordered(Rows(torch.arange(length).unsqueeze(0)))
     seen = torch.zeros(length, length, dtype=torch.bool)  # (row, token)
-    for layer in cast("list[Layer]", list(made.stack().layers)):
-        sights = {module.sight for module in layer.attention.modules() if isinstance(module, Attend)}
+    mixes: list[set[Sight]] = [
+        {module.sight for module in layer.attention.modules() if isinstance(module, Attend)} for layer in made.layers()
+    ]
+    for sights in mixes or [set()]:
         for sight in sights or {Sight(made.body.causal)}:
             shown = visible(sight, rows, rows, by_row=True)
             seen |= torch.ones_like(seen) if shown is None else shown[0, 0]

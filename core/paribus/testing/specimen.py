@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from paribus.assembly.initialise import initialise
 from paribus.kernels import KERNELS
 from paribus.keyed import key32
 from paribus.parts.context import Kernel, Memory
+from paribus.parts.layer import Layer
 from paribus.parts.rows import Stream
 from paribus.parts.stack import Output, Stack, States
 from paribus.slots.initialisation import Initialisation
@@ -73,6 +74,11 @@ class Specimen:
         """(batch, length) ids of text, or as many values as it always reads."""
         return tokens(batch, self.topology.embedding.whole or length)
 
+    def layers(self) -> list[Layer]:
+        """Those of the body, if that is a stack."""
+        body = self.topology.stage("body")
+        return cast("list[Layer]", list(body.layers)) if isinstance(body, Stack) else []
+
     def hidden(self, body: Tensor | Stream, *, source: Tensor | Stream | None = None) -> Tensor:
         """(B, T) -> (B, T, D): the body's rows."""
         return self.output(body, source=source).hidden
@@ -88,7 +94,7 @@ class Specimen:
         themselves where it has no vocabulary."""
         if not self.topology.embedding.traits.get("unembeds", True):
             return hidden
-        shape = self.stack().shape
+        shape = self.topology.stage("body").shape
         narrow = noise("narrow", shape.width, shape.embedded) if shape.embedded != shape.width else None
         return self.topology.embedding.unembed(hidden if narrow is None else hidden @ narrow)
 

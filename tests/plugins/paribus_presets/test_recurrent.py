@@ -8,8 +8,31 @@ from paribus.registry import installed
 from paribus.train.assemble import shapes_of
 
 LSTM = 4 * (1024 * 1024 + 1024 * 1024 + 2 * 1024)  # four gates, with the two biases of torch
+RNNSEARCH = {  # K = 1000, E = 620, R = 500, and 30,000 words on either side, after the appendix of the paper
+    "tables of both sides, and W_o": 2 * 30_000 * 620 + 500 * 30_000,
+    "W, U and b of three gates, both ways": 2 * 3 * (620 * 1000 + 1000 * 1000 + 1000),
+    "W_s": 1000 * 1000 + 1000,
+    "W_a, U_a and v_a": 1000 * 1000 + 2000 * 1000 + 1000,
+    "W, U, C and b of three gates": 3 * (620 * 1000 + 1000 * 1000 + 2000 * 1000 + 1000),
+    "U_o, V_o, C_o and b": 2 * 500 * (1000 + 620 + 2000 + 1),
+}
+
+LUONG = {  # four layers of 1000, and 50,000 words on either side
+    "tables of both sides, and W_s": 3 * 50_000 * 1000,
+    "the encoder, a bias for each gate": 4 * 4 * (2 * 1000 * 1000 + 1000),
+    "the decoder, whose first layer is fed": 4 * 4 * (2 * 1000 * 1000 + 1000) + 4 * 1000 * 1000,
+    "W_a": 1000 * 1000,
+    "W_c and b": 1000 * 2000 + 1000,
+}
 
 
-@pytest.mark.parametrize(("name", "count"), [("lstm-lm", 32_768 * 1024 + 32_768 + 2 * LSTM)])
+SIZES = {
+    "lstm-lm": 32_768 * 1024 + 32_768 + 2 * LSTM,
+    "rnnsearch": sum(RNNSEARCH.values()),
+    "luong": sum(LUONG.values()),
+}
+
+
+@pytest.mark.parametrize(("name", "count"), SIZES.items(), ids=SIZES)
 def test_a_preset_has_the_size_that_its_paper_describes(name: str, count: int) -> None:
     assert parameters(shapes_of(paribus.spec(name), installed()).children()) == count

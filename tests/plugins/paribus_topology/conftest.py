@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import paribus
 from paribus import (
+    PADDING,
     Attention,
     Builder,
     Context,
@@ -16,15 +18,19 @@ from paribus import (
     Embedding,
     FeedForward,
     Load,
+    Output,
     Part,
     Position,
     Shape,
     Stack,
     State,
+    Stream,
     Topology,
     Traits,
+    memory_of,
 )
 from paribus.parts.layer import Layer
+from paribus.train.model import Model
 from paribus_embedding.token_table import TokenTable
 from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
 from paribus_norm.layer_norm import LayerNorm
@@ -134,3 +140,46 @@ def build() -> Callable[[type[Topology]], Topology]:
         return topology(builder).double()
 
     return built
+
+
+@pytest.fixture(scope="session")
+def recurrent() -> Callable[..., Model]:
+    """A small model in float64, moved off where it starts."""
+
+    def assembled(preset: str, *overrides: str) -> Model:
+        sizes = ("dims.width=5", "dims.layers=1", "dims.length=16", "dims.vocabulary=300", "dropout=0.0")
+        model = paribus.assemble(paribus.spec(preset, *sizes, *overrides)).double().eval()
+        generator = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
+        return model
+
+    return assembled
+
+
+@pytest.fixture(scope="session")
+def padded() -> Callable[..., Stream]:
+    """(B, T) with padding where a row is shorter, whose ids are of text."""
+
+    def padded(rows: list[list[int]], side: str = "right") -> Stream:
+        length = max(map(len, rows))
+        before = [length - len(row) if side == "left" else 0 for row in rows]
+        tokens, documents = torch.full((len(rows), length), 77), torch.full((len(rows), length), PADDING)
+        for place, (row, start) in enumerate(zip(rows, before, strict=True)):
+            tokens[place, start : start + len(row)] = torch.tensor(row)
+            documents[place, start : start + len(row)] = 0
+        return Stream(tokens, documents)
+
+    return padded
+
+
+@pytest.fixture(scope="session")
+def both() -> Callable[..., Output]:
+    """What the decoder gives for a target, with the encoder's rows for a source as its memory."""
+
+    def both(model: Model, source: Stream, target: Stream, *, capture: bool = False) -> Output:
+        memory = memory_of(model.topology.run({"encoder": source}, "encoder"))
+        return model.topology.run({"body": target}, "body", memory=memory, capture=capture)
+
+    return both

@@ -1,0 +1,133 @@
+"""The decoder against the equations of two papers, one number after the other."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Output, Stream
+from paribus.train.model import Model
+
+SOURCES, TARGETS = [[30, 14, 41, 51, 92], [65, 35, 89]], [[79, 32, 38, 46], [26, 43, 38, 32]]
+Get = Callable[[str], Tensor]
+Recurrent = Callable[..., Model]
+Both = Callable[..., Output]
+Padded = Callable[..., Stream]
+same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
+
+
+def bahdanau(model: Model, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
+    """Scores (T, V) and alignment (T, S) of one pair, after appendix A of "Jointly Learning to Align and Translate"."""
+    get = model.get_parameter
+    e_x, e_y = get("encoder.table.tokens.weight"), get("embedding.tokens.weight")
+    forwards, backwards = _unit(get, "encoder.layers.0.0"), _unit(get, "encoder.layers.0.1")
+    zero = torch.zeros(5, dtype=torch.float64)
+    ahead, behind = [zero], [zero]
+    for word in source:  # A.2.1
+        ahead.append(forwards(e_x[word], ahead[-1], None))
+    for word in reversed(source):
+        behind.append(backwards(e_x[word], behind[-1], None))
+    h = [torch.cat(both) for both in zip(ahead[1:], reversed(behind[1:]), strict=True)]
+    s = torch.tanh(get("body.first.layers.0.weight") @ behind[-1] + get("body.first.layers.0.bias"))
+    w_a, u_a, v_a = get("body.cross.heads.q.weight"), get("body.cross.heads.k.weight"), get("body.cross.outer")[0]
+    u_o, c_o, v_o = (get(f"body.readout.{side}.weight") for side in ("state", "context", "token"))
+    step, scores, aligned = _unit(get, "body.layers.0"), [], []
+    for word in target:  # A.2.2; the last state, the last word
+        energies = torch.stack([v_a @ torch.tanh(w_a @ s + u_a @ each) for each in h])
+        alpha = energies.exp() / energies.exp().sum()
+        c = sum((a * each for a, each in zip(alpha, h, strict=True)), torch.zeros(10, dtype=torch.float64))
+        t_tilde = u_o @ s + get("body.readout.state.bias") + v_o @ e_y[word] + c_o @ c
+        t = torch.stack([torch.max(t_tilde[2 * j], t_tilde[2 * j + 1]) for j in range(len(t_tilde) // 2)])
+        scores.append(get("embedding.head.weight") @ t)
+        aligned.append(alpha)
+        s = step(e_y[word], s, c)
+    return torch.stack(scores), torch.stack(aligned)
+
+
+def _unit(get: Get, path: str) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
+    """The gated hidden unit: (1 - z) s + z tanh(W e + U [r s] + C c)."""
+    w, b = (get(f"{path}.reads.{kind}").chunk(3) for kind in ("weight", "bias"))
+    u = get(f"{path}.repeats.weight").chunk(3)
+
+    def step(e: Tensor, s: Tensor, c: Tensor | None) -> Tensor:
+        fed = [torch.zeros_like(s)] * 3 if c is None else [part @ c for part in get(f"{path}.fed.weight").chunk(3)]
+        z = torch.sigmoid(w[0] @ e + b[0] + u[0] @ s + fed[0])
+        r = torch.sigmoid(w[1] @ e + b[1] + u[1] @ s + fed[1])
+        new = torch.tanh(w[2] @ e + b[2] + u[2] @ (r * s) + fed[2])
+        return (1 - z) * s + z * new
+
+    return step
+
+
+def luong(model: Model, score: Callable[[Tensor, Tensor], Tensor], source: list[int], target: list[int]) -> Tensor:
+    """Scores (T, V) of one pair, after sections 2 and 3 of "Effective Approaches", with input feeding (3.3)."""
+    get, layers = model.get_parameter, model.spec["dims"]["layers"]
+    zero = torch.zeros(5, dtype=torch.float64)
+    states = [(zero, zero)] * layers
+    memory = []
+    for word in source:
+        x = get("encoder.table.tokens.weight")[word]
+        for layer in range(layers):
+            states[layer] = _lstm(get, f"encoder.layers.{layer}.0", x, states[layer], None)
+            x = states[layer][0]
+        memory.append(x)
+    fed, scores = zero, []
+    for word in target:
+        x = get("embedding.tokens.weight")[word]
+        for layer in range(layers):
+            states[layer] = _lstm(get, f"body.layers.{layer}", x, states[layer], None if layer else fed)
+            x = states[layer][0]
+        a = torch.stack([score(x, each) for each in memory]).softmax(0)
+        c = sum((weight * each for weight, each in zip(a, memory, strict=True)), zero)
+        w_h, w_c = get("body.readout.state.weight"), get("body.readout.context.weight")
+        fed = torch.tanh(w_c @ c + w_h @ x + get("body.readout.state.bias"))
+        scores.append(get("embedding.head.weight") @ fed)
+    return torch.stack(scores)
+
+
+def _lstm(get: Get, path: str, x: Tensor, state: tuple[Tensor, Tensor], fed: Tensor | None) -> tuple[Tensor, Tensor]:
+    h, c = state
+    gates = get(f"{path}.reads.weight") @ x + get(f"{path}.reads.bias") + get(f"{path}.repeats.weight") @ h
+    if fed is not None:
+        gates = gates + get(f"{path}.fed.weight") @ fed
+    i, f, g, o = gates.chunk(4)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_rnnsearch_is_what_its_appendix_says(side: str, recurrent: Recurrent, padded: Padded, both: Both) -> None:
+    model = recurrent("rnnsearch-tiny", "topology.embedded=4", "topology.scored=3")
+    output = both(model, padded(SOURCES, side), Stream(torch.tensor(TARGETS)), capture=True)
+    scores = model.topology.embedding.unembed(output.hidden)
+    weights = output.captured[0]["weights"]  # (B, 1, T, S)
+    for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        wanted, alignment = bahdanau(model, source, target)
+        same(scores[row], wanted)
+        there = slice(5 - len(source), 5) if side == "left" else slice(0, len(source))
+        same(weights[row, 0][:, there], alignment)
+        same(weights[row, 0].sum(-1), torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("score", ["dot", "bilinear", "additive"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_luongs_model_is_what_its_sections_say(
+    score: str, layers: int, recurrent: Recurrent, padded: Padded, both: Both
+) -> None:
+    flat = ("attention.scores.scaled=false", "attention.scores.bias=false")
+    model = recurrent("luong-tiny", f"dims.layers={layers}", f"attention={score}", *flat)
+    get = model.get_parameter
+
+    def general(h: Tensor, each: Tensor) -> Tensor:
+        return torch.dot(get("body.cross.heads.q.weight") @ h, each)
+
+    def concat(h: Tensor, each: Tensor) -> Tensor:
+        beside = torch.cat([get("body.cross.heads.q.weight"), get("body.cross.heads.k.weight")], dim=1)
+        return torch.dot(get("body.cross.outer")[0], torch.tanh(beside @ torch.cat([h, each])))
+
+    by: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"dot": torch.dot, "bilinear": general, "additive": concat}
+    scores = model.topology.embedding.unembed(both(model, padded(SOURCES), Stream(torch.tensor(TARGETS))).hidden)
+    for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        same(scores[row], luong(model, by[score], source, target))

@@ -1,0 +1,40 @@
+"""The encoder against torch's own recurrences, over packed sequences."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from paribus import Stream
+from paribus.train.model import Model
+
+SOURCES = [[30, 14, 41, 51, 92], [65, 35, 89]]
+Recurrent = Callable[..., Model]
+Padded = Callable[..., Stream]
+same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("ways", [1, 2])
+@pytest.mark.parametrize(("cell", "peer"), [("gru-after", torch.nn.GRU), ("lstm", torch.nn.LSTM)])
+def test_the_encoder_is_torchs_over_packed_sequences(
+    cell: str, peer: Any, ways: int, recurrent: Recurrent, padded: Padded
+) -> None:
+    model = recurrent("rnnsearch-tiny", f"topology.cell={cell}", f"topology.bidirectional={ways == 2}", "dims.layers=2")
+    theirs = peer(48, 5, num_layers=2, batch_first=True, bidirectional=ways == 2).double()
+    for layer in range(2):
+        for way, suffix in enumerate(("", "_reverse")[:ways]):
+            path = f"encoder.layers.{layer}.{way}"
+            getattr(theirs, f"weight_ih_l{layer}{suffix}").data = model.get_parameter(f"{path}.reads.weight").data
+            getattr(theirs, f"bias_ih_l{layer}{suffix}").data = model.get_parameter(f"{path}.reads.bias").data
+            getattr(theirs, f"weight_hh_l{layer}{suffix}").data = model.get_parameter(f"{path}.repeats.weight").data
+            own = dict(model.named_parameters()).get(f"{path}.repeats.bias")
+            getattr(theirs, f"bias_hh_l{layer}{suffix}").data.copy_(0 if own is None else own)
+    source = padded(SOURCES)
+    x = model.get_parameter("encoder.table.tokens.weight")[source.tokens]
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, [5, 3], batch_first=True)
+    wanted, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
+    given = model.topology.run({"encoder": source}, "encoder").hidden
+    same(given[0], wanted[0])
+    same(given[1, :3], wanted[1, :3])

@@ -1,0 +1,182 @@
+"""A recurrent decoder that reads a recurrent encoder's rows at every step."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+import paribus
+from paribus import Output, SpecError, Stream, memory_of
+from paribus.assembly.cost import costs, rows_of_parts
+from paribus.registry import installed
+from paribus.testing.operations import counting
+from paribus.train.assemble import shapes_of
+from paribus.train.model import Model
+
+SOURCES, TARGETS = [[30, 14, 41, 51, 92], [65, 35, 89]], [[79, 32, 38, 46], [26, 43, 38, 32]]
+INDEX = installed(no_plugins=True).index
+CROSSING = [name for name, entry in INDEX.entries["attention"].items() if entry.traits.get("cross")]
+RAW = [name for name in CROSSING if INDEX.entries["attention"][name].traits.get("raw")]
+MANNERS: dict[str, tuple[str, ...]] = {
+    "rnnsearch": ("rnnsearch-tiny",),
+    "luong": ("luong-tiny", "dims.layers=2"),
+    "both ways, and the state behind asks": ("rnnsearch-tiny", "topology.query=current", "topology.cell=lstm"),
+    "nothing is fed": ("rnnsearch-tiny", "topology.feeding=false", "topology.cell=gru-after", "dims.layers=2"),
+    "nothing is fed, and the state behind asks": ("luong-tiny", "topology.feeding=false", "topology.readout=maxout"),
+}
+Recurrent = Callable[..., Model]
+Both = Callable[..., Output]
+Padded = Callable[..., Stream]
+same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
+
+
+def alone(both: Both, model: Model, source: list[int], target: list[int]) -> Tensor:
+    return both(model, Stream(torch.tensor([source])), Stream(torch.tensor([target]))).hidden[0]
+
+
+@pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
+def test_padding_on_either_side_of_source_and_target_changes_nothing(
+    manner: tuple[str, ...], recurrent: Recurrent, padded: Padded, both: Both
+) -> None:
+    model = recurrent(*manner)
+    targets = [TARGETS[0], TARGETS[1][:2]]
+    for side in ("right", "left"):
+        hidden = both(model, padded(SOURCES, side), padded(targets, side)).hidden
+        for row, (source, target) in enumerate(zip(SOURCES, targets, strict=True)):
+            start = 4 - len(target) if side == "left" else 0
+            same(hidden[row, start : start + len(target)], alone(both, model, source, target))
+
+
+@pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
+def test_documents_in_one_row_begin_where_the_encoder_left_each_of_them(
+    manner: tuple[str, ...], recurrent: Recurrent, both: Both
+) -> None:
+    model = recurrent(*manner)
+    source, target = (
+        Stream(torch.tensor([[*one, *two]]), torch.tensor([[0] * len(one) + [1] * len(two)]))
+        for one, two in (SOURCES, TARGETS)
+    )
+    wanted = [alone(both, model, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)]
+    same(both(model, source, target).hidden[0], torch.cat(wanted))
+
+
+@pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
+def test_prompts_of_different_lengths_are_stepped_together_as_each_is_alone(
+    manner: tuple[str, ...], recurrent: Recurrent, padded: Padded, both: Both
+) -> None:
+    model = recurrent(*manner)
+    target = padded([TARGETS[0], TARGETS[1][:2]], "left")
+    assert target.documents is not None
+    memory = memory_of(model.topology.run({"encoder": padded(SOURCES)}, "encoder"))
+    states, steps = model.topology.start(2, 4), []
+    for a, b in pairwise([0, 2, 3, 4]):
+        stream = Stream(target.tokens[:, a:b], target.documents[:, a:b])
+        steps.append(model.topology.run({"body": stream}, "body", memory=memory, states=states).hidden)
+    together = torch.cat(steps, dim=1)
+    same(together[0], alone(both, model, SOURCES[0], TARGETS[0]))
+    same(together[1, 2:], alone(both, model, SOURCES[1], TARGETS[1][:2]))
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_every_attention_that_reads_a_memory_as_it_stands_can_be_what_reads_it(
+    name: str, recurrent: Recurrent, padded: Padded, both: Both
+) -> None:
+    model = recurrent("luong-tiny", f"attention={name}", "dims.width=8", "dims.heads=4", "dims.layers=2")
+    tokens, source = torch.tensor(TARGETS), padded(SOURCES)
+    memory = memory_of(model.topology.run({"encoder": source}, "encoder"))
+    whole = model.topology.run({"body": Stream(tokens)}, "body", memory=memory).hidden
+    for row in range(2):
+        same(whole[row], alone(both, model, SOURCES[row], TARGETS[row]))
+    states = model.topology.start(2, 4)
+    steps = [
+        model.topology.run({"body": Stream(tokens[:, t : t + 1])}, "body", memory=memory, states=states).hidden
+        for t in range(4)
+    ]
+    same(torch.cat(steps, dim=1), whole)
+    named = dict(model.topology.named_parameters())
+    scores = model.topology.embedding.unembed(whole)
+    grads = torch.autograd.grad(scores.cos().sum(), [*named.values()], allow_unused=True)
+    assert [path for path, grad in zip(named, grads, strict=True) if grad is None] == []
+
+
+def test_another_attention_leaves_every_other_tensor_as_it_is() -> None:
+    one, two = (
+        paribus.assemble(paribus.spec("rnnsearch-tiny", f"attention={name}", "dims.vocabulary=300")).state_dict()
+        for name in ("additive", "fixed")
+    )
+    assert {name for name in one if name not in two} == {
+        f"body.cross.{name}" for name in ("heads.q.weight", "heads.k.weight", "outer")
+    }
+    assert all(torch.equal(one[name], two[name]) for name in two)
+
+
+@pytest.mark.parametrize("manner", [*MANNERS.values(), ("rnnsearch-tiny", "attention=mha")], ids=[*MANNERS, "mha"])
+def test_it_costs_what_torch_counts(manner: tuple[str, ...]) -> None:
+    model = shapes_of(paribus.spec(*manner, "dims.length=16"), installed())
+    lines = {line.path: line.flops for line in costs(model, 16).lines}
+    rows = rows_of_parts(model, 16)
+    tokens = {path: Stream(torch.zeros(1, count, dtype=torch.long, device="meta")) for path, count in rows.items()}
+    with counting() as counter:
+        memory = memory_of(model.topology.run(tokens, "encoder"))
+        model.topology.run(tokens, "body", memory=memory)
+    declared = sum(flops for path, flops in lines.items() if path.partition(".")[0] in ("body", "encoder"))
+    assert declared == counter.get_total_flops()
+
+
+def test_what_it_keeps_to_decode_is_what_it_says(recurrent: Recurrent) -> None:
+    for manner in (MANNERS["rnnsearch"], MANNERS["luong"]):
+        model = recurrent(*manner)
+        said = sum(line.state for line in costs(model.assembled, 16).lines)
+        states = model.topology.start(1, 16)
+        memory = memory_of(model.topology.run({"encoder": Stream(torch.full((1, 16), 30))}, "encoder"))
+        model.topology.run({"body": Stream(torch.full((1, 1), 30))}, "body", memory=memory, states=states)
+        assert said == sum(
+            kept.numel() for layer in states.layers for state in layer.values() for kept in state.values()
+        )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["attention=mla"], "attention `mla` projects what it reads, but the decoder wants a memory as it stands"),
+        (["attention=[mha, fixed]", "dims.layers=2"], "has one attention, and attention `fixed` is more"),
+        (["dims.layers=2", "dims.groups=1"], "layers of the decoder recur, and none shares its parameters"),
+        (["norm=layernorm"], "the topology `recurrent-encoder-decoder` does not read `norm`"),
+        (["position=rope"], "the topology `recurrent-encoder-decoder` does not read `position`"),
+        (["parts.decoder.attention=mha"], "there is no `attention` here"),
+        (["parts.decoder.cross.attention=mha"], "there is no `cross` here"),
+        (["parts.encoder.attention=mha"], "there is no `attention` here"),
+        (["objective=clm"], "gives the encoder nothing to read"),
+    ],
+)
+def test_what_it_would_ignore_is_refused(overrides: list[str], words: str) -> None:
+    with pytest.raises(SpecError, match=words.replace("(", r"\(")):
+        paribus.spec("rnnsearch-tiny", *overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            ["parts.encoder.dims.layers=2"],
+            "layers of the decoder begin where those of the encoder ended, but they are",
+        ),
+        (["embedding.tie=true"], "a table scores rows as wide as its own, 48, but those that come are 32 wide"),
+        (["attention=dot"], "keys are the rows' own columns, of which there are"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_told_when_it_is_built(overrides: list[str], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        paribus.assemble(paribus.spec("rnnsearch-tiny", "dims.vocabulary=300", *overrides))
+
+
+def test_a_table_that_is_tied_scores_rows_of_its_own_width(recurrent: Recurrent) -> None:
+    tied = ("embedding.tie=true", "topology.scored=null", "topology.shared=true", "topology.embedded=7")
+    model = recurrent("rnnsearch-tiny", *tied)
+    names = {name for name, parameter in model.named_parameters() if parameter.shape[0] == 300}
+    assert names == {"embedding.tokens.weight"}
+    scores, _ = model(torch.tensor(TARGETS), source=torch.tensor([SOURCES[0], SOURCES[0]]))
+    assert scores.shape == (2, 4, 300)
