@@ -18,6 +18,7 @@ from paribus_hf.openai_gpt import OpenAIGpt
 from paribus_hf.qwen3 import Qwen3
 from paribus_hf.roberta import Roberta
 from paribus_hf.t5 import T5
+from paribus_hf.vit import Vit
 from paribus_hf.xlm_roberta import XlmRoberta
 
 

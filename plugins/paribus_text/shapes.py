@@ -50,8 +50,8 @@ class Shapes(Corpus):
     def __init__(
         self,
         *,
-        image: Annotated[int, "height and width of an image, in pixels", Range(4, 1024)] = 32,
-        channels: Annotated[int, "values of a pixel: 1 is grey, 3 colour", Range(1, 4)] = 3,
+        image: Annotated[int, "height and width of an image, in pixels", Range(4, 4096)] = 32,
+        channels: Annotated[int, "values of a pixel: 1 is grey, 3 colour", Range(1, 64)] = 3,
         classes: Annotated[int, "kinds of shapes", Range(2, len(SHAPES))] = 4,
         images: Annotated[int, "images of the training split", Range(1, 10_000_000)] = 4096,
         held_out: Annotated[int, "images of the validation split", Range(1, 1_000_000)] = 512,

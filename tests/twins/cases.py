@@ -26,6 +26,7 @@ class Case(NamedTuple):
     config: Mapping[str, Any]
     places: Literal["given", "row", "text"] = "given"  # positions of padded rows: told, by row, or counted over text
     tolerance: float = TOLERANCE  # more where the twin computes in float32 what cannot be taken out of it
+    reads: Literal["tokens", "images"] = "tokens"
     parameters: int | None = None  # as published, in the size that the defaults of its configuration have
 
     @property
@@ -35,7 +36,8 @@ class Case(NamedTuple):
 
         name = self.model
         own = getattr(transformers, name)
-        return own(own.config_class(**{**SPECIALS, "vocab_size": VOCABULARY, **self.config})).double().eval()
+        common = {**SPECIALS, "vocab_size": VOCABULARY} if self.reads == "tokens" else {}
+        return own(own.config_class(**{**common, **self.config})).double().eval()
 
 
 def _bert(width: int, heads: int, layers: int, **config: Any) -> dict[str, Any]:
@@ -50,6 +52,14 @@ def _llama(width: int, heads: int, kv_heads: int, layers: int, **config: Any) ->
 
 
 _ALBERT = {"embedding_size": 10}
+
+
+def _vit(width: int, heads: int, **config: Any) -> dict[str, Any]:
+    return {
+        "hidden_size": width, "num_attention_heads": heads, "num_hidden_layers": 2, "intermediate_size": 31,
+        "image_size": 6, "patch_size": 2, "num_channels": 1, "num_labels": 5, **config,
+    }  # fmt: skip
+
 
 _GPT2 = {"n_positions": LENGTH, "n_embd": 15, "n_head": 3, "n_layer": 3}
 _DISTILBERT = {"max_position_embeddings": LENGTH, "dim": 15, "n_heads": 3, "n_layers": 2, "hidden_dim": 31}
@@ -168,6 +178,18 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
     "qwen3": (
         Case("normed queries and keys", "Qwen3ForCausalLM", _llama(24, 6, 2, 2, head_dim=6)),
         Case("with biases, tied", "Qwen3ForCausalLM", _llama(20, 5, 1, 2, head_dim=8, attention_bias=True, **TIED)),
+    ),
+    "vit": (
+        Case("three heads, grey", "ViTForImageClassification", _vit(18, 3), reads="images", parameters=85_800_194),
+        Case(
+            "patches of one pixel, three layers, ReLU", "ViTForImageClassification",
+            _vit(20, 5, image_size=4, patch_size=1, num_channels=2, num_hidden_layers=3, hidden_act="relu"),
+            reads="images",
+        ),
+        Case(
+            "one patch, many classes", "ViTForImageClassification", _vit(8, 1, patch_size=6, num_labels=300),
+            reads="images",
+        ),
     ),
 }  # fmt: skip
 

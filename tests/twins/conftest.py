@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.twins.cases import table
-from torch import nn
+from tests.twins.cases import TOLERANCE, Case, table
+from torch import Tensor, nn
 
 from paribus.keyed import key32
 from paribus.registry import Registry, installed
@@ -45,3 +45,17 @@ def differences() -> Iterator[dict[tuple[str, str], float]]:
     yield found
     if TABLE in os.environ:
         Path(os.environ[TABLE]).write_text(table(found), encoding="utf-8")
+
+
+@pytest.fixture
+def note(differences: dict[tuple[str, str], float], case: Case) -> Callable[[str, str, Tensor, Tensor], None]:
+    """Holds two tensors against one another, and keeps the largest difference of each family for the table."""
+
+    def note(family: str, what: str, one: Tensor, other: Tensor) -> None:
+        assert one.shape == other.shape
+        by = float((one - other).abs().max().detach())
+        if case.tolerance == TOLERANCE:
+            differences[family, what] = max(by, differences.get((family, what), 0.0))
+        assert by <= case.tolerance * max(1.0, float(other.abs().max())), f"{what} differ by {by:.2g}"
+
+    return note

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.twins.cases import CASES, LENGTH, TOLERANCE, VOCABULARY, Case
+from tests.twins.cases import CASES, LENGTH, VOCABULARY, Case
 from tests.twins.double import keep_double
 from torch import Tensor, nn
 
@@ -25,7 +25,12 @@ from paribus.train.model import Model
 
 transformers = pytest.importorskip("transformers")
 
-ALL = [pytest.param(family, case, id=f"{family}, {case.said}") for family, cases in CASES.items() for case in cases]
+ALL = [
+    pytest.param(family, case, id=f"{family}, {case.said}")
+    for family, cases in CASES.items()
+    for case in cases
+    if case.reads == "tokens"
+]
 every_case = pytest.mark.parametrize(("family", "case"), ALL)
 
 Shake = Callable[[nn.Module], nn.Module]
@@ -213,17 +218,3 @@ def _registry() -> Registry:
     from paribus.registry import installed
 
     return installed()
-
-
-@pytest.fixture
-def note(differences: dict[tuple[str, str], float], case: Case) -> Note:
-    """Holds two tensors against one another, and keeps the largest difference of each family for the table."""
-
-    def note(family: str, what: str, one: Tensor, other: Tensor) -> None:
-        assert one.shape == other.shape
-        by = float((one - other).abs().max().detach())
-        if case.tolerance == TOLERANCE:
-            differences[family, what] = max(by, differences.get((family, what), 0.0))
-        assert by <= case.tolerance * max(1.0, float(other.abs().max())), f"{what} differ by {by:.2g}"
-
-    return note

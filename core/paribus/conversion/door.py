@@ -96,7 +96,7 @@ def _canonical(family: Family, found: Outside) -> Iterator[tuple[str, Tensor]]:
     about = family.of(found.architecture)
     for name, tensor in found.tensors.items():
         if name not in about.unread and not name.endswith(family.buffers):
-            yield about.prefix + name, tensor
+            yield family.name_of(name, found.architecture), tensor
 
 
 def _said(

@@ -38,6 +38,7 @@ class Family(ABC):
     former: ClassVar[Mapping[str, Any]] = {}  # as `fixed`, of older configurations: read, and never written
     ignored: ClassVar[frozenset[str]] = frozenset()
     varies: ClassVar[frozenset[str]] = frozenset()  # slots of `spec` that `read` may fill with another component
+    renamed: ClassVar[Mapping[str, str]] = {}  # parts of names in older files, in turn, and what they are now
     buffers: ClassVar[tuple[str, ...]] = ()  # ends of names of tensors that are computed and not learned
 
     @abstractmethod
@@ -87,6 +88,13 @@ class Family(ABC):
             config[key.theirs] = key.write(value) if key.values is None else back.get(value, value)
         self.write(spec, config)
         return config
+
+    def name_of(self, name: str, architecture: str) -> str:
+        """What the whole model calls a tensor of one of its classes, which an older file may call otherwise."""
+        name = self.of(architecture).prefix + name
+        for older, now in self.renamed.items():
+            name = name.replace(older, now)
+        return name
 
     def of(self, architecture: str) -> Architecture:
         if architecture not in self.architectures:

@@ -23,6 +23,7 @@ class Move(NamedTuple):
     part: int = 0  # which of
     parts: int = 1  # so many equal parts, along the rows of the matrix as we keep it
     also: tuple[str, ...] = ()  # further names that theirs has for the same tensor
+    spread: tuple[int, ...] = ()  # the shape that theirs has, where it has more dimensions than ours
 
 
 def into_ours(
@@ -43,8 +44,8 @@ def into_ours(
         problems += _untied(move, theirs)
         if not torch.isfinite(tensor).all():
             problems.append(_problem("not-finite", move.theirs, "this tensor holds NaN or infinity"))
-        made = _part(tensor, move)
         wanted = shapes[move.ours]
+        made = tensor.reshape(wanted) if tuple(tensor.shape) == move.spread else _part(tensor, move)
         if made is None or made.shape != wanted:
             what = f"this tensor is {tuple(tensor.shape)}; `{move.ours}`, which comes of it, is {tuple(wanted)}"
             problems.append(_problem("misshapen", move.theirs, what))
@@ -70,6 +71,7 @@ def into_theirs(moves: Iterable[Move], ours: Tensors, constants: Tensors = Mappi
         assert [each.part for each, _ in found] == list(range(move.parts)), name
         tensor = torch.cat([each.detach() for _, each in found]) if move.parts > 1 else found[0][1].detach()
         tensor = (tensor.mT if move.turned and tensor.ndim == 2 else tensor).contiguous()
+        tensor = tensor.reshape(move.spread) if move.spread else tensor
         for each in (name, *move.also):
             made[each] = tensor
     like = next(iter(made.values()))

@@ -149,6 +149,7 @@ TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class,
     "bigbird": ("BigBirdForMaskedLM", {"attention_type": "original_full"}),
     "m2m100": ("M2M100ForConditionalGeneration", {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}),
     "t5-base": ("T5ForConditionalGeneration", {"d_model": 768, "num_layers": 12, "num_heads": 12, "d_ff": 3072}),
+    "vit-b16": ("ViTForImageClassification", {"layer_norm_eps": 1e-6, "num_labels": 1000}),
 }
 NOT_SAID = {("bigbird", "attention")}  # its family refuses the blocks
 ARCHITECTURE = ("topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "dropout")

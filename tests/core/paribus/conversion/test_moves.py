@@ -76,3 +76,12 @@ def test_all_of_it_is_told_at_once() -> None:
     with pytest.raises(StoreError, match="missing-tensor") as wrong:
         into_ours(MOVES, given, SHAPES)
     assert {problem.code for problem in wrong.value.problems} == {"not-finite", "extra-tensor", "missing-tensor"}
+
+
+def test_a_tensor_of_more_dimensions_is_spread_and_gathered() -> None:
+    moves, given = [Move("matrix", "filter", spread=(2, 1, 3, 3))], {"filter": torch.randn(2, 1, 3, 3)}
+    ours = into_ours(moves, given, {"matrix": torch.Size([2, 9])})
+    assert torch.equal(ours["matrix"], given["filter"].flatten(1))
+    assert torch.equal(into_theirs(moves, ours)["filter"], given["filter"])
+    with pytest.raises(StoreError, match=r"filter: this tensor is \(2, 9\); `matrix`.* is \(2, 8\)"):
+        into_ours(moves, {"filter": torch.zeros(2, 9)}, {"matrix": torch.Size([2, 8])})
