@@ -79,8 +79,7 @@ def _lines(model: Assembled, length: int) -> Iterator[Line]:
     seen: set[int] = set()  # a tied tensor is counted where it is met first
     rows = rows_of_parts(model, length)
     embedding = model.topology.embedding
-    heads = [_objective(model, name) for name in model.trained]
-    scored = sum(head.picks(length) for head in heads if scores_the_vocabulary(head, model))
+    scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
     flops = embedding.cost(Load(length, length, picks=scored)).flops
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
         flops += embedding.own_cost(stage.enters, Load(rows[part.path], rows[part.path])).flops
@@ -106,6 +105,14 @@ def _objective(model: Assembled, name: str) -> Objective:
     objective = model.objectives[name]
     assert isinstance(objective, Objective)
     return objective
+
+
+def _scored(objective: Objective, model: Assembled, length: int) -> int:
+    """How many rows the objective has scored against the whole vocabulary."""
+    told = objective.scored(length)
+    if told is not None:
+        return told
+    return objective.picks(length) if scores_the_vocabulary(objective, model) else 0
 
 
 def scores_the_vocabulary(objective: Objective, model: Assembled) -> bool:

@@ -120,6 +120,10 @@ class Objective(Component, nn.Module, ABC):
         """
         return None
 
+    def scored(self, length: int) -> int | None:
+        """How many rows are scored against the vocabulary; None: all `picks`, if `logits` has them scored."""
+        return None
+
     def metrics(self) -> Mapping[str, Metric]:
         """What is measured besides the loss; `observe` updates them."""
         return {}

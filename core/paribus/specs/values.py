@@ -99,7 +99,8 @@ class Checking:
             return self.component(kind.slot, whole, keys, dims)
         if kind.name == "group":
             found = self.mapping(given, keys, listed(field.name for field in kind.options))
-            return UNREAD if found is None else self.options(kind.options, found, keys, dims)
+            usual = option.default if isinstance(option.default, Mapping) else {}  # may be another than its fields'
+            return UNREAD if found is None else self.options(kind.options, {**usual, **found}, keys, dims)
         if kind.name == "list":
             return self.items(option, kind, given, keys, dims)
         value = plain(kind, given)

@@ -1,12 +1,12 @@
 """What holds for every objective of this plugin."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import IGNORED, Draw, Formed, Load, Objective, Run, Stream, Tokens, Vocabulary
+from paribus import IGNORED, Draw, Formed, Load, Objective, Run, Stream, Term, Tokens, Vocabulary
 from paribus.schema import schema_of
 from paribus_objective import objective
 
@@ -14,8 +14,8 @@ Build = Callable[..., Objective]
 Passed = Callable[[Formed], Run]
 Corpus = Callable[[list[list[int]]], Tokens]
 
-NAMES = ("clm", "mlm", "nsp", "sop", "span-corruption")
 OF_IMAGES = {"image-classify"}  # which has a corpus of its own, and tests
+NAMES = ("clm", "mlm", "nsp", "sbo", "sop", "span-corruption")
 FORMING = ("nsp", "sop")
 DOCUMENTS = [[3, 4, 5, 2], [6, 2, 3], [4, 4], [2, 9, 3, 1, 5], [1, 1, 1], [30, 20], [7, 8]]
 
@@ -38,6 +38,11 @@ def examples(made: Objective, corpus: Corpus, index: Tensor, *, length: int, see
         return made.corrupt(formed.streams, formed.targets, draw)
     flow = torch.arange(1000 * made.raw(length)).reshape(1000, -1) * 7 % 74 + 6
     return made.corrupt({"body": Stream(flow[index])}, {}, draw)
+
+
+def summed(terms: Mapping[str, Term]) -> Tensor:
+    """The totals of all terms."""
+    return torch.stack([term.total for term in terms.values()]).sum()
 
 
 def part(whole: Formed, rows: slice) -> Formed:
@@ -91,7 +96,7 @@ def test_every_parameter_of_the_head_has_a_gradient(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     made = build(name, vocabulary)
-    made(passed(formed(made, corpus, 4)))["loss"].total.backward()
+    summed(made(passed(formed(made, corpus, 4)))).backward()
     assert [path for path, each in made.named_parameters() if each.grad is None or not each.grad.any()] == []
 
 
@@ -111,12 +116,12 @@ def test_where_nothing_is_to_be_predicted_the_loss_is_0_and_so_are_its_gradients
 ) -> None:
     made = build(name, vocabulary)
     batch = formed(made, corpus, 2)
-    batch = Formed(batch.streams, {**batch.targets, "labels": torch.full_like(batch.targets["labels"], IGNORED)})
-    run = passed(batch)
-    term = made(run)["loss"]
-    assert term.total == 0
-    assert term.count == 0
-    term.total.backward()
+    none = {label: torch.full_like(batch.targets[label], IGNORED) for label in made.terms.values()}
+    terms = made(passed(Formed(batch.streams, {**batch.targets, **none})))
+    for term in terms.values():
+        assert term.total == 0
+        assert term.count == 0
+    summed(terms).backward()
     assert all(each.grad is None or not each.grad.any() for each in made.parameters())
 
 
@@ -126,12 +131,13 @@ def test_a_row_whose_label_is_ignored_gets_no_gradient(
 ) -> None:
     made = build(name, vocabulary)
     batch = formed(made, corpus, 4)
-    labels = batch.targets["labels"].clone()
-    labels[1] = IGNORED
-    run = passed(Formed(batch.streams, {**batch.targets, "labels": labels}))
+    labels = {label: batch.targets[label].clone() for label in made.terms.values()}
+    for label in labels.values():
+        label[1] = IGNORED
+    run = passed(Formed(batch.streams, {**batch.targets, **labels}))
     hidden = run.hidden("body").detach().requires_grad_()
     run.hidden = lambda part="body": hidden  # type: ignore[method-assign]  # the fake pass, and meant
-    made(run)["loss"].total.backward()
+    summed(made(run)).backward()
     assert hidden.grad is not None
     assert not hidden.grad[1].any()
     assert all(hidden.grad[row].any() for row in (0, 2, 3))
@@ -145,13 +151,15 @@ def test_micro_batches_of_unequal_counts_add_up_to_the_whole(
     parameters = [table.weight, *made.parameters()]
     whole = formed(made, corpus, 5)
     whole.targets["labels"][0] = IGNORED
-    terms = [made(passed(part(whole, rows)))["loss"] for rows in (slice(0, 1), slice(1, 2), slice(2, 5))]
-    full = made(passed(whole))["loss"]
-    assert full.count == sum(int(term.count) for term in terms)
-    total = torch.stack([term.total for term in terms]).sum()
-    torch.testing.assert_close(total, full.total, rtol=0, atol=1e-12)
-    summed, at_once = torch.autograd.grad(total, parameters), torch.autograd.grad(full.total, parameters)
-    torch.testing.assert_close(summed, at_once, rtol=0, atol=1e-12)
+    terms = [made(passed(part(whole, rows))) for rows in (slice(0, 1), slice(1, 2), slice(2, 5))]
+    full = made(passed(whole))
+    for of, term in full.items():
+        assert term.count == sum(int(each[of].count) for each in terms)
+        total = torch.stack([each[of].total for each in terms]).sum()
+        torch.testing.assert_close(total, term.total, rtol=0, atol=1e-12)
+    one_by_one = torch.autograd.grad(torch.stack([summed(each) for each in terms]).sum(), parameters)
+    at_once = torch.autograd.grad(summed(full), parameters)
+    torch.testing.assert_close(one_by_one, at_once, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,7 +172,7 @@ def test_an_example_is_the_same_in_any_batch(name: str, build: Build, corpus: Co
         assert same(alone, part(whole, slice(row, row + 1)))
 
 
-@pytest.mark.parametrize("name", ["mlm", "nsp", "sop", "span-corruption"])
+@pytest.mark.parametrize("name", ["mlm", "nsp", "sbo", "sop", "span-corruption"])
 @pytest.mark.parametrize("fresh", [{"epoch": 1}, {"seed": 1}])
 def test_an_example_is_drawn_afresh_in_another_epoch_and_for_another_seed(
     name: str, fresh: dict[str, int], build: Build, corpus: Corpus, vocabulary: Vocabulary
@@ -196,34 +204,28 @@ def test_the_head_runs_on_as_many_rows_as_it_says(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_cost_of_the_head_is_what_torch_counts(name: str, build: Build, vocabulary: Vocabulary) -> None:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    made = build(name, vocabulary)
-    with FlopCounterMode(display=False) as counter:
-        made.logits(torch.randn(7, 8, dtype=torch.float64), lambda h, bias=None: h.new_zeros(len(h), 100))
-    assert made.cost(Load(7, 7, picks=7)).flops == counter.get_total_flops()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_rows_are_brought_to_the_width_at_which_they_are_scored(
-    name: str, build: Build, vocabulary: Vocabulary
+@pytest.mark.parametrize("table_width", [None, 5])
+def test_rows_are_brought_to_the_width_at_which_they_are_scored_at_the_cost_that_torch_counts(
+    table_width: int | None, name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
-    made = build(name, vocabulary, table_width=5)
-    for parameter in made.parameters():
-        nn.init.normal_(parameter)  # some are made without a first value
+    made = build(name, vocabulary, table_width=table_width)
+    run = passed(formed(made, corpus, 3))
     scored: list[Tensor] = []
 
     def unembed(h: Tensor, bias: Tensor | None = None) -> Tensor:
         scored.append(h)
-        return h.new_zeros(len(h), 100)
+        return h.new_zeros(*h.shape[:-1], 100)
 
+    run.unembed = unembed  # type: ignore[method-assign]  # the fake pass, and meant
     with FlopCounterMode(display=False) as counter:
-        made.logits(torch.randn(7, 8, dtype=torch.float64), unembed)
-    assert all(h.shape == (7, 5) for h in scored)
-    assert made.cost(Load(7, 7, picks=7)).flops == counter.get_total_flops()
+        made(run)
+    assert made.cost(Load(32, 32, picks=3 * made.picks(32))).flops == counter.get_total_flops()
+    assert all(h.shape[-1] == (table_width or 8) for h in scored)
+    told = made.scored(32)
+    if told is not None:
+        assert sum(h.shape[:-1].numel() for h in scored) == 3 * told
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -244,7 +246,7 @@ def test_accuracy_is_the_share_of_labels_that_are_guessed(
     assert metrics["accuracy"].compute() == pytest.approx(right / wanted)
 
 
-@pytest.mark.parametrize("name", ["clm", "mlm", "span-corruption"])
+@pytest.mark.parametrize("name", ["clm", "mlm", "sbo", "span-corruption"])
 def test_a_model_that_knows_nothing_is_as_wrong_as_a_guess_at_random(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
@@ -253,5 +255,5 @@ def test_a_model_that_knows_nothing_is_as_wrong_as_a_guess_at_random(
     run.unembed = lambda h, bias=None: h.new_zeros(*h.shape[:-1], 100)  # type: ignore[method-assign]  # the fake pass, and meant
     for parameter in made.parameters():
         nn.init.zeros_(parameter)
-    term = made(run)["loss"]
-    assert (term.total / term.count).item() == pytest.approx(torch.tensor(100.0).log().item())
+    for term in made(run).values():
+        assert (term.total / term.count).item() == pytest.approx(torch.tensor(100.0).log().item())

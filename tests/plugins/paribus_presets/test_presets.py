@@ -84,6 +84,7 @@ PUBLISHED = {  # as counted from the twin's own class, heads included; the figur
     "bert-base": 110_106_428,
     "bert-large": 336_226_108,
     "albert": 11_813_810,
+    "spanbert": 336_997_976,
     "xtremedistil": 12_781_114,
     "crammed-bert": 119_589_889,
     "roberta": 124_697_433,

@@ -35,6 +35,12 @@ MODELS = {
     "encoder, alibi": ["encoder-tiny", "position=alibi", "objective.transform=false", "objective.rate=0.4"],
     "both of BERT's objectives": ["bert-tiny"],
     "nsp alone": ["bert-tiny", "objective=[nsp]"],
+    "spans, factorised, groups": [
+        "bert-tiny",
+        "objective=sbo",
+        "embedding={name: factorised, width: 24}",
+        "dims.groups=1",
+    ],
     "sop alone": ["bert-tiny", "objective=[sop]"],
     "what is only evaluated": ["gpt-tiny", "evaluate=[clm]"],
     "encoder-decoder": ["seq2seq-tiny"],
