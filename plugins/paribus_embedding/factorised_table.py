@@ -25,6 +25,7 @@ class FactorisedTable(Embedding, Adopting):
     roles: ClassVar[Mapping[str, Role]] = {
         "tokens.weight": "embedding",
         "segments.weight": "embedding",
+        "languages.weight": "embedding",
         "head.weight": "head",
     }
 
@@ -35,6 +36,7 @@ class FactorisedTable(Embedding, Adopting):
         *,
         width: Annotated[int, "width of the table, E (ALBERT, ELECTRA small: 128)", Range(1)] = 128,
         segments: Annotated[int, "kinds of segments with a row each; 0: none (ALBERT: 2)", Range(0)] = 0,
+        languages: Annotated[int, "languages with a row each; 0: none (XLM: 15)", Range(0)] = 0,
         normed: Annotated[bool, "whether a norm follows, behind the position (ALBERT: yes)"] = False,
         tie: Annotated[bool, "whether rows are scored by the table itself, and not by a head"] = True,
     ) -> None:
@@ -42,16 +44,21 @@ class FactorisedTable(Embedding, Adopting):
         self.vocabulary, self.width = shape.vocabulary, width
         self.tokens = nn.Embedding(shape.vocabulary, width)
         self.segments = nn.Embedding(segments, width) if segments else None
+        self.languages = nn.Embedding(languages, width) if languages else None
         self.norm = norm(width) if normed else None
         self.head = None if tie or shape.scored == 0 else nn.Linear(width, shape.vocabulary, bias=False)
         self.dropout = shape.dropout
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.tokens, self.segments, self.languages, self.head)
 
     def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
         return None if shape.width == self.width else nn.ModuleDict({"project": nn.Linear(self.width, shape.width)})
 
     def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
         rows = rows_of(stream, past)
-        x = place(looked_up(stream, self.tokens, self.segments), rows.positions)
+        x = place(looked_up(stream, self.tables), rows.positions)
         if self.norm is not None:
             x = self.norm(x)
         x = dropped(x, self.dropout, self.training)
@@ -70,4 +77,4 @@ class FactorisedTable(Embedding, Adopting):
         """Of a larger or smaller vocabulary, the ids that both have; a head of its own begins as the tied table."""
         if not isinstance(other, FactorisedTable):
             return {}
-        return kept(Tables(self.tokens, self.segments, self.head), Tables(other.tokens, other.segments, other.head))
+        return kept(self.tables, other.tables)

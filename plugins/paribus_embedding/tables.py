@@ -13,21 +13,23 @@ from paribus import Converted, Stream, leading
 
 
 class Tables(NamedTuple):
-    """What an embedding has a row in for each token or segment."""
+    """What an embedding has a row in for each token, segment or language."""
 
     tokens: nn.Embedding
     segments: nn.Embedding | None
+    languages: nn.Embedding | None
     head: nn.Linear | None
 
 
-def looked_up(stream: Stream, tokens: nn.Embedding, segments: nn.Embedding | None, scale: float = 1.0) -> Tensor:
-    """(B, T) -> (B, T, E): tokens, scaled, and segments. A stream without any is of segment 0, so that all tables have
-    a gradient."""
-    x: Tensor = tokens(stream.tokens)
+def looked_up(stream: Stream, tables: Tables, scale: float = 1.0) -> Tensor:
+    """(B, T) -> (B, T, E): tokens, scaled, segments and languages. A stream that does not say which is all of the
+    first, so that all tables have a gradient."""
+    x: Tensor = tables.tokens(stream.tokens)
     if scale != 1.0:
         x = x * scale
-    if segments is not None:
-        x = x + segments(stream.segments if stream.segments is not None else torch.zeros_like(stream.tokens))
+    for table, said in ((tables.segments, stream.segments), (tables.languages, stream.languages)):
+        if table is not None:
+            x = x + table(torch.zeros_like(stream.tokens) if said is None else said)
     return x
 
 
@@ -46,6 +48,7 @@ def kept(ours: Tables, theirs: Tables) -> Mapping[str, Converted]:
     pairs = {
         "tokens": (ours.tokens, theirs.tokens),
         "segments": (ours.segments, theirs.segments),
+        "languages": (ours.languages, theirs.languages),
         "head": (ours.head, head),
     }
     found = {

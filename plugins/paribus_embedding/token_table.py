@@ -26,6 +26,7 @@ class TokenTable(Embedding, Adopting):
     roles: ClassVar[Mapping[str, Role]] = {
         "tokens.weight": "embedding",
         "segments.weight": "embedding",
+        "languages.weight": "embedding",
         "head.weight": "head",
     }
 
@@ -35,6 +36,7 @@ class TokenTable(Embedding, Adopting):
         norm: Norms,
         *,
         segments: Annotated[int, "kinds of segments with a row each; 0: none (BERT: 2)", Range(0)] = 0,
+        languages: Annotated[int, "languages with a row each; 0: none (XLM: 15)", Range(0)] = 0,
         normed: Annotated[bool, "whether a norm follows, behind the position (BERT: yes)"] = False,
         scale: Annotated[bool, "whether tokens are multiplied by the root of the width (Transformer: yes)"] = False,
         tie: Annotated[bool, "whether rows are scored by the table itself, and not by a head"] = True,
@@ -46,6 +48,7 @@ class TokenTable(Embedding, Adopting):
         self.damp = 1 / math.sqrt(shape.width) if damp else 1.0
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.segments = nn.Embedding(segments, shape.width) if segments else None
+        self.languages = nn.Embedding(languages, shape.width) if languages else None
         self.normed = normed
         self.scored = shape.width if shape.scored is None else shape.scored
         if tie and self.scored not in (0, shape.width):
@@ -56,12 +59,16 @@ class TokenTable(Embedding, Adopting):
         self.head = None if tie or not self.scored else nn.Linear(self.scored, shape.vocabulary, bias=False)
         self.dropout = shape.dropout
 
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.tokens, self.segments, self.languages, self.head)
+
     def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
         return nn.ModuleDict({"norm": norm()}) if self.normed else None
 
     def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
         rows = rows_of(stream, past)
-        x = place(looked_up(stream, self.tokens, self.segments, self.scale), rows.positions)
+        x = place(looked_up(stream, self.tables, self.scale), rows.positions)
         if own is not None:
             x = own["norm"](x)
         return dropped(x, self.dropout, self.training), rows
@@ -78,4 +85,4 @@ class TokenTable(Embedding, Adopting):
         """Of a larger or smaller vocabulary, the ids that both have; a head of its own begins as the tied table."""
         if not isinstance(other, TokenTable):
             return {}
-        return kept(Tables(self.tokens, self.segments, self.head), Tables(other.tokens, other.segments, other.head))
+        return kept(self.tables, other.tables)

@@ -153,5 +153,16 @@ class Layout:
             documents=torch.from_numpy(np.where(padding, PADDING, 0)),
             positions=torch.arange(length).repeat(len(ids), 1),
             segments=torch.from_numpy(((place > middle) & ~padding).astype(np.int64)),
+            languages=self._languages(tokens, a, b, place > middle),
             special=torch.from_numpy(special),
         )
+
+    def _languages(self, tokens: Tokens, a: Span, b: Span, second: Array) -> torch.Tensor | None:
+        """(B, T): each segment lies in one document, whose language its marks are of as well."""
+        if tokens.languages is None:
+            return None
+        starts = tokens.sentences[tokens.documents]
+        one, other = (
+            tokens.languages[np.searchsorted(starts, span.start, side="right") - 1][:, None] for span in (a, b)
+        )
+        return torch.from_numpy(np.where(second, other, one))

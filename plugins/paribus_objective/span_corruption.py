@@ -137,10 +137,10 @@ def _closed(tokens: Array, eos: int) -> Array:
 
 
 def _stream(tokens: Array, body: Stream, places: Array) -> Stream:
-    """Tokens, each in the document of the place that it came from; eos in that of the last."""
-    if body.documents is None:
-        return Stream(torch.from_numpy(tokens))
+    """Tokens, each in the document and of the language of the place that it came from; eos in those of the last."""
     places = np.pad(places, ((0, 0), (0, 1)), mode="edge")
-    return Stream(
-        torch.from_numpy(tokens), torch.from_numpy(np.take_along_axis(body.documents.numpy(), places, axis=1))
-    )
+
+    def taken(vector: Tensor | None) -> Tensor | None:
+        return None if vector is None else torch.from_numpy(np.take_along_axis(vector.numpy(), places, axis=1))
+
+    return Stream(torch.from_numpy(tokens), taken(body.documents), languages=taken(body.languages))

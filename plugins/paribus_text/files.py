@@ -27,6 +27,7 @@ class Reading(NamedTuple):
     patterns: Sequence[str]
     unit: Unit
     field: str
+    languages: bool  # whether the folder of a file is the language of its documents
     problems: list[Problem]
     dropped: Counter[str]
 
@@ -77,7 +78,7 @@ class Reading(NamedTuple):
                 continue
             parts = tuple(sentence for paragraph in paragraphs(found) for sentence in sentences(paragraph))
             if parts:
-                yield Document(name, parts)
+                yield Document(name, parts, language=path.absolute().parent.name if self.languages else "")
             else:
                 self.dropped["documents without text"] += 1
         return None

@@ -40,12 +40,14 @@ class Text(Corpus):
         held_out: Annotated[float, "share held out, where `validation` is null", Range(above=0, high=0.5)] = 0.1,
         documents: Annotated[Unit, "what one document is, in a file that is not JSON lines"] = "file",
         field: Annotated[str, "the field of a JSON line that holds the text"] = "text",
+        languages: Annotated[bool, "whether the folder that a file lies in is its language (de/news.txt)"] = False,
     ) -> None:
         self._path = path
         self._validation = validation
         self._share = held_out
         self._unit = documents
         self._field = field
+        self._languages = languages
         self._scanned: _Scan | None = None
 
     def documents(self, split: Split) -> Iterator[Document]:
@@ -64,9 +66,10 @@ class Text(Corpus):
         return dict(self._scan().dropped)
 
     def _reading(self, split: Split, dropped: Counter[str]) -> Reading:
-        if split == "train":
-            return Reading("corpus.path", self._path, self._unit, self._field, [], dropped)
-        return Reading("corpus.validation", self._validation or (), self._unit, self._field, [], dropped)
+        option, patterns = "corpus.path", self._path
+        if split == "val":
+            option, patterns = "corpus.validation", self._validation or ()
+        return Reading(option, patterns, self._unit, self._field, self._languages, [], dropped)
 
     def _scan(self) -> _Scan:
         if self._scanned is None:
@@ -75,10 +78,10 @@ class Text(Corpus):
             sizes: Counter[str] = Counter()
             kept: list[str] = []
             for document in read["train"].all():
-                kept.append(hashed("\0".join(document.sentences)))
+                kept.append(_key(document))
                 sizes[hashed(document.text)] += len(document.text)
             kept.append("validation")
-            held = [hashed("\0".join(document.sentences)) for document in read["val"].all()]
+            held = [_key(document) for document in read["val"].all()]
             check(*read.values())
             if self._validation is None:
                 _enough(len(sizes), 2, "corpus.path", dropped)
@@ -88,6 +91,11 @@ class Text(Corpus):
                 _enough(len(held), 1, "corpus.validation", dropped)
             self._scanned = _Scan(frozenset(held), digest([*kept, *held]), +dropped)
         return self._scanned
+
+
+def _key(document: Document) -> str:
+    """All that becomes of a document; without a language, as it was before there were any."""
+    return hashed("\0".join((*document.sentences, *([f"\0{document.language}"] if document.language else []))))
 
 
 def _enough(found: int, least: int, option: str, dropped: Mapping[str, int]) -> None:

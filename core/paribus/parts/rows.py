@@ -42,6 +42,7 @@ class Stream(NamedTuple):
     order: Tensor | None = None
     segments: Tensor | None = None
     special: Tensor | None = None  # True where a token is none of the text's: never corrupted, never drawn
+    languages: Tensor | None = None
     asked: Tensor | None = None  # (B, N): rows that a second stream asks for, which sees what comes before each
 
 

@@ -17,6 +17,7 @@ class Document(NamedTuple):
     name: str  # what an error calls it: a path and a line, a topic
     sentences: tuple[str, ...]
     target: tuple[str, ...] = ()  # of a pair: the other side's sentences
+    language: str = ""  # of the sentences, where a corpus tells them apart
 
     @property
     def text(self) -> str:

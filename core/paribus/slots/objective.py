@@ -35,6 +35,7 @@ class Tokens(Protocol):
     ids: Ints
     sentences: Ints
     documents: Ints
+    languages: Ints | None  # of each document, where the corpus tells them apart: which of `Encoded.languages`
     targets: Tokens | None  # of a corpus of pairs: the other side, document for document
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from torch import nn
@@ -56,7 +56,18 @@ def text_of(spec: Spec, classes: Classes, progress: Progress = silent) -> Encode
                 valid=f"≥ {found.vocabulary.size}, or null for the tokenizer's own",
             )
         )
+    _languages_have_rows(spec, found.languages)
     return found
+
+
+def _languages_have_rows(spec: Spec, languages: Sequence[str]) -> None:
+    rows = (spec.get("embedding") or {}).get("languages")
+    if rows and len(languages) > rows:
+        what = (
+            f"the corpus has {len(languages)} languages ({', '.join(languages)}), but `embedding.languages` is {rows}"
+        )
+        valid = f"≥ {len(languages)}, or 0 for an embedding without languages"
+        raise SpecError(Problem(code="out-of-range", path="embedding.languages", what=what, valid=valid))
 
 
 def shapes_of(spec: Spec, classes: Classes) -> Assembled:

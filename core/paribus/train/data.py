@@ -179,7 +179,7 @@ class Examples:
 
 @final
 class Flow:
-    """All documents of a split in one flow of ids, each closed by the tokenizer's end mark."""
+    """All documents of a split in one flow of ids, each closed by the tokenizer's end mark, of its own language."""
 
     def __init__(self, tokens: Tokens, encoded: Encoded, *, apart: bool) -> None:
         ends = np.asarray(tokens.sentences)[np.asarray(tokens.documents)[1:]]
@@ -189,15 +189,18 @@ class Flow:
         self.ids = ids if mark is None else np.insert(ids, ends, mark)
         self._ends = ends if mark is None else ends + np.arange(1, len(ends) + 1)
         self._apart = apart
+        self._languages = tokens.languages
 
     def cut(self, index: np.ndarray[tuple[int], np.dtype[np.int64]], length: int) -> Stream:
         """Pieces number `index` of `length` ids; kept apart by document where that was asked for."""
         places = index[:, None] * length + np.arange(length)[None, :]
         tokens = torch.from_numpy(self.ids[places])
-        if not self._apart:
+        if not self._apart and self._languages is None:
             return Stream(tokens)
         document = np.searchsorted(self._ends, places, side="right")
-        return Stream(tokens, documents=torch.from_numpy(document - document[:, :1]))
+        apart = torch.from_numpy(document - document[:, :1]) if self._apart else None
+        languages = None if self._languages is None else torch.from_numpy(self._languages[document])
+        return Stream(tokens, documents=apart, languages=languages)
 
 
 @final

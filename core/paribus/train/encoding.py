@@ -28,6 +28,7 @@ class Arrays(NamedTuple):
     ids: Array
     sentences: Array
     documents: Array
+    languages: Array  # of each document; empty where no document of the corpus says its own
 
 
 @final
@@ -39,6 +40,7 @@ class Made:
     dropped: Mapping[str, int]  # how many inputs were left out, by reason
     overlap: int  # documents of the validation split whose text the training split has as well
     held: int  # documents of the validation split
+    languages: tuple[str, ...] = ()  # in the order in which they came, where there is more than one
 
 
 def encode(corpus: Corpus, tokenizer: Tokenizer, size: int | None, progress: Progress) -> Made:
@@ -47,13 +49,16 @@ def encode(corpus: Corpus, tokenizer: Tokenizer, size: int | None, progress: Pro
     dropped: Counter[str] = Counter()
     sides: dict[str, Arrays] = {}
     keys: dict[Split, list[bytes]] = {}
+    languages: dict[str, int] = {}
     for split in SPLITS:
-        made, keys[split] = _gather(corpus, tokenizer, split, dropped, progress)
+        made, keys[split] = _gather(corpus, tokenizer, split, languages, dropped, progress)
         if not keys[split]:
             raise _nothing(split, {**corpus.dropped(), **dropped})
         sides |= made
     held = len(keys["val"])
-    return Made(sides, {**corpus.dropped(), **dropped}, shared(keys["train"], keys["val"]), held)
+    if len(languages) < 2:
+        languages, sides = {}, {name: side._replace(languages=side.languages[:0]) for name, side in sides.items()}
+    return Made(sides, {**corpus.dropped(), **dropped}, shared(keys["train"], keys["val"]), held, tuple(languages))
 
 
 def shared(train: Iterable[Hashable], val: Iterable[Hashable]) -> int:
@@ -72,8 +77,9 @@ class _Gathered:
         self._ids: list[Array] = []
         self._sentences: list[int] = []  # how long each is
         self._documents: list[int] = []  # how many sentences each has
+        self._languages: list[int] = []
 
-    def add(self, name: str, sentences: Sequence[Sequence[int]]) -> None:
+    def add(self, name: str, sentences: Sequence[Sequence[int]], language: int = 0) -> None:
         ids = np.fromiter(chain.from_iterable(sentences), np.int64)
         wrong = np.flatnonzero((ids < 0) | (ids >= self._size))
         if wrong.size:
@@ -81,10 +87,12 @@ class _Gathered:
         self._ids.append(ids.astype(self._kind))
         self._sentences.extend(map(len, sentences))
         self._documents.append(len(sentences))
+        self._languages.append(language)
 
     def arrays(self) -> Arrays:
         ids = np.concatenate(self._ids) if self._ids else np.empty(0, self._kind)
-        return Arrays(ids, _offsets(self._sentences), _offsets(self._documents))
+        languages = np.array(self._languages, np.int64)
+        return Arrays(ids, _offsets(self._sentences), _offsets(self._documents), languages)
 
 
 def _offsets(lengths: Sequence[int]) -> Array:
@@ -92,9 +100,14 @@ def _offsets(lengths: Sequence[int]) -> Array:
 
 
 def _gather(
-    corpus: Corpus, tokenizer: Tokenizer, split: Split, dropped: Counter[str], progress: Progress
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    split: Split,
+    languages: dict[str, int],
+    dropped: Counter[str],
+    progress: Progress,
 ) -> tuple[dict[str, Arrays], list[bytes]]:
-    """The sides of a split, and a key for the text of each of its documents."""
+    """The sides of a split, and a key for the text of each of its documents; `languages` are numbered as they come."""
     vocabulary = tokenizer.vocabulary()
     source, target = _Gathered(vocabulary), _Gathered(vocabulary)
     keys: list[bytes] = []
@@ -109,7 +122,7 @@ def _gather(
             elif bool(other) != paired:
                 dropped["documents with one side among pairs, or with two among others"] += 1
             else:
-                source.add(document.name, row)
+                source.add(document.name, row, languages.setdefault(document.language, len(languages)))
                 if paired:
                     target.add(f"{document.name}, target", other)
                 keys.append(_key(document))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Encoded", "Progress", "Side", "encoded", "shared", "unigram_nats"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _ALIGNED: Final = 8
 
 _log = logging.getLogger("paribus")
@@ -56,6 +56,7 @@ class Side:
     sentences: Ints
     documents: Ints
     targets: Tokens | None = None
+    languages: Ints | None = None
 
 
 @final
@@ -71,6 +72,7 @@ class Encoded:
     tokenizer_fingerprint: str
     dropped: Mapping[str, int]  # how many inputs were left out, by reason
     overlap: int  # documents of the validation split whose text the training split has as well
+    languages: tuple[str, ...] = ()  # by their numbers, where there is more than one
 
     def show(self, tokens: Tokens, rows: slice) -> str:
         """The text of some ids, for whoever wonders what a model was fed."""
@@ -109,7 +111,15 @@ def encoded(
     tokenizer.load(state)
     train, val = (_side(meta["sides"], data, split) for split in SPLITS)
     return Encoded(
-        tokenizer, tokenizer.vocabulary(), train, val, fingerprint, digest(state), meta["dropped"], meta["overlap"]
+        tokenizer,
+        tokenizer.vocabulary(),
+        train,
+        val,
+        fingerprint,
+        digest(state),
+        meta["dropped"],
+        meta["overlap"],
+        tuple(meta["languages"]),
     )
 
 
@@ -164,11 +174,12 @@ def _opened(folder: Path) -> tuple[dict[str, Any], Ints]:
 
 
 def _side(sides: Mapping[str, Any], data: Ints, name: str) -> Side:
-    ids, sentences, documents = (
+    ids, sentences, documents, languages = (
         data[start : start + length * np.dtype(kind).itemsize].view(kind) for kind, start, length in sides[name]
     )
     targets = f"{name} targets"
-    return Side(ids, sentences, documents, _side(sides, data, targets) if targets in sides else None)
+    other = _side(sides, data, targets) if targets in sides else None
+    return Side(ids, sentences, documents, other, languages if len(languages) else None)
 
 
 def _write(folder: Path, state: bytes, made: Made) -> None:
@@ -188,10 +199,11 @@ def _write(folder: Path, state: bytes, made: Made) -> None:
         for name, arrays in made.sides.items()
     }
     data = digest(*chunks)
-    counts: dict[str, Json] = {"dropped": made.dropped, "overlap": made.overlap, "held": made.held}
+    said: dict[str, Json] = {"dropped": made.dropped, "overlap": made.overlap, "held": made.held}
+    said["languages"] = list(made.languages)
     make_folder(folder)
     write_bytes(folder / f"{data}.tokens", *chunks)
-    write_json(folder / "meta.json", {**counts, "data": data, "state": len(state), "sides": sides})
+    write_json(folder / "meta.json", {**said, "data": data, "state": len(state), "sides": sides})
 
 
 # --- what can be wrong ---

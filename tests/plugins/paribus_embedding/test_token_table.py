@@ -53,6 +53,17 @@ def test_tokens_and_not_segments_are_scaled_by_the_root_of_the_width() -> None:
     torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, segments=SEGMENTS)), expected)
 
 
+def test_each_row_is_of_a_language_and_of_the_first_where_nobody_says() -> None:
+    embedding = table(scale=True, languages=3)
+    spoken = torch.tensor([[0, 2, 1], [2, 2, 0]])
+    x = embedding.tokens.weight[TOKENS] * math.sqrt(6)
+    for said, meant in ((spoken, spoken), (None, torch.zeros_like(TOKENS))):
+        expected = x + embedding.languages.weight[meant]  # type: ignore[union-attr]  # it was asked for
+        torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, languages=said)), expected)
+    rows_of(embedding, Stream(TOKENS)).sum().backward()
+    assert embedding.languages.weight.grad is not None  # type: ignore[union-attr]  # as above
+
+
 def test_rows_without_segments_are_of_segment_0_so_that_every_table_has_a_gradient() -> None:
     embedding = table(segments=2)
     without = rows_of(embedding, Stream(TOKENS))
@@ -151,5 +162,7 @@ def test_what_it_costs_is_what_torch_counts(tie: bool) -> None:
 
 
 def test_every_matrix_has_a_role() -> None:
-    matrices = {name for name, parameter in table(segments=2, tie=False).named_parameters() if parameter.ndim == 2}
+    matrices = {
+        name for name, parameter in table(segments=2, languages=3, tie=False).named_parameters() if parameter.ndim == 2
+    }
     assert matrices == TokenTable.roles.keys()

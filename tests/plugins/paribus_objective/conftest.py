@@ -43,6 +43,7 @@ class Corpus:
     sentences: Any
     documents: Any
     targets: Tokens | None = None
+    languages: Any = None
 
 
 @pytest.fixture

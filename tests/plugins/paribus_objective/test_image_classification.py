@@ -23,6 +23,7 @@ class Side:
     sentences: Any
     documents: Any
     targets: Any = None
+    languages: Any = None
 
 
 def corpus(labels: list[int], sizes: list[int] | None = None) -> Side:

@@ -155,6 +155,16 @@ def test_a_pair_is_laid_out_with_its_marks_and_padded(layout: Layout, corpus: Co
     assert stream.positions.tolist() == [list(range(12))] * 2
 
 
+def test_each_segment_is_of_the_language_of_its_document(layout: Layout, corpus: Corpus) -> None:
+    tokens = corpus([[5, 5], [4], [6]])
+    a, b = Span(np.array([0, 11]), np.array([2, 3])), Span(np.array([5, 16]), np.array([3, 2]))
+    assert layout(tokens, a, b, 10).languages is None
+    tokens.languages = np.array([3, 0, 5])
+    languages = layout(tokens, a, b, 10).languages
+    assert languages is not None
+    assert languages.tolist() == [[3] * 10, [0] * 5 + [5] * 5]
+
+
 def test_a_tokenizer_without_padding_is_padded_with_what_nobody_sees(corpus: Corpus) -> None:
     layout = Layout(Shape(8, 2, 4, 16, 100, 1), Vocabulary(9, {"cls": 7, "sep": 8}), "nsp")
     stream = layout(corpus([[20]]), Span(np.array([0]), np.array([1])), Span(np.array([1]), np.array([1])), 7)

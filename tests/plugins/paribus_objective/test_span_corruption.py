@@ -108,6 +108,17 @@ def test_each_row_is_in_the_document_that_it_came_from(t5: Objective) -> None:
             assert (side.documents[row].diff() >= 0).all()
 
 
+def test_each_row_is_of_the_language_that_it_came_from(t5: Objective) -> None:
+    kinds = torch.arange(90).expand(3, -1) // 30
+    _, formed = corrupted(t5, 90, documents=kinds, languages=2 - kinds)
+    for side in formed.streams.values():
+        assert side.documents is not None
+        assert side.languages is not None
+        assert torch.equal(side.languages, 2 - side.documents)
+    _, formed = corrupted(t5, 90, languages=kinds)
+    assert {side.documents for side in formed.streams.values()} == {None}
+
+
 def test_padding_is_not_predicted(t5: Objective) -> None:
     documents = torch.zeros(3, 60, dtype=torch.int64)
     documents[:, 40:] = PADDING

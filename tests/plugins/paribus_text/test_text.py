@@ -56,6 +56,17 @@ def test_a_paragraph_is_a_document_when_asked_for(folder: Path) -> None:
     assert {document.name for document in train + val} == {f"a.txt, paragraph {number}" for number in range(1, 41)}
 
 
+def test_a_folder_is_a_language_when_asked_for(folder: Path) -> None:
+    for language, text in (("de", "Eins. Zwei."), ("en", "One. Two."), ("fr", "Un. Deux.")):
+        (folder / language).mkdir()
+        (folder / language / "a.txt").write_text(text)
+    told, silent = Text(path=("*/a.txt",), languages=True), Text(path=("*/a.txt",))
+    train, val = both(told)
+    assert {document.text[0]: document.language for document in train + val} == {"E": "de", "O": "en", "U": "fr"}
+    assert {document.language for documents in both(silent) for document in documents} == {""}
+    assert told.fingerprint() != silent.fingerprint()
+
+
 def test_a_line_of_json_is_a_document(folder: Path) -> None:
     (folder / "a.jsonl").write_text(lines({"body": "One.\u2028Two."}, {"body": "Three.", "id": 7}) + "\n")
     train, val = both(Text(path=("a.jsonl",), field="body"))

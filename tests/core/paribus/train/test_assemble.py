@@ -67,6 +67,32 @@ def test_a_vocabulary_may_be_larger_than_the_tokenizers_and_never_smaller(files:
         text_of(smaller, components)
 
 
+def test_languages_reach_the_rows_and_each_needs_one_of_the_table(tmp_path: Path, components: Registry) -> None:
+    for language in ("de", "en", "fr"):
+        (tmp_path / language).mkdir()
+        for number in range(4):
+            (tmp_path / language / f"{number}.txt").write_text(language[0] * (90 + number))
+    files = f"corpus={{name: text, path: '{tmp_path}/*/*.txt', languages: true, held_out: 0.3}}"
+    given = ("encoder-tiny", *SMALL, files, "tokenizer=bytes")
+    told = spec(*given, "embedding.languages=3", registry=components)
+    model, data = assemble_spec(told, registry=components), data_of_spec(told, registry=components)
+    batch, names = data.step(0), data.encoded.languages
+    body = batch.streams["body"]
+    assert sorted(names) == ["de", "en", "fr"]
+    assert body.languages is not None
+    for letter in b"def":
+        assert {names[kind][0] for kind in body.languages[body.tokens == letter].tolist()} <= {chr(letter)}
+    model.loss(batch).backward()
+    grad = model.get_parameter("embedding.languages.weight").grad
+    assert grad is not None
+    assert (grad.abs().sum(1) > 0).nonzero().flatten().tolist() == body.languages.unique().tolist()
+    few = resolved(*given, "embedding.languages=2", registry=components)
+    with pytest.raises(
+        SpecError, match=r"the corpus has 3 languages \(.*\), but `embedding.languages` is 2; valid: ≥ 3"
+    ):
+        text_of(few, components)
+
+
 @final
 class Stubborn(Tokenizer):
     """Letters, as many as it likes."""

@@ -71,7 +71,8 @@ def build(cache: Path, corpus: Corpus | None = None, **options: Any) -> Encoded:
 
 def same(one: Encoded, other: Encoded) -> bool:
     sides = [(one.train, other.train), (one.val, other.val)]
-    arrays = [(getattr(a, name), getattr(b, name)) for a, b in sides for name in ("ids", "sentences", "documents")]
+    names = ("ids", "sentences", "documents", "languages")
+    arrays = [(getattr(a, name), getattr(b, name)) for a, b in sides for name in names]
     return one.tokenizer_fingerprint == other.tokenizer_fingerprint and all(np.array_equal(a, b) for a, b in arrays)
 
 
@@ -85,6 +86,19 @@ def aside(found: Encoded) -> Encoded:
 
 def files(cache: Path) -> list[Path]:
     return sorted(path for path in cache.rglob("*") if path.is_file())
+
+
+def test_languages_are_kept_with_their_names(tmp_path: Path) -> None:
+    train = [Document("a", ("One.",), language="en"), Document("b", ("Eins.",), language="de")]
+    corpus = Listed(train, [Document("c", ("Zwei.",), language="de")])
+    for found in (build(tmp_path, corpus), build(tmp_path, corpus)):
+        assert found.languages == ("en", "de")
+        assert found.train.languages is not None
+        assert found.train.languages.tolist() == [0, 1]
+        assert found.val.languages is not None
+        assert found.val.languages.tolist() == [1]
+    alone = build(tmp_path / "one", Listed(train[:1], [Document("c", ("Two.",), language="en")]))
+    assert (alone.languages, alone.train.languages) == ((), None)
 
 
 def test_the_second_reader_reads_no_text(tmp_path: Path) -> None:
