@@ -7,7 +7,22 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Adopting, Converted, Cost, Embedding, Load, Norms, Place, Range, Role, Rows, Shape, Stream, rows_of
+from paribus import (
+    Adopting,
+    Converted,
+    Cost,
+    Embedding,
+    Load,
+    Norms,
+    Place,
+    Range,
+    Role,
+    Rows,
+    Shape,
+    Stream,
+    Traits,
+    rows_of,
+)
 from paribus_embedding.tables import Tables, dropped, kept, looked_up, scored
 
 
@@ -22,6 +37,7 @@ class FactorisedTable(Embedding, Adopting):
     """
 
     width: int
+    traits: ClassVar[Traits] = {"widens": True}
     roles: ClassVar[Mapping[str, Role]] = {
         "tokens.weight": "embedding",
         "segments.weight": "embedding",

@@ -50,7 +50,8 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
     with torch.device("meta"):
         builder = SpecBuilder(spec, classes, vocabulary, kernels, topology_class.parts)
         topology = make(classes, "topology", spec["topology"], builder, kind=Topology)
-        shape = topology.stage("body").shape
+        others = tuple(topology.stage(part.path).shape for part in topology.parts if part.path != "body")
+        shape = dataclasses.replace(topology.stage("body").shape, others=others)
         objectives = nn.ModuleDict()
         for node in objective_nodes(spec):
             norm = builder.norm(spec, shape.width, 0, f"objective `{node['name']}`")
@@ -108,6 +109,7 @@ class SpecBuilder:
         self.parts = {part.path: part for part in parts}
         self._embedding: Embedding | None = None
         self._embedded = self._shape(self.parts["body"])  # what the embedding is made for
+        self._positions: dict[str, list[tuple[Node, Position]]] = {}  # of each stack so far, as they are said
 
     def of(self, part: Part) -> Spec:
         """The spec as this part reads it."""
@@ -194,11 +196,13 @@ class SpecBuilder:
         nowhere = make(self.classes, "position", {"name": NO_POSITION}, shape, kind=Position)
         return attention, Crossing(attention, nowhere, self.kernels, shape.heads)
 
-    def stack(self, path: str) -> Stack:
+    def stack(self, path: str, *, placed: str | None = None) -> Stack:
         part = self.parts[path]
         spec, shape = self.of(part), self.shape(part)
-        shared = self._shared(listed(spec["position"]), shape)
-        across = self._shared(listed(self._cross(spec)["position"]), self.around(part)) if part.cross else []
+        lent = [] if placed is None else self._positions[placed]
+        shared = self._shared(listed(spec["position"]), shape, lent)
+        self._positions[path] = list(zip(listed(spec["position"]), shared, strict=True))
+        across = self._shared(listed(self._cross(spec)["position"]), self.around(part), []) if part.cross else []
         layers: list[Layer] = []
         wiring: list[tuple[Position, Position | None]] = []
         for first in sharing(spec, shape.layers):
@@ -215,12 +219,21 @@ class SpecBuilder:
         last = layers[-1].placement if layers else None
         needs_final = last is not None and last.traits["final"]
         final_norm = self.norm(spec, shape.width, shape.layers - 1, "the stack")() if needs_final else None
-        positions = [position for position in (*shared, *across) if position.traits["owner"] == "stack"]
+        others = [id(position) for _, position in lent]
+        held = [position for position in (*shared, *across) if id(position) not in others]
+        positions = [position for position in held if position.traits["owner"] == "stack"]
         embedding = self.embedding().own(shape, self._embeddings(shape))
         return Stack(shape, layers, positions, wiring, final_norm, self.kernels, embedding)
 
-    def _shared(self, nodes: Sequence[Node], shape: Shape) -> list[Position]:
-        return [make(self.classes, "position", node, shape, kind=Position) for node in nodes]
+    def _shared(self, nodes: Sequence[Node], shape: Shape, lent: Sequence[tuple[Node, Position]]) -> list[Position]:
+        """The positions of a stack: those that another lends it, where they are said alike, and its own."""
+        found: list[Position] = []
+        for index, node in enumerate(nodes):
+            said, position = lent[index] if index < len(lent) else (None, None)
+            if position is None or said != node or not _only_places(position):
+                position = make(self.classes, "position", node, shape, kind=Position)
+            found.append(position)
+        return found
 
     def _own(self, node: Any, shared: Sequence[Position], index: int, shape: Shape) -> Position:
         """The position of one layer: that of the stack, or one that belongs to this layer alone."""
@@ -255,6 +268,11 @@ class SpecBuilder:
             position=_of_the_layer(own, shape),
             cross_position=None if across is None else _of_the_layer(across, shape),
         )
+
+
+def _only_places(position: Position) -> bool:
+    """Whether what it does is done before the first layer, at the width of the embedding, whatever stack follows."""
+    return position.traits["moments"] == ["embed"] and position.traits["owner"] == "stack"
 
 
 def _of_the_layer(position: Position, shape: Shape) -> nn.Module | None:

@@ -91,6 +91,10 @@ def _lines(model: Assembled, length: int) -> Iterator[Line]:
         for share in stage.costs(trains, decodes):
             count = sum(_fresh(module, seen) for module in share.modules)
             yield Line(f"{part.path}.{share.name}", count, share.flops, share.state)
+    for name, child in model.topology.named_children():
+        left = _fresh(child, seen)
+        if left:
+            yield Line(name, left, 0, 0)  # what a topology has of its own
     for name in model.objectives:
         objective = _objective(model, name)
         cost = objective.cost(Load(length, length, picks=objective.picks(length)))

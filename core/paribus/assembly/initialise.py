@@ -85,10 +85,10 @@ def _parameters(root: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Param
 
 
 def _roles(root: nn.Module) -> dict[str, Role]:
-    """Roles that classes declare for their own parameters; an outer class has the last word."""
+    """Roles that modules declare for their own parameters; an outer one has the last word."""
     found: dict[str, Role] = {}
     for prefix, module in reversed(list(root.named_modules())):
-        for name, role in getattr(type(module), "roles", {}).items():
+        for name, role in getattr(module, "roles", {}).items():
             found[f"{prefix}.{name}"] = role
     return found
 

@@ -20,15 +20,20 @@ class Pass:
         self.topology = topology
         self.batch = batch
         self.capture = capture
-        self.outputs: dict[str, Output] = {}
+        self.outputs: dict[tuple[str, str], Output] = {}  # by part, and by what was read in place of its own tokens
         self.made: dict[str, dict[str, Tensor]] = {}  # of each objective, what it asked for once
 
-    def output(self, part: str) -> Output:
-        if part not in self.outputs:
+    def output(self, part: str, tokens: Tensor | None = None, key: str = "") -> Output:
+        """What a part gives for the batch, or for `tokens` in place of its own, which `key` stands for."""
+        assert (tokens is None) == (not key), "tokens and what they are remembered by come together"
+        if (part, key) not in self.outputs:
             crosses = next(each.cross for each in self.topology.parts if each.path == part)
             memory = memory_of(self.output(crosses)) if crosses else None
-            self.outputs[part] = self.topology.run(self.batch.streams, part, memory=memory, capture=self.capture)
-        return self.outputs[part]
+            streams = self.batch.streams
+            if tokens is not None:
+                streams = {**streams, part: streams[part]._replace(tokens=tokens)}
+            self.outputs[part, key] = self.topology.run(streams, part, memory=memory, capture=self.capture)
+        return self.outputs[part, key]
 
     def auxiliary(self) -> Tensor | None:
         """The sum of what the layers of all parts that ran add to the loss."""
@@ -37,15 +42,16 @@ class Pass:
 
     def of(self, name: str) -> ObjectiveRun:
         # A new view each time: one that was kept would be a cycle, and hold the logits until the next collection.
-        return ObjectiveRun(self, self.batch.targets.get(name, {}), self.made.setdefault(name, {}))
+        return ObjectiveRun(self, name, self.batch.targets.get(name, {}), self.made.setdefault(name, {}))
 
 
 @final
 class ObjectiveRun:
     """A pass with one objective's own targets; it is a `slots.objective.Run`."""
 
-    def __init__(self, shared: Pass, targets: Mapping[str, Tensor], made: dict[str, Tensor]) -> None:
+    def __init__(self, shared: Pass, name: str, targets: Mapping[str, Tensor], made: dict[str, Tensor]) -> None:
         self.shared = shared
+        self.name = name
         self.targets = targets
         self._made = made
 
@@ -53,8 +59,8 @@ class ObjectiveRun:
     def streams(self) -> Mapping[str, Stream]:
         return self.shared.batch.streams
 
-    def hidden(self, part: str = "body") -> Tensor:
-        return self.shared.output(part).hidden
+    def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
+        return self.shared.output(part, tokens, f"{self.name}/{key}" if key else "").hidden
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return self.shared.topology.embedding.unembed(h, bias)

@@ -27,6 +27,12 @@ class Shape:
     scored: int | None = None  # an embedding's: the width of the rows that it scores, where not its own; 0: of none
     table_width: int | None = None  # that of the embedding's rows, where it is not the width of the stream
 
+    others: tuple[Shape, ...] = ()  # those of the topology's other stacks, for an objective, which may read several
+
+    def other(self, path: str) -> Shape:
+        """The shape of the stack at `path`."""
+        return next(shape for shape in self.others if shape.stack == path)
+
     @property
     def embedded(self) -> int:
         """The width of rows as the embedding has them: positions are placed on such, and such are scored."""

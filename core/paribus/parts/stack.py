@@ -91,8 +91,8 @@ class Stack(Stage):
         kernels: Sequence[Kernel],
         embedding: nn.ModuleDict | None = None,
     ) -> None:
-        """`wiring` says which position each layer's attention reads, and which its cross-attention; `embedding` is what
-        the stack has of that for itself."""
+        """`wiring` says which position each layer's attention reads, and which its cross-attention: one of `positions`,
+        one of its layer's, or another stack's. `embedding` is what the stack has of that for itself."""
         super().__init__()
         self.shape = shape
         self.layers = nn.ModuleList(layers)
@@ -101,8 +101,10 @@ class Stack(Stage):
         if final is not None:
             self.norm = final
         self.normed = final is not None
-        read = {id(own) for own, _ in wiring}
-        self._placed = tuple(index for index, position in enumerate(positions) if id(position) in read)
+        read = {id(own): own for own, _ in wiring if own.traits["owner"] == "stack"}
+        held = [id(position) for position in positions]
+        self._placed = tuple(index for index, position in enumerate(held) if position in read)
+        self._lent = tuple(position for key, position in read.items() if key not in held)  # no child
         self._kernels = tuple(kernels)
         self._planned: list[_Planned] = []
         for layer, (own, cross) in zip(layers, wiring, strict=True):
@@ -124,6 +126,8 @@ class Stack(Stage):
         """What the positions of its own rows add to them before the first layer; a cross-attention's add nothing."""
         for index in self._placed:
             position = cast("Position", self.position[index])
+            x = position.embed(x, positions)
+        for position in self._lent:
             x = position.embed(x, positions)
         return x
 

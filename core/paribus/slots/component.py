@@ -36,6 +36,8 @@ class Traits(TypedDict, total=False):
     table: bool  # cannot go beyond dims.length
     # placement
     final: bool  # a norm follows the last layer
+    # embedding
+    widens: bool  # brings its rows to the width of each stack, so that these may differ
     # position and objective
     sight: Literal["both", "past", "any"]  # what a row of the body may see for it to mean anything
     # objective

@@ -57,8 +57,9 @@ class Run(Protocol):
         """This objective's own."""
         ...
 
-    def hidden(self, part: str = "body") -> Tensor:
-        """(B, T, D): the output of a part."""
+    def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
+        """(B, T, D): the output of a part; of one that reads `tokens`, (B, T), in place of those of its stream, where
+        the objective made some. It names them by a `key` of its own, and what they gave is not computed again."""
         ...
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:

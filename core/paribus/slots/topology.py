@@ -42,7 +42,10 @@ class Builder(Protocol):
         stream's, and so may the rows that it has `scored`."""
         ...
 
-    def stack(self, path: str) -> Stack: ...
+    def stack(self, path: str, *, placed: str | None = None) -> Stack:
+        """The stack at `path`. What places rows in the stack at `placed`, if that is given and was built before, places
+        them here as well, where it is said alike: so a table of positions is shared as that of tokens is."""
+        ...
 
     def table(self) -> Embedding:
         """Another embedding, for a part that does not share: nobody has rows scored by it."""

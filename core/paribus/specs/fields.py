@@ -33,12 +33,13 @@ DIMS: Final = (
     Option("vocabulary", Kind("int", optional=True), "tokens there may be; null: the tokenizer's", (Range(1, _SIZE),)),
 )
 PART_DIMS: Final = (
+    "width",
     "layers",
     "groups",
     "heads",
     "head_width",
     "length",
-)  # the rest is of the embedding, which parts share
+)  # the vocabulary is of the embedding, which parts share
 
 DATA: Final = (
     Option("batch", _INT, "examples in a batch", (Range(1, _SIZE),), 32),

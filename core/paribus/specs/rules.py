@@ -223,6 +223,20 @@ def segments_have_rows(facts: Facts) -> Iterator[Broken]:
             yield Broken("out-of-range", ("embedding", "segments"), what, "2, or 0 for an embedding without segments")
 
 
+def widths_are_met(facts: Facts) -> Iterator[Broken]:
+    """Where stacks are of different widths, the embedding that they share brings its rows to each."""
+    embedding, width = facts.named("embedding"), facts.sizes(facts.body)["width"]
+    if embedding is None or embedding.has("widens") or not isinstance(width, int):
+        return
+    for part in facts.topology.parts:
+        own = facts.sizes(part)["width"]
+        if isinstance(own, int) and own != width:
+            both = f"rows of the {part.name} are {own} wide and those of the {facts.body.name} {width}"
+            what = f"{both}, but {embedding} makes rows of one width for all"
+            valid = f"{width}, or embedding {_with(facts, 'embedding', 'widens')}"
+            yield Broken("does-not-fit", ("parts", part.name, "dims", "width"), what, valid)
+
+
 def groups_are_whole(facts: Facts) -> Iterator[Broken]:
     """Layers that share parameters are the same: in each group, a cycled list goes round evenly."""
     for stack in facts.stacks:
@@ -259,6 +273,7 @@ RULES: Final[tuple[Rule, ...]] = (
     needs_are_met,
     vocabulary_has_room,
     segments_have_rows,
+    widths_are_met,
     groups_are_whole,
     tokenizer_reads_the_corpus,
     embedding_reads_the_examples,

@@ -13,6 +13,7 @@ from paribus.schema import Option
 from paribus.specs import resolved
 from paribus.specs.fields import ARCHITECTURE, NO_POSITION
 from paribus.specs.load import Source
+from paribus.specs.rules import misfit
 from paribus.studies.identity import components_of
 from paribus.testing.specimen import Specimen
 
@@ -28,6 +29,7 @@ SMALL: Final[Mapping[str, Any]] = {
     "data.batch": 8,
     "data.workers": 0,
 }
+_TOGETHER: Final = {"topology": "objective", "objective": "topology"}  # a stack that nothing gives rows to, and back
 _BESIDE: Final = {"attention": "position", "position": "attention", "norm": "placement", "placement": "norm"}
 
 
@@ -114,11 +116,13 @@ def bases(given: Source | None, registry: Registry) -> dict[str, Mapping[str, An
 def cells(case: Case) -> Iterator[Cell]:
     """Every model that the rules let the component into."""
     node = example(case.entry)
+    tried = {base: case.around(base, node) for base in case.bases}
+    if case.entry.slot in _TOGETHER and not any(_fits(case, base, changes) for base, changes in tried.items()):
+        tried = {base: {**changes, **_partner(case)} for base, changes in tried.items()}
     taken = False
-    for base in case.bases:
+    for base, changes in tried.items():
         if taken and base in OTHERWISE:
             return
-        changes = case.around(base, node)
         try:
             spec = case.resolved(base, changes)
         except SpecError as error:
@@ -136,6 +140,24 @@ def cells(case: Case) -> Iterator[Cell]:
                 )
             except SpecError:
                 continue  # the two do not go together, and a rule says so
+
+
+def _fits(case: Case, base: str, changes: Mapping[str, Any]) -> bool:
+    try:
+        case.resolved(base, changes)
+    except SpecError:
+        return False
+    return True
+
+
+def _partner(case: Case) -> dict[str, Any]:
+    """The first objective that can train a topology that no base's own can, or the first topology for an objective."""
+    slot = _TOGETHER[case.entry.slot]
+    for entry in case.registry.index.entries[slot].values():
+        pair = (case.entry, entry) if slot == "topology" else (entry, case.entry)
+        if not misfit(*pair):
+            return {slot: example(entry)}
+    return {}
 
 
 def example(entry: Entry) -> dict[str, Any]:

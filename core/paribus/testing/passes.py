@@ -79,8 +79,12 @@ def unlearnt(made: Specimen, length: int) -> str:
     """Which parameter has no gradient, or none that is of any use."""
     with torch.enable_grad():
         scores = made.scores(made.hidden(made.tokens(2, length)))
+        loss = (scores * noise("loss", *scores.shape)).sum()
+        for path in made.beside():
+            rows = made.topology.run({path: Stream(made.tokens(2, length))}, path).hidden
+            loss = loss + (rows * noise(path, *rows.shape)).sum()
         named = dict(made.topology.named_parameters())
-        grads = torch.autograd.grad((scores * noise("loss", *scores.shape)).sum(), [*named.values()], allow_unused=True)
+        grads = torch.autograd.grad(loss, [*named.values()], allow_unused=True)
     for path, grad in zip(named, grads, strict=True):
         if grad is None and _unasked(made, path):
             continue

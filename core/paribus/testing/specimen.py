@@ -105,6 +105,13 @@ class Specimen:
         stream = source if isinstance(source, Stream) else Stream(source)
         return memory_of(self.topology.run({self.body.cross: stream}, self.body.cross))
 
+    def beside(self) -> list[str]:
+        """The paths of the stacks that the body's rows do not come from: what an objective reads besides."""
+        parts = self.topology.parts
+        return [
+            part.path for part in parts if part is not self.body and part.path not in {each.cross for each in parts}
+        ]
+
     def decoded(self, body: Tensor, chunks: Sequence[int]) -> Tensor:
         """The same as `hidden`, a chunk of rows at a time."""
         states: States = self.topology.start(body.shape[0], sum(chunks))

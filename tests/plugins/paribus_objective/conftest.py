@@ -1,5 +1,6 @@
 """A model of one table, so that objectives can be run before there is any other; and corpora of a few ids."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +25,10 @@ class Table:
         self.table = table
         self.made: dict[str, Tensor] = {}
 
-    def hidden(self, part: str = "body") -> Tensor:
-        rows: Tensor = self.table(self.streams[part].tokens)
-        return rows + self.streams[part].tokens.cos().unsqueeze(-1)
+    def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
+        tokens = self.streams[part].tokens if tokens is None else tokens
+        rows: Tensor = self.table(tokens)
+        return rows + tokens.cos().unsqueeze(-1)
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return nn.functional.linear(h, self.table.weight, bias)
@@ -61,6 +63,7 @@ def build() -> Callable[..., Objective]:
     ) -> Objective:
         torch.manual_seed(0)
         shape = Shape(8, 2, 4, length, vocabulary.size, layers=1, table_width=table_width)
+        shape = dataclasses.replace(shape, others=(dataclasses.replace(shape, stack="generator"),))
         made = objective()[name](shape, vocabulary, lambda width=None: nn.LayerNorm(width or 8), **options)
         return made.double()
 

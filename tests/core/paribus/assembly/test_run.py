@@ -55,6 +55,23 @@ def test_a_memory_is_computed_once_for_all_that_ask(assemble: Assemble) -> None:
     assert len(calls) == 1
 
 
+def test_a_part_reads_tokens_that_an_objective_made_and_what_they_gave_is_its_own(assemble: Assemble) -> None:
+    model = assemble("encoder-tiny")
+    run = Pass(model.topology, batch())
+    one, other = run.of("one"), run.of("other")
+    made = TOKENS.flip(1)
+    expected = Pass(model.topology, Batch({"body": Stream(made)}, {}, torch.arange(2))).output("body").hidden
+    calls = counted(model.topology.get_submodule("body"))
+    rows = one.hidden(tokens=made, key="turned")
+    assert torch.equal(rows, expected)
+    assert one.hidden(tokens=made, key="turned") is rows
+    assert not torch.equal(one.hidden(), rows)
+    assert not torch.equal(other.hidden(tokens=TOKENS + 1, key="turned"), rows)
+    assert len(calls) == 3
+    with pytest.raises(AssertionError, match="come together"):
+        one.hidden(tokens=made)
+
+
 def test_an_objective_sees_its_own_targets_and_remembers_what_it_made(assemble: Assemble) -> None:
     run = Pass(assemble("encoder-tiny").topology, batch(one={"labels": torch.ones(1)}))
     one, other = run.of("one"), run.of("other")

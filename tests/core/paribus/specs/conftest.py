@@ -46,6 +46,7 @@ ENTRIES = (
     ),
     entry("topology", "bare", parts=(Part("encoder", "body", False),), reads=("embedding", "attention")),
     entry("embedding", "tokens", Option("segments", INT, "segments", (Range(0),), 0)),
+    entry("embedding", "narrow", traits={"widens": True}),
     entry("attention", "mha", group("scores", *SCORES), traits=SOFTMAX),
     entry(
         "attention", "gqa",

@@ -129,6 +129,12 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
             "error[out-of-range] dims.vocabulary (override 1): `dims.vocabulary` (6) has no room: tokenizer `bytes` "
             "keeps 2 specials, 4 sentinels; valid: at least 7, one of them for text",
         ),
+        (
+            "seq",
+            ["parts.encoder.dims.width=32"],
+            "parts.encoder.dims.width (override 1): rows of the encoder are 32 wide and those of the decoder 64, but "
+            "embedding `tokens` makes rows of one width for all; valid: 64, or embedding narrow",
+        ),
         ("base", ["objective=nsp", "embedding.segments=1"], "tells two segments apart, but `embedding.segments` is 1"),
     ],
 )
@@ -145,6 +151,8 @@ def test_what_does_not_fit_is_refused_with_the_reason_and_what_would(
         ("base", ["attention=short", "position=none", "objective=nsp"]),
         ("base", ["attention=[mha, window]", "attention.1.window=3"]),
         ("base", ["objective=[mlm, nsp]", "embedding.segments=2", "data.documents=apart"]),
+        ("base", ["parts.encoder.dims.width=32"]),
+        ("seq", ["parts.encoder.dims.width=32", "embedding=narrow"]),
         ("base", ["objective=nsp", "corpus=silent"]),
         ("base", ["dims.vocabulary=7"]),
         ("seq", []),
