@@ -8,6 +8,7 @@ from paribus import Topology, hookimpl, offered
 from paribus_topology.decoder import Decoder as decoder
 from paribus_topology.encoder import Encoder as encoder
 from paribus_topology.encoder_decoder import EncoderDecoder as encoder_decoder
+from paribus_topology.generator_discriminator import GeneratorDiscriminator as generator_discriminator
 from paribus_topology.plain_decoder import PlainDecoder as plain_decoder
 from paribus_topology.recurrent_encoder_decoder import RecurrentEncoderDecoder as recurrent_encoder_decoder
 

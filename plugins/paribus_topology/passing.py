@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from paribus import Embedding, Memory, Output, Stack, States, Stream
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from paribus import Memory, Output, Place, Rows, Stack, States, Stream
+
+Embed = Callable[[Stream, int, Place, nn.Module | None], tuple[Tensor, Rows]]
 
 
 def passed(
     stream: Stream,
-    embedding: Embedding,
+    embedding: Embed,
     stack: Stack,
     *,
     memory: Memory | None,

@@ -42,7 +42,7 @@ class Pass:
         self.streams: dict[str, Stream] = {}
         self.targets = {"labels": torch.tensor(labels)}
 
-    def hidden(self, part: str = "body") -> torch.Tensor:
+    def hidden(self, part: str = "body", *, tokens: torch.Tensor | None = None, key: str = "") -> torch.Tensor:
         return self.rows
 
     def unembed(self, h: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -1,10 +1,12 @@
 """Every preset is a whole spec of what is installed, and the published ones have their published sizes."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 import paribus_presets
@@ -153,6 +155,31 @@ TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class,
     "vit-b16": ("ViTForImageClassification", {"layer_norm_eps": 1e-6, "num_labels": 1000}),
 }
 NOT_SAID = {("bigbird", "attention")}  # its family refuses the blocks
+SHARED = ("embedding.", "body.position.")
+DISCRIMINATOR = (*SHARED, "body.", "objectives.rtd.detector.")
+GENERATOR = (*SHARED, "generator.", "objectives.rtd.generator.")
+V3 = {
+    "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 128100,
+    "type_vocab_size": 0, "relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm",
+    "share_att_key": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False,
+}  # fmt: skip
+BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "embedding_size": 768}
+THIRD = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024, "embedding_size": 768}
+QUARTER = {"hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 256}
+PAIRS: dict[str, list[tuple[tuple[str, ...], str, dict[str, Any], int]]] = {  # of two networks: each, and its twin
+    "electra": [
+        (DISCRIMINATOR, "ElectraForPreTraining", {}, 13_549_057),
+        (GENERATOR, "ElectraForMaskedLM", QUARTER, 4_620_026),
+    ],
+    "electra-base": [
+        (DISCRIMINATOR, "ElectraForPreTraining", BASE, 109_483_009),
+        (GENERATOR, "ElectraForMaskedLM", THIRD, 33_740_602),
+    ],
+    "deberta-v3": [
+        (("embedding.", "body."), "DebertaV2Model", {**V3, "num_hidden_layers": 12}, 183_831_552),
+        (("embedding.", "generator."), "DebertaV2Model", {**V3, "num_hidden_layers": 6}, 141_304_320),
+    ],
+}
 ARCHITECTURE = ("topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "dropout")
 
 
@@ -166,6 +193,18 @@ def test_the_published_figure_that_a_preset_tells_is_its_size_to_two_digits(name
     figure = re.search(r"([\d,]+) M parameters", (FOLDER / f"{name}.yaml").read_text().partition("\n")[0])
     assert figure, "the first line tells what was published"
     assert PUBLISHED[name] / 1e6 == pytest.approx(float(figure[1].replace(",", "")), rel=0.035)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_each_of_two_networks_has_the_size_of_its_twin(registry: Registry, name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    ours = shapes_by_name(registry, resolved(name, registry=registry))
+    for prefixes, model, changes, published in PAIRS[name]:
+        own = getattr(transformers, model)
+        with torch.device("meta"):
+            theirs = own(own.config_class(**changes))
+        counted = sum(math.prod(shape) for path, shape in ours.items() if path.startswith(prefixes))
+        assert counted == sum(each.numel() for each in theirs.parameters()) == published, model
 
 
 @pytest.mark.parametrize("name", TWINS)

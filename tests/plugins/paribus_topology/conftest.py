@@ -101,7 +101,7 @@ class PartsBuilder:
         self.embeddings += 1
         return TokenTable(self.shape("body"), lambda width=None: LayerNorm(width or WIDTH))
 
-    def stack(self, path: str) -> Stack:
+    def stack(self, path: str, *, placed: str | None = None) -> Stack:
         shape, ramp = self.shape(path), Ramp()
         layers = [self.layer(shape) for _ in range(shape.layers)]
         across = Ramp() if "cross" in shape.sublayers else None

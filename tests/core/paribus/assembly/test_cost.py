@@ -44,6 +44,8 @@ MODELS = {
     "sop alone": ["bert-tiny", "objective=[sop]"],
     "what is only evaluated": ["gpt-tiny", "evaluate=[clm]"],
     "encoder-decoder": ["seq2seq-tiny"],
+    "generator-discriminator": ["electra-tiny"],
+    "generator-discriminator, disentangled": ["deberta-v3-tiny", "data.batch=1"],
     "encoder-decoder, unlike": [
         "seq2seq-tiny",
         "parts.encoder.dims.layers=3",

@@ -1,0 +1,158 @@
+"""Let a generator fill gaps in a text, and tell which of its tokens are none of the text's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paribus import (
+    IGNORED,
+    Cost,
+    Draw,
+    Formed,
+    Load,
+    Norms,
+    Objective,
+    Range,
+    Role,
+    Run,
+    Shape,
+    Stream,
+    Term,
+    Traits,
+    Unembed,
+    Vocabulary,
+)
+from paribus_objective import detecting, masking, scoring
+from paribus_objective.detecting import Detector
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+
+@final
+class ReplacedTokenDetection(Objective):
+    """A generator predicts hidden tokens, and of all tokens, with what it drew in place of these, the body tells which
+    were replaced: "ELECTRA" (Clark et al. 2020).
+
+    What is drawn is no gradient's business, and a draw that hits the original counts as original. Every row but padding
+    is told of, special tokens included, as in the authors' code. The draws of an example are its own, whatever batch it
+    comes in: a number in [0, 1) for each hidden token, and the token at which the generator's odds, summed up, pass it.
+    The generator: (B, T, G) -> (B, N, V); the body: (B, T, D) -> (B, T).
+    """
+
+    traits: ClassVar[Traits] = {
+        "corrupts": True,
+        "sight": "both",
+        "parts": ["generator"],
+        "segments": False,
+        "needs": ["mask"],
+    }
+    terms: ClassVar[Mapping[str, str]] = {"generator": "labels", "detection": "told"}
+
+    def __init__(
+        self,
+        shape: Shape,
+        vocabulary: Vocabulary,
+        norm: Norms,
+        *,
+        rate: Annotated[float, "share of a text's tokens that the generator predicts", Range(above=0, high=1)] = 0.15,
+        mask: Annotated[float, "share of these that are hidden from it (the authors' code: .85)", Range(0, 1)] = 1.0,
+        weight: Annotated[float, "how much the detection weighs beside the generator", Range(above=0)] = 50.0,
+        first: Annotated[bool, "whether the first row is added to each, and both normed, to tell (v3: yes)"] = False,
+    ) -> None:
+        super().__init__()
+        self.masking = masking.Masking(vocabulary, rate, mask, 0.0)
+        self.weight = weight
+        self.generator = Filler(shape.other("generator"), norm)
+        self.detector = Detector(shape.width, norm if first else None)
+
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+        body = streams["body"]
+        most = self.picks(body.tokens.shape[1])
+        hidden, pick, labels = self.masking(body, most, draw)
+        found = {"pick": pick, "labels": labels, "luck": draw.uniform("filled", most), "told": detecting.told(body)}
+        return Formed({**streams, "generator": hidden}, found)
+
+    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
+        scores: Tensor = self.detector(hidden)
+        return scores
+
+    def forward(self, run: Run) -> Mapping[str, Term]:
+        return {
+            "generator": scoring.cross_entropy(self._filled(run), run.targets["labels"]),
+            "detection": detecting.loss(self._told(run), self._replaced(run), self.weight),
+        }
+
+    def cost(self, load: Load) -> Cost:
+        return Cost(flops=2 * load.picks * self.generator.dense.weight.numel()) + self.detector.cost(load.queries)
+
+    def picks(self, length: int) -> int:
+        return min(length, max(1, math.ceil(self.masking.rate * length)))
+
+    def scored(self, length: int) -> int:
+        return self.picks(length)
+
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"generator-accuracy": scoring.accuracy(self.generator.bias.numel()), **detecting.metrics()}
+
+    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+        scoring.update(metrics["generator-accuracy"], self._filled(run), run.targets["labels"])
+        detecting.update(metrics, self._told(run), self._replaced(run))
+
+    def _filled(self, run: Run) -> Tensor:
+        """(B, N, V): the generator's scores where tokens are hidden."""
+
+        def make() -> Tensor:
+            scores: Tensor = self.generator(masking.rows(run.hidden("generator"), run.targets["pick"]), run.unembed)
+            return scores
+
+        return run.once("filled", make)
+
+    def _tokens(self, run: Run) -> Tensor:
+        """(B, T): the text, with what the generator drew in it."""
+
+        def make() -> Tensor:
+            tokens, pick, labels = run.streams["body"].tokens, run.targets["pick"], run.targets["labels"]
+            drawn = sampled(self._filled(run).detach(), run.targets["luck"])
+            return tokens.scatter(1, pick, drawn.where(labels != IGNORED, tokens.gather(1, pick)))
+
+        return run.once("tokens", make)
+
+    def _replaced(self, run: Run) -> Tensor:
+        """(B, T): 1 where a token is none of the text's, 0 where it is; IGNORED where there is none."""
+        replaced = (self._tokens(run) != run.streams["body"].tokens).long()
+        return replaced.masked_fill(run.targets["told"] == IGNORED, IGNORED)
+
+    def _told(self, run: Run) -> Tensor:
+        """(B, T): above 0 where the body holds a token to be replaced."""
+        return run.once("told", lambda: self.detector(run.hidden(tokens=self._tokens(run), key="filled")).squeeze(-1))
+
+
+@final
+class Filler(nn.Module):
+    """The generator's head: a dense layer to the width of the table, GELU, a norm, and the table itself."""
+
+    roles: ClassVar[Mapping[str, Role]] = {"dense.weight": "head", "dense.bias": "bias", "bias": "bias"}
+
+    def __init__(self, shape: Shape, norm: Norms) -> None:
+        super().__init__()
+        self.dense = nn.Linear(shape.width, shape.embedded)
+        self.norm = norm(shape.embedded)
+        self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
+
+    def forward(self, hidden: Tensor, unembed: Unembed) -> Tensor:
+        """(…, G) -> (…, V)."""
+        return unembed(self.norm(functional.gelu(self.dense(hidden))), self.bias)
+
+
+def sampled(scores: Tensor, luck: Tensor) -> Tensor:
+    """(…, V), (…) in [0, 1) -> (…): a token each, by the odds that the scores give it."""
+    odds = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).cumsum(-1)
+    wanted = (luck * odds[..., -1]).to(odds.dtype).unsqueeze(-1)
+    return torch.searchsorted(odds, wanted, right=True).squeeze(-1).clamp(max=scores.shape[-1] - 1)

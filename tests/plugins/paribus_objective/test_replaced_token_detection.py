@@ -1,0 +1,254 @@
+"""A loss of two terms against the paper's formulas, draws against their odds, and who learns from which."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from paribus import IGNORED, PADDING, Draw, Formed, Objective, Run, Stream, Vocabulary
+from paribus.assembly.run import Pass
+from paribus.parts.rows import Batch
+from paribus.registry import Registry, installed
+from paribus.specs import resolved
+from paribus.train.assemble import assembled
+from paribus.train.data import _share
+from paribus.train.model import Model
+from paribus_objective.replaced_token_detection import sampled
+
+Build = Callable[..., Objective]
+Passed = Callable[[Formed], Run]
+
+SPECIALS = {name: at for at, name in enumerate(("pad", "cls", "sep", "mask", "bos", "eos"))}
+LENGTH = 32
+
+
+def formed(made: Objective, rows: int = 5, epoch: int = 0) -> Formed:
+    """Texts behind cls, each padded from another place on."""
+    tokens = torch.arange(rows * LENGTH).reshape(rows, LENGTH) * 7 % 74 + 6
+    tokens[:, 0] = SPECIALS["cls"]
+    padding = torch.arange(LENGTH) >= LENGTH - 3 * torch.arange(rows).unsqueeze(1)
+    body = Stream(tokens, documents=torch.where(padding, PADDING, 0))
+    return made.corrupt({"body": body}, {}, Draw(0, epoch, torch.arange(rows)))
+
+
+def by_hand(made: Any, run: Run) -> tuple[Tensor, Tensor, list[list[int]]]:
+    """Both sums and the tokens that the body reads, a number at a time."""
+    text, targets = run.streams["body"], run.targets
+    assert text.documents is not None
+    read = text.tokens.tolist()
+    filled = run.hidden("generator")
+    generator = detection = torch.zeros((), dtype=torch.float64)
+    for row, picks in enumerate(targets["pick"].tolist()):
+        for n, place in enumerate(picks):
+            label = int(targets["labels"][row, n])
+            if label == IGNORED:
+                continue
+            inner = made.generator.norm(nn.functional.gelu(made.generator.dense(filled[row, place])))
+            odds = run.unembed(inner, made.generator.bias).softmax(-1)
+            generator = generator - odds[label].log()
+            left, drawn, shares = float(targets["luck"][row, n]), 0, odds.tolist()
+            while left >= shares[drawn]:
+                left -= shares[drawn]
+                drawn += 1
+            read[row][place] = drawn
+    rows = run.hidden("body", tokens=torch.tensor(read), key="by hand")
+    for row in range(len(read)):
+        for place in range(LENGTH):
+            if text.documents[row, place] == PADDING:
+                continue
+            inner = nn.functional.gelu(made.detector.dense(rows[row, place]))
+            odds = torch.sigmoid(made.detector.scores(inner))[0]
+            replaced = read[row][place] != int(text.tokens[row, place])
+            detection = detection - (odds if replaced else 1 - odds).log()
+    return generator, detection, read
+
+
+@pytest.mark.parametrize("mask", [1.0, 0.85])
+def test_both_terms_are_those_of_the_paper(mask: float, build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+    made = build("rtd", vocabulary, mask=mask, rate=0.3)
+    run = passed(formed(made))
+    terms = made(run)
+    generator, detection, _ = by_hand(made, run)
+    torch.testing.assert_close(terms["generator"].total, generator, rtol=0, atol=1e-9)
+    torch.testing.assert_close(terms["detection"].total, detection, rtol=0, atol=1e-9)
+    assert (terms["generator"].weight, terms["detection"].weight) == (1.0, 50.0)
+
+
+def test_their_counts_are_known_before_the_model_runs(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+    made = build("rtd", vocabulary)
+    batch = formed(made)
+    terms = made(passed(batch))
+    assert terms.keys() == made.terms.keys()
+    for term, label in made.terms.items():
+        assert terms[term].count == (batch.targets[label] != IGNORED).sum() > 0
+    documents = batch.streams["body"].documents
+    assert documents is not None
+    assert torch.equal(batch.targets["told"] == IGNORED, documents == PADDING)
+
+
+def test_the_generator_reads_gaps_and_the_body_the_text_but_for_them(
+    build: Build, passed: Passed, vocabulary: Vocabulary
+) -> None:
+    made: Any = build("rtd", vocabulary, rate=0.3)
+    batch = formed(made)
+    run = passed(batch)
+    text, gaps, read = batch.streams["body"].tokens, batch.streams["generator"].tokens, made._tokens(run)
+    hidden = torch.zeros_like(text, dtype=torch.bool)
+    for row, (pick, label) in enumerate(zip(batch.targets["pick"], batch.targets["labels"], strict=True)):
+        hidden[row, pick[label != IGNORED]] = True
+    assert (gaps[hidden] == SPECIALS["mask"]).all()
+    assert torch.equal(gaps[~hidden], text[~hidden])
+    assert torch.equal(read[~hidden], text[~hidden])
+    assert 0 < (read != text)[hidden].sum() < hidden.sum() + 1
+    assert read.tolist() == by_hand(made, run)[2]
+
+
+def test_a_draw_that_hits_the_original_is_an_original(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+    made: Any = build("rtd", vocabulary)
+    batch = formed(made)
+    run = passed(batch)
+    run.once("filled", lambda: nn.functional.one_hot(batch.targets["labels"].clamp(min=0), 100).double() * 1e4)
+    assert torch.equal(made._tokens(run), batch.streams["body"].tokens)
+    replaced = made._replaced(run)
+    assert not (replaced == 1).any()
+    assert torch.equal(replaced, batch.targets["told"])
+
+
+def test_draws_have_the_odds_that_the_scores_say() -> None:
+    scores = torch.randn(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
+    luck = Draw(0, 0, torch.arange(200)).uniform("filled", 500)
+    drawn = sampled(scores.expand(200, 500, 20), luck)
+    found = torch.bincount(drawn.flatten(), minlength=20).double()
+    assert stats.chisquare(found, scores.softmax(-1) * 100_000).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_no_draw_is_of_what_cannot_be(dtype: torch.dtype) -> None:
+    scores = torch.tensor([-math.inf, 0.0, -math.inf, 0.0, -math.inf], dtype=dtype)
+    luck = torch.tensor([0.0, 0.25, 0.4999999, 0.5, 0.75, 1 - 2**-24])
+    assert sampled(scores.expand(6, 5), luck).tolist() == [1, 1, 1, 3, 3, 3]
+
+
+def test_an_example_is_the_same_in_any_batch_and_afresh_in_another_epoch(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("rtd", vocabulary)
+    whole, again, later = formed(made, 5), formed(made, 3), formed(made, 5, epoch=1)
+    for name, target in again.targets.items():
+        assert torch.equal(whole.targets[name][:3], target)
+    assert not torch.equal(later.targets["luck"], whole.targets["luck"])
+    assert not torch.equal(later.targets["pick"], whole.targets["pick"])
+
+
+def test_what_is_measured_is_what_can_be_counted(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+    made: Any = build("rtd", vocabulary, rate=0.3)
+    metrics = made.metrics()
+    filled: list[bool] = []
+    cells: list[tuple[bool, bool]] = []
+    for epoch in range(3):
+        batch = formed(made, epoch=epoch)
+        run = passed(batch)
+        nn.init.constant_(made.detector.scores.bias, 0.1 - 0.1 * epoch)
+        made(run)
+        made.observe(run, metrics)
+        labels = batch.targets["labels"]
+        filled += (made._filled(run).argmax(-1) == labels)[labels != IGNORED].tolist()
+        told = batch.targets["told"] != IGNORED
+        said, so = made._told(run)[told] > 0, (made._tokens(run) != batch.streams["body"].tokens)[told]
+        cells += zip(said.tolist(), so.tolist(), strict=True)
+    found = {name: float(metric.compute()) for name, metric in metrics.items()}
+    hits = sum(said and so for said, so in cells)
+    precision, recall = hits / sum(said for said, _ in cells), hits / sum(so for _, so in cells)
+    assert 0 < precision < 1
+    assert found == pytest.approx(
+        {
+            "generator-accuracy": sum(filled) / len(filled),
+            "accuracy": sum(said == so for said, so in cells) / len(cells),
+            "precision": precision,
+            "recall": recall,
+            "f1": 2 * precision * recall / (precision + recall),
+            "replaced": sum(so for _, so in cells) / len(cells),
+        }
+    )
+
+
+def test_a_text_of_padding_alone_has_no_loss_and_no_gradient(
+    build: Build, passed: Passed, vocabulary: Vocabulary
+) -> None:
+    made = build("rtd", vocabulary)
+    body = Stream(torch.full((2, 8), 9), documents=torch.full((2, 8), PADDING))
+    terms = made(passed(made.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(2)))))
+    assert [(term.total.item(), term.count.item()) for term in terms.values()] == [(0.0, 0), (0.0, 0)]
+    sum(term.total for term in terms.values()).backward()
+    assert not any(each.grad is not None and each.grad.any() for each in made.parameters())
+
+
+@pytest.fixture(scope="module")
+def components() -> Registry:
+    return installed(no_plugins=True)
+
+
+@pytest.fixture(params=["whole", "disentangled"])
+def model(request: pytest.FixtureRequest, components: Registry) -> Model:
+    overrides = ["dims.width=16", "dims.vocabulary=100", "parts.generator.dims.width=8", "embedding.width=6"]
+    spec = resolved("electra-tiny", *overrides, f"topology.sharing={request.param}", registry=components)
+    return assembled(spec, components, Vocabulary(100, SPECIALS, tuple(range(80, 100)))).double()
+
+
+def batch_of(model: Model, rows: int = 5) -> Batch:
+    made = model.objective("rtd")
+    batch = formed(made, rows)
+    counts = {f"rtd/{term}": (batch.targets[label] != IGNORED).sum() for term, label in made.terms.items()}
+    return Batch(batch.streams, {"rtd": batch.targets}, torch.arange(rows), counts)
+
+
+def taught(model: Model, term: str) -> set[str]:
+    """What has a gradient of one term, however small: what is None was never reached."""
+    total = model.terms(Pass(model.topology, batch_of(model)), ["rtd"])[f"rtd/{term}"].total
+    named = dict(model.named_parameters())
+    grads = torch.autograd.grad(total, [*named.values()], allow_unused=True)
+    return {name for name, grad in zip(named, grads, strict=True) if grad is not None}
+
+
+def test_the_detection_teaches_no_generator_and_the_generator_no_body(model: Model) -> None:
+    detection, generator = taught(model, "detection"), taught(model, "generator")
+    assert not {name for name in detection if "generator" in name}
+    assert not {name for name in generator if "detector" in name or name.startswith(("body.layers", "offsets."))}
+    assert detection | generator == {name for name, _ in model.named_parameters()}
+    assert {name for name in detection & generator if name.startswith(("embedding.", "body."))} == (
+        set()
+        if any(name.startswith("offsets.") for name in detection)
+        else {name for name in detection if name.startswith("embedding.")} | {"body.position.0.table.weight"}
+    )
+
+
+def test_micro_batches_of_unequal_counts_add_up_to_the_whole(model: Model) -> None:
+    batch, named = batch_of(model, 7), list(model.parameters())
+    shares = [_share(batch, share, 3) for share in range(3)]
+    counts = {int((share.targets["rtd"]["told"] != IGNORED).sum()) for share in shares}
+    assert len(counts) == 3
+    whole = torch.autograd.grad(model.loss(batch), named)
+    parts = [torch.autograd.grad(model.loss(share), named) for share in shares]
+    summed = [sum(grads[1:], grads[0]) for grads in zip(*parts, strict=True)]
+    torch.testing.assert_close(summed, list(whole), rtol=0, atol=1e-12)
+
+
+def test_nothing_is_drawn_from_the_global_generator(model: Model) -> None:
+    batch = batch_of(model)
+    before = torch.get_rng_state()
+    one = model.loss(batch)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(7)
+    assert torch.equal(model.loss(batch), one)
+
+
+def test_the_body_runs_once_and_so_does_the_generator(model: Model) -> None:
+    calls: list[str] = []
+    for path in ("body", "generator"):
+        model.topology.get_submodule(path).register_forward_hook(lambda *_, path=path: calls.append(path))
+    run = Pass(model.topology, batch_of(model))
+    model.terms(run, ["rtd"])
+    model.objective("rtd").observe(run.of("rtd"), model.objective("rtd").metrics())
+    assert sorted(calls) == ["body", "generator"]

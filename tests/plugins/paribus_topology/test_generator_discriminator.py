@@ -1,0 +1,157 @@
+"""Two stacks over one embedding, of which one learns from both, or from the generator alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import paribus
+from paribus import Stream
+from paribus.assembly.run import Pass
+from paribus.parts.rows import Batch
+from paribus.registry import Registry, installed
+from paribus.slots.tokenizer import Vocabulary
+from paribus.specs import resolved
+from paribus.train.assemble import assembled
+from paribus.train.model import Model
+
+TOKENS = torch.randint(8, 40, (3, 9), generator=torch.Generator().manual_seed(0))
+VOCABULARY = Vocabulary(40, {name: at for at, name in enumerate(("pad", "unk", "cls", "sep", "mask", "bos", "eos"))})
+SMALL = ("dims.width=16", "dims.length=9", "dims.vocabulary=40", "parts.generator.dims.width=8", "embedding.width=6")
+
+Build = Callable[..., Model]
+
+
+@pytest.fixture(scope="module")
+def components() -> Registry:
+    return installed(no_plugins=True)
+
+
+@pytest.fixture(scope="module")
+def made(components: Registry) -> Build:
+    def made(*overrides: str) -> Model:
+        spec = resolved("electra-tiny", *SMALL, *overrides, registry=components)
+        return assembled(spec, components, VOCABULARY).double()
+
+    return made
+
+
+def hidden(model: Model, part: str, tokens: Tensor = TOKENS) -> Tensor:
+    batch = Batch({"body": Stream(tokens), "generator": Stream(tokens)}, {}, torch.arange(3))
+    return Pass(model.topology, batch).output(part).hidden
+
+
+def taught(model: Model, part: str) -> set[str]:
+    """What has a gradient that is not 0 throughout, of a loss on one part's rows."""
+    named = dict(model.topology.named_parameters())
+    found = hidden(model, part).pow(3).sum()
+    grads = torch.autograd.grad(found, [*named.values()], allow_unused=True)
+    return {name for name, grad in zip(named, grads, strict=True) if grad is not None and grad.any()}
+
+
+def shared(names: set[str]) -> set[str]:
+    return {name for name in names if name.startswith("embedding.")}
+
+
+def test_each_part_sees_both_sides_at_its_own_width(made: Build) -> None:
+    model = made()
+    for part, width in (("body", 16), ("generator", 8)):
+        before = hidden(model, part)
+        assert before.shape == (3, 9, width)
+        for place in (0, 4, 8):
+            tokens = TOKENS.clone()
+            tokens[1, place] = 39
+            moved = (hidden(model, part, tokens) - before).abs().amax(-1) > 1e-12
+            assert moved.tolist() == [[False] * 9, [True] * 9, [False] * 9]
+
+
+def test_the_body_is_bitwise_that_of_an_encoder(made: Build) -> None:
+    alone = made("topology=encoder", "objective=mlm", "parts=null").state_dict()
+    both = made().state_dict()
+    kept = {name for name in alone if not name.startswith("objectives.")}
+    assert kept < both.keys()
+    assert all(torch.equal(alone[name], both[name]) for name in kept)
+    others = {name.partition(".")[0] for name in both.keys() - kept}
+    assert others == {"generator", "objectives"}
+
+
+def test_whole_both_parts_teach_tokens_segments_and_positions(made: Build) -> None:
+    model = made()
+    tables = {"embedding.tokens.weight", "embedding.segments.weight", "body.position.0.table.weight"}
+    assert tables <= taught(model, "body")
+    assert tables <= taught(model, "generator")
+    assert not any(name.startswith("generator.position") for name, _ in model.named_parameters())
+    assert {name.partition(".")[0] for name in taught(model, "generator") - tables} == {"embedding", "generator"}
+
+
+@pytest.mark.parametrize("position", ["rope", "t5", "disentangled"])
+def test_what_turns_or_adds_to_scores_is_each_stacks_own(position: str, made: Build) -> None:
+    model = made(f"position={position}")
+    own = {name.replace("generator.", "body.") for name in taught(model, "generator") if ".position." in name}
+    assert own == {name for name in taught(model, "body") if ".position." in name}
+
+
+def test_a_generator_that_says_its_position_otherwise_has_one_of_its_own(made: Build) -> None:
+    model = made("parts.generator.position={name: learned, offset: 2}")
+    assert "generator.position.0.table.weight" in taught(model, "generator")
+    assert "body.position.0.table.weight" not in taught(model, "generator")
+    turning = made("parts.generator.position=rope")
+    assert not any(".position." in name for name in taught(turning, "generator"))
+
+
+def test_disentangled_the_body_teaches_nothing_that_is_shared(made: Build) -> None:
+    model = made("topology.sharing=disentangled")
+    assert shared(taught(model, "body")) == set()
+    assert shared(taught(model, "generator")) == shared({name for name, _ in model.named_parameters()})
+    offsets = {name for name, _ in model.named_parameters() if name.startswith("offsets.")}
+    assert offsets == {f"offsets.{name}" for name in ("tokens_weight", "segments_weight", "norm_weight", "norm_bias")}
+    assert offsets <= taught(model, "body")
+    assert not offsets & taught(model, "generator")
+
+
+def test_disentangled_the_body_reads_the_sum_which_begins_as_the_generators_own(made: Build) -> None:
+    whole, apart = made(), made("topology.sharing=disentangled")
+    assert all(not own.any() for name, own in apart.named_parameters() if name.startswith("offsets."))
+    torch.testing.assert_close(hidden(apart, "body"), hidden(whole, "body"), rtol=0, atol=0)
+    generator = hidden(apart, "generator")
+    moved = torch.randn(40, 6, dtype=torch.float64)
+    with torch.no_grad():
+        apart.get_parameter("offsets.tokens_weight").copy_(moved)
+        whole.get_parameter("embedding.tokens.weight").add_(moved)
+    torch.testing.assert_close(hidden(apart, "body"), hidden(whole, "body"), rtol=0, atol=1e-12)
+    assert torch.equal(hidden(apart, "generator"), generator)
+
+
+def test_a_head_that_only_scores_has_no_offset(made: Build) -> None:
+    model = made("topology.sharing=disentangled", "embedding.tie=false")
+    assert not any("head" in name for name, _ in model.named_parameters() if name.startswith("offsets."))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["whole", "disentangled"])
+def test_it_compiles_whole(sharing: str, made: Build) -> None:
+    model = made(f"topology.sharing={sharing}")
+    torch.compiler.reset()
+    run = torch.compile(lambda: hidden(model, "body"), backend="eager", fullgraph=True)
+    torch.testing.assert_close(run(), hidden(model, "body"), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["objective=mlm"], "objective `mlm` gives the generator nothing to read, and `generator-discriminator` has"),
+        (["topology=encoder"], "objective `rtd` reads the stack `generator`, which the topology `encoder` has not"),
+        (["embedding=tokens"], "rows of the generator are 32 wide and those of the discriminator 64, but embedding"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_a_reason(overrides: list[str], words: str, components: Registry) -> None:
+    with pytest.raises(paribus.SpecError, match=words):
+        resolved("electra-tiny", *overrides, registry=components)
+
+
+def test_another_part_is_nobodys(made: Build) -> None:
+    topology: Any = made().topology
+    with pytest.raises(AssertionError, match="no other part"):
+        topology.run({"body": Stream(TOKENS)}, "encoder")
