@@ -89,7 +89,7 @@ def test_the_second_head_sees_neither_the_span_nor_what_is_further_off(
     batch = corrupted(made, rows=1)
     run = passed(batch)
     hidden = run.hidden().detach().requires_grad_()
-    run.hidden = lambda part="body": hidden  # type: ignore[method-assign]  # the fake pass, and meant
+    run.hidden = lambda part="body", **_: hidden  # type: ignore[method-assign]  # the fake pass, and meant
     made(run)["boundary"].total.backward()
     assert hidden.grad is not None
     framed = batch.targets["framed"] != IGNORED
