@@ -17,6 +17,8 @@ from paribus_attention.grouped_query import GroupedQuery as gqa
 from paribus_attention.identity import Identity as identity
 from paribus_attention.linear import Linear as linear
 from paribus_attention.linformer import Linformer as linformer
+from paribus_attention.local_monotonic import LocalMonotonic as local_m
+from paribus_attention.local_predictive import LocalPredictive as local_p
 from paribus_attention.long_short_term_memory import LongShortTermMemory as lstm
 from paribus_attention.multi_head import MultiHead as mha
 from paribus_attention.multi_head_latent import MultiHeadLatent as mla

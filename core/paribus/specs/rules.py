@@ -91,7 +91,7 @@ def attention_crosses(facts: Facts) -> Iterator[Broken]:
     """What attends to another stack can attend to a memory."""
     for stack in facts.stacks:
         for mixing in stack.cross:
-            if not mixing.attention.has("cross"):
+            if not mixing.attention.has("cross") and not stack.part.recurrent:
                 place = f"parts.{stack.part.name}.cross.attention"
                 why = f"{mixing.attention} cannot attend to another stack, as {place} is to"
                 yield Broken(
@@ -134,9 +134,15 @@ def recurrence_reads(facts: Facts) -> Iterator[Broken]:
                 f"the {stack.part.name} of `{facts.topology.name}` has one attention, and {others[0].attention} is more"
             )
             yield Broken("does-not-fit", others[0].attention.keys, what, f"{first.attention} alone")
-        if not first.attention.has("raw"):
-            what = f"{first.attention} projects what it reads, but the {stack.part.name} wants a memory as it stands"
-            yield Broken("does-not-fit", first.attention.keys, what, _with(facts, "attention", "raw"))
+        if first.attention.has("cross") and first.attention.has("raw"):
+            continue
+        does = "projects what it reads" if first.attention.has("cross") else "attends to no other rows"
+        what = f"{first.attention} {does}, but the {stack.part.name} reads a memory as it stands"
+        both = [
+            entry for entry in _entries(facts, "attention") if entry.traits.get("cross") and entry.traits.get("raw")
+        ]
+        fitting = listed(entry.name for entry in both) or "(none is installed)"
+        yield Broken("does-not-fit", first.attention.keys, what, f"attention {fitting}")
 
 
 def objective_fits(facts: Facts) -> Iterator[Broken]:

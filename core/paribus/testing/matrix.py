@@ -153,7 +153,7 @@ class Matrix:
         if row["attention"] == UNREAD or self.index.entries["attention"][row["attention"]].traits.get("cross"):
             return parts
         for part in self._topology(row["topology"]).parts:
-            if part.cross:
+            if part.cross and not part.recurrent:
                 own = parts.setdefault(part.name, {})
                 own["cross"] = {**(own.get("cross") or {}), "attention": base["attention"]}
         return parts

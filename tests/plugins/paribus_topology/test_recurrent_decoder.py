@@ -61,7 +61,9 @@ def _unit(get: Get, path: str) -> Callable[[Tensor, Tensor, Tensor | None], Tens
     return step
 
 
-def luong(model: Model, score: Callable[[Tensor, Tensor], Tensor], source: list[int], target: list[int]) -> Tensor:
+def luong(
+    model: Model, weigh: Callable[[Tensor, int, list[Tensor]], Tensor], source: list[int], target: list[int]
+) -> Tensor:
     """Scores (T, V) of one pair, after sections 2 and 3 of "Effective Approaches", with input feeding (3.3)."""
     get, layers = model.get_parameter, model.spec["dims"]["layers"]
     zero = torch.zeros(5, dtype=torch.float64)
@@ -74,12 +76,12 @@ def luong(model: Model, score: Callable[[Tensor, Tensor], Tensor], source: list[
             x = states[layer][0]
         memory.append(x)
     fed, scores = zero, []
-    for word in target:
+    for t, word in enumerate(target):
         x = get("embedding.tokens.weight")[word]
         for layer in range(layers):
             states[layer] = _lstm(get, f"body.layers.{layer}", x, states[layer], None if layer else fed)
             x = states[layer][0]
-        a = torch.stack([score(x, each) for each in memory]).softmax(0)
+        a = weigh(x, t, memory)
         c = sum((weight * each for weight, each in zip(a, memory, strict=True)), zero)
         w_h, w_c = get("body.readout.state.weight"), get("body.readout.context.weight")
         fed = torch.tanh(w_c @ c + w_h @ x + get("body.readout.state.bias"))
@@ -111,23 +113,51 @@ def test_rnnsearch_is_what_its_appendix_says(side: str, recurrent: Recurrent, pa
         same(weights[row, 0].sum(-1), torch.ones(4, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("score", ["dot", "bilinear", "additive"])
 @pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("score", ["dot", "bilinear", "additive", "local-m", "local-p"])
 def test_luongs_model_is_what_its_sections_say(
     score: str, layers: int, recurrent: Recurrent, padded: Padded, both: Both
 ) -> None:
-    flat = ("attention.scores.scaled=false", "attention.scores.bias=false")
-    model = recurrent("luong-tiny", f"dims.layers={layers}", f"attention={score}", *flat)
-    get = model.get_parameter
-
-    def general(h: Tensor, each: Tensor) -> Tensor:
-        return torch.dot(get("body.cross.heads.q.weight") @ h, each)
-
-    def concat(h: Tensor, each: Tensor) -> Tensor:
-        beside = torch.cat([get("body.cross.heads.q.weight"), get("body.cross.heads.k.weight")], dim=1)
-        return torch.dot(get("body.cross.outer")[0], torch.tanh(beside @ torch.cat([h, each])))
-
-    by: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"dot": torch.dot, "bilinear": general, "additive": concat}
-    scores = model.topology.embedding.unembed(both(model, padded(SOURCES), Stream(torch.tensor(TARGETS))).hidden)
+    flat = ["attention.scores.scaled=false", "attention.scores.bias=false"]
+    narrow = ["attention.reach=1"] if score.startswith("local") else []
+    model = recurrent("luong-tiny", f"dims.layers={layers}", f"attention={score}", *flat, *narrow)
+    hidden = both(model, padded(SOURCES), Stream(torch.tensor(TARGETS))).hidden
+    scores = model.topology.embedding.unembed(hidden)
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
-        same(scores[row], luong(model, by[score], source, target))
+        same(scores[row], luong(model, partial(WEIGH[score], model.get_parameter), source, target))
+
+
+def dot(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
+    return torch.stack([torch.dot(h, each) for each in memory]).softmax(0)
+
+
+def general(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
+    return dot(get, get("body.cross.heads.q.weight") @ h, t, memory)
+
+
+def concat(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
+    w_a = torch.cat([get("body.cross.heads.q.weight"), get("body.cross.heads.k.weight")], dim=1)
+    v_a = get("body.cross.outer")[0]
+    return torch.stack([torch.dot(v_a, torch.tanh(w_a @ torch.cat([h, each]))) for each in memory]).softmax(0)
+
+
+def monotonic(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
+    """Section 3.2, local-m, with D = 1."""
+    seen = [place for place in range(len(memory)) if t - 1 <= place <= t + 1]
+    weights = torch.zeros(len(memory), dtype=torch.float64)
+    weights[seen] = general(get, h, t, [memory[place] for place in seen])
+    return weights
+
+
+def predictive(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
+    """Section 3.2, local-p, with D = 1 and so a deviation of 1/2."""
+    inner = torch.tanh(get("body.cross.place.weight") @ h)
+    p = len(memory) * torch.sigmoid(torch.dot(get("body.cross.outer.weight")[0], inner))
+    seen = [place for place in range(len(memory)) if p - 1 <= place <= p + 1]
+    weights = torch.zeros(len(memory), dtype=torch.float64)
+    if seen:
+        weights[seen] = general(get, h, t, [memory[place] for place in seen])
+    return weights * torch.stack([torch.exp(-((place - p) ** 2) / (2 * 0.5**2)) for place in range(len(memory))])
+
+
+WEIGH = {"dot": dot, "bilinear": general, "additive": concat, "local-m": monotonic, "local-p": predictive}

@@ -141,7 +141,8 @@ def test_what_it_keeps_to_decode_is_what_it_says(recurrent: Recurrent) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["attention=mla"], "attention `mla` projects what it reads, but the decoder wants a memory as it stands"),
+        (["attention=mla"], "attention `mla` projects what it reads, but the decoder reads a memory as it stands"),
+        (["attention=restricted", "attention.window=4"], "attention `restricted` attends to no other rows, but the"),
         (["attention=[mha, fixed]", "dims.layers=2"], "has one attention, and attention `fixed` is more"),
         (["dims.layers=2", "dims.groups=1"], "layers of the decoder recur, and none shares its parameters"),
         (["norm=layernorm"], "the topology `recurrent-encoder-decoder` does not read `norm`"),
