@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Final, final
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf.activations import OF_HEADS
 
-MLM: Final[Mapping[str, Any]] = {"name": "mlm", "transform": True, "bias": True}
+MLM: Final[Mapping[str, Any]] = {"name": "mlm", "transform": True, "transform_bias": True, "bias": True}
+POOLER: Final = ("albert.pooler.weight", "albert.pooler.bias")
 NAMES: Final[Mapping[str, str]] = {
     "attention.heads.q": "attention.query",
     "attention.heads.k": "attention.key",
@@ -28,7 +29,7 @@ class Albert(Family):
     kind = "albert"
     architectures: ClassVar[Mapping[str, Architecture]] = {
         "AlbertForPreTraining": Architecture(spec={"objective": [MLM, {"name": "sop"}]}),
-        "AlbertForMaskedLM": Architecture(spec={"objective": [MLM]}),
+        "AlbertForMaskedLM": Architecture(spec={"objective": [MLM]}, unread=POOLER),  # older files have one
     }
     spec: ClassVar[Mapping[str, Any]] = {
         "preset": "albert",
@@ -60,6 +61,7 @@ class Albert(Family):
         "is_encoder_decoder": False,
         "tie_word_embeddings": True,  # else the head has two biases, of which one is dead
     }
+    former: ClassVar[Mapping[str, Any]] = {"position_embedding_type": "absolute"}
     ignored: ClassVar[frozenset[str]] = frozenset(
         {
             "classifier_dropout_prob", "down_scale_factor", "gap_size", "initializer_range", "layers_to_keep",
@@ -69,11 +71,15 @@ class Albert(Family):
     buffers: ClassVar[tuple[str, ...]] = ("embeddings.position_ids", "embeddings.token_type_ids")
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        config.only("position_embedding_type", "absolute")
         if spec["embedding"]["width"] == spec["dims"]["width"]:
             what = "`embedding_size` is `hidden_size`, between which they have a projection and we have none"
             config.wrong("embedding_size", what, "another width")
         spec["objective"][0]["activation"] = spec["feedforward"].get("activation")
+        if spec["dims"]["groups"] == spec["dims"]["layers"]:
+            spec["dims"]["groups"] = None  # each layer is its own
+
+    def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
+        config["num_hidden_groups"] = spec["dims"]["groups"] or spec["dims"]["layers"]
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         """Every tensor, of the body and of the heads that there are."""
@@ -91,8 +97,9 @@ class Albert(Family):
             if len(spec["objective"]) > 1:
                 yield Move(f"objectives.sop.head.dense.{kind}", f"albert.pooler.{kind}")
                 yield Move(f"objectives.sop.head.scores.{kind}", f"sop_classifier.classifier.{kind}")
-            for group in range(spec["dims"]["groups"]):
-                first = group * spec["dims"]["layers"] // spec["dims"]["groups"]
+            groups = spec["dims"]["groups"] or spec["dims"]["layers"]
+            for group in range(groups):
+                first = group * spec["dims"]["layers"] // groups
                 theirs = f"albert.encoder.albert_layer_groups.{group}.albert_layers.0"
                 for ours, name in NAMES.items():
                     yield Move(f"body.layers.{first}.{ours}.{kind}", f"{theirs}.{name}.{kind}")

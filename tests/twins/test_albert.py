@@ -67,3 +67,22 @@ def test_what_a_head_does_otherwise_is_not_lost_on_the_way_out() -> None:
     model = paribus.assemble(paribus.spec("albert-tiny", *small, head))
     with pytest.raises(SpecError, match="`activation` of objective `mlm` would be gelu-tanh, and is gelu"):
         paribus.export(model, "albert")
+
+
+@pytest.mark.parametrize("groups", ["null", "1", "2"])
+def test_layers_that_share_nothing_are_as_many_groups(groups: str, shake: Callable[[nn.Module], nn.Module]) -> None:
+    import transformers
+
+    small = ["dims={width: 16, heads: 2, layers: 4, vocabulary: 97, length: 23}", f"dims.groups={groups}"]
+    ours = paribus.assemble(paribus.spec("albert-tiny", *small, "embedding.width=8", "feedforward.inner=40"))
+    shake(ours)
+    out = paribus.export(ours, "albert")
+    assert out.config["num_hidden_groups"] == (4 if groups == "null" else int(groups))
+    config = transformers.AlbertConfig(**out.config)
+    theirs = transformers.AlbertForPreTraining(config).double().eval()
+    theirs.load_state_dict(dict(out.tensors))
+    with torch.no_grad():
+        same(ours(TOKENS)[0], theirs(TOKENS).prediction_logits)
+    back = paribus.convert(theirs)
+    assert back.spec["dims"] == ours.spec["dims"]
+    assert all(torch.equal(value, ours.get_parameter(name)) for name, value in back.named_parameters())
