@@ -78,6 +78,11 @@ if TYPE_CHECKING:
     from paribus.slots.embedding import Place as Place
     from paribus.slots.embedding import Unembed as Unembed
     from paribus.slots.feedforward import FeedForward as FeedForward
+    from paribus.slots.images import Pixels as Pixels
+    from paribus.slots.images import labels_of as labels_of
+    from paribus.slots.images import lettered as lettered
+    from paribus.slots.images import pictured as pictured
+    from paribus.slots.images import unlettered as unlettered
     from paribus.slots.initialisation import About as About
     from paribus.slots.initialisation import Initialisation as Initialisation
     from paribus.slots.launcher import Ended as Ended
@@ -160,6 +165,7 @@ _WHERE: dict[str, str] = {
         "paribus.slots.corpus": "Corpus Document Split",
         "paribus.slots.embedding": "Embedding Place Unembed",
         "paribus.slots.feedforward": "FeedForward",
+        "paribus.slots.images": "Pixels labels_of lettered pictured unlettered",
         "paribus.slots.initialisation": "About Initialisation",
         "paribus.slots.launcher": "Ended Job Launcher News Note Plugins Started",
         "paribus.slots.norm": "Norm Norms",

@@ -28,6 +28,7 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
+    labels_of,
 )
 from paribus_objective import scoring
 from paribus_objective.pooling import Pooled
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
-
-HIGHER = 256  # what the first of a label's two ids counts
 
 
 @final
@@ -88,7 +87,7 @@ class ImageClassification(Objective):
             raise _uneven(sizes)
         values = np.asarray(tokens.ids)[first[:, None] + np.arange(sizes[0])]
         pixels = torch.from_numpy(values.astype(np.uint8))  # an eighth of what ids of 64 bits would take
-        return Formed({"body": Stream(pixels)}, {"labels": torch.from_numpy(labels(tokens, index))})
+        return Formed({"body": Stream(pixels)}, {"labels": torch.from_numpy(labels_of(tokens, index))})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         scores: Tensor = self.head(hidden)
@@ -100,8 +99,8 @@ class ImageClassification(Objective):
 
     def frequencies(self, train: Tokens, val: Tokens) -> float:
         """With one added to each class that is scored."""
-        counts = np.bincount(labels(train), minlength=self.classes) + 1.0
-        asked = np.bincount(labels(val), minlength=self.classes)
+        counts = np.bincount(labels_of(train), minlength=self.classes) + 1.0
+        asked = np.bincount(labels_of(val), minlength=self.classes)
         return float(-(asked @ np.log(counts / counts.sum())) / asked.sum())
 
     def cost(self, load: Load) -> Cost:
@@ -120,15 +119,6 @@ class ImageClassification(Objective):
 
     def _logits(self, run: Run) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body")[:, 0], run.unembed))
-
-
-def labels(tokens: Tokens, index: Ints | None = None) -> Ints:
-    """(B,) the class of each document, or of those at `index`: its other side, in two ids, the higher first."""
-    assert tokens.targets is not None, "the rules let only a corpus with labels come here"
-    ids = np.asarray(tokens.targets.ids).reshape(-1, 2)
-    ids = (ids if index is None else ids[index]).astype(np.int64)
-    found: Ints = ids[:, 0] * HIGHER + ids[:, 1]
-    return found
 
 
 def _uneven(sizes: Ints) -> DataError:

@@ -7,10 +7,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from paribus import DataError, Problem, Tokenizer, Traits, Vocabulary
-from paribus_text.images import VALUES, values, written
+from paribus import DataError, Problem, Tokenizer, Traits, Vocabulary, lettered, unlettered
 from paribus_text.reserved import names, packed, shown, too_small, unpacked
 
+VALUES = 256
 VOCABULARY = Vocabulary(VALUES + 1, {"mask": VALUES})
 
 
@@ -33,7 +33,7 @@ class Pixels(Tokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         special = names(VOCABULARY)
         return "".join(
-            written(np.array([token], np.uint8)) if 0 <= token < VALUES else shown(special, token) for token in ids
+            lettered(np.array([token], np.uint8)) if 0 <= token < VALUES else shown(special, token) for token in ids
         )
 
     def vocabulary(self) -> Vocabulary:
@@ -48,7 +48,7 @@ class Pixels(Tokenizer):
 
 
 def _values(text: str) -> list[int]:
-    found = values(text)
+    found = unlettered(text)
     wrong = np.flatnonzero((found < 0) | (found >= VALUES))
     if wrong.size:
         letter = text[int(wrong[0])]

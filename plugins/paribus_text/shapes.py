@@ -9,10 +9,8 @@ from typing import Annotated, Any, ClassVar, Final, final
 
 import numpy as np
 
-from paribus import Corpus, Document, Range, Split, Traits
-from paribus_text import images
+from paribus import Corpus, Document, Pixels, Range, Split, Traits, pictured
 from paribus_text.holding import digest
-from paribus_text.images import Pixels
 
 FINE: Final = 16  # places that are told apart across a pixel
 LEVELS: Final = 80  # of the dark side and of the light side, from the end of each
@@ -69,13 +67,12 @@ class Shapes(Corpus):
         for index in range(self._counts[split]):
             label = index % len(self._kinds)
             name = f"{split} {index}"
-            yield images.image(f"{name}, a {self._kinds[label]}", self._drawn(name, SHAPES[self._kinds[label]]), label)
+            yield pictured(f"{name}, a {self._kinds[label]}", self._drawn(name, SHAPES[self._kinds[label]]), label)
 
     def fingerprint(self) -> str:
         """Of the options and of the code that draws."""
         options = (self._side, self._channels, *self._kinds, *self._counts.values(), self._noise, self._seed)
-        code = (Path(file).read_text(encoding="utf-8") for file in (__file__, images.__file__))
-        return digest([*map(str, options), *code])
+        return digest([*map(str, options), Path(__file__).read_text(encoding="utf-8")])
 
     def _drawn(self, name: str, inside: Inside) -> Pixels:
         """(height, width, channels) of one image."""

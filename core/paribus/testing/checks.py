@@ -47,6 +47,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "decoding": Check(passes.decoding, ARCHITECTURE, "everywhere"),
     "state": Check(passes.remembering, ("attention",)),
     "kernels": Check(passes.kernels, ("attention", "position"), "everywhere"),
+    "rows": Check(passes.rows, ("embedding",)),
     "gradients": Check(passes.gradients, ARCHITECTURE),
     "cost": Check(passes.cost, ("attention", "feedforward")),
     "keyed": Check(draws.keyed, (*ARCHITECTURE, "initialisation")),
@@ -54,6 +55,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "untouched": Check(draws.untouched, LAYERS),
     "tokens": Check(training.tokenizing, ("tokenizer",), "once"),
     "documents read": Check(training.reading, ("corpus",), "once"),
+    "images read": Check(training.picturing, ("corpus",), "once"),
     "rates": Check(training.scheduling, ("schedule",), "once"),
     "training": Check(
         training.training, (*ARCHITECTURE, "initialisation", "objective", "tokenizer", "optimizer", "schedule")

@@ -70,6 +70,14 @@ def _with_gradients(made: Specimen, stream: Stream) -> list[Tensor]:
     return [hidden[:, seen], *(grad.reshape(1, -1) for grad in grads if grad is not None)]
 
 
+def rows(case: Case, cell: Cell) -> Verdict:
+    """An embedding makes a row of each token, or of an image as many as the model has."""
+    made = case.specimen(cell)
+    wanted = made.stack().shape.length if made.whole else FEW
+    found = made.hidden(made.tokens(2, FEW)).shape[:2]
+    return HOLDS if found == (2, wanted) else f"2 examples are {tuple(found)} rows, and are to be {(2, wanted)}"
+
+
 def gradients(case: Case, cell: Cell) -> Verdict:
     """Every parameter has a gradient: one without would stop training on several devices, and would never learn."""
     return unlearnt(case.specimen(cell), FEW)

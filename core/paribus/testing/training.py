@@ -11,6 +11,7 @@ import torch
 from paribus.assembly.components import make
 from paribus.errors import DataError
 from paribus.slots.corpus import Corpus, Document, Split
+from paribus.slots.images import VALUES, unlettered
 from paribus.slots.schedule import Schedule
 from paribus.slots.tokenizer import Tokenizer
 from paribus.testing.cells import Case, Cell
@@ -111,6 +112,28 @@ def reading(case: Case, cell: Cell) -> Verdict:
         return f"the document {min(both)[:40]!r} is in both splits"
     if one.fingerprint() != two.fingerprint():
         return "its fingerprint is another each time, so nothing could ever be resumed"
+    return HOLDS
+
+
+def picturing(case: Case, cell: Cell) -> Verdict:
+    """A corpus of images has images of the size that it tells, and no class that it does not tell of."""
+    traits = case.entry.traits
+    if traits.get("modality") != "images":
+        return DOES_NOT_APPLY
+    given = cell.spec["corpus"]
+    told = {name: given[value] if isinstance(value, str) else value for name, value in traits.get("tells", {}).items()}
+    try:
+        read = _read(make(case.registry, "corpus", given, kind=Corpus))
+    except DataError:  # as above
+        return DOES_NOT_APPLY
+    for document in (*read["train"], *read["val"]):
+        values, label = unlettered(document.text), unlettered("".join(document.target))
+        if values.min() < 0 or values.max() >= VALUES or len(label) != 2:
+            return f"{document.name!r} is no image with its label, as `pictured` makes it"
+        if len(values) != told["image"] ** 2 * told["channels"]:
+            return f"{document.name!r} has {len(values):,} values, and it tells of {told['image']} x {told['image']}"
+        if int(label @ [VALUES, 1]) >= told["classes"]:
+            return f"{document.name!r} is of class {int(label @ [VALUES, 1])}, and it tells of {told['classes']}"
     return HOLDS
 
 

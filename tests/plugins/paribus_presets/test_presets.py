@@ -243,3 +243,12 @@ def test_a_tiny_preset_learns(registry: Registry, name: str, tmp_path: Path) -> 
     spec = resolved(name, *overrides, registry=registry)
     losses = run_trial(spec, registry, Terms("tiny", tmp_path))["result"]["losses"]
     assert sum(losses[-5:]) / 5 < losses[0] - 0.3
+
+
+@pytest.mark.slow
+def test_a_tiny_vit_learns_far_more_than_how_frequent_classes_are(registry: Registry, tmp_path: Path) -> None:
+    spec = resolved("vit-tiny", "trainer.max_steps=200", registry=registry)
+    result = run_trial(spec, registry, Terms("vit", tmp_path))["result"]
+    loss, accuracy = (f"val/image-classify/{name}" for name in ("loss", "accuracy"))
+    assert result["metrics"][loss] < 0.5 * result["frequencies"][loss]
+    assert result["metrics"][accuracy] > 0.7

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from paribus import DataError, SpecError
-from paribus_text.images import written
+from paribus import DataError, SpecError, lettered
 from paribus_text.pixels import Pixels
 
 
 def test_a_value_is_its_own_id() -> None:
     tokenizer = Pixels()
-    text = written(np.arange(256, dtype=np.uint8))
+    text = lettered(np.arange(256, dtype=np.uint8))
     assert tokenizer.encode_batch([text, text[:3]]) == [list(range(256)), [0, 1, 2]]
     assert tokenizer.decode([*range(256), 256, 257]) == text + "<mask><no token 257>"
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
-from paribus import Corpus, Document, Optimizer, Schedule, Tokenizer, Vocabulary
+from paribus import Corpus, Document, Optimizer, Schedule, Tokenizer, Vocabulary, pictured
 from paribus.testing import examine
 from paribus.testing.text import Babble
 
@@ -113,10 +114,50 @@ def test_a_fingerprint_that_changes_is_shown(filling: Faulty, found: Found) -> N
     assert "its fingerprint is another each time" in found(filling(Corpus, members), "documents read")
 
 
+def pictures(values: int, label: int, **traits: Any) -> dict[str, Any]:
+    """A corpus of images of 16 values and 3 classes, if that is what they have."""
+    documents = {
+        split: [pictured(split, np.full(values, at, np.uint8), label)] for at, split in enumerate(("train", "val"))
+    }
+    return {
+        "traits": {"modality": "images", "tells": {"image": 4, "channels": 1, "classes": 3, **traits}},
+        "documents": lambda self, split: iter(documents[split]),
+        "fingerprint": lambda self: "always",
+    }
+
+
+def looked(members: dict[str, Any], filling: Faulty, components: Any) -> str:
+    report = examine(
+        filling(Corpus, members), registry=components, only=["images read"], base={"preset": "vit-tiny", **SMALL_IMAGES}
+    )
+    assert report.passed[:2] == ("schema", "construction")
+    return "\n".join(finding.what for finding in report.findings)
+
+
+SMALL_IMAGES = {
+    "dims.width": 8, "dims.length": 5, "embedding.image": 4, "embedding.patch": 2, "objective.classes": 3,
+    "corpus.image": 4, "corpus.classes": 3,
+}  # fmt: skip
+
+
+def test_images_of_another_size_than_is_told_are_shown(filling: Faulty, components: Any) -> None:
+    assert looked(pictures(16, 2), filling, components) == ""
+    assert looked(pictures(17, 2), filling, components) == "'train' has 17 values, and it tells of 4 x 4"
+
+
+def test_a_class_that_nobody_told_of_is_shown(filling: Faulty, components: Any) -> None:
+    assert looked(pictures(16, 3), filling, components) == "'train' is of class 3, and it tells of 3"
+
+
+def test_what_is_no_image_is_shown(filling: Faulty, components: Any) -> None:
+    members = pictures(16, 0) | {"documents": lambda self, split: iter([Document(split, ("text",), ("ab",))])}
+    assert looked(members, filling, components) == "'train' is no image with its label, as `pictured` makes it"
+
+
 def test_a_corpus_of_files_that_are_not_here_is_not_asked(components: Any) -> None:
     report = examine("corpus.text", registry=components)
     assert report.ok
-    assert report.skipped == ("documents read",)
+    assert report.skipped == ("documents read", "images read")
 
 
 def test_the_kits_own_corpus_has_documents_of_sentences_that_no_split_shares() -> None:

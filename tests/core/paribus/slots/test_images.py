@@ -4,27 +4,28 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus_text.images import VALUES, image, values, written
+from paribus import lettered, pictured, unlettered
+from paribus.slots.images import VALUES
 
 anything = st.lists(st.integers(0, VALUES - 1), min_size=1)
 
 
 @given(anything)
 def test_values_come_back(given: list[int]) -> None:
-    text = written(np.array(given, np.uint8))
+    text = lettered(np.array(given, np.uint8))
     assert len(text) == len(given)
-    assert values(text).tolist() == given
+    assert unlettered(text).tolist() == given
 
 
 def test_no_value_is_a_blank_or_changes_with_case() -> None:
-    text = written(np.arange(VALUES, dtype=np.uint8))
+    text = lettered(np.arange(VALUES, dtype=np.uint8))
     assert "".join(text.split()) == text.strip() == text.lower() == text
     assert len(set(text)) == VALUES
 
 
 def test_an_image_is_its_values_row_by_row_and_its_class_the_other_side() -> None:
     pixels = np.arange(12, dtype=np.uint8).reshape(2, 3, 2)
-    document = image("it", pixels, 700)
-    assert values(document.text).tolist() == list(range(12))
-    assert [values(text).tolist() for text in document.target] == [[2, 188]]
+    document = pictured("it", pixels, 700)
+    assert unlettered(document.text).tolist() == list(range(12))
+    assert [unlettered(text).tolist() for text in document.target] == [[2, 188]]
     assert 2 * VALUES + 188 == 700
