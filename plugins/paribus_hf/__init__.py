@@ -9,6 +9,7 @@ from paribus_hf.bert import Bert
 from paribus_hf.big_bird import BigBird
 from paribus_hf.ctrl import Ctrl
 from paribus_hf.distilbert import DistilBert
+from paribus_hf.electra import Electra
 from paribus_hf.gpt2 import Gpt2
 from paribus_hf.llama import Llama
 from paribus_hf.m2m_100 import M2M100

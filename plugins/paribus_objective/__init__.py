@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from paribus import Objective, hookimpl, offered
 from paribus_objective.causal_language_modelling import CausalLanguageModelling as clm
+from paribus_objective.detection import Detection as detection
 from paribus_objective.image_classification import ImageClassification as image_classify
 from paribus_objective.masked_language_modelling import MaskedLanguageModelling as mlm
 from paribus_objective.next_sentence_prediction import NextSentencePrediction as nsp

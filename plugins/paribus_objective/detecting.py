@@ -52,6 +52,11 @@ def told(stream: Stream) -> Tensor:
     return rows if stream.documents is None else rows.masked_fill(stream.documents < 0, IGNORED)
 
 
+def replaced(stream: Stream, tokens: Tensor) -> Tensor:
+    """(B, T): 1 where `tokens` are none of the stream's, 0 where they are; IGNORED for padding."""
+    return (tokens != stream.tokens).long().masked_fill(told(stream) == IGNORED, IGNORED)
+
+
 def loss(scores: Tensor, replaced: Tensor, weight: float = 1.0) -> Term:
     """(B, T), (B, T) in {0, 1, IGNORED} -> the summed loss of telling the two apart, and over how many rows."""
     counted = replaced != IGNORED

@@ -126,8 +126,7 @@ class ReplacedTokenDetection(Objective):
 
     def _replaced(self, run: Run) -> Tensor:
         """(B, T): 1 where a token is none of the text's, 0 where it is; IGNORED where there is none."""
-        replaced = (self._tokens(run) != run.streams["body"].tokens).long()
-        return replaced.masked_fill(run.targets["told"] == IGNORED, IGNORED)
+        return detecting.replaced(run.streams["body"], self._tokens(run))
 
     def _told(self, run: Run) -> Tensor:
         """(B, T): above 0 where the body holds a token to be replaced."""

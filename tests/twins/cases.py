@@ -61,6 +61,7 @@ def _vit(width: int, heads: int, **config: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+_ELECTRA = {"embedding_size": 7}
 _GPT2 = {"n_positions": LENGTH, "n_embd": 15, "n_head": 3, "n_layer": 3}
 _DISTILBERT = {"max_position_embeddings": LENGTH, "dim": 15, "n_heads": 3, "n_layers": 2, "hidden_dim": 31}
 
@@ -120,6 +121,11 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
             _bert(14, 7, 4, embedding_size=18, num_hidden_groups=2, type_vocab_size=3, hidden_act="gelu"),
             "row",
         ),
+    ),
+    "electra": (
+        Case("a discriminator", "ElectraForPreTraining", _bert(15, 3, 3, **_ELECTRA), "row", parameters=13_549_057),
+        Case("a generator", "ElectraForMaskedLM", _bert(14, 7, 2, embedding_size=9, type_vocab_size=3), "row"),
+        Case("one no wider than its table", "ElectraForMaskedLM", _bert(8, 1, 1, embedding_size=8), "row"),
     ),
     "bert": (
         Case("both heads", "BertForPreTraining", _bert(15, 3, 3), "row", parameters=110_106_428),

@@ -16,7 +16,7 @@ Corpus = Callable[[list[list[int]]], Tokens]
 
 OF_IMAGES = {"image-classify"}  # which has a corpus of its own, and tests
 NAMES = ("clm", "mlm", "nsp", "sbo", "sop", "span-corruption")
-APART = ("rtd",)  # of more than one term: the same is held of them in tests of their own
+APART = ("detection", "rtd")  # which score rows and no classes: the same is held of them in tests of their own
 FORMING = ("nsp", "sop")
 DOCUMENTS = [[3, 4, 5, 2], [6, 2, 3], [4, 4], [2, 9, 3, 1, 5], [1, 1, 1], [30, 20], [7, 8]]
 

@@ -1,0 +1,78 @@
+"""Which tokens are replaced, and what it costs to tell."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from paribus import IGNORED, PADDING, Draw, Formed, Load, Objective, Run, Stream, Vocabulary
+
+Build = Callable[..., Objective]
+Passed = Callable[[Formed], Run]
+CLS = 1
+
+
+def text(rows: int) -> Stream:
+    tokens = torch.arange(rows * 40).reshape(rows, 40) * 7 % 74 + 6
+    tokens[:, 0] = CLS
+    documents = torch.where(torch.arange(40) < 37, 0, PADDING).expand(rows, -1)
+    return Stream(tokens, documents=documents)
+
+
+def replaced(made: Objective, rows: int) -> tuple[Stream, Formed]:
+    body = text(rows)
+    return body, made.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(rows)))
+
+
+def test_labels_say_which_tokens_are_not_the_texts(build: Build, vocabulary: Vocabulary) -> None:
+    body, formed = replaced(build("detection", vocabulary, rate=0.3), 200)
+    shown, labels = formed.streams["body"].tokens, formed.targets["labels"]
+    assert (labels[:, 37:] == IGNORED).all()
+    assert torch.equal(labels[:, :37] == 1, (shown != body.tokens)[:, :37])
+    assert torch.equal(shown[:, 37:], body.tokens[:, 37:])
+    assert (shown[:, 0] == CLS).all()
+    assert not labels[:, 0].any()
+    assert (shown[:, 1:] >= 6).all()
+    share = 0.3 * 73 / 74
+    assert (labels[:, 1:37] == 1).double().mean().item() == pytest.approx(share, abs=4 * (share / 200 / 36) ** 0.5)
+
+
+def test_the_loss_is_a_coins_of_these_odds_and_so_is_what_frequencies_alone_come_to(
+    build: Build, passed: Passed, vocabulary: Vocabulary
+) -> None:
+    made: Any = build("detection", vocabulary, rate=0.3)
+    _, formed = replaced(made, 4)
+    run = passed(formed)
+    term = made(run)["loss"]
+    labels = formed.targets["labels"]
+    by_hand = 0.0
+    for rows, told in zip(run.hidden(), labels.tolist(), strict=True):
+        for row, label in zip(rows, told, strict=True):
+            if label != IGNORED:
+                inner = nn.functional.gelu(row @ made.detector.dense.weight.T + made.detector.dense.bias)
+                odds = torch.sigmoid(inner @ made.detector.scores.weight[0] + made.detector.scores.bias[0]).item()
+                by_hand -= math.log(odds if label else 1 - odds)
+    assert term.total.item() == pytest.approx(by_hand, rel=1e-9)
+    assert term.count == (labels != IGNORED).sum()
+    share = 0.3 * 73 / 74
+    nats = -share * math.log(share) - (1 - share) * math.log(1 - share)
+    assert made.frequencies(None, None) == pytest.approx(nats, rel=1e-12)
+
+
+def test_the_cost_of_the_head_is_what_torch_counts(build: Build, vocabulary: Vocabulary) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    made = build("detection", vocabulary, first=True)
+    with FlopCounterMode(display=False) as counter:
+        made.logits(torch.randn(2, 9, 8, dtype=torch.float64), lambda h, bias=None: h)
+    assert 2 * made.cost(Load(9, 9, picks=made.picks(9))).flops == counter.get_total_flops()
+
+
+def test_an_example_is_the_same_in_any_batch(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("detection", vocabulary)
+    (_, few), (_, many) = replaced(made, 2), replaced(made, 5)
+    assert torch.equal(few.targets["labels"], many.targets["labels"][:2])
+    assert torch.equal(few.streams["body"].tokens, many.streams["body"].tokens[:2])
