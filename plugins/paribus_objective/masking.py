@@ -38,8 +38,7 @@ class Masking:
         self.rate, self.mask, self.random = rate, mask, random
         self.pick = pick or one_by_one
         self.token = specials.needed(vocabulary, "mask", "masking")
-        self.reserved = np.zeros(max(vocabulary.size, *(i + 1 for i in vocabulary.reserved)), dtype=bool)
-        self.reserved[sorted(vocabulary.reserved)] = True
+        self.reserved = specials.table(vocabulary)
         self.words = np.flatnonzero(~self.reserved[: vocabulary.size])
 
     def __call__(self, stream: Stream, most: int, draw: Draw) -> tuple[Stream, Tensor, Tensor]:
@@ -54,12 +53,7 @@ class Masking:
 
     def outside(self, stream: Stream) -> Array:
         """(B, T) bool: what is no text and stays as it is, that is special tokens and padding."""
-        outside: Array = self.reserved.take(stream.tokens.numpy(), mode="clip")
-        if stream.special is not None:
-            outside |= stream.special.numpy()
-        if stream.documents is not None:
-            outside |= stream.documents.numpy() < 0
-        return outside
+        return specials.outside(stream, self.reserved)
 
     def shown(self, labels: Array, draws: Array | None, draw: Draw) -> Array:
         """(B, N) -> (B, N): what is shown in the place of each token. A random token may happen to be the same."""

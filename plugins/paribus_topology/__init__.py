@@ -11,6 +11,7 @@ from paribus_topology.encoder_decoder import EncoderDecoder as encoder_decoder
 from paribus_topology.generator_discriminator import GeneratorDiscriminator as generator_discriminator
 from paribus_topology.plain_decoder import PlainDecoder as plain_decoder
 from paribus_topology.recurrent_encoder_decoder import RecurrentEncoderDecoder as recurrent_encoder_decoder
+from paribus_topology.two_stream import TwoStream as two_stream
 
 
 @hookimpl

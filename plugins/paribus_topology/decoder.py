@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from paribus import Builder, Memory, Output, Part, States, Stream, Topology
+from paribus import Builder, Memory, Output, Part, States, Stream, Topology, Traits
 from paribus_topology.passing import passed
 
 
@@ -18,6 +18,7 @@ class Decoder(Topology):
     """
 
     parts: ClassVar[tuple[Part, ...]] = (Part("decoder", "body", causal=True),)
+    traits: ClassVar[Traits] = {"provides": ["last-layer"]}
 
     def __init__(self, build: Builder) -> None:
         super().__init__()

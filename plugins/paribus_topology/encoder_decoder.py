@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from paribus import Builder, Memory, Output, Part, States, Stream, Topology
+from paribus import Builder, Memory, Output, Part, States, Stream, Topology, Traits
 from paribus_topology.passing import passed
 
 
@@ -21,6 +21,7 @@ class EncoderDecoder(Topology):
         Part("decoder", "body", causal=True, cross="encoder"),
         Part("encoder", "encoder", causal=False),
     )
+    traits: ClassVar[Traits] = {"provides": ["last-layer"]}
 
     def __init__(self, build: Builder) -> None:
         super().__init__()

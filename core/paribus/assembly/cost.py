@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from paribus.assembly.build import Assembled
 from paribus.parts.draw import Draw
 from paribus.parts.rows import Stream
+from paribus.parts.stack import Stack
 from paribus.parts.stage import Stage
 from paribus.slots.component import Load
 from paribus.slots.objective import Objective
@@ -63,8 +64,15 @@ def parameters(children: Mapping[str, nn.Module]) -> int:
     return sum({id(p): p.numel() for child in children.values() for p in child.parameters()}.values())
 
 
-def rows_of_parts(model: Assembled, length: int) -> dict[str, int]:
-    """How many rows each part reads of one example: an objective may give one more of them than another."""
+class Given(NamedTuple):
+    """What a part is given of one example."""
+
+    rows: int  # that it reads
+    asked: int  # that only ask, behind these
+
+
+def given_to_parts(model: Assembled, length: int) -> dict[str, Given]:
+    """How many rows each part has of one example: an objective may give one more of them than another."""
     trained = [_objective(model, name) for name in model.trained]
     forms = any(objective.traits.get("forms") for objective in trained)
     raw = length if forms else max(objective.raw(length) for objective in trained)
@@ -72,21 +80,26 @@ def rows_of_parts(model: Assembled, length: int) -> dict[str, int]:
     draw = Draw(0, 0, torch.zeros(1, dtype=torch.long, device="cpu"))
     for objective in trained:
         streams, _ = objective.corrupt(streams, {}, draw)
-    return {path: stream.tokens.shape[1] for path, stream in streams.items()}
+    return {
+        path: Given(stream.tokens.shape[1], 0 if stream.asked is None else stream.asked.shape[1])
+        for path, stream in streams.items()
+    }
 
 
 def _lines(model: Assembled, length: int) -> Iterator[Line]:
     seen: set[int] = set()  # a tied tensor is counted where it is met first
-    rows = rows_of_parts(model, length)
+    given = given_to_parts(model, length)
     embedding = model.topology.embedding
     scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
     flops = embedding.cost(Load(length, length, picks=scored)).flops
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
-        flops += embedding.own_cost(stage.enters, Load(rows[part.path], rows[part.path])).flops
+        rows = sum(given[part.path])
+        flops += embedding.own_cost(stage.enters, Load(rows, rows)).flops
     owned = [stage.embedding for stage in _stages(model) if stage.embedding is not None]
     yield Line("embedding", sum(_fresh(module, seen) for module in (embedding, *owned)), flops, 0)
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
-        trains = Load(rows[part.path], rows[part.path], memory=rows[part.cross] if part.cross else 0)
+        rows = given[part.path].rows
+        trains = Load(sum(given[part.path]), rows, memory=given[part.cross].rows if part.cross else 0)
         decodes = Load(length, length, memory=length if part.cross else 0) if part.causal else None
         for share in stage.costs(trains, decodes):
             count = sum(_fresh(module, seen) for module in share.modules)
@@ -97,8 +110,17 @@ def _lines(model: Assembled, length: int) -> Iterator[Line]:
             yield Line(name, left, 0, 0)  # what a topology has of its own
     for name in model.objectives:
         objective = _objective(model, name)
-        cost = objective.cost(Load(length, length, picks=objective.picks(length)))
-        yield Line(f"objectives.{name}", _fresh(objective, seen), cost.flops if name in model.trained else 0, 0)
+        flops = objective.cost(Load(length, length, picks=objective.picks(length))).flops
+        if objective.again:
+            flops += objective.again * _last(model, given["body"].rows, objective.picks(length))
+        yield Line(f"objectives.{name}", _fresh(objective, seen), flops if name in model.trained else 0, 0)
+
+
+def _last(model: Assembled, rows: int, asking: int) -> int:
+    """The operations of the body's last layer, for rows that it read and others that ask it again."""
+    stack = model.topology.stage("body")
+    assert isinstance(stack, Stack), "an objective asks again only where there is a last layer"
+    return stack.last(Load(rows + asking, rows))
 
 
 def _stages(model: Assembled) -> list[Stage]:

@@ -8,7 +8,7 @@ from typing import final
 from torch import Tensor
 
 from paribus.parts.rows import Batch, Stream
-from paribus.parts.stack import Output
+from paribus.parts.stack import Output, Stack
 from paribus.slots.topology import Topology, memory_of
 
 
@@ -40,6 +40,14 @@ class Pass:
         found = [output.auxiliary for output in self.outputs.values() if output.auxiliary is not None]
         return sum(found[1:], found[0]) if found else None
 
+    def again(self, asking: Tensor, at: Tensor, times: int) -> Tensor:
+        output, stack = self.output("body"), self.topology.get_submodule("body")
+        assert isinstance(stack, Stack), "a rule lets nobody ask this of a topology that does not provide it"
+        assert output.read is not None, "an objective sees whole sequences"
+        crosses = next(each.cross for each in self.topology.parts if each.path == "body")
+        memory = memory_of(self.output(crosses)) if crosses else None
+        return stack.again(output.read, asking, at, times, memory)
+
     def of(self, name: str) -> ObjectiveRun:
         # A new view each time: one that was kept would be a cycle, and hold the logits until the next collection.
         return ObjectiveRun(self, name, self.batch.targets.get(name, {}), self.made.setdefault(name, {}))
@@ -61,6 +69,14 @@ class ObjectiveRun:
 
     def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
         return self.shared.output(part, tokens, f"{self.name}/{key}" if key else "").hidden
+
+    def read(self) -> Tensor:
+        read = self.shared.output("body").read
+        assert read is not None, "an objective sees whole sequences"
+        return read.x[:, : read.rows.positions.shape[-1]]
+
+    def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
+        return self.shared.again(asking, at, times)
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return self.shared.topology.embedding.unembed(h, bias)

@@ -252,14 +252,21 @@ class Stack(Stage):
             state = sum(component.cost(decodes).state for component in components) if decodes is not None else 0
             yield Share(name, tuple(components), flops, state)
         held = [self.position, *(part for layer in layers for part in (layer.position, layer.cross_position))]
-        yield Share("position", tuple(part for part in held if part is not None), sum(self._read(trains)))
+        yield Share("position", tuple(part for part in held if part is not None), sum(self._read(layers, trains)))
         yield Share("norms", (self,))
 
-    def _read(self, load: Load) -> Iterator[int]:
+    def last(self, load: Load) -> int:
+        """The operations of the last layer alone, for rows that go through it once more."""
+        layer = cast("Layer", self.layers[-1])
+        components: list[Any] = [getattr(layer, name) for name in self.shape.sublayers]
+        flops: int = sum(component.cost(load).flops for component in components)
+        return flops + sum(self._read([layer], load))
+
+    def _read(self, layers: Sequence[Layer], load: Load) -> Iterator[int]:
         """The operations of each position that an attention reads: once for each layer, or for all of one plan."""
         across = load._replace(keys=load.memory)
         planned: set[int] = set()
-        for layer in cast("list[Layer]", list(self.layers)):
+        for layer in layers:
             for attention, rows in ((layer.attention, load), (layer.cross, across)):
                 for module in attention.modules() if attention is not None else ():
                     if isinstance(module, Attend) and module.plan not in planned:

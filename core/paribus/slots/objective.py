@@ -62,6 +62,17 @@ class Run(Protocol):
         the objective made some. It names them by a `key` of its own, and what they gave is not computed again."""
         ...
 
+    def read(self) -> Tensor:
+        """(B, T, D): what the last layer of the body read; asked of a topology that has such."""
+        ...
+
+    def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
+        """(B, N, D), (B, N) -> (B, N, D): rows that stand where those of `at` do, through that layer `times` over.
+
+        Each sees what the layer read, and none is seen.
+        """
+        ...
+
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         """(…, D) -> (…, V), with a bias of the vocabulary where one is given."""
         ...
@@ -82,6 +93,7 @@ class Objective(Component, nn.Module, ABC):
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "vocabulary", "norm")
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels"}
+    again: int = 0  # how often the rows that its head runs on go through the last layer again
 
     def raw(self, length: int) -> int:
         """How many tokens of text one example of `length` rows eats."""

@@ -24,6 +24,8 @@ _VERBS: Final = {
     "embed": "adds to the rows",
 }
 _TEXT: Final = frozenset({"sentences", "documents", "pairs", "labels"})  # what a corpus has; the rest a tokenizer
+_STREAMS: Final = frozenset({"last-layer", "second-stream"})  # what a topology has: rows that ask what others hold
+_ASKED: Final = {"appended": "lets none ask behind its keys", "order": "follows no order but the rows' own"}
 _PADDED: Final = frozenset({"segments", "pairs"})  # examples formed so are filled up with padding
 
 
@@ -167,6 +169,9 @@ def misfit(objective: Entry, topology: Entry) -> str:
         return f"objective `{objective.name}` reads the stack `{path}`, which the topology `{topology.name}` has not"
     for path in sorted(set(others) - reads):
         return f"objective `{objective.name}` gives the {others[path]} nothing to read, and `{topology.name}` has one"
+    lacking = [need for need in objective.traits.get("needs", []) if need in _STREAMS - set(provided(topology))]
+    if lacking:
+        return f"objective `{objective.name}` needs a `{lacking[0]}`, which the topology `{topology.name}` has not"
     causal = next(part.causal for part in topology.parts if part.path == "body")
     sight = objective.traits.get("sight", "any")
     if sight == "both" and causal:
@@ -182,6 +187,32 @@ def misfit(objective: Entry, topology: Entry) -> str:
     return ""
 
 
+def provided(entry: Entry) -> list[str]:
+    return [str(item) for item in entry.traits.get("provides", [])]
+
+
+def rows_may_ask(facts: Facts) -> Iterator[Broken]:
+    """Where rows stand behind the others and only ask, attentions let them, and hide from them what comes later."""
+    for objective in (*facts.objectives, *facts.evaluated):
+        needs = _STREAMS.intersection(objective.list("needs"))
+        traits = [*(["appended"] if needs else []), *(["order"] if "second-stream" in needs else [])]
+        for stack in facts.stacks:
+            for mixing in stack.own if stack.part.path == "body" else ():
+                for trait in [trait for trait in traits if not mixing.attention.has(trait)][:1]:
+                    what = f"{objective} has rows that only ask, but {mixing.attention} {_ASKED[trait]}"
+                    yield Broken("does-not-fit", mixing.attention.keys, what, _with(facts, "attention", trait))
+
+
+def streams_are_asked(facts: Facts) -> Iterator[Broken]:
+    """A stream that a topology has for an objective to ask is asked by one that trains it."""
+    asked = {need for objective in facts.objectives for need in objective.list("needs")}
+    for need in facts.topology.traits.get("needs", []):
+        if need not in asked and facts.objectives:
+            fitting = [each.name for each in _entries(facts, "objective") if need in each.traits.get("needs", [])]
+            what = f"topology `{facts.topology.name}` has a `{need}`, which no objective asks, so it never learns"
+            yield Broken("does-not-fit", facts.objectives[0].keys, what, f"objective {listed(fitting) or '(none)'}")
+
+
 def one_forms_one_corrupts(facts: Facts) -> Iterator[Broken]:
     """Of a sum of objectives, at most one forms the examples, and at most one corrupts them."""
     for trait, does in (("forms", "forms the examples"), ("corrupts", "changes what the model sees")):
@@ -195,6 +226,8 @@ def needs_are_met(facts: Facts) -> Iterator[Broken]:
     """What an objective needs, the tokenizer or the corpus has."""
     for objective in (*facts.objectives, *facts.evaluated):
         for need in objective.list("needs"):
+            if need in _STREAMS:
+                continue
             slot = "corpus" if need in _TEXT else "tokenizer"
             source = facts.named(slot)
             silent = source is None or (slot == "corpus" and "provides" not in source.entry.traits)
@@ -275,6 +308,8 @@ RULES: Final[tuple[Rule, ...]] = (
     placement_can_wrap,
     recurrence_reads,
     objective_fits,
+    rows_may_ask,
+    streams_are_asked,
     one_forms_one_corrupts,
     needs_are_met,
     vocabulary_has_room,

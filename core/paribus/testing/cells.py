@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import SpecError
@@ -31,6 +32,8 @@ SMALL: Final[Mapping[str, Any]] = {
 }
 _TOGETHER: Final = {"topology": "objective", "objective": "topology"}  # a stack that nothing gives rows to, and back
 _BESIDE: Final = {"attention": "position", "position": "attention", "norm": "placement", "placement": "norm"}
+
+_TOGETHER: Final = {"objective": "topology", "topology": "objective"}
 
 
 class Cell(NamedTuple):
@@ -114,7 +117,24 @@ def bases(given: Source | None, registry: Registry) -> dict[str, Mapping[str, An
 
 
 def cells(case: Case) -> Iterator[Cell]:
-    """Every model that the rules let the component into."""
+    """Every model that the rules let the component into; one that needs another beside it has the first that fits."""
+    found = list(_cells(case))
+    yield from found or islice(_beside_another(case), 1)
+
+
+def _beside_another(case: Case) -> Iterator[Cell]:
+    """An objective in a topology that has what it asks for, and the other way around."""
+    other = _TOGETHER.get(case.entry.slot)
+    for base in case.bases if other is not None else ():
+        for entry in case.registry.index.entries[other or ""].values():
+            changes = {case.entry.slot: example(case.entry), entry.slot: example(entry)}
+            try:
+                yield Cell(f"{base}, {entry.slot}={entry.name}", case.resolved(base, changes))
+            except SpecError:
+                continue
+
+
+def _cells(case: Case) -> Iterator[Cell]:
     node = example(case.entry)
     tried = {base: case.around(base, node) for base in case.bases}
     if case.entry.slot in _TOGETHER and not any(_fits(case, base, changes) for base, changes in tried.items()):

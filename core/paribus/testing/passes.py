@@ -86,7 +86,7 @@ def gradients(case: Case, cell: Cell) -> Verdict:
 def unlearnt(made: Specimen, length: int) -> str:
     """Which parameter has no gradient, or none that is of any use."""
     with torch.enable_grad():
-        scores = made.scores(made.hidden(made.tokens(2, length)))
+        scores = made.scores(made.hidden(made.asking(made.tokens(2, length))))
         loss = (scores * noise("loss", *scores.shape)).sum()
         for path in made.beside():
             rows = made.topology.run({path: Stream(made.tokens(2, length))}, path).hidden

@@ -98,6 +98,13 @@ class Specimen:
         narrow = noise("narrow", shape.width, shape.embedded) if shape.embedded != shape.width else None
         return self.topology.embedding.unembed(hidden if narrow is None else hidden @ narrow)
 
+    def asking(self, rows: Tensor) -> Stream:
+        """(B, T) as a stream that puts to use all that the topology has."""
+        if "second-stream" not in self.topology.traits.get("provides", []):
+            return Stream(rows)
+        last = torch.tensor([[rows.shape[1] - 1]]).expand(rows.shape[0], -1)
+        return Stream(rows, order=(torch.arange(rows.shape[1]) == last).long() * 2, asked=last)
+
     def memory(self, source: Tensor | Stream) -> Memory | None:
         """What the body attends to, if it attends to another stack."""
         if self.body.cross is None:

@@ -30,6 +30,14 @@ class Table:
         rows: Tensor = self.table(tokens)
         return rows + tokens.cos().unsqueeze(-1)
 
+    def read(self) -> Tensor:
+        return self.hidden().sin()
+
+    def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
+        """Each row and what the last layer read where it stands, halved as often as it goes through."""
+        where = self.read().gather(1, at.unsqueeze(-1).expand_as(asking))
+        return (asking + where) * 0.5**times
+
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return nn.functional.linear(h, self.table.weight, bias)
 

@@ -45,6 +45,12 @@ class Pass:
     def hidden(self, part: str = "body", *, tokens: torch.Tensor | None = None, key: str = "") -> torch.Tensor:
         return self.rows
 
+    def read(self) -> torch.Tensor:
+        raise AssertionError("nothing here asks the last layer")
+
+    def again(self, asking: torch.Tensor, at: torch.Tensor, times: int = 1) -> torch.Tensor:
+        raise AssertionError("nothing here asks the last layer")
+
     def unembed(self, h: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         raise AssertionError("nothing here is scored against a vocabulary")
 

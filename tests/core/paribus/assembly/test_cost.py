@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from paribus.assembly.build import Assembled
-from paribus.assembly.cost import Costs, costs, parameters, rows_of_parts
+from paribus.assembly.cost import Costs, costs, given_to_parts, parameters
 from paribus.assembly.run import Pass
 from paribus.parts.rows import Batch, Stream
 from paribus.registry import Registry
@@ -42,6 +42,8 @@ MODELS = {
         "dims.groups=1",
     ],
     "sop alone": ["bert-tiny", "objective=[sop]"],
+    "two streams": ["xlnet-tiny"],
+    "the last layer again": ["deberta-tiny", "data.batch=1"],
     "what is only evaluated": ["gpt-tiny", "evaluate=[clm]"],
     "encoder-decoder": ["seq2seq-tiny"],
     "generator-discriminator": ["electra-tiny"],
@@ -165,8 +167,9 @@ def test_what_does_not_decode_keeps_no_state(preset: str, assemble: Assemble) ->
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
 def test_the_rows_of_each_part_are_those_of_its_batches(spec: list[str], assemble: Assemble, feed: Feed) -> None:
     model, batch = assemble(*spec), feed(*spec).step(0)
-    rows = rows_of_parts(model.assembled, int(model.spec["dims"]["length"]))
-    assert rows == {path: stream.tokens.shape[1] for path, stream in batch.streams.items()}
+    given = given_to_parts(model.assembled, int(model.spec["dims"]["length"]))
+    asked = {path: 0 if stream.asked is None else stream.asked.shape[1] for path, stream in batch.streams.items()}
+    assert given == {path: (stream.tokens.shape[1], asked[path]) for path, stream in batch.streams.items()}
 
 
 def test_an_objective_that_is_only_evaluated_costs_nothing(assemble: Assemble) -> None:

@@ -1,0 +1,110 @@
+"""Predict the last tokens of an order that is drawn, each from those before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from paribus import (
+    IGNORED,
+    Cost,
+    Draw,
+    Formed,
+    Load,
+    Norms,
+    Objective,
+    Range,
+    Role,
+    Run,
+    Shape,
+    Stream,
+    Term,
+    Traits,
+    Unembed,
+    Vocabulary,
+)
+from paribus_objective import scoring, specials
+from paribus_objective.narrowing import Narrow
+from paribus_objective.span_masking import Spans, picking
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+
+@final
+class PermutationLanguageModelling(Objective):
+    """The last tokens of a factorisation order are predicted, each from those before it in that order, wherever they
+    stand: "XLNet" (Yang et al. 2019).
+
+    Orders are drawn afresh in each epoch, and of each the last one in K tokens is predicted by a row that asks for it,
+    and does not see it; they may lie in `spans`, as the authors have it. As in their code, what comes before these sees
+    all of its like; not as there, so does a special token, which is never predicted, and nor is padding.
+    (B, T) -> N rows that ask -> (B, N, V).
+    """
+
+    traits: ClassVar[Traits] = {
+        "corrupts": True,
+        "sight": "both",
+        "parts": [],
+        "segments": False,
+        "needs": ["second-stream"],
+    }
+    roles: ClassVar[Mapping[str, Role]] = {"bias": "bias"}
+
+    def __init__(
+        self,
+        shape: Shape,
+        vocabulary: Vocabulary,
+        norm: Norms,
+        *,
+        rate: Annotated[float, "share of a text's tokens that are predicted, 1 / K", Range(above=0, high=1)] = 1 / 6,
+        spans: Spans = Spans(),
+        bias: Annotated[bool, "whether each entry of the vocabulary has a bias (XLNet: yes)"] = True,
+    ) -> None:
+        super().__init__()
+        self.rate = rate
+        self.pick = picking(spans, rate)
+        self.classes = shape.vocabulary
+        self.reserved = specials.table(vocabulary)
+        self.narrow = Narrow(shape)
+        self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
+
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+        body = streams["body"]
+        tokens = body.tokens.numpy()
+        outside, most = specials.outside(body, self.reserved), self.picks(tokens.shape[1])
+        pick, left, _ = self.pick(outside, body, self.rate, most, draw)
+        labels = np.where(left, IGNORED, np.take_along_axis(tokens, pick, axis=1))
+        luck = np.where(left, 2.0, draw.uniform("rank", pick.shape[1]).numpy())
+        rank = luck.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable") + 1
+        order = np.zeros_like(tokens)
+        np.put_along_axis(order, pick, np.where(left, 0, 2 * rank), axis=1)
+        asked = body._replace(order=torch.from_numpy(order), asked=torch.from_numpy(pick))
+        return Formed({**streams, "body": asked}, {"labels": torch.from_numpy(labels)})
+
+    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
+        return unembed(self.narrow(hidden), self.bias)
+
+    def forward(self, run: Run) -> Mapping[str, Term]:
+        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
+
+    def cost(self, load: Load) -> Cost:
+        return self.narrow.cost(load)
+
+    def picks(self, length: int) -> int:
+        return min(length, max(1, math.ceil(self.rate * length)))
+
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"accuracy": scoring.accuracy(self.classes)}
+
+    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+        scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
+
+    def _logits(self, run: Run) -> Tensor:
+        asking = run.targets["labels"].shape[1]
+        return run.once("logits", lambda: self.logits(run.hidden()[:, -asking:], run.unembed))

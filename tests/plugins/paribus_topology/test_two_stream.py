@@ -1,0 +1,100 @@
+"""What rows say, and behind it rows that ask."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import SpecError, Stream
+from paribus.registry import Registry, installed
+from paribus.specs import resolved
+from paribus.testing.specimen import Specimen, tokens
+
+SMALL = "dims={width: 16, layers: 2, heads: 4, length: 16, vocabulary: 40}"
+BERT = ("position=learned", "embedding={segments: 2, normed: true}")
+LENGTH = 6
+ORDER = torch.tensor([[0, 4, 0, 2, 0, 6], [0, 0, 6, 2, 4, 0]])
+ASKED = torch.tensor([[1, 3, 5], [2, 3, 4]])
+
+
+@pytest.fixture(scope="module")
+def components() -> Registry:
+    return installed(no_plugins=True)
+
+
+@pytest.fixture(params=[(), BERT], ids=["relative", "absolute"])
+def made(request: pytest.FixtureRequest, components: Registry) -> Specimen:
+    return Specimen(resolved("xlnet-tiny", SMALL, *request.param, registry=components), components)
+
+
+def ran(made: Specimen, rows: Tensor, **changes: Any) -> Tensor:
+    with torch.no_grad():
+        return made.hidden(Stream(rows, order=ORDER, asked=ASKED)._replace(**changes))
+
+
+def moved(one: Tensor, two: Tensor) -> list[list[bool]]:
+    found: list[list[bool]] = ((one - two).abs().amax(-1) > 1e-12).tolist()
+    return found
+
+
+def test_a_row_that_asks_sees_what_comes_before_in_the_order_and_never_what_it_asks_for(made: Specimen) -> None:
+    rows = tokens(2, LENGTH)
+    before = ran(made, rows)
+    assert before.shape == (2, LENGTH + 3, 16)
+    for t in range(LENGTH):
+        changed = rows.clone()
+        changed[:, t] = 39 - (rows[:, t] == 39).long()
+        of_content = (ORDER[:, t : t + 1] <= ORDER).tolist()
+        of_asking = (ORDER.gather(1, ASKED) - 1 >= ORDER[:, t : t + 1]).tolist()
+        expected = [[*content, *asking] for content, asking in zip(of_content, of_asking, strict=True)]
+        assert moved(ran(made, changed), before) == expected
+
+
+def test_what_is_asked_changes_no_row_that_says_something(made: Specimen) -> None:
+    rows = tokens(2, LENGTH)
+    alone = ran(made, rows, asked=None)
+    torch.testing.assert_close(ran(made, rows)[:, :LENGTH], alone, rtol=0, atol=1e-12)
+    fewer = ran(made, rows, asked=ASKED[:, 1:2])
+    torch.testing.assert_close(fewer[:, LENGTH], ran(made, rows)[:, LENGTH + 1], rtol=0, atol=1e-12)
+
+
+def test_a_row_that_asks_knows_where(made: Specimen) -> None:
+    asking = ran(
+        made, tokens(2, LENGTH), order=torch.tensor([[0, 0, 0, 2, 2, 2]] * 2), asked=torch.tensor([[3, 4, 5]] * 2)
+    )
+    assert moved(asking[:, LENGTH + 1 :], asking[:, LENGTH:-1]) == [[True, True]] * 2
+
+
+def test_what_asks_begins_as_one_vector_and_has_neither_token_nor_segment(made: Specimen) -> None:
+    rows, kinds = tokens(2, LENGTH), torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
+    hidden = ran(made, rows, segments=kinds, asked=ASKED[:, 1:2])
+    swapped = kinds.clone().scatter_(1, ASKED[:, 1:2], 0)
+    torch.testing.assert_close(
+        ran(made, rows, segments=swapped, asked=ASKED[:, 1:2])[:, LENGTH], hidden[:, LENGTH], rtol=0, atol=1e-12
+    )
+    with torch.no_grad():
+        made.topology.get_parameter("query.vector").add_(1.0)  # a norm behind it takes none of this away
+        made.topology.get_parameter("query.vector")[0].add_(1.0)
+    assert moved(ran(made, rows, segments=kinds, asked=ASKED[:, 1:2]), hidden) == [[False] * LENGTH + [True]] * 2
+
+
+@pytest.mark.parametrize("overrides", [(), BERT], ids=["relative", "absolute"])
+def test_where_nothing_is_asked_it_is_the_encoder(overrides: tuple[str, ...], components: Registry) -> None:
+    spec = resolved("xlnet-tiny", SMALL, *overrides, registry=components)
+    encoder = resolved({**spec, "topology": "encoder"}, "objective=mlm", registry=components)
+    made = [Specimen(each, components) for each in (spec, encoder)]
+    assert torch.equal(*(each.hidden(tokens(2, LENGTH)) for each in made))
+
+
+def test_it_is_refused_what_leaves_it_without_a_use_and_what_cannot_do_it(components: Registry) -> None:
+    for overrides, said in (
+        (["objective=mlm"], "has a `second-stream`, which no objective asks"),
+        (["topology=encoder"], "needs a `second-stream`, which the topology `encoder` has not"),
+        (["attention=linear", "position=learned"], "`linear` lets none ask behind its keys"),
+        (["attention=[mha, lstm]", "position=learned"], "`lstm` lets none ask behind its keys"),
+        (["position=xpos"], "more than that"),
+    ):
+        with pytest.raises(SpecError, match=said):
+            resolved("xlnet-tiny", *overrides, registry=components)
+    assert resolved("xlnet-tiny", "evaluate=mlm", registry=components)["topology"]["name"] == "two-stream"
