@@ -16,7 +16,8 @@ class TransformerXL(Position):
     """Scores each distance by its sines, as each query leans to them: "Transformer-XL" (Dai et al. 2019), section 3.3.
 
     To q·k it adds u·k, q·r and v·r, where r is a projection of the sines and cosines of i - j. Each layer has its own
-    projection; u and v are the layer's own, or shared by all.
+    projection; u and v are the layer's own, or shared by all. With `segments` it adds q·e and w·e, where e is a vector
+    for keys of the query's segment or one for those of any other: "XLNet" (Yang et al. 2019), section 2.5.
 
     Where rows count on from one another, queries meet r of each distance once, and their scores are shifted into
     place. Elsewhere, and where queries are few, sin(i - j) and cos(i - j) are written out in those of i and of j:
@@ -30,6 +31,7 @@ class TransformerXL(Position):
         shape: Shape,
         *,
         untied: Annotated[bool, "whether u and v are each layer's own (XLNet), and not shared by all"] = False,
+        segments: Annotated[bool, "whether queries lean to keys of their own segment, or of others (XLNet)"] = False,
         base: Annotated[float, "the longest wavelength is 2 pi times this", Range(above=1)] = 10_000.0,
     ) -> None:
         super().__init__()
@@ -38,11 +40,12 @@ class TransformerXL(Position):
         self.pairs = -(-shape.width // 2)  # an odd width has a last cosine, too
         exponents = [2 * pair / shape.width for pair in range(self.pairs)]
         self.frequencies = [base**-exponent for exponent in exponents]
-        self.leanings = None if untied else Leanings(shape)
+        self.segments = segments
+        self.leanings = None if untied else Leanings(shape, segments=segments)
         self._asking, self._asked = (Remembered[Tensor]() for _ in range(2))
 
     def own(self, shape: Shape) -> Apart:
-        return Apart(shape, 2 * self.pairs, untied=self.untied)
+        return Apart(shape, 2 * self.pairs, untied=self.untied, segments=self.segments)
 
     def bias(self, pair: Pair) -> Tensor:
         """(B, H, T, S)."""
@@ -61,6 +64,11 @@ class TransformerXL(Position):
             else self._shifted(pair.q + v, weight, ahead, keys, pair.q_positions.device)
         )
         scores: Tensor = by_distance + u @ pair.k.transpose(-1, -2)
+        if leanings.segment is not None:
+            assert pair.own.segments is not None, "who leans to segments has vectors for them"
+            scores = scores + by_segment(
+                pair.q + leanings.segment.to(pair.q.dtype).unsqueeze(-2), pair.own.segments, pair
+            )
         return (scores * pair.scale).to(pair.dtype)
 
     def _shifted(self, q: Tensor, weight: Tensor, ahead: int, keys: int, device: torch.device) -> Tensor:
@@ -103,7 +111,8 @@ class TransformerXL(Position):
         fewest = self._turning(load.queries, load.keys)
         if load.queries <= load.keys:  # rows that only ask do not count on from the others
             fewest = min(fewest, self._shifting(load.queries, load.keys))
-        return Cost(flops=2 * self.heads * (fewest + load.keys * self.head_width))
+        told = 2 * load.queries if self.segments else 0
+        return Cost(flops=2 * self.heads * (fewest + (load.keys + told) * self.head_width))
 
     def reach(self) -> int | None:
         return None
@@ -111,21 +120,32 @@ class TransformerXL(Position):
 
 @final
 class Leanings(nn.Module):
-    """What every query leans to besides what it asks for: u towards keys, v towards distances."""
+    """What every query leans to besides what it asks for: u towards keys, v towards distances, w towards segments."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, *, segments: bool) -> None:
         super().__init__()
         self.key, self.distance = (nn.Parameter(torch.empty(shape.heads, shape.head_width)) for _ in "uv")
+        self.segment = nn.Parameter(torch.empty(shape.heads, shape.head_width)) if segments else None
 
 
 @final
 class Apart(nn.Module):
     """What each layer has for itself."""
 
-    def __init__(self, shape: Shape, waves: int, *, untied: bool) -> None:
+    def __init__(self, shape: Shape, waves: int, *, untied: bool, segments: bool) -> None:
         super().__init__()
         self.project = nn.Linear(waves, shape.heads * shape.head_width, bias=False)
-        self.leanings = Leanings(shape) if untied else None
+        self.leanings = Leanings(shape, segments=segments) if untied else None
+        self.segments = nn.Parameter(torch.empty(2, shape.heads, shape.head_width)) if segments else None
+
+
+def by_segment(q: Tensor, segments: Tensor, pair: Pair) -> Tensor:
+    """(B, H, T, K), (2, H, K) -> (B, H, T, S): one vector for keys of the query's segment, the other for all others."""
+    same, other = torch.einsum("bhtk,shk->sbht", q, segments.to(q.dtype)).unsqueeze(-1)
+    if pair.q_segments is None or pair.k_segments is None:
+        return same  # for all keys alike: so it changes no weight
+    alike = pair.q_segments.unsqueeze(-1) == pair.k_segments.unsqueeze(-2)
+    return torch.where(alike.unsqueeze(1), same, other)
 
 
 def shifted(by_distance: Tensor) -> Tensor:

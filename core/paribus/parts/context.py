@@ -44,6 +44,8 @@ class Pair(NamedTuple):
     project: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None  # the layer's own query and key projections
     dtype: torch.dtype = torch.float32  # that of the scores
     own: nn.Module | None = None  # what the layer has of the position for itself
+    q_segments: Tensor | None = None  # (B, T), where a bias reads content; None: all rows are of one
+    k_segments: Tensor | None = None  # (B, S)
 
 
 def dot(q: Tensor, k: Tensor, scale: float) -> Tensor:

@@ -18,6 +18,7 @@ class Rows(NamedTuple):
     documents: Tensor | None = None  # equal sees equal; negative is padding
     order: Tensor | None = None  # a key is seen iff its order <= the query's; None: the row's index, where causal
     counted: Tensor | None = None  # the positions, where these are the rows' own index; None: nobody says so
+    segments: Tensor | None = None  # which part of an example it is of; None: all are of one
 
     def to(self, device: torch.device) -> Rows:
         return Rows(*(None if vector is None else vector.to(device) for vector in self))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
@@ -63,7 +64,7 @@ IGNORED = -100  # the label of what is no target: torch's own convention
 def rows_of(stream: Stream, past: int = 0) -> Rows:
     """The rows of a stream, whose positions run on from `past` unless it says otherwise."""
     if stream.positions is not None:
-        return Rows(stream.positions, stream.documents, stream.order)
+        return Rows(stream.positions, stream.documents, stream.order, segments=stream.segments)
     length = stream.tokens.shape[1]
     positions = torch.arange(past, past + length, device=stream.tokens.device).unsqueeze(0)
-    return Rows(positions, stream.documents, stream.order, positions)
+    return Rows(positions, stream.documents, stream.order, positions, stream.segments)

@@ -42,6 +42,8 @@ def pair_of(q: Tensor, k: Tensor, plan: Plan, content: Content) -> Pair:
         content.project,
         q.dtype,
         content.own,
+        plan.q.segments,
+        plan.k.segments,
     )
 
 

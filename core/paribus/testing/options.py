@@ -94,7 +94,7 @@ def _trace(spec: Mapping[str, Any], case: Case) -> Trace:
 
 def _done(made: Specimen) -> list[Tensor]:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        rows = made.tokens(2, ROWS)
+        rows = made.told(made.tokens(2, ROWS))
         torch.manual_seed(0)
         scores = made.scores(made.hidden(rows))
         made.topology.train()

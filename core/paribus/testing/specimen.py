@@ -49,6 +49,7 @@ class Specimen:
     ) -> None:
         assembled = build(spec, classes, VOCABULARY, kernels)
         self.topology = assembled.topology
+        self.kinds = spec["embedding"].get("segments", 0)  # of segments; 0: it tells none apart
         self.children = assembled.children()
         if real:
             scheme = make(classes, "initialisation", spec["initialisation"], kind=Initialisation)
@@ -97,6 +98,11 @@ class Specimen:
         shape = self.topology.stage("body").shape
         narrow = noise("narrow", shape.width, shape.embedded) if shape.embedded != shape.width else None
         return self.topology.embedding.unembed(hidden if narrow is None else hidden @ narrow)
+
+    def told(self, rows: Tensor) -> Stream:
+        """(B, T) as two segments, unless that is more than the embedding can tell."""
+        halves = (torch.arange(rows.shape[1]) >= rows.shape[1] // 2).long().expand(rows.shape[0], -1)
+        return Stream(rows) if self.whole or self.kinds == 1 else Stream(rows, segments=halves)
 
     def asking(self, rows: Tensor) -> Stream:
         """(B, T) as a stream that puts to use all that the topology has."""

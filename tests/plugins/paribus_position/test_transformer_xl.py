@@ -122,17 +122,22 @@ def test_rows_count_on_where_each_is_one_further_than_the_last(q: Tensor, k: Ten
 
 @pytest.mark.parametrize(("queries", "keys"), [(7, 7), (1, 9), (3, 9), (1, 1)])
 @pytest.mark.parametrize("sizes", [(2, 4), (3, 6)], ids=["two heads", "three heads"])
-def test_weights_are_those_of_xlnet(queries: int, keys: int, sizes: tuple[int, int], filled: Filled) -> None:
+@pytest.mark.parametrize("segments", [False, True], ids=["", "segments"])
+def test_weights_are_those_of_xlnet(
+    queries: int, keys: int, sizes: tuple[int, int], segments: bool, filled: Filled
+) -> None:
     transformers = pytest.importorskip("transformers")
     heads, head_width = sizes
     config = transformers.XLNetConfig(d_model=heads * head_width, n_head=heads, n_layer=1, vocab_size=9, d_inner=4)
     model = transformers.XLNetModel(config)
     theirs: Any = filled(model.layer[0].rel_attn)
     shape = Shape(heads * head_width, heads, head_width, 16, 9, 1)
-    position = TransformerXL(shape, untied=True)
+    position = TransformerXL(shape, untied=True, segments=segments)
     own = position.own(shape).double()
     leanings = own.leanings
     assert leanings is not None
+    kinds = torch.tensor([[0] * (keys // 2) + [1] * (keys - keys // 2), [0, 1, 0, 0, 1, 1, 0, 2, 0][:keys]])
+    told = {"q_segments": kinds[:, keys - queries :], "k_segments": kinds} if segments else {}
     with torch.no_grad():
         own.project.weight.copy_(theirs.r.flatten(1).T)
         leanings.key.copy_(theirs.r_w_bias)
@@ -140,8 +145,11 @@ def test_weights_are_those_of_xlnet(queries: int, keys: int, sizes: tuple[int, i
         pair = Pair(
             torch.randn(2, heads, queries, head_width).double(), torch.randn(2, heads, keys, head_width).double(),
             torch.arange(keys - queries, keys).unsqueeze(0), torch.arange(keys).unsqueeze(0),
-            head_width**-0.5, heads, None, torch.float64, own,
+            head_width**-0.5, heads, None, torch.float64, own, **told,
         )  # fmt: skip
+        if leanings.segment is not None and own.segments is not None:
+            leanings.segment.copy_(theirs.r_s_bias)
+            own.segments.copy_(theirs.seg_embed)
         assert pair.q is not None
         assert pair.k is not None
         weights = (pair.q @ pair.k.transpose(-1, -2) * pair.scale + position.bias(pair)).softmax(-1)
@@ -151,7 +159,9 @@ def test_weights_are_those_of_xlnet(queries: int, keys: int, sizes: tuple[int, i
         assert torch.allclose(waves[0], rough.double(), rtol=0, atol=1e-5)  # it is made in float32
         r = torch.einsum("ih,hnd->ind", waves[0], theirs.r).unsqueeze(1).expand(-1, 2, -1, -1)
         by_row = [x.permute(2, 0, 1, 3) for x in (pair.q, pair.k, pair.k)]
-        _, expected = theirs.rel_attn_core(*by_row, r, output_attentions=True)
+        unlike = (kinds[:, keys - queries :, None] != kinds[:, None]).long().permute(1, 2, 0)
+        matrix = nn.functional.one_hot(unlike, 2).double() if segments else None
+        _, expected = theirs.rel_attn_core(*by_row, r, seg_mat=matrix, output_attentions=True)
     assert torch.allclose(weights, expected.permute(2, 3, 0, 1), rtol=0, atol=1e-9)
 
 
@@ -168,6 +178,18 @@ def test_it_costs_what_it_declares(
     with FlopCounterMode(display=False) as counter:
         position.bias(pair._replace(q=pair.q[:1], k=pair.k[:1]))
     assert counter.get_total_flops() == position.cost(Load(queries, keys)).flops
+
+
+def test_segments_cost_each_query_two_products(shape: Shape) -> None:
+    plain, told = (TransformerXL(shape, segments=segments).cost(Load(5, 9)).flops for segments in (False, True))
+    assert told - plain == 2 * 5 * 2 * shape.heads * shape.head_width
+
+
+def test_rows_that_nobody_told_apart_are_of_one_segment(shape: Shape, paired: Paired) -> None:
+    position, rows = TransformerXL(shape, segments=True).double(), torch.arange(5).unsqueeze(0)
+    pair = paired(position, rows, rows, place=shape)
+    same = pair._replace(q_segments=torch.ones(1, 5), k_segments=torch.ones(1, 5))
+    assert torch.equal(position.bias(pair), position.bias(same))
 
 
 def test_u_and_v_belong_to_each_layer_or_to_all(shape: Shape) -> None:
