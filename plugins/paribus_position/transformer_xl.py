@@ -141,7 +141,8 @@ class Apart(nn.Module):
 
 def by_segment(q: Tensor, segments: Tensor, pair: Pair) -> Tensor:
     """(B, H, T, K), (2, H, K) -> (B, H, T, S): one vector for keys of the query's segment, the other for all others."""
-    same, other = torch.einsum("bhtk,shk->sbht", q, segments.to(q.dtype)).unsqueeze(-1)
+    met: Tensor = torch.einsum("bhtk,shk->sbht", q, segments.to(q.dtype)).unsqueeze(-1)
+    same, other = met[0], met[1]
     if pair.q_segments is None or pair.k_segments is None:
         return same  # for all keys alike: so it changes no weight
     alike = pair.q_segments.unsqueeze(-1) == pair.k_segments.unsqueeze(-2)

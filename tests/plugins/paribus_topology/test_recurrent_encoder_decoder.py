@@ -10,7 +10,7 @@ from torch import Tensor
 
 import paribus
 from paribus import Output, SpecError, Stream, memory_of
-from paribus.assembly.cost import costs, rows_of_parts
+from paribus.assembly.cost import costs, given_to_parts
 from paribus.registry import installed
 from paribus.testing.operations import counting
 from paribus.train.assemble import shapes_of
@@ -117,7 +117,7 @@ def test_another_attention_leaves_every_other_tensor_as_it_is() -> None:
 def test_it_costs_what_torch_counts(manner: tuple[str, ...]) -> None:
     model = shapes_of(paribus.spec(*manner, "dims.length=16"), installed())
     lines = {line.path: line.flops for line in costs(model, 16).lines}
-    rows = rows_of_parts(model, 16)
+    rows = {path: given.rows for path, given in given_to_parts(model, 16).items()}
     tokens = {path: Stream(torch.zeros(1, count, dtype=torch.long, device="meta")) for path, count in rows.items()}
     with counting() as counter:
         memory = memory_of(model.topology.run(tokens, "encoder"))
