@@ -80,6 +80,8 @@ _M2M100 = {
 }  # fmt: skip
 _BART = {**_M2M100, "d_model": 18, "dropout": 0.1}
 UNLIKE: Final = {"encoder_layers": 1, "encoder_attention_heads": 5, "encoder_ffn_dim": 17, "scale_embedding": False}
+_XLNET = {"d_model": 18, "n_head": 3, "n_layer": 2, "d_inner": 31}
+_XLNET_RELU = {**_XLNET, "d_model": 28, "n_head": 7, "ff_activation": "relu"}
 GATED: Final = {
     "feed_forward_proj": "gated-gelu",
     "num_decoder_layers": 1,
@@ -176,6 +178,10 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
     "m2m_100": (
         Case("three heads, an odd width", "M2M100ForConditionalGeneration", _M2M100, "text"),
         Case("an encoder unlike its decoder", "M2M100ForConditionalGeneration", {**_M2M100, **UNLIKE}, "text"),
+    ),
+    "xlnet": (
+        Case("three heads", "XLNetLMHeadModel", _XLNET, "row"),
+        Case("seven heads, ReLU", "XLNetLMHeadModel", _XLNET_RELU, "row"),
     ),
     "mistral": (
         Case("a window of 4", "MistralForCausalLM", _llama(24, 6, 2, 2, head_dim=6, sliding_window=4)),

@@ -61,6 +61,12 @@ def waves(num_embeddings: int, embedding_dim: int, padding_idx: int | None = Non
     return found
 
 
+def relative(self: Any, qlen: int, klen: int, bsz: int | None = None, device: Any = None) -> Tensor:
+    frequencies = 10_000 ** -(torch.arange(0, self.d_model, 2, dtype=torch.float64) / self.d_model)
+    angles = torch.arange(klen, -qlen, -1, dtype=torch.float64).unsqueeze(1) * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=1).unsqueeze(1).expand(-1, bsz or 1, -1)
+
+
 def keep_double(patch: pytest.MonkeyPatch) -> None:
     for name, prefix in CASTING.items():
         module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
@@ -71,4 +77,7 @@ def keep_double(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(modern, "apply_rotary_pos_emb", rotated)
     m2m = importlib.import_module("transformers.models.m2m_100.modeling_m2m_100")
     patch.setattr(m2m.M2M100SinusoidalPositionalEmbedding, "get_embedding", staticmethod(waves))
+    xlnet = importlib.import_module("transformers.models.xlnet.modeling_xlnet")
+    patch.setattr(xlnet.XLNetModel, "relative_positional_encoding", relative)
+    patch.setattr(torch, "FloatTensor", torch.DoubleTensor)  # its projections stay what they were made as
     patch.setattr(importlib.import_module("transformers.models.t5.modeling_t5").T5LayerNorm, "forward", squared)

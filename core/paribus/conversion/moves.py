@@ -24,6 +24,7 @@ class Move(NamedTuple):
     parts: int = 1  # so many equal parts, along the rows of the matrix as we keep it
     also: tuple[str, ...] = ()  # further names that theirs has for the same tensor
     spread: tuple[int, ...] = ()  # the shape that theirs has, where it has more dimensions than ours
+    turns: int = 1  # the parts take turns so many times (DeBERTa: once for each head)
 
 
 def into_ours(
@@ -45,7 +46,7 @@ def into_ours(
         if not torch.isfinite(tensor).all():
             problems.append(_problem("not-finite", move.theirs, "this tensor holds NaN or infinity"))
         wanted = shapes[move.ours]
-        made = tensor.reshape(wanted) if tuple(tensor.shape) == move.spread else _part(tensor, move)
+        made = _part(tensor, move, wanted)
         if made is None or made.shape != wanted:
             what = f"this tensor is {tuple(tensor.shape)}; `{move.ours}`, which comes of it, is {tuple(wanted)}"
             problems.append(_problem("misshapen", move.theirs, what))
@@ -69,7 +70,7 @@ def into_theirs(moves: Iterable[Move], ours: Tensors, constants: Tensors = Mappi
         found.sort(key=lambda each: each[0].part)
         move = found[0][0]
         assert [each.part for each, _ in found] == list(range(move.parts)), name
-        tensor = torch.cat([each.detach() for _, each in found]) if move.parts > 1 else found[0][1].detach()
+        tensor = found[0][1].detach() if move.parts == 1 else _joined([each.detach() for _, each in found], move.turns)
         tensor = (tensor.mT if move.turned and tensor.ndim == 2 else tensor).contiguous()
         tensor = tensor.reshape(move.spread) if move.spread else tensor
         for each in (name, *move.also):
@@ -78,12 +79,25 @@ def into_theirs(moves: Iterable[Move], ours: Tensors, constants: Tensors = Mappi
     return made | {name: constant.to(like) for name, constant in constants.items()}
 
 
-def _part(tensor: Tensor, move: Move) -> Tensor | None:
+def _part(tensor: Tensor, move: Move, wanted: torch.Size) -> Tensor | None:
     """The part of their tensor that ours is; None where it has no such part."""
+    if move.spread:
+        if tensor.shape != move.spread or tensor.numel() != wanted.numel():
+            return None
+        tensor = tensor.reshape(tuple(reversed(wanted)) if move.turned else wanted)
     whole = tensor.mT if move.turned and tensor.ndim == 2 else tensor
     if move.parts == 1:
         return whole
-    return None if whole.shape[0] % move.parts else whole.chunk(move.parts)[move.part]
+    if whole.shape[0] % (move.parts * move.turns):
+        return None
+    in_turns: Tensor = whole.unflatten(0, (move.turns, move.parts, -1))[:, move.part]
+    return in_turns.flatten(0, 1)
+
+
+def _joined(parts: list[Tensor], turns: int) -> Tensor:
+    """Parts one behind the other, or in turns."""
+    joined: Tensor = torch.cat([part.unflatten(0, (turns, -1)) for part in parts], dim=1)
+    return joined.flatten(0, 1)
 
 
 def _strays(moves: Collection[Move], theirs: Tensors, constants: Tensors) -> list[Problem]:

@@ -1,0 +1,90 @@
+"""XLNet of the `transformers` library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, ClassVar, Final, final
+
+from paribus import Architecture, Config, Family, Key, Move
+from paribus_hf.activations import ACTIVATIONS
+from paribus_hf.bodies import layers
+
+PARAMETERS: Final[Mapping[str, str]] = {
+    "position.leanings.key": "rel_attn.r_w_bias",
+    "position.leanings.distance": "rel_attn.r_r_bias",
+    "position.leanings.segment": "rel_attn.r_s_bias",
+    "position.segments": "rel_attn.seg_embed",
+}
+MODULES: Final[Mapping[str, str]] = {
+    "placement.norms.attention": "rel_attn.layer_norm",
+    "feedforward.inner": "ff.layer_1",
+    "feedforward.outer": "ff.layer_2",
+    "placement.norms.feedforward": "ff.layer_norm",
+}
+
+
+@final
+class XlNet(Family):
+    """ "XLNet: Generalized Autoregressive Pretraining" (Yang et al. 2019), with both of its streams and no memory."""
+
+    kind = "xlnet"
+    architectures: ClassVar[Mapping[str, Architecture]] = {"XLNetLMHeadModel": Architecture()}
+    spec: ClassVar[Mapping[str, Any]] = {
+        "preset": "xlnet",
+        "topology": "two-stream",
+        "embedding": {"name": "tokens", "segments": 0, "normed": False, "tie": True},
+        "attention": {"name": "mha", "scores": {"bias": False}},
+        "position": {"name": "transformer-xl", "untied": True, "segments": True, "base": 10_000.0},
+        "norm": {"name": "layernorm"},
+        "placement": "post",
+        "feedforward": {"name": "mlp"},
+        "objective": {"name": "permutation", "bias": True},
+    }
+    keys: ClassVar[tuple[Key, ...]] = (
+        Key("vocab_size", "dims.vocabulary", 32000),
+        Key("n_positions", "dims.length", 512),  # which theirs never asks: nothing ends there
+        Key("d_model", "dims.width", 1024),
+        Key("n_layer", "dims.layers", 24),
+        Key("n_head", "dims.heads", 16),
+        Key("d_inner", "feedforward.inner", 4096),
+        Key("ff_activation", "feedforward.activation", "gelu", ACTIVATIONS),
+        Key("dropout", "dropout", 0.1),
+        Key("layer_norm_eps", "norm.eps", 1e-12),
+    )
+    fixed: ClassVar[Mapping[str, Any]] = {
+        "attn_type": "bi",
+        "bi_data": False,
+        "clamp_len": -1,
+        "is_encoder_decoder": False,
+        "same_length": False,
+        "tie_word_embeddings": True,
+    }
+    ignored: ClassVar[frozenset[str]] = frozenset(
+        {
+            "end_n_top", "initializer_range", "mem_len", "reuse_len", "start_n_top", "summary_activation",
+            "summary_last_dropout", "summary_type", "summary_use_proj", "use_mems_eval", "use_mems_train",
+        }
+    )  # fmt: skip
+
+    def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
+        """Older configurations say that biases are each layer's own, and how wide heads are, which follows."""
+        config.only("untie_r", True)
+        width, heads = (spec["dims"][key] for key in ("width", "heads"))
+        if config.take("d_head", None) not in (None, width // heads):
+            config.wrong("d_head", "`d_head` is not `d_model` / `n_head`, as theirs has it", f"{width // heads}")
+
+    def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
+        """Every tensor. Their projections have an axis for heads."""
+        width, heads = (spec["dims"][key] for key in ("width", "heads"))
+        yield Move("embedding.tokens.weight", "transformer.word_embedding.weight", also=("lm_loss.weight",))
+        yield Move("objectives.permutation.bias", "lm_loss.bias")
+        yield Move("query.vector", "transformer.mask_emb", spread=(1, 1, width))
+        yield from layers(spec, "transformer.layer", MODULES)
+        for layer in range(spec["dims"]["layers"]):
+            ours, theirs, axes = f"body.layers.{layer}", f"transformer.layer.{layer}", (width, heads, width // heads)
+            for name in "qkvo":
+                place = f"{theirs}.rel_attn.{name}"
+                yield Move(f"{ours}.attention.heads.{name}.weight", place, name != "o", spread=axes)
+            yield Move(f"{ours}.position.project.weight", f"{theirs}.rel_attn.r", turned=True, spread=axes)
+            for own, name in PARAMETERS.items():
+                yield Move(f"{ours}.{own}", f"{theirs}.{name}")
