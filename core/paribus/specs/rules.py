@@ -187,6 +187,11 @@ def misfit(objective: Entry, topology: Entry) -> str:
     return ""
 
 
+def unasked(topology: Entry, needs: Iterable[str]) -> list[str]:
+    """What a topology has for an objective to ask, and objectives with these needs leave alone."""
+    return [str(need) for need in topology.traits.get("needs", []) if need not in set(needs)]
+
+
 def provided(entry: Entry) -> list[str]:
     return [str(item) for item in entry.traits.get("provides", [])]
 
@@ -206,8 +211,8 @@ def rows_may_ask(facts: Facts) -> Iterator[Broken]:
 def streams_are_asked(facts: Facts) -> Iterator[Broken]:
     """A stream that a topology has for an objective to ask is asked by one that trains it."""
     asked = {need for objective in facts.objectives for need in objective.list("needs")}
-    for need in facts.topology.traits.get("needs", []):
-        if need not in asked and facts.objectives:
+    for need in unasked(facts.topology, asked):
+        if facts.objectives:
             fitting = [each.name for each in _entries(facts, "objective") if need in each.traits.get("needs", [])]
             what = f"topology `{facts.topology.name}` has a `{need}`, which no objective asks, so it never learns"
             yield Broken("does-not-fit", facts.objectives[0].keys, what, f"objective {listed(fitting) or '(none)'}")
@@ -334,4 +339,4 @@ def _with(facts: Facts, slot: str, *traits: str) -> str:
     return listed(fitting) or "(none is installed)"
 
 
-__all__ = ["RULES", "Broken", "Named", "misfit"]
+__all__ = ["RULES", "Broken", "Named", "misfit", "unasked"]

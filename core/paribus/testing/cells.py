@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import SpecError
@@ -14,7 +13,7 @@ from paribus.schema import Option
 from paribus.specs import resolved
 from paribus.specs.fields import ARCHITECTURE, NO_POSITION
 from paribus.specs.load import Source
-from paribus.specs.rules import misfit
+from paribus.specs.rules import misfit, unasked
 from paribus.studies.identity import components_of
 from paribus.testing.specimen import Specimen
 
@@ -32,8 +31,6 @@ SMALL: Final[Mapping[str, Any]] = {
 }
 _TOGETHER: Final = {"topology": "objective", "objective": "topology"}  # a stack that nothing gives rows to, and back
 _BESIDE: Final = {"attention": "position", "position": "attention", "norm": "placement", "placement": "norm"}
-
-_TOGETHER: Final = {"objective": "topology", "topology": "objective"}
 
 
 class Cell(NamedTuple):
@@ -117,24 +114,7 @@ def bases(given: Source | None, registry: Registry) -> dict[str, Mapping[str, An
 
 
 def cells(case: Case) -> Iterator[Cell]:
-    """Every model that the rules let the component into; one that needs another beside it has the first that fits."""
-    found = list(_cells(case))
-    yield from found or islice(_beside_another(case), 1)
-
-
-def _beside_another(case: Case) -> Iterator[Cell]:
-    """An objective in a topology that has what it asks for, and the other way around."""
-    other = _TOGETHER.get(case.entry.slot)
-    for base in case.bases if other is not None else ():
-        for entry in case.registry.index.entries[other or ""].values():
-            changes = {case.entry.slot: example(case.entry), entry.slot: example(entry)}
-            try:
-                yield Cell(f"{base}, {entry.slot}={entry.name}", case.resolved(base, changes))
-            except SpecError:
-                continue
-
-
-def _cells(case: Case) -> Iterator[Cell]:
+    """Every model that the rules let the component into."""
     node = example(case.entry)
     tried = {base: case.around(base, node) for base in case.bases}
     if case.entry.slot in _TOGETHER and not any(_fits(case, base, changes) for base, changes in tried.items()):
@@ -175,7 +155,7 @@ def _partner(case: Case) -> dict[str, Any]:
     slot = _TOGETHER[case.entry.slot]
     for entry in case.registry.index.entries[slot].values():
         pair = (case.entry, entry) if slot == "topology" else (entry, case.entry)
-        if not misfit(*pair):
+        if not misfit(*pair) and not unasked(pair[1], pair[0].traits.get("needs", [])):
             return {slot: example(entry)}
     return {}
 
