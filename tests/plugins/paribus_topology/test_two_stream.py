@@ -12,6 +12,7 @@ from paribus.specs import resolved
 from paribus.testing.specimen import Specimen, tokens
 
 SMALL = "dims={width: 16, layers: 2, heads: 4, length: 16, vocabulary: 40}"
+PLAIN = ("position.segments=false",)
 BERT = ("position=learned", "embedding={segments: 2, normed: true}")
 LENGTH = 6
 ORDER = torch.tensor([[0, 4, 0, 2, 0, 6], [0, 0, 6, 2, 4, 0]])
@@ -23,7 +24,7 @@ def components() -> Registry:
     return installed(no_plugins=True)
 
 
-@pytest.fixture(params=[(), BERT], ids=["relative", "absolute"])
+@pytest.fixture(params=[PLAIN, BERT], ids=["relative", "absolute"])
 def made(request: pytest.FixtureRequest, components: Registry) -> Specimen:
     return Specimen(resolved("xlnet-tiny", SMALL, *request.param, registry=components), components)
 
@@ -79,7 +80,7 @@ def test_what_asks_begins_as_one_vector_and_has_neither_token_nor_segment(made: 
     assert moved(ran(made, rows, segments=kinds, asked=ASKED[:, 1:2]), hidden) == [[False] * LENGTH + [True]] * 2
 
 
-@pytest.mark.parametrize("overrides", [(), BERT], ids=["relative", "absolute"])
+@pytest.mark.parametrize("overrides", [PLAIN, BERT], ids=["relative", "absolute"])
 def test_where_nothing_is_asked_it_is_the_encoder(overrides: tuple[str, ...], components: Registry) -> None:
     spec = resolved("xlnet-tiny", SMALL, *overrides, registry=components)
     encoder = resolved({**spec, "topology": "encoder"}, "objective=mlm", registry=components)
