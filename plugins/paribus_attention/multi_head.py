@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Annotated, final
 
 from torch import Tensor
 
@@ -29,10 +29,16 @@ class MultiHead(Attention):
 
     traits = SOFTMAX
 
-    def __init__(self, shape: Shape, *, scores: Scores = Scores()) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        key_bias: Annotated[bool, "whether keys have a bias where the others have one (DeBERTa: no)"] = True,
+        scores: Scores = Scores(),
+    ) -> None:
         super().__init__()
         self.shape = shape
-        self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias)
+        self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias, key_bias=key_bias)
         self.attend = Attend(shape, sight_of(shape), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:

@@ -8,6 +8,8 @@ from paribus_hf.bart import Bart
 from paribus_hf.bert import Bert
 from paribus_hf.big_bird import BigBird
 from paribus_hf.ctrl import Ctrl
+from paribus_hf.deberta import Deberta
+from paribus_hf.deberta_v2 import DebertaV2
 from paribus_hf.distilbert import DistilBert
 from paribus_hf.electra import Electra
 from paribus_hf.gpt2 import Gpt2

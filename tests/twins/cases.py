@@ -80,6 +80,15 @@ _M2M100 = {
 }  # fmt: skip
 _BART = {**_M2M100, "d_model": 18, "dropout": 0.1}
 UNLIKE: Final = {"encoder_layers": 1, "encoder_attention_heads": 5, "encoder_ffn_dim": 17, "scale_embedding": False}
+_DEBERTA = {
+    "relative_attention": True, "position_biased_input": False, "max_relative_positions": 4,
+    "pos_att_type": ["c2p", "p2c"],
+}  # fmt: skip
+_DEBERTA_P2C = {**_DEBERTA, "pos_att_type": "p2c", "type_vocab_size": 2}
+_DEBERTA_C2P = {**_DEBERTA, "pos_att_type": "c2p", "share_att_key": True, "conv_kernel_size": 0}
+_DEBERTA_V3 = {
+    **_DEBERTA, "max_relative_positions": 9, "position_buckets": 4, "share_att_key": True, "norm_rel_ebd": "layer_norm",
+}  # fmt: skip
 _XLNET = {"d_model": 18, "n_head": 3, "n_layer": 2, "d_inner": 31}
 _XLNET_RELU = {**_XLNET, "d_model": 28, "n_head": 7, "ff_activation": "relu"}
 GATED: Final = {
@@ -178,6 +187,14 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
     "m2m_100": (
         Case("three heads, an odd width", "M2M100ForConditionalGeneration", _M2M100, "text"),
         Case("an encoder unlike its decoder", "M2M100ForConditionalGeneration", {**_M2M100, **UNLIKE}, "text"),
+    ),
+    "deberta": (
+        Case("three heads", "DebertaForMaskedLM", _bert(36, 3, 2, **_DEBERTA), "row"),
+        Case("one way, segments", "DebertaForMaskedLM", _bert(16, 2, 1, **_DEBERTA_P2C), "row"),
+    ),
+    "deberta-v2": (
+        Case("buckets, normed", "DebertaV2ForMaskedLM", _bert(36, 3, 2, **_DEBERTA_V3), "row"),
+        Case("neither, one way", "DebertaV2ForMaskedLM", _bert(16, 2, 1, **_DEBERTA_C2P), "row"),
     ),
     "xlnet": (
         Case("three heads", "XLNetLMHeadModel", _XLNET, "row"),

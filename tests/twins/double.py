@@ -67,6 +67,16 @@ def relative(self: Any, qlen: int, klen: int, bsz: int | None = None, device: An
     return torch.cat([angles.sin(), angles.cos()], dim=1).unsqueeze(1).expand(-1, bsz or 1, -1)
 
 
+def normed_plainly(self: Any, x: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.variance_epsilon)
+
+
+def biased(self: Any, made: Any, config: Any) -> None:
+    made(self, config)
+    for name in ("q_bias", "v_bias"):
+        setattr(self, name, torch.nn.Parameter(getattr(self, name).double()))
+
+
 def keep_double(patch: pytest.MonkeyPatch) -> None:
     for name, prefix in CASTING.items():
         module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
@@ -77,6 +87,10 @@ def keep_double(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(modern, "apply_rotary_pos_emb", rotated)
     m2m = importlib.import_module("transformers.models.m2m_100.modeling_m2m_100")
     patch.setattr(m2m.M2M100SinusoidalPositionalEmbedding, "get_embedding", staticmethod(waves))
+    deberta = importlib.import_module("transformers.models.deberta.modeling_deberta")
+    patch.setattr(deberta.DebertaLayerNorm, "forward", normed_plainly)
+    made = deberta.DisentangledSelfAttention.__init__
+    patch.setattr(deberta.DisentangledSelfAttention, "__init__", lambda self, config: biased(self, made, config))
     xlnet = importlib.import_module("transformers.models.xlnet.modeling_xlnet")
     patch.setattr(xlnet.XLNetModel, "relative_positional_encoding", relative)
     patch.setattr(torch, "FloatTensor", torch.DoubleTensor)  # its projections stay what they were made as

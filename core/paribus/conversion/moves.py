@@ -24,6 +24,7 @@ class Move(NamedTuple):
     parts: int = 1  # so many equal parts, along the rows of the matrix as we keep it
     also: tuple[str, ...] = ()  # further names that theirs has for the same tensor
     spread: tuple[int, ...] = ()  # the shape that theirs has, where it has more dimensions than ours
+    otherwise: str = ""  # what it may be called in place of that; read, and never written
     turns: int = 1  # the parts take turns so many times (DeBERTa: once for each head)
 
 
@@ -37,7 +38,7 @@ def into_ours(
     moves = list(moves)
     problems = [*_strays(moves, theirs, constants), *_varied(constants, theirs)]
     found: dict[str, Tensor] = {}
-    for move in moves:
+    for move in [_called(move, theirs) for move in moves]:
         if move.theirs not in theirs:
             problems.append(_problem("missing-tensor", move.theirs, f"the model has no tensor `{move.theirs}`"))
             continue
@@ -79,6 +80,11 @@ def into_theirs(moves: Iterable[Move], ours: Tensors, constants: Tensors = Mappi
     return made | {name: constant.to(like) for name, constant in constants.items()}
 
 
+def _called(move: Move, theirs: Tensors) -> Move:
+    """The move, by the name that theirs has."""
+    return move._replace(theirs=move.otherwise) if move.theirs not in theirs and move.otherwise in theirs else move
+
+
 def _part(tensor: Tensor, move: Move, wanted: torch.Size) -> Tensor | None:
     """The part of their tensor that ours is; None where it has no such part."""
     if move.spread:
@@ -101,7 +107,7 @@ def _joined(parts: list[Tensor], turns: int) -> Tensor:
 
 
 def _strays(moves: Collection[Move], theirs: Tensors, constants: Tensors) -> list[Problem]:
-    known = {name for move in moves for name in (move.theirs, *move.also)} | set(constants)
+    known = {name for move in moves for name in (move.theirs, move.otherwise, *move.also)} | set(constants)
     strays = sorted(set(theirs) - known)
     what = "the model has this tensor, which its configuration does not account for"
     return [_problem("extra-tensor", name, what) for name in strays]

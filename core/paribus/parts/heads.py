@@ -52,14 +52,14 @@ class Heads(nn.Module, Adopting):
         "o.weight": "residual",
     }
 
-    def __init__(self, shape: Shape, *, kv_heads: int, bias: bool) -> None:
+    def __init__(self, shape: Shape, *, kv_heads: int, bias: bool, key_bias: bool = True) -> None:
         super().__init__()
         source = shape.memory_width or shape.width
         self.heads = shape.heads
         self.kv_heads = kv_heads
         self.head_width = shape.head_width
         self.q = nn.Linear(shape.width, shape.heads * shape.head_width, bias=bias)
-        self.k = nn.Linear(source, kv_heads * shape.head_width, bias=bias)
+        self.k = nn.Linear(source, kv_heads * shape.head_width, bias=bias and key_bias)
         self.raw = shape.raw
         if shape.raw:
             shared_out(source, kv_heads)

@@ -81,6 +81,8 @@ PUBLISHED = {  # as counted from the twin's own class, heads included; the figur
     "gpt1": 116_534_784,
     "gpt2": 124_439_808,
     "gpt2-medium": 354_823_168,
+    "xlnet": 116_750_336,
+    "deberta": 139_637_337,  # with a table of places, which its twin leaves out
     "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200,
     "bert-base": 110_106_428,
@@ -108,6 +110,7 @@ BART_BASE = {"layers": 6, "attention_heads": 12, "ffn_dim": 3072}
 TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class, and what differs from its defaults
     "gpt1": ("OpenAIGPTLMHeadModel", {}),
     "gpt2": ("GPT2LMHeadModel", {}),
+    "xlnet": ("XLNetLMHeadModel", {"d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072}),
     "gpt2-medium": ("GPT2LMHeadModel", {"n_embd": 1024, "n_layer": 24, "n_head": 16}),
     "gpt2-large": ("GPT2LMHeadModel", {"n_embd": 1280, "n_layer": 36, "n_head": 20}),
     "gpt2-xl": ("GPT2LMHeadModel", {"n_embd": 1600, "n_layer": 48, "n_head": 25}),

@@ -1,0 +1,61 @@
+"""The second and the third DeBERTa of the `transformers` library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, ClassVar, Final, final
+
+from paribus import Architecture, Config, Family, Key, Move
+from paribus_hf import debertas
+from paribus_hf.bodies import layers
+
+EPS: Final = 1e-7  # of the norm of distances, which is not told here
+NAMES: Final[Mapping[str, str]] = {
+    f"attention.heads.{name[0]}": f"attention.self.{name}_proj" for name in ("query", "key", "value")
+}
+
+
+@final
+class DebertaV2(Family):
+    """ "DeBERTaV3" (He et al. 2023): distances are projected as rows are, and far ones share vectors."""
+
+    kind = "deberta-v2"
+    architectures: ClassVar[Mapping[str, Architecture]] = {"DebertaV2ForMaskedLM": Architecture()}
+    spec: ClassVar[Mapping[str, Any]] = {
+        **debertas.SPEC,
+        "attention": {"name": "mha", "key_bias": True},
+        "position": {"name": "disentangled", "apart": False},
+    }
+    keys: ClassVar[tuple[Key, ...]] = debertas.keys(128100, 1536, 24, 24)
+    fixed: ClassVar[Mapping[str, Any]] = {**debertas.FIXED, "conv_kernel_size": 0}
+    ignored: ClassVar[frozenset[str]] = debertas.IGNORED | {"conv_act", "conv_groups"}
+    buffers: ClassVar[tuple[str, ...]] = ("embeddings.position_ids",)
+
+    def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
+        """Whether distances are normed and share vectors; theirs projects them apart unless it says otherwise."""
+        debertas.read(config, spec, relative=True)
+        if config.take("share_att_key", False) is not True:
+            config.wrong("share_att_key", "`share_att_key` is not True: their other projections have a bias of keys")
+        width, heads = (spec["dims"][key] for key in ("width", "heads"))
+        if config.take("attention_head_size", width // heads) != width // heads:
+            config.wrong("attention_head_size", "heads are not as wide as `hidden_size` / `num_attention_heads`")
+        buckets = config.take("position_buckets", -1)
+        normed = "layer_norm" in config.take("norm_rel_ebd", "none").lower()
+        if normed and spec["norm"]["eps"] != EPS:
+            config.wrong("layer_norm_eps", "the norm of distances adds another number here", f"{EPS}")
+        spec["position"] = {**spec["position"], "buckets": buckets if buckets > 0 else None, "normed": normed}
+
+    def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
+        debertas.write(spec, config)
+        position = spec["position"]
+        config.update(
+            share_att_key=True,
+            position_buckets=position["buckets"] or -1,
+            norm_rel_ebd="layer_norm" if position["normed"] else "none",
+        )
+
+    def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
+        yield from debertas.moves(spec)
+        yield from layers(spec, "deberta.encoder.layer", NAMES)
+        for kind in ("weight", "bias") if spec["position"]["normed"] else ():
+            yield Move(f"body.position.0.norm.{kind}", f"deberta.encoder.LayerNorm.{kind}")
