@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
+from paribus_hf import berts
 from paribus_hf.activations import OF_HEADS
+from paribus_hf.bodies import EXPAND
 
 MLM: Final[Mapping[str, Any]] = {"name": "mlm", "transform": True, "transform_bias": True, "bias": True}
 POOLER: Final = ("albert.pooler.weight", "albert.pooler.bias")
@@ -49,7 +51,7 @@ class Albert(Family):
         Key("num_hidden_layers", "dims.layers", 12),
         Key("num_hidden_groups", "dims.groups", 1),
         Key("num_attention_heads", "dims.heads", 64),
-        Key("intermediate_size", "feedforward.inner", 16384),
+        Key("intermediate_size", "feedforward.inner", 16384, times=EXPAND),
         Key("hidden_act", "feedforward.activation", "gelu_new", OF_HEADS),
         Key("type_vocab_size", "embedding.segments", 2),
         Key("hidden_dropout_prob", "dropout", 0.0),
@@ -71,6 +73,7 @@ class Albert(Family):
     buffers: ClassVar[tuple[str, ...]] = ("embeddings.position_ids", "embeddings.token_type_ids")
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
+        berts.read(config, spec)
         if spec["embedding"]["width"] == spec["dims"]["width"]:
             what = "`embedding_size` is `hidden_size`, between which they have a projection and we have none"
             config.wrong("embedding_size", what, "another width")

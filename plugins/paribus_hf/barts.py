@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from paribus import Config, Key, Move
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.bodies import layers
+from paribus_hf.bodies import EXPAND, layers
 
 PADDING: Final = 1  # rows are numbered from behind it, and M2M-100 counts those of the text alone
 OFFSET: Final = PADDING + 1
@@ -32,7 +32,7 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("d_model", "dims.width", 1024),
     Key("decoder_layers", "dims.layers", 12),
     Key("decoder_attention_heads", "dims.heads", 16),
-    Key("decoder_ffn_dim", "feedforward.inner", 4096),
+    Key("decoder_ffn_dim", "feedforward.inner", 4096, times=EXPAND),
     Key("dropout", "dropout", 0.1),
 )
 FIXED: Final[Mapping[str, Any]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from paribus import Key, Move
-from paribus_hf.bodies import POST_NORM, layers
+from paribus import Config, Key, Move
+from paribus_hf.bodies import EXPAND, POST_NORM, layers
 
 MLM: Final[Mapping[str, Any]] = {
     "name": "mlm",
@@ -51,7 +51,7 @@ def keys(vocabulary: int, rows: int, *, offset: int = 0) -> tuple[Key, ...]:
         Key("hidden_size", "dims.width", 768),
         Key("num_hidden_layers", "dims.layers", 12),
         Key("num_attention_heads", "dims.heads", 12),
-        Key("intermediate_size", "feedforward.inner", 3072),
+        Key("intermediate_size", "feedforward.inner", 3072, times=EXPAND),
         Key("type_vocab_size", "embedding.segments", 2),
         Key("hidden_dropout_prob", "dropout", 0.1),
         Key("attention_probs_dropout_prob", "dropout", 0.1),
@@ -69,6 +69,14 @@ class Head(NamedTuple):
 
 PREDICTIONS: Final = Head("cls.predictions", "transform.dense", "transform.LayerNorm")
 LM_HEAD: Final = Head("lm_head", "dense", "layer_norm")
+
+
+def read(config: Config, spec: Mapping[str, Any]) -> None:
+    """Their class looks every token up in the table of segments, which therefore has a row."""
+    if not spec["embedding"]["segments"]:
+        config.wrong(
+            "type_vocab_size", "`type_vocab_size` is 0, and their class reads a row of that table", "at least 1"
+        )
 
 
 def moves(spec: Mapping[str, Any], body: str, head: Head, pooler: str = "pooler.dense") -> Iterator[Move]:

@@ -39,6 +39,7 @@ class BigBird(Family):
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
         """The activation, which is also that of the head."""
+        berts.read(config, spec)
         heads = spec["objective"]
         own = {**berts.MLM, "activation": spec["feedforward"]["activation"]}
         spec["objective"] = [own, *heads[1:]] if isinstance(heads, list) else own

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 from paribus import Move
 
+EXPAND: Final = ("feedforward.expand", "dims.width")
+"""How a spec may say the inner width of a feed-forward, where they say it outright."""
+
 POST_NORM: Final[Mapping[str, str]] = {
     "attention.heads.q": "attention.self.query",
     "attention.heads.k": "attention.self.key",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Family, Key, Move
-from paribus_hf.bodies import layers
+from paribus_hf.bodies import EXPAND, layers
 
 NAMES: Final[Mapping[str, str]] = {
     "attention.heads.q": "multi_head_attention.Wq",
@@ -41,7 +41,7 @@ class Ctrl(Family):
         Key("vocab_size", "dims.vocabulary", 246534),
         Key("n_positions", "dims.length", 256),
         Key("n_embd", "dims.width", 1280),
-        Key("dff", "feedforward.inner", 8192),
+        Key("dff", "feedforward.inner", 8192, times=EXPAND),
         Key("n_layer", "dims.layers", 48),
         Key("n_head", "dims.heads", 16),
         Key("resid_pdrop", "dropout", 0.1),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Family, Key, Move
 from paribus_hf import berts
-from paribus_hf.bodies import layers
+from paribus_hf.bodies import EXPAND, layers
 
 NAMES: Final[Mapping[str, str]] = {
     "attention.heads.q": "attention.q_lin",
@@ -44,7 +44,7 @@ class DistilBert(Family):
         Key("dim", "dims.width", 768),
         Key("n_layers", "dims.layers", 6),
         Key("n_heads", "dims.heads", 12),
-        Key("hidden_dim", "feedforward.inner", 3072),
+        Key("hidden_dim", "feedforward.inner", 3072, times=EXPAND),
         Key("dropout", "dropout", 0.1),
         Key("attention_dropout", "dropout", 0.1),
         Key("tie_word_embeddings", "embedding.tie", True),

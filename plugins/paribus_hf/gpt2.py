@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 from paribus import Architecture, Family, Key, Move
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.bodies import turned_layers
+from paribus_hf.bodies import EXPAND, turned_layers
 
 
 @final
@@ -36,7 +36,7 @@ class Gpt2(Family):
         Key("n_embd", "dims.width", 768),
         Key("n_layer", "dims.layers", 12),
         Key("n_head", "dims.heads", 12),
-        Key("n_inner", "feedforward.inner", None),
+        Key("n_inner", "feedforward.inner", None, times=EXPAND),
         Key("activation_function", "feedforward.activation", "gelu_new", ACTIVATIONS),
         Key("resid_pdrop", "dropout", 0.1),
         Key("embd_pdrop", "dropout", 0.1),

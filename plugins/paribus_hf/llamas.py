@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from paribus import Config, Key
 from paribus_hf.activations import ACTIVATIONS
+from paribus_hf.bodies import EXPAND
 
 SPEC: Final[Mapping[str, Any]] = {
     "preset": "gpt2",  # for what no configuration says: data and optimizer
@@ -25,7 +26,7 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("head_dim", "dims.head_width", None),
     Key("vocab_size", "dims.vocabulary", 32000),
     Key("hidden_act", "feedforward.activation", "silu", ACTIVATIONS),
-    Key("intermediate_size", "feedforward.inner", 11008),
+    Key("intermediate_size", "feedforward.inner", 11008, times=EXPAND),
     Key("rms_norm_eps", "norm.eps", 1e-6),
     Key("attention_dropout", "dropout", 0.0),
     Key("tie_word_embeddings", "embedding.tie", False),

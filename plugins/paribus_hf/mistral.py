@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf import llamas
-from paribus_hf.bodies import gated_moves
+from paribus_hf.bodies import EXPAND, gated_moves
 
 
 @final
@@ -19,7 +19,7 @@ class Mistral(Family):
     spec: ClassVar[Mapping[str, Any]] = {**llamas.SPEC, "attention": {"name": "restricted", "scores": {"bias": False}}}
     keys: ClassVar[tuple[Key, ...]] = (
         *(key for key in llamas.KEYS if key.theirs != "intermediate_size"),
-        Key("intermediate_size", "feedforward.inner", 14336),
+        Key("intermediate_size", "feedforward.inner", 14336, times=EXPAND),
         Key("max_position_embeddings", "dims.length", 131072),
     )
     fixed: ClassVar[Mapping[str, Any]] = llamas.FIXED

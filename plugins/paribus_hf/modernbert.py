@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, final
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf import berts
 from paribus_hf.activations import ACTIVATIONS
+from paribus_hf.bodies import EXPAND
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 EVERY: Final = 3  # one layer of so many sees all, the first among them
@@ -37,7 +38,7 @@ class ModernBert(Family):
         Key("hidden_size", "dims.width", 768),
         Key("num_hidden_layers", "dims.layers", 22),
         Key("num_attention_heads", "dims.heads", 12),
-        Key("intermediate_size", "feedforward.inner", 1152),
+        Key("intermediate_size", "feedforward.inner", 1152, times=EXPAND),
         Key("hidden_activation", "feedforward.activation", "gelu", ACTIVATIONS),
         Key("mlp_bias", "feedforward.bias", False),
         Key("norm_eps", "norm.eps", 1e-5),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf import llamas
-from paribus_hf.bodies import gated_moves
+from paribus_hf.bodies import EXPAND, gated_moves
 
 
 @final
@@ -20,7 +20,7 @@ class Qwen3(Family):
     keys: ClassVar[tuple[Key, ...]] = (
         *(key for key in llamas.KEYS if key.theirs not in ("head_dim", "intermediate_size", "vocab_size")),
         Key("head_dim", "dims.head_width", 128),
-        Key("intermediate_size", "feedforward.inner", 22016),
+        Key("intermediate_size", "feedforward.inner", 22016, times=EXPAND),
         Key("vocab_size", "dims.vocabulary", 151936),
         Key("max_position_embeddings", "dims.length", 32768),
         Key("attention_bias", "attention.scores.bias", False),

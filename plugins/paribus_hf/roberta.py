@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
-from paribus import Architecture, Family, Key, Move
+from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf import berts
 
 PADDING: Final = 1  # their positions begin behind that of padding, which is the id of padding
@@ -28,6 +28,9 @@ class Roberta(Family):
     former: ClassVar[Mapping[str, Any]] = berts.FORMER
     ignored: ClassVar[frozenset[str]] = berts.IGNORED
     buffers: ClassVar[tuple[str, ...]] = berts.BUFFERS
+
+    def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
+        berts.read(config, spec)
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         return berts.moves(spec, "roberta", berts.LM_HEAD)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.bodies import layers
+from paribus_hf.bodies import EXPAND, layers
 
 PRE_NORM: Final[Mapping[str, str]] = {
     "attention.heads.q": "attention.q_proj",
@@ -52,7 +52,7 @@ class Vit(Family):
         Key("hidden_size", "dims.width", 768),
         Key("num_hidden_layers", "dims.layers", 12),
         Key("num_attention_heads", "dims.heads", 12),
-        Key("intermediate_size", "feedforward.inner", 3072),
+        Key("intermediate_size", "feedforward.inner", 3072, times=EXPAND),
         Key("hidden_act", "feedforward.activation", "gelu", ACTIVATIONS),
         Key("hidden_dropout_prob", "dropout", 0.0),
         Key("attention_probs_dropout_prob", "dropout", 0.0),

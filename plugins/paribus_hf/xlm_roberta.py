@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, final
 
-from paribus import Architecture, Family, Key, Move
+from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf import berts
 from paribus_hf.roberta import OFFSET, Roberta
 
@@ -22,6 +22,9 @@ class XlmRoberta(Family):
     former: ClassVar[Mapping[str, Any]] = berts.FORMER
     ignored: ClassVar[frozenset[str]] = berts.IGNORED
     buffers: ClassVar[tuple[str, ...]] = berts.BUFFERS
+
+    def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
+        berts.read(config, spec)
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         return berts.moves(spec, "roberta", berts.LM_HEAD)

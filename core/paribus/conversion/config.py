@@ -36,6 +36,9 @@ class Key(NamedTuple):
     values: Mapping[Any, Any] | None = None  # ours by theirs, where the two spell it differently
     read: Callable[[Any], Any] = same  # theirs -> ours, where it is a number that is counted differently
     write: Callable[[Any], Any] = same
+    times: tuple[str, str] | None = (
+        None  # where ours is null, it is the one place times the other: a width, by `expand`
+    )
 
 
 @final

@@ -106,10 +106,11 @@ def _said(
     stranger = family.stranger(spec)
     if stranger:
         return f"`{stranger}` would be {_short(family.spec[stranger])}, and is {_short(spec.get(stranger))}"
+    spec = family.settled(spec)
     config = family.config_of(spec, architecture)
     try:
         said = family.spec_of(config, architecture)
-        back = resolved(said, registry=registry)
+        back = family.settled(resolved(said, registry=registry))
     except SpecError as error:
         return str(error.problems[0].what)
     for key in _SAID:

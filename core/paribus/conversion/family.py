@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from paribus.conversion.config import Config, Key, at
+from paribus.conversion.config import Config, Key, at, place
 from paribus.conversion.moves import Move
 from paribus.errors import Problem, SpecError, listed
 
@@ -78,6 +78,18 @@ class Family(ABC):
             ):
                 return slot
         return ""
+
+    def settled(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec with each number said outright that it says as so many times another."""
+        made: dict[str, Any] = copy.deepcopy(dict(spec))
+        for key in self.keys:
+            if key.times is not None:
+                factor, unit = key.times
+                if at(made, key.ours) is None and at(made, factor) is not None:
+                    place(made, key.ours, round(at(made, factor) * at(made, unit)))
+                if at(made, key.ours) is not None:
+                    place(made, factor, None)
+        return made
 
     def config_of(self, spec: Mapping[str, Any], architecture: str) -> dict[str, Any]:
         """Their configuration of a spec that came from one, or of one like it; whether it says all is not looked at."""
