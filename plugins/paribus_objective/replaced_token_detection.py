@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, final
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,9 @@ from paribus_objective.detecting import Detector
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+
+_LUCK: Final = 24  # bits of a draw
+_ODDS: Final = 62 - _LUCK  # bits of the odds, so that the product with a draw has room
 
 
 @final
@@ -151,7 +154,12 @@ class Filler(nn.Module):
 
 
 def sampled(scores: Tensor, luck: Tensor) -> Tensor:
-    """(…, V), (…) in [0, 1) -> (…): a token each, by the odds that the scores give it."""
-    odds = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).cumsum(-1)
-    wanted = (luck * odds[..., -1]).to(odds.dtype).unsqueeze(-1)
-    return torch.searchsorted(odds, wanted, right=True).squeeze(-1).clamp(max=scores.shape[-1] - 1)
+    """(…, V), (…) in [0, 1) -> (…): a token each, by the odds that the scores give it.
+
+    Odds are summed up as whole numbers: the sums are the same in any order, which a GPU would take where they were not.
+    """
+    odds = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    ends = (odds * 2.0**_ODDS).long().cumsum(-1)
+    wanted = (luck * 2.0**_LUCK).long() * ends[..., -1] >> _LUCK
+    found = torch.searchsorted(ends, wanted.unsqueeze(-1), right=True).squeeze(-1)
+    return found.clamp(max=scores.shape[-1] - 1)  # what comes of a loss that has diverged is a token as well

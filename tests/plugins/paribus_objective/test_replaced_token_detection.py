@@ -133,6 +133,10 @@ def test_no_draw_is_of_what_cannot_be(dtype: torch.dtype) -> None:
     assert sampled(scores.expand(6, 5), luck).tolist() == [1, 1, 1, 3, 3, 3]
 
 
+def test_a_draw_from_what_has_diverged_is_a_token() -> None:
+    assert sampled(torch.full((3, 5), math.nan), torch.tensor([0.0, 0.5, 0.99])).max() < 5
+
+
 def test_an_example_is_the_same_in_any_batch_and_afresh_in_another_epoch(build: Build, vocabulary: Vocabulary) -> None:
     made = build("rtd", vocabulary)
     whole, again, later = formed(made, 5), formed(made, 3), formed(made, 5, epoch=1)
