@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paribus.conversion.config import Key as Key
     from paribus.conversion.door import convert as convert
     from paribus.conversion.door import export as export
+    from paribus.conversion.family import Alone as Alone
     from paribus.conversion.family import Architecture as Architecture
     from paribus.conversion.family import Family as Family
     from paribus.conversion.moves import Move as Move
@@ -135,7 +136,7 @@ _WHERE: dict[str, str] = {
         ),
         "paribus.conversion.config": "Config Key",
         "paribus.conversion.door": "convert export",
-        "paribus.conversion.family": "Architecture Family",
+        "paribus.conversion.family": "Alone Architecture Family",
         "paribus.conversion.moves": "Move",
         "paribus.keyed": "key32",
         "paribus.parts.adopting": "Adopting Converted leading",

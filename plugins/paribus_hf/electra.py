@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
-from paribus import Architecture, Family, Key, Move
+from paribus import Alone, Architecture, Family, Key, Move, Problem, SpecError
 from paribus_hf import berts
 from paribus_hf.bodies import POST_NORM, layers
+
+DETECTION: Final[Mapping[str, Any]] = {"name": "detection", "first": False}
+TOGETHER: Final[Mapping[str, Any]] = {"name": "generator-discriminator", "sharing": "whole"}
 
 
 @final
 class Electra(Family):
     """ "ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators" (Clark et al. 2020).
 
-    One of the two networks, each of which is an encoder: a generator, which fills gaps, or a discriminator.
+    One of the two networks, a generator or a discriminator, is an encoder; the two are what trained them.
     """
 
     kind = "electra"
     architectures: ClassVar[Mapping[str, Architecture]] = {
+        "ElectraForPreTraining": Architecture(spec={"objective": DETECTION}),
         "ElectraForMaskedLM": Architecture(spec={"objective": berts.MLM}),
-        "ElectraForPreTraining": Architecture(spec={"objective": {"name": "detection", "first": False}}),
     }
     spec: ClassVar[Mapping[str, Any]] = {
         **berts.SPEC,
@@ -55,6 +58,29 @@ class Electra(Family):
     }
     buffers: ClassVar[tuple[str, ...]] = berts.BUFFERS
 
+    def alone(self, spec: Mapping[str, Any], architecture: str) -> Alone:
+        if spec["topology"] != TOGETHER:
+            return Alone(spec, str)
+        fills = architecture == "ElectraForMaskedLM"
+        own = (spec["parts"] or {}).get("generator" if fills else "discriminator", {})
+        dims = {**spec["dims"], **own.get("dims", {})}
+        head = {"objective": berts.MLM if fills else DETECTION}
+        alone = {**spec, **own, "dims": dims, "topology": "encoder", "parts": None, "evaluate": None, **head}
+        return Alone(alone, _of_the_generator if fills else _of_the_discriminator)
+
+    def together(self, specs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        if set(specs) != set(self.architectures):
+            return super().together(specs)
+        body, generator = (specs[architecture] for architecture in self.architectures)
+        own = {key: value for key, value in generator["dims"].items() if value != body["dims"][key]}
+        parts = {"generator": {"dims": own, "feedforward": generator["feedforward"]}}
+        whole = {**body, "topology": TOGETHER, "parts": parts, "objective": {"name": "rtd", "first": False}}
+        for key in ("embedding", "norm", "dropout"):
+            if body[key] != generator[key]:
+                what = f"`{key}` is {body[key]} of the discriminator and {generator[key]} of the generator"
+                raise SpecError(Problem(code="no-pair", path=key, what=what, valid="two that were trained together"))
+        return whole
+
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         """Every tensor, of the body and of its head."""
         fills = spec["objective"]["name"] == "mlm"
@@ -78,3 +104,14 @@ class Electra(Family):
                 yield Move(f"{head}.dense.{kind}", f"discriminator_predictions.dense.{kind}")
                 yield Move(f"{head}.scores.{kind}", f"discriminator_predictions.dense_prediction.{kind}")
         yield from layers(spec, "electra.encoder.layer", POST_NORM)
+
+
+def _of_the_discriminator(name: str) -> str:
+    return name.replace("objectives.detection.", "objectives.rtd.")
+
+
+def _of_the_generator(name: str) -> str:
+    """The table of positions is the one that both have."""
+    if name.startswith("body.position."):
+        return name
+    return name.replace("body.", "generator.").replace("objectives.mlm.", "objectives.rtd.generator.")

@@ -18,10 +18,21 @@ from paribus.errors import EXIT_OK, Problem, SpecError
 @click.option(
     "--to", "family", metavar="FAMILY", help="Of one of ours: what it is to become. Left out: what it can be."
 )
+@click.option("--as", "architecture", metavar="CLASS", help="Of one of ours that is several there: which of them.")
+@click.option(
+    "--beside", type=click.Path(path_type=Path), multiple=True, help="A network that was trained together with SOURCE."
+)
 @click.option("--json", "as_json", is_flag=True, help="What was written.")
 @click.pass_obj
 def verb(
-    session: Session, source: Path, changes: tuple[str, ...], target: Path, family: str | None, as_json: bool
+    session: Session,
+    source: Path,
+    changes: tuple[str, ...],
+    target: Path,
+    family: str | None,
+    architecture: str | None,
+    beside: tuple[Path, ...],
+    as_json: bool,
 ) -> int:
     """Convert SOURCE, a folder with `config.json` and safetensors, or one of ours, into the other kind.
 
@@ -31,9 +42,9 @@ def verb(
 
     refuse_full(target)
     if (source / CONFIG).is_file():
-        said = _read(session, source, changes, target)
+        said = _read(session, [source, *beside], changes, target)
     else:
-        said = _write(session, source, changes, target, family)
+        said = _write(session, source, changes, target, family, architecture)
     if as_json:
         out_json(said)
     else:
@@ -43,19 +54,25 @@ def verb(
     return EXIT_OK
 
 
-def _read(session: Session, source: Path, changes: tuple[str, ...], target: Path) -> dict[str, Any]:
+def _read(session: Session, sources: list[Path], changes: tuple[str, ...], target: Path) -> dict[str, Any]:
     import paribus
     from paribus.conversion.outside import outside
 
-    found = outside(source)
+    found = [outside(source) for source in sources]
     model = paribus.convert(found, registry=session.registry(), **_changes(changes))
     paribus.save(model, target)
     then = f'python -c "import paribus; model = paribus.load({str(target)!r})"'
-    return {"from": found.architecture, "to": "a spec and its weights", "parameters": _count(model), "next": then}
+    classes = " and ".join(each.architecture for each in found)
+    return {"from": classes, "to": "a spec and its weights", "parameters": _count(model), "next": then}
 
 
 def _write(
-    session: Session, source: Path, changes: tuple[str, ...], target: Path, family: str | None
+    session: Session,
+    source: Path,
+    changes: tuple[str, ...],
+    target: Path,
+    family: str | None,
+    architecture: str | None,
 ) -> dict[str, Any]:
     import paribus
 
@@ -63,7 +80,7 @@ def _write(
         what = f"`{changes[0]}` changes a configuration of another library, and this is a model of ours"
         raise SpecError(Problem(code="not-read", where=str(source), what=what))
     model = paribus.load(source, registry=session.registry())
-    made = paribus.export(model, family, registry=session.registry())
+    made = paribus.export(model, family, architecture=architecture, registry=session.registry())
     made.save(target)
     then = f"{made.architecture}.from_pretrained({str(target)!r})"
     return {"from": "a spec and its weights", "to": made.architecture, "parameters": _count(model), "next": then}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from paribus.conversion.family import Family
 from paribus.conversion.moves import into_ours, into_theirs
 from paribus.conversion.outside import Outside, outside
-from paribus.errors import Problem, SpecError, listed, nearest
+from paribus.errors import Problem, SpecError, StoreError, listed, nearest
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import assembled, known_vocabulary
@@ -26,48 +26,81 @@ _SAID: Final = (
 def convert(source: Any, *, registry: Registry | None = None, **changes: Any) -> Model:
     """A model of another library as ours: its spec, its weights, and the same numbers that come out.
 
-    `source` is a folder with `config.json` and safetensors, or a model in memory: `paribus.convert(hf_model)`.
+    `source` is a folder with `config.json` and safetensors, or a model in memory: `paribus.convert(hf_model)`. Networks
+    that were trained together are a list, as ELECTRA's: `paribus.convert([discriminator, generator])`.
     `changes` are keys of its configuration to be read otherwise: `paribus.convert(folder, attn_pdrop=0.0)`.
     """
     classes = registry or installed()
-    found = outside(source)
-    family = _family(classes, found)
-    spec = resolved(family.spec_of({**found.config, **changes}, found.architecture), registry=classes)
+    found = [outside(each) for each in (source if isinstance(source, (list, tuple)) else [source])]
+    family = _family(classes, found[0])
+    specs = {
+        each.architecture: resolved(family.spec_of({**each.config, **changes}, each.architecture), registry=classes)
+        for each in found
+    }
+    spec = specs[found[0].architecture]
+    if len(found) > 1:
+        spec = resolved(family.together(specs), registry=classes)
     model = assembled(spec, classes, known_vocabulary(spec, classes))
-    if any(tensor.dtype == torch.float64 for tensor in found.tensors.values()):
+    if any(tensor.dtype == torch.float64 for tensor in found[0].tensors.values()):
         model.double()
     named = dict(model.named_parameters())
-    theirs = dict(_canonical(family, found))
-    shapes = {name: parameter.shape for name, parameter in named.items()}
-    made = into_ours(family.moves(spec), theirs, shapes, family.constants(spec))
     with torch.no_grad():
-        for name, tensor in made.items():
+        for name, tensor in _of_all(family, found, specs, spec, {name: each.shape for name, each in named.items()}):
             named[name].copy_(tensor)
     return model
 
 
-def export(model: Model, family: str | None = None, *, registry: Registry | None = None) -> Outside:
+def _of_all(
+    family: Family,
+    found: Sequence[Outside],
+    specs: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    shapes: Mapping[str, torch.Size],
+) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a model, of all that it was found in; one that two have must be the same in both."""
+    made: dict[str, Tensor] = {}
+    for each in found:
+        whole = family.alone(spec, each.architecture).whole
+        own, constants = specs[each.architecture], family.constants(specs[each.architecture])
+        names = {move.ours: whole(move.ours) for move in family.moves(own)}
+        theirs = dict(_canonical(family, each))
+        of = {name: shapes[path] for name, path in names.items()} if len(found) > 1 else shapes
+        for name, tensor in into_ours(family.moves(own), theirs, of, constants).items():
+            path = names[name]
+            if path in made and not torch.equal(made[path], tensor):
+                what = f"all of {listed(specs)} have `{path}`, and it is not the same in them"
+                raise StoreError(Problem(code="wrongly-tied", path=name, what=what, valid="networks trained together"))
+            made[path] = tensor
+    assert made.keys() == shapes.keys(), "every tensor of the whole is in one of its networks"
+    yield from made.items()
+
+
+def export(
+    model: Model, family: str | None = None, *, architecture: str | None = None, registry: Registry | None = None
+) -> Outside:
     """Our model as one of another library: its configuration and its tensors, or why no family can say it.
 
-    `paribus.export(model).save("folder")` writes what `from_pretrained("folder")` reads.
+    `paribus.export(model).save("folder")` writes what `from_pretrained("folder")` reads. Of a model that is several
+    there, `architecture` names the class of one: `paribus.export(model, architecture="ElectraForMaskedLM")`.
     """
     known = families(registry or installed())
     if family is not None and family not in known:
         what = f"there is no family `{family}`"
         raise SpecError(Problem(code="unknown-family", what=what, valid=listed(known), nearest=nearest(family, known)))
-    spec: Mapping[str, Any] = model.spec
     misfits: list[Problem] = []
     for name in [family] if family is not None else known:
-        for architecture, about in known[name].architectures.items():
-            if about.prefix:  # a body without its head: the whole model says it as well
+        for said, about in known[name].architectures.items():
+            if about.prefix or said != (architecture or said):  # the whole model says a body without its head as well
                 continue
-            made = _said(known[name], architecture, spec, registry)
+            one = known[name].alone(model.spec, said)
+            spec = one.spec if one.spec is model.spec else resolved(one.spec, registry=registry)
+            made = _said(known[name], said, spec, registry)
             if not isinstance(made, str):
-                named = dict(model.named_parameters())
-                tensors = into_theirs(known[name].moves(spec), named, known[name].constants(spec))
-                return Outside(made, architecture, tensors)
+                ours = dict(model.named_parameters())
+                named = {move.ours: ours[one.whole(move.ours)] for move in known[name].moves(spec)}
+                return Outside(made, said, into_theirs(known[name].moves(spec), named, known[name].constants(spec)))
             if family is not None:
-                misfits.append(Problem(code="cannot-be-said", path=name, what=f"as {architecture}: {made}"))
+                misfits.append(Problem(code="cannot-be-said", path=name, what=f"as {said}: {made}"))
     if not misfits:
         what = "no family that is known here can say this model"
         misfits = [Problem(code="cannot-be-said", what=what, valid="name a family, and it says why")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
@@ -20,6 +20,13 @@ class Architecture(NamedTuple):
     prefix: str = ""  # what stands before its tensors' names in the whole model, and not in this one
     spec: Mapping[str, Any] = {}  # how its spec differs from that of the family
     unread: tuple[str, ...] = ()  # tensors that the class has and never reads, by their names in it
+
+
+class Alone(NamedTuple):
+    """One of several networks of a model, as a model of its own."""
+
+    spec: Mapping[str, Any]
+    whole: Callable[[str], str]  # what a tensor of it is called in the whole
 
 
 class Family(ABC):
@@ -54,6 +61,15 @@ class Family(ABC):
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:  # noqa: B027  # as above
         """The same, from ours to theirs."""
+
+    def alone(self, spec: Mapping[str, Any], architecture: str) -> Alone:
+        """What one of their classes says of a spec, where several say it together: each has a network of it."""
+        return Alone(spec, str)
+
+    def together(self, specs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The spec of which each class, by its name, has a network."""
+        what = f"{listed(specs)} of the family `{self.kind}` are no networks of one model"
+        raise SpecError(Problem(code="no-pair", path="architectures", what=what, valid="one model, or a pair of two"))
 
     def spec_of(self, given: Mapping[str, Any], architecture: str) -> dict[str, Any]:
         """The spec of one of their configurations."""

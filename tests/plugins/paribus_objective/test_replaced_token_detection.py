@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from paribus.assembly.run import Pass
 from paribus.parts.rows import Batch
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.assemble import assembled
+from paribus.train.assemble import assembled, text_of
 from paribus.train.data import _share
 from paribus.train.model import Model
+from paribus.train.tokens import unigram_nats
+from paribus.train.trial import Terms, run_trial
 from paribus_objective.replaced_token_detection import sampled
 
 Build = Callable[..., Objective]
@@ -246,6 +249,17 @@ def test_nothing_is_drawn_from_the_global_generator(model: Model) -> None:
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(7)
     assert torch.equal(model.loss(batch), one)
+
+
+@pytest.mark.slow
+def test_both_learn_more_than_how_frequent_things_are(components: Registry, tmp_path: Path) -> None:
+    spec = resolved("electra-tiny", "trainer.max_steps=1000", "data.validation=256", registry=components)
+    found = run_trial(spec, components, Terms("tiny", tmp_path))["result"]["metrics"]
+    text = text_of(spec, components)
+    share = found["val/rtd/replaced"]
+    assert found["val/rtd/generator"] < unigram_nats(text.train, text.val, text.vocabulary.size) - 0.3
+    assert found["val/rtd/detection"] < -share * math.log(share) - (1 - share) * math.log(1 - share)
+    assert found["val/rtd/precision"] > 0.5
 
 
 def test_the_body_runs_once_and_so_does_the_generator(model: Model) -> None:

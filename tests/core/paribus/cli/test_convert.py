@@ -48,6 +48,18 @@ def test_there_and_back_is_the_same_file(cli: Cli, gpt: Path) -> None:
         assert Path("theirs", name).read_bytes() == (gpt / name).read_bytes()
 
 
+def test_two_networks_are_one_model_and_each_goes_back(cli: Cli) -> None:
+    trained = paribus.assemble(paribus.spec("electra-tiny", "dims.width=12", "dims.length=9", "dims.vocabulary=300"))
+    for network in ("ElectraForPreTraining", "ElectraForMaskedLM"):
+        paribus.export(trained, architecture=network).save(network)
+    said = cli("convert", "ElectraForPreTraining", "--beside", "ElectraForMaskedLM", "-o", "ours")
+    assert said.out.endswith("ElectraForPreTraining and ElectraForMaskedLM → a spec and its weights\nwritten to ours\n")
+    for network in ("ElectraForPreTraining", "ElectraForMaskedLM"):
+        assert cli("convert", "ours", "-o", f"back/{network}", "--as", network).code == 0
+        for name in ("config.json", "model.safetensors"):
+            assert Path("back", network, name).read_bytes() == Path(network, name).read_bytes()
+
+
 def test_what_was_loaded_is_a_model_to_go_on_with(cli: Cli, gpt: Path) -> None:
     cli("convert", str(gpt), "-o", "ours")
     tokens = torch.randint(0, 300, (2, 9))
