@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, final
+from typing import Annotated, Literal, final
 
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from paribus import (
     Scores,
     Shape,
     State,
-    Traits,
+    empty_cache,
     sight_of,
 )
 from paribus_attention.nearness import around
@@ -33,7 +33,7 @@ class LocalMonotonic(Attention):
     documents in one row each count for themselves. The paper scales nothing (`scores.scaled: false`).
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "causal": False}
+    traits = SOFTMAX
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class LocalMonotonic(Attention):
         return self.heads.merge(self.attend(self.heads, x, ctx, scoring))
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
-        return {}
+        return empty_cache(self.shape, self.shape.heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
         return self.heads.cost(self.attend.sight, load)  # what is far is scored, and then weighed by 0

@@ -19,7 +19,7 @@ from paribus import (
     Scores,
     Shape,
     State,
-    Traits,
+    empty_cache,
     sight_of,
 )
 from paribus_attention.nearness import around, lengths
@@ -31,12 +31,12 @@ class LocalPredictive(Attention):
     """A row says where in the memory it looks, and reads what stands near that place: "Effective Approaches to
     Attention-based Neural Machine Translation" (Luong et al. 2015).
 
-    Of S keys the place is p = S sigmoid(v · tanh(W x)). Keys from p - D to p + D are weighed by the scores of
-    `bilinear` or of `dot`, and then by exp(-(s - p)² / (2 (D/2)²)), so that p is learned. All heads look at one place.
-    The paper scales nothing (`scores.scaled: false`).
+    Of the S keys that it sees, the place is p = S sigmoid(v · tanh(W x)). Keys from p - D to p + D are weighed by the
+    scores of `bilinear` or of `dot`, and then by exp(-(s - p)² / (2 (D/2)²)), so that p is learned. All heads look at
+    one place. The paper scales nothing (`scores.scaled: false`).
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "causal": False}
+    traits = SOFTMAX
     roles: ClassVar[Mapping[str, Role]] = {"place.weight": "weight", "outer.weight": "weight"}
 
     def __init__(
@@ -58,11 +58,11 @@ class LocalPredictive(Attention):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         share = self.outer(self.place(x).tanh()).squeeze(-1).sigmoid()  # (B, T)
-        scoring = around(lengths(ctx) * share, ctx, self.reach, falling=True)
+        scoring = around(lengths(ctx, self.attend.sight) * share, ctx, self.reach, falling=True)
         return self.heads.merge(self.attend(self.heads, x, ctx, scoring))
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
-        return {}
+        return empty_cache(self.shape, self.shape.heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
         predicting = 2 * load.queries * self.shape.width * (self.shape.width + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from paribus import Context, Scoring
+from paribus import Context, Scoring, Sight, ordered, visible
 
 
 def around(centre: Tensor, ctx: Context, reach: int, *, falling: bool) -> Scoring:
@@ -22,11 +22,9 @@ def around(centre: Tensor, ctx: Context, reach: int, *, falling: bool) -> Scorin
     return Scoring(before=before, after=lambda weights: weights * share)
 
 
-def lengths(ctx: Context) -> Tensor:
-    """(B|1, T|1): how many keys there are of each query's document."""
-    given = ctx.keys.documents
-    if given is None:
+def lengths(ctx: Context, sight: Sight) -> Tensor:
+    """(B|1, T|1): how many keys each query sees."""
+    seen = visible(sight, ordered(ctx.rows, ctx.past), ordered(ctx.keys))
+    if seen is None:
         return torch.full_like(ctx.rows.positions[:, :1], ctx.keys.positions.shape[-1])
-    asked = torch.zeros_like(ctx.rows.positions) if ctx.rows.documents is None else ctx.rows.documents
-    same = (asked.unsqueeze(-1) == given.unsqueeze(-2)) & (given >= 0).unsqueeze(-2)  # (B|1, T, S)
-    return same.sum(-1)
+    return seen.squeeze(1).sum(-1)
