@@ -22,6 +22,7 @@ from paribus_hf.qwen3 import Qwen3
 from paribus_hf.roberta import Roberta
 from paribus_hf.t5 import T5
 from paribus_hf.vit import Vit
+from paribus_hf.xlm import Xlm
 from paribus_hf.xlm_roberta import XlmRoberta
 from paribus_hf.xlnet import XlNet
 

@@ -66,6 +66,7 @@ _GPT2 = {"n_positions": LENGTH, "n_embd": 15, "n_head": 3, "n_layer": 3}
 _DISTILBERT = {"max_position_embeddings": LENGTH, "dim": 15, "n_heads": 3, "n_layers": 2, "hidden_dim": 31}
 
 _ROBERTA = {"pad_token_id": 1, "max_position_embeddings": LENGTH + 2}
+_XLM = {"emb_dim": 15, "n_layers": 2, "n_heads": 3, "n_langs": 3, "max_position_embeddings": LENGTH}
 _FULL = {"attention_type": "original_full"}
 
 _CTRL = {"n_positions": LENGTH, "n_embd": 14, "n_head": 2, "n_layer": 2, "dff": 31}
@@ -145,6 +146,15 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
     "roberta": (
         Case("three heads", "RobertaForMaskedLM", _bert(15, 3, 2, **_ROBERTA), "text"),
         Case("two segments", "RobertaForMaskedLM", _bert(14, 7, 1, type_vocab_size=2, **_ROBERTA), "text"),
+    ),
+    "xlm": (
+        Case("three languages", "XLMWithLMHeadModel", _XLM, "row"),
+        Case(
+            "one language, untied, ReLU",
+            "XLMWithLMHeadModel",
+            {**_XLM, "n_langs": 1, "n_heads": 5, "gelu_activation": False, "tie_word_embeddings": False},
+            "row",
+        ),
     ),
     "xlm-roberta": (Case("five heads", "XLMRobertaForMaskedLM", _bert(20, 5, 2, **_ROBERTA), "text"),),
     "big_bird": (

@@ -77,6 +77,15 @@ def biased(self: Any, made: Any, config: Any) -> None:
         setattr(self, name, torch.nn.Parameter(getattr(self, name).double()))
 
 
+def attended(self: Any, input: Tensor, mask: Tensor, **rest: Any) -> tuple[Tensor]:
+    q, k, v = (
+        linear(input).unflatten(2, (self.n_heads, -1)).transpose(1, 2)
+        for linear in (self.q_lin, self.k_lin, self.v_lin)
+    )
+    scores = (q @ k.mT / math.sqrt(self.head_dim)).masked_fill((mask == 0)[:, None, None], -torch.inf)
+    return (self.out_lin((scores.softmax(-1) @ v).transpose(1, 2).flatten(2)),)
+
+
 def keep_double(patch: pytest.MonkeyPatch) -> None:
     for name, prefix in CASTING.items():
         module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
@@ -85,6 +94,9 @@ def keep_double(patch: pytest.MonkeyPatch) -> None:
     modern = importlib.import_module("transformers.models.modernbert.modeling_modernbert")
     patch.setattr(modern.ModernBertRotaryEmbedding, "forward", turned_by_kind)
     patch.setattr(modern, "apply_rotary_pos_emb", rotated)
+    patch.setattr(
+        importlib.import_module("transformers.models.xlm.modeling_xlm").MultiHeadAttention, "forward", attended
+    )
     m2m = importlib.import_module("transformers.models.m2m_100.modeling_m2m_100")
     patch.setattr(m2m.M2M100SinusoidalPositionalEmbedding, "get_embedding", staticmethod(waves))
     deberta = importlib.import_module("transformers.models.deberta.modeling_deberta")

@@ -88,7 +88,7 @@ def test_padding_is_hidden_as_the_twin_hides_it(
     tokens = tokens.where(text, theirs.config.pad_token_id)
     counted = (text.long().cumsum(1) - 1).clamp(min=0)
     positions = place.expand(3, -1) if case.places == "row" else counted
-    told = {"position_ids": positions} if case.places == "given" else {}
+    told = spoken(theirs, tokens) | ({"position_ids": positions} if case.places == "given" else {})
     stream = Stream(tokens, torch.where(text, 0, PADDING), positions)
     with torch.no_grad():
         run = Pass(ours.topology, Batch({"body": stream}, {}, place[:3])).of(ours.trained[0])
@@ -198,7 +198,12 @@ def read_by(ours: Model) -> Tensor | None:
 def asked(theirs: Any, tokens: Tensor) -> Any:
     if theirs.config.is_encoder_decoder:
         return theirs(input_ids=drawn(8), decoder_input_ids=tokens)
-    return theirs(tokens)
+    return theirs(tokens, **spoken(theirs, tokens))
+
+
+def spoken(theirs: Any, tokens: Tensor) -> dict[str, Tensor]:
+    """The first language, where rows have one: nobody who says none gets a row for it there."""
+    return {"langs": torch.zeros_like(tokens)} if getattr(theirs.config, "n_langs", 1) > 1 else {}
 
 
 def rows(theirs: Any, tokens: Tensor) -> Tensor:
@@ -207,7 +212,7 @@ def rows(theirs: Any, tokens: Tensor) -> Tensor:
             input_ids=drawn(8), decoder_input_ids=tokens, output_hidden_states=True
         ).decoder_hidden_states[-1]
     else:
-        found = theirs.base_model(tokens)[0]
+        found = theirs.base_model(tokens, **spoken(theirs, tokens))[0]
     return found
 
 
