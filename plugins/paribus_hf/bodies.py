@@ -38,6 +38,14 @@ GATED_NORMS: Final[Mapping[str, str]] = {
 }
 
 
+SUMMARY: Final = frozenset(
+    {
+        "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
+    }
+)  # fmt: skip
+"""Keys of a head that no class has which is known here."""
+
+
 def layers(
     spec: Mapping[str, Any],
     where: str,
@@ -58,20 +66,6 @@ def depth(spec: Mapping[str, Any], stack: str) -> int:
     own = spec.get("parts", {}).get(stack, {}).get("dims", {})
     found: int = own.get("layers", spec["dims"]["layers"])
     return found
-
-
-def turned_layers(spec: Mapping[str, Any], where: str = "transformer.h") -> Iterator[Move]:
-    """The tensors of all layers of GPT-1 and GPT-2, whose matrices are turned, and three of them one."""
-    for layer in range(spec["dims"]["layers"]):
-        ours, theirs = f"body.layers.{layer}", f"{where}.{layer}"
-        for kind in ("weight", "bias"):
-            for part, name in enumerate("qkv"):
-                yield Move(f"{ours}.attention.heads.{name}.{kind}", f"{theirs}.attn.c_attn.{kind}", True, part, 3)
-            yield Move(f"{ours}.attention.heads.o.{kind}", f"{theirs}.attn.c_proj.{kind}", True)
-            yield Move(f"{ours}.placement.norms.attention.{kind}", f"{theirs}.ln_1.{kind}")
-            yield Move(f"{ours}.placement.norms.feedforward.{kind}", f"{theirs}.ln_2.{kind}")
-            yield Move(f"{ours}.feedforward.inner.{kind}", f"{theirs}.mlp.c_fc.{kind}", True)
-            yield Move(f"{ours}.feedforward.outer.{kind}", f"{theirs}.mlp.c_proj.{kind}", True)
 
 
 def gated_moves(spec: Mapping[str, Any]) -> Iterator[Move]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Family, Key, Move
-from paribus_hf.bodies import EXPAND, layers
+from paribus_hf.bodies import EXPAND, SUMMARY, layers
 
 NAMES: Final[Mapping[str, str]] = {
     "attention.heads.q": "multi_head_attention.Wq",
@@ -48,12 +48,9 @@ class Ctrl(Family):
         Key("embd_pdrop", "dropout", 0.1),
     )
     fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": False, "tie_word_embeddings": True}
-    ignored: ClassVar[frozenset[str]] = frozenset(
-        {
-            "attn_pdrop", "initializer_range", "layer_norm_epsilon", "n_ctx", "summary_activation",
-            "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
-        }
-    )  # fmt: skip  # its class reads neither the rate of attention nor the epsilon
+    ignored: ClassVar[frozenset[str]] = SUMMARY | {
+        "attn_pdrop", "initializer_range", "layer_norm_epsilon", "n_ctx",
+    }  # fmt: skip  # its class reads neither the rate of attention nor the epsilon
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         yield Move("embedding.tokens.weight", "transformer.w.weight", also=("lm_head.weight",))

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from paribus import Config, Key, Move
 from paribus_hf.berts import MLM
-from paribus_hf.bodies import POST_NORM, layers
+from paribus_hf.bodies import EXPAND, POST_NORM, layers
 
 SPEC: Final[Mapping[str, Any]] = {
     "preset": "deberta",
@@ -41,7 +41,7 @@ def keys(vocabulary: int, width: int, layers: int, heads: int) -> tuple[Key, ...
         Key("hidden_size", "dims.width", width),
         Key("num_hidden_layers", "dims.layers", layers),
         Key("num_attention_heads", "dims.heads", heads),
-        Key("intermediate_size", "feedforward.inner", 4 * width),
+        Key("intermediate_size", "feedforward.inner", 4 * width, times=EXPAND),
         Key("type_vocab_size", "embedding.segments", 0),
         Key("hidden_dropout_prob", "dropout", 0.1),
         Key("attention_probs_dropout_prob", "dropout", 0.1),

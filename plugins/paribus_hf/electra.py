@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, final
 
 from paribus import Alone, Architecture, Family, Key, Move, Problem, SpecError
 from paribus_hf import berts
-from paribus_hf.bodies import POST_NORM, layers
+from paribus_hf.bodies import EXPAND, POST_NORM, layers
 
 DETECTION: Final[Mapping[str, Any]] = {"name": "detection", "first": False}
 TOGETHER: Final[Mapping[str, Any]] = {"name": "generator-discriminator", "sharing": "whole"}
@@ -36,7 +36,7 @@ class Electra(Family):
         Key("hidden_size", "dims.width", 256),
         Key("num_hidden_layers", "dims.layers", 12),
         Key("num_attention_heads", "dims.heads", 4),
-        Key("intermediate_size", "feedforward.inner", 1024),
+        Key("intermediate_size", "feedforward.inner", 1024, times=EXPAND),
         Key("type_vocab_size", "embedding.segments", 2),
         Key("hidden_dropout_prob", "dropout", 0.1),
         Key("attention_probs_dropout_prob", "dropout", 0.1),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Family, Key, Move
-from paribus_hf.bodies import turned_layers
+from paribus_hf import gpts
 
 ACTIVATIONS: Final[Mapping[str, str]] = {"gelu": "gelu-tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 """Here alone, "gelu" has always meant its approximation by tanh."""
@@ -33,31 +33,12 @@ class OpenAIGpt(Family):
         "objective": {"name": "clm", "bias": False},
     }
     keys: ClassVar[tuple[Key, ...]] = (
-        Key("vocab_size", "dims.vocabulary", 40478),
-        Key("n_positions", "dims.length", 512),
-        Key("n_embd", "dims.width", 768),
-        Key("n_layer", "dims.layers", 12),
-        Key("n_head", "dims.heads", 12),
+        *gpts.keys(40478, 512),
         Key("afn", "feedforward.activation", "gelu", ACTIVATIONS),
-        Key("resid_pdrop", "dropout", 0.1),
-        Key("embd_pdrop", "dropout", 0.1),
-        Key("attn_pdrop", "dropout", 0.1),
-        Key("layer_norm_epsilon", "norm.eps", 1e-5),
-        Key("tie_word_embeddings", "embedding.tie", True),
     )
     fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": False}
-    ignored: ClassVar[frozenset[str]] = frozenset(
-        {
-            "initializer_range", "n_ctx", "n_special", "predict_special_tokens", "summary_activation",
-            "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
-        }
-    )  # fmt: skip
+    ignored: ClassVar[frozenset[str]] = gpts.IGNORED | {"n_special", "predict_special_tokens"}
     buffers: ClassVar[tuple[str, ...]] = (".attn.bias", "transformer.position_ids", "position_ids")
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        tied = ("lm_head.weight",) if spec["embedding"]["tie"] else ()
-        yield Move("embedding.tokens.weight", "transformer.tokens_embed.weight", also=tied)
-        if not tied:
-            yield Move("embedding.head.weight", "lm_head.weight")
-        yield Move("body.position.0.table.weight", "transformer.positions_embed.weight")
-        yield from turned_layers(spec)
+        return gpts.moves(spec, "tokens_embed", "positions_embed")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf.bodies import depth
+from paribus_hf.bodies import SUMMARY, depth
 
 NAMES: Final[Mapping[str, str]] = {  # its layers are four lists
     **{f"attention.heads.{ours}": f"attentions.{{}}.{ours}_lin" for ours in "qkv"},
@@ -57,13 +57,10 @@ class Xlm(Family):
         "is_encoder_decoder": False,
         "sinusoidal_embeddings": False,  # True changes how the table starts, and that it is not learned
     }
-    ignored: ClassVar[frozenset[str]] = frozenset(
-        {
-            "bos_index", "embed_init_std", "end_n_top", "eos_index", "id2lang", "init_std", "lang2id", "lang_id",
-            "mask_index", "mask_token_id", "n_words", "pad_index", "start_n_top", "summary_activation",
-            "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "unk_index",
-        }
-    )  # fmt: skip
+    ignored: ClassVar[frozenset[str]] = SUMMARY | {
+        "bos_index", "embed_init_std", "end_n_top", "eos_index", "id2lang", "init_std", "lang2id", "lang_id",
+        "mask_index", "mask_token_id", "n_words", "pad_index", "start_n_top", "unk_index",
+    }  # fmt: skip
     buffers: ClassVar[tuple[str, ...]] = ("position_ids",)
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.bodies import layers
+from paribus_hf.bodies import EXPAND, layers
 
 PARAMETERS: Final[Mapping[str, str]] = {
     "position.leanings.key": "rel_attn.r_w_bias",
@@ -46,7 +46,7 @@ class XlNet(Family):
         Key("d_model", "dims.width", 1024),
         Key("n_layer", "dims.layers", 24),
         Key("n_head", "dims.heads", 16),
-        Key("d_inner", "feedforward.inner", 4096),
+        Key("d_inner", "feedforward.inner", 4096, times=EXPAND),
         Key("ff_activation", "feedforward.activation", "gelu", ACTIVATIONS),
         Key("dropout", "dropout", 0.1),
         Key("layer_norm_eps", "norm.eps", 1e-12),
