@@ -40,4 +40,5 @@ def test_rows_of_several_languages_score_as_those_of_the_twin_and_teach_its_tabl
     (expected * weights).sum().backward()
     taught = theirs.get_parameter("transformer.lang_embeddings.weight").grad
     same(ours.get_parameter("embedding.languages.weight").grad, taught)
+    assert taught is not None
     assert (taught.abs().sum(1) > 0).all()

@@ -13,7 +13,12 @@ from paribus.registry import installed
     ("family", "architecture", "said", "message"),
     [
         ("bert", "BertForMaskedLM", {"position_embedding_type": "relative_key"}, "`position_embedding_type` is 'rel"),
-        ("big_bird", "BigBirdForMaskedLM", {"attention_type": "block_sparse"}, "`attention_type` is 'block_sparse'"),
+        (
+            "big_bird",
+            "BigBirdForMaskedLM",
+            {"attention_type": "block_sparse"},
+            "draws blocks for each head .*up to 704 rows",
+        ),
         ("m2m_100", "M2M100ForConditionalGeneration", {"encoder_layerdrop": 0.05}, "`encoder_layerdrop` is 0.05"),
         ("bart", "BartForConditionalGeneration", {"normalize_before": True}, "`normalize_before` is True"),
         ("bart", "BartForConditionalGeneration", {"attention_dropout": 0.2}, "but here `dropout` is both"),
