@@ -57,13 +57,27 @@ def text(vocabulary: Vocabulary) -> Encoded:
 
 
 @pytest.fixture(scope="session")
-def feed(components: Registry, text: Encoded) -> Callable[..., Data]:
-    """The data of a preset in a small size, of that text."""
+def pictures() -> Encoded:
+    """Some images of 16 by 16, each of one of 8 classes."""
+
+    def side(count: int, seed: int) -> Side:
+        luck, numbers = np.random.default_rng(seed), np.arange(count + 1)
+        labels = np.stack([np.zeros(count, int), luck.integers(8, size=count)], axis=1).reshape(-1)
+        return Side(luck.integers(256, size=256 * count), 256 * numbers, numbers, Side(labels, 2 * numbers, numbers))
+
+    untold: Any = None
+    return Encoded(untold, Vocabulary(257, {"mask": 256}), side(40, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
+
+
+@pytest.fixture(scope="session")
+def feed(components: Registry, text: Encoded, pictures: Encoded) -> Callable[..., Data]:
+    """The data of a preset in a small size, of that text, or of those pictures."""
 
     def feed(preset: str, *overrides: str, registry: Registry | None = None, text: Encoded = text) -> Data:
         classes = registry or components
         spec = resolved(preset, *SMALL, "data.batch=8", *overrides, registry=classes)
-        return data_of(spec, classes, text)
+        tokenizer = classes.index.find("tokenizer", spec["tokenizer"]["name"])
+        return data_of(spec, classes, pictures if tokenizer.traits.get("modality") == "images" else text)
 
     return feed
 

@@ -24,7 +24,10 @@ Feed = Callable[..., Data]
 
 TINY = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")
 PRESETS = sorted(name for name in installed().index.presets if name.endswith("-tiny"))
-LAYERS = {"modernbert-tiny": ("dims.layers=3",)}  # a layer of each kind
+LAYERS = {  # a layer of each kind, and a row of each patch
+    "modernbert-tiny": ("dims.layers=3",),
+    "vit-tiny": ("dims.length=17",),
+}
 same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
 
 
