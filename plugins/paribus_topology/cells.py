@@ -88,6 +88,12 @@ class Cell(nn.Module):
         self.fed = nn.Linear(fed, gates, bias=False) if fed else None
         self.repeats = nn.Linear(width, gates, bias=CELLS[kind].biased)
 
+    def listed(self) -> list[Tensor]:
+        """As torch lists them, with a bias of the state's that is 0 where there is none."""
+        own: Tensor | None = self.repeats.bias
+        bias = torch.zeros_like(self.reads.bias) if own is None else own
+        return [self.reads.weight, self.repeats.weight, self.reads.bias, bias]
+
     def flops(self, rows: int) -> int:
         entering, gates = self.sizes
         return 2 * rows * entering * gates
@@ -98,3 +104,20 @@ def weights_of(directions: Sequence[Cell]) -> Weights:
     matrix = torch.stack([cell.repeats.weight.T for cell in directions])
     biases: list[Tensor] = [cell.repeats.bias for cell in directions if cell.repeats.bias is not None]
     return Weights(matrix, torch.stack(biases).unsqueeze(1) if biases else None)
+
+
+def fused_after(x: Tensor, none: Hidden, weights: list[Tensor], ways: int) -> tuple[Tensor, Hidden]:
+    """`gated_after` over all rows, on torch's own kernel."""
+    y, h = torch.gru(x, none[0], weights, True, 1, 0.0, False, ways == 2, True)
+    return y, (h,)
+
+
+def fused_remembered(x: Tensor, none: Hidden, weights: list[Tensor], ways: int) -> tuple[Tensor, Hidden]:
+    """`remembered` over all rows, on torch's own kernel."""
+    y, h, c = torch.lstm(x, none, weights, True, 1, 0.0, False, ways == 2, True)
+    return y, (h, c)
+
+
+Fused = Callable[[Tensor, Hidden, list[Tensor], int], tuple[Tensor, Hidden]]
+"""(B, S, E) -> (B, S, N*K), and the last state of each way, (N, B, K) each part."""
+FUSED: Final[Mapping[Kind, Fused]] = {"gru-after": fused_after, "lstm": fused_remembered}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import Embedding, Load, Output, Rows, Shape, Share, Stage, States
-from paribus_topology.cells import CELLS, Cell, Hidden, Kind, weights_of
+from paribus_topology.cells import CELLS, FUSED, Cell, Hidden, Kind, weights_of
 from paribus_topology.places import Places, places
 
 
@@ -21,7 +21,8 @@ class RecurrentEncoder(Stage):
 
     A state is held over padding and begins anew with each document, so that no way begins in padding. Beside its rows
     it hands on the states that each row left behind in every layer: those of the way forwards, or the h of the way
-    back where there is one. (B, S, E) -> (B, S, N*K), and (B, S, L, P, K).
+    back where there is one; only of the last that it came to, where a fused kernel reads them all. (B, S, E) ->
+    (B, S, N*K), and (B, S|1, L, P, K).
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class RecurrentEncoder(Stage):
         self.shape = replace(place, width=ways * place.width)
         self.embedding = embedding
         self.table = table
-        self.make = CELLS[kind]
+        self.kind, self.make = kind, CELLS[kind]
         widths = [reads, *[ways * place.width] * (place.layers - 1)]
         self.layers = nn.ModuleList(
             nn.ModuleList(Cell(kind, width, place.width) for _ in range(ways)) for width in widths
@@ -55,10 +56,16 @@ class RecurrentEncoder(Stage):
         if rows.documents is not None:
             documents = rows.documents.expand(x.shape[0], -1)
             seen = places(torch.stack([documents, documents.flip(1)][: self.ways]))
+        fused = FUSED.get(self.kind) if seen is None else None  # which knows of no rows to skip
         handed: list[Tensor] = []
         for index, cells in enumerate(self._cells()):
             if index:
                 x = functional.dropout(x, self.place.dropout, self.training)
+            if fused is not None:
+                x, ended = fused(x, self._none(x), [weight for cell in cells for weight in cell.listed()], self.ways)
+                left = torch.stack([part[0] for part in ended] if self.ways == 1 else [ended[0][1]], dim=1)
+                handed.append(left.unsqueeze(1))  # of the row alone that each way came to last
+                continue
             parts = self._read(cells, x, seen)  # (N, B, S, K) each
             handed.append(torch.stack([part[0] for part in parts] if self.ways == 1 else [parts[0][1]], dim=2))
             x = parts[0].permute(1, 2, 0, 3).flatten(2)
@@ -70,7 +77,7 @@ class RecurrentEncoder(Stage):
     def _read(self, cells: list[Cell], x: Tensor, seen: Places | None) -> Hidden:
         """(B, S, E) -> the state behind each row, (N, B, S, K) each part."""
         given = torch.stack([turned(cell.reads(x), way, 1) for way, cell in enumerate(cells)])  # (N, B, S, G)
-        none: Hidden = (x.new_zeros(self.ways, x.shape[0], self.place.width),) * self.make.parts
+        none = self._none(x)
         state, weights, left = none, weights_of(cells), list[Hidden]()
         for t, row in enumerate(given.unbind(2)):
             if seen is not None:
@@ -80,6 +87,9 @@ class RecurrentEncoder(Stage):
             left.append(state)
         stacked = (torch.stack(part, dim=2) for part in zip(*left, strict=True))
         return tuple(torch.stack([turned(part, way, 1) for way, part in enumerate(each)]) for each in stacked)
+
+    def _none(self, x: Tensor) -> Hidden:
+        return (x.new_zeros(self.ways, x.shape[0], self.place.width),) * self.make.parts
 
     def start(self, batch: int, length: int) -> States:
         raise NotImplementedError("nobody steps a source")

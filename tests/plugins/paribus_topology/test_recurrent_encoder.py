@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from paribus import Stream
+from paribus import Output, Stream
 from paribus.train.model import Model
 
 SOURCES = [[30, 14, 41, 51, 92], [65, 35, 89]]
@@ -38,3 +38,16 @@ def test_the_encoder_is_torchs_over_packed_sequences(
     given = model.topology.run({"encoder": source}, "encoder").hidden
     same(given[0], wanted[0])
     same(given[1, :3], wanted[1, :3])
+
+
+@pytest.mark.parametrize("bidirectional", ["true", "false"])
+@pytest.mark.parametrize("cell", ["gru-after", "lstm"])
+def test_without_padding_a_fused_kernel_reads_what_the_steps_read(
+    cell: str, bidirectional: str, recurrent: Recurrent, both: Callable[..., Output]
+) -> None:
+    said = (f"topology.cell={cell}", f"topology.bidirectional={bidirectional}", "dims.layers=2")
+    model = recurrent("rnnsearch-tiny", *said)
+    source, target = torch.tensor([SOURCES[0], SOURCES[0][::-1]]), Stream(torch.tensor([[79, 32], [38, 46]]))
+    fused, stepped = Stream(source), Stream(source, torch.zeros_like(source))
+    same(*(model.topology.run({"encoder": stream}, "encoder").hidden for stream in (fused, stepped)))
+    same(*(both(model, stream, target).hidden for stream in (fused, stepped)))  # which begins where the encoder ended
