@@ -20,6 +20,8 @@ _CAN: Final = {
     "residual": "be wrapped by a placement: it returns the width of the stream",
     "weights": "say how much each query weighs each key",
     "decodes": "decode step by step, keeping state",
+    "widens": "bring its rows to the width of each stack",
+    "unembeds": "score rows against a vocabulary",
     "compiles": "be compiled by torch",
 }
 _SIGHT: Final[Mapping[str, str]] = {
@@ -44,6 +46,9 @@ _SAID: Final[Mapping[str, Callable[[Any], str]]] = {
     "segments": lambda value: "tells two segments of an example apart" if value else "",
     "parts": lambda value: f"reads the stacks body, {', '.join(value)}" if value else "",
     "bias": lambda value: "" if value == "none" else f"its bias depends on {value}",
+    "modality": lambda value: "" if value == "text" else f"of {value}",
+    "tells": lambda value: f"tells of its documents: {', '.join(value)}" if value else "",
+    "told": lambda value: f"is told by the corpus: {', '.join(value)}" if value else "",
     "owner": lambda value: f"each {value} has its own",
     "terms": lambda value: "" if value == 1 else f"{value} terms share the scale of the scores",
 }
