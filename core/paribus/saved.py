@@ -68,6 +68,13 @@ def saved(folder: str | Path) -> Saved:
     return Saved(place, spec, dtype, tokenizer, trial, _seal(place / WEIGHTS))
 
 
+def unbound(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a model that has its values: where it began no longer matters, and its teacher need not be there."""
+    teacher = spec.get("teacher")
+    hashed = {"sha256": teacher.get("sha256", "")} if isinstance(teacher, Mapping) else None
+    return {**spec, "from": None, "teacher": hashed}
+
+
 def _seal(path: Path) -> str:
     """The hash in a file's header. Whether the file is as long as its header says is seen here, all else when read."""
     try:

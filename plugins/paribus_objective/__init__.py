@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from paribus import Objective, hookimpl, offered
 from paribus_objective.causal_language_modelling import CausalLanguageModelling as clm
 from paribus_objective.detection import Detection as detection
+from paribus_objective.distill_rows import DistillRows as distill_rows
+from paribus_objective.distill_scores import DistillScores as distill_scores
 from paribus_objective.enhanced_mask_decoder import EnhancedMaskDecoder as emd
 from paribus_objective.image_classification import ImageClassification as image_classify
 from paribus_objective.masked_language_modelling import MaskedLanguageModelling as mlm

@@ -7,8 +7,10 @@ from typing import final
 
 from torch import Tensor
 
+from paribus.errors import Problem, SpecError, listed
 from paribus.parts.rows import Batch, Stream
 from paribus.parts.stack import Output, Stack
+from paribus.slots.objective import Objective
 from paribus.slots.topology import Topology, memory_of
 
 
@@ -16,12 +18,22 @@ from paribus.slots.topology import Topology, memory_of
 class Pass:
     """A forward pass of one batch; `of(name)` is the same pass, as the objective of that name sees it."""
 
-    def __init__(self, topology: Topology, batch: Batch, *, capture: bool = False) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        batch: Batch,
+        *,
+        capture: bool = False,
+        heads: Mapping[str, Objective] | None = None,
+        teacher: Pass | None = None,
+    ) -> None:
         self.topology = topology
         self.batch = batch
         self.capture = capture
         self.outputs: dict[tuple[str, str], Output] = {}  # by part, and by what was read in place of its own tokens
         self.made: dict[str, dict[str, Tensor]] = {}  # of each objective, what it asked for once
+        self.heads = heads or {}
+        self.teacher = teacher
 
     def output(self, part: str, tokens: Tensor | None = None, key: str = "") -> Output:
         """What a part gives for the batch, or for `tokens` in place of its own, which `key` stands for."""
@@ -47,6 +59,18 @@ class Pass:
         crosses = next(each.cross for each in self.topology.parts if each.path == "body")
         memory = memory_of(self.output(crosses)) if crosses else None
         return stack.again(output.read, asking, at, times, memory)
+
+    def scores(self, of: str | None) -> Tensor:
+        """What a head says of all rows of the body; it may be asked of a model and of its teacher."""
+        known = [name for name, head in self.heads.items() if head.traits.get("unembeds", True) and not taught(head)]
+        name = of or next(iter(known), None)
+        hidden, unembed = self.output("body").hidden, self.topology.embedding.unembed
+        if name is None:
+            return unembed(hidden)
+        if name not in self.heads:
+            what = f"there is no head `{name}` to be distilled in the model, or in its teacher"
+            raise SpecError(Problem(code="no-head", path="objective", what=what, valid=listed(self.heads)))
+        return self.heads[name].logits(hidden, unembed)
 
     def of(self, name: str) -> ObjectiveRun:
         # A new view each time: one that was kept would be a cycle, and hold the logits until the next collection.
@@ -85,3 +109,18 @@ class ObjectiveRun:
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
+
+    def scores(self, of: str | None = None) -> Tensor:
+        return self.shared.scores(of)
+
+    @property
+    def teacher(self) -> ObjectiveRun:
+        if self.shared.teacher is None:
+            what = "the teacher is known by its hash alone, or not at all: nothing can be learned from it"
+            raise SpecError(Problem(code="no-teacher", path="teacher", what=what, valid="teacher: FOLDER"))
+        return self.shared.teacher.of("")
+
+
+def taught(objective: Objective) -> bool:
+    """Whether it learns from a teacher."""
+    return "teacher" in objective.traits.get("needs", [])

@@ -71,9 +71,23 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
         "cache_bytes_per_token": counted.cache_bytes_per_token(BYTES),
         "length": length,
         "kernels": kernels,
+        "teacher": _teacher(plain, registry),
         "lines": [line._asdict() for line in counted.lines],
         "spec": plain,
     }
+
+
+def _teacher(spec: Mapping[str, Any], registry: Registry) -> int | None:
+    """How many numbers the teacher has, which are not the model's."""
+    from paribus.assembly.cost import parameters
+    from paribus.saved import saved, unbound
+    from paribus.specs import resolved
+    from paribus.train.assemble import shapes_of
+
+    if "name" not in (spec.get("teacher") or {}):
+        return None
+    own = saved(spec["teacher"]["name"]).spec
+    return parameters(shapes_of(resolved(unbound(own), registry=registry), registry).children())
 
 
 def _lines(first: Mapping[str, Any], second: Mapping[str, Any] | None, index: Index) -> list[str]:
@@ -87,6 +101,9 @@ def _lines(first: Mapping[str, Any], second: Mapping[str, Any] | None, index: In
     shown += [*table([[*row, ""] for row in _aligned(rows)]), ""]
     for side, summary in zip(SIDES if second is not None else ("",), both, strict=True):
         shown += [f"kernel of {path}{side}: {', '.join(names)}" for path, names in summary["kernels"].items()]
+    for side, summary in zip(SIDES if second is not None else ("",), both, strict=True):
+        if summary["teacher"] is not None:
+            shown.append(f"teacher{side}: {summary['teacher']:,} parameters, frozen, and counted nowhere above")
     shown.append("FLOPs are of a forward pass; a training step costs about three times as many")
     if second is not None:
         shown += ["", "what differs:"]

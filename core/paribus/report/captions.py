@@ -26,9 +26,12 @@ def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry]) ->
     )
     done = [entry for entry in trials if entry.done]
     steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
+    begun = bool(done) and all(entry.spec.get("from") for entry in done)
+    drawn = "order of the data, first values of what is new" if begun else "first values, order of the data"
+    model = "the saved model that all begin from, " if begun else ""
     yield (
-        f"They generalise over seeds (first values, order of the data; n = {span([row.n for row in rows])}), "
-        f"not beyond this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
+        f"They generalise over seeds ({drawn}; n = {span([row.n for row in rows])}), not beyond {model}"
+        f"this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
     )
     gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
     if gains:

@@ -45,7 +45,7 @@ class Traits(TypedDict, total=False):
     corrupts: bool
     parts: list[str]  # stacks that it reads besides the body
     segments: bool  # gives the rows segments
-    needs: list[str]  # specials or other provisions it needs: mask, sentinels, sentences, documents
+    needs: list[str]  # specials or other provisions it needs: mask, sentinels, sentences, documents, teacher
     # tokenizer
     provides: list[str]  # the specials it has: mask, sentinels …
     # corpus, tokenizer, embedding

@@ -81,6 +81,16 @@ class Run(Protocol):
         """`make()`, or what it gave when this objective asked for `name` before in this pass."""
         ...
 
+    def scores(self, of: str | None = None) -> Tensor:
+        """(B, T, C): the head of another objective on all rows of the body; None: the first that scores a vocabulary,
+        or the embedding itself where there is none."""
+        ...
+
+    @property
+    def teacher(self) -> Run:
+        """The teacher's pass over the same streams, which no gradient reaches: for whoever needs a `teacher`."""
+        ...
+
 
 class Objective(Component, nn.Module, ABC):
     """What a model is trained for, or evaluated with.

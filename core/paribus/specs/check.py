@@ -15,7 +15,7 @@ from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, KEYS
 from paribus.specs.nodes import nodes, sizes_agree
 from paribus.specs.parts import parts
 from paribus.specs.rules import RULES
-from paribus.specs.source import source
+from paribus.specs.source import SOURCES, source
 from paribus.specs.tree import UNREAD, Keys, Tree
 from paribus.specs.values import Checking
 
@@ -62,8 +62,8 @@ def _resolved(checking: Checking, given: Mapping[str, Any]) -> dict[str, Any]:
     found["trainer"] = trainer(checking, given)
     found["evaluate"] = _evaluate(checking, given, dims)
     found["parts"] = parts(checking, topology, given, dims)
-    begun = source(checking, given, found)
-    return found if begun is None else {**found, "from": begun}
+    models = {key: source(checking, given, found, key) for key in SOURCES}
+    return {**found, **{key: model for key, model in models.items() if model is not None}}
 
 
 def _entry(checking: Checking, found: Mapping[str, Any]) -> Entry | None:

@@ -60,6 +60,6 @@ STEPS: Final = Option("max_steps", _INT, "training steps", (Range(1, 10**12),), 
 KEYS: Final = (
     "topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "initialisation",
     "dropout", "objective", "corpus", "tokenizer", "data", "optimizer", "schedule", "trainer", "evaluate", "parts",
-    "from", "seed",
+    "from", "teacher", "seed",
 )  # fmt: skip
 META: Final = ("preset", "paribus", "plugins")  # about the spec; not in what it resolves to

@@ -26,6 +26,7 @@ _VERBS: Final = {
 _TEXT: Final = frozenset({"sentences", "documents", "pairs", "labels"})  # what a corpus has; the rest a tokenizer
 _STREAMS: Final = frozenset({"last-layer", "second-stream"})  # what a topology has: rows that ask what others hold
 _ASKED: Final = {"appended": "lets none ask behind its keys", "order": "follows no order but the rows' own"}
+TEACHER: Final = "teacher"  # what an objective needs that neither has
 _PADDED: Final = frozenset({"segments", "pairs"})  # examples formed so are filled up with padding
 
 
@@ -231,7 +232,7 @@ def needs_are_met(facts: Facts) -> Iterator[Broken]:
     """What an objective needs, the tokenizer or the corpus has."""
     for objective in (*facts.objectives, *facts.evaluated):
         for need in objective.list("needs"):
-            if need in _STREAMS:
+            if need in _STREAMS or need == TEACHER:
                 continue
             slot = "corpus" if need in _TEXT else "tokenizer"
             source = facts.named(slot)
@@ -241,6 +242,19 @@ def needs_are_met(facts: Facts) -> Iterator[Broken]:
             fitting = [entry.name for entry in _entries(facts, slot) if need in entry.traits.get("provides", [])]
             what = f"{objective} needs `{need}`, which the {source} does not have"
             yield Broken("does-not-fit", objective.keys, what, f"{slot} {listed(fitting) or '(none has it)'}")
+
+
+def teacher_is_asked(facts: Facts) -> Iterator[Broken]:
+    """There is a teacher where an objective asks for one, and nowhere else."""
+    asking = [each for each in (*facts.objectives, *facts.evaluated) if TEACHER in each.list("needs")]
+    there = facts.spec.get("teacher") is not None
+    for objective in asking if not there else ():
+        what = f"{objective} needs a teacher, and the spec names none"
+        yield Broken("does-not-fit", objective.keys, what, "teacher: FOLDER, where a model was saved")
+    if there and not asking:
+        what = "no objective asks for a teacher, so it would be ignored"
+        fitting = [entry.name for entry in _entries(facts, "objective") if TEACHER in entry.traits.get("needs", [])]
+        yield Broken("not-read", ("teacher",), what, f"teacher=null; objective {listed(fitting) or '(none asks)'}")
 
 
 def vocabulary_has_room(facts: Facts) -> Iterator[Broken]:
@@ -317,6 +331,7 @@ RULES: Final[tuple[Rule, ...]] = (
     streams_are_asked,
     one_forms_one_corrupts,
     needs_are_met,
+    teacher_is_asked,
     vocabulary_has_room,
     segments_have_rows,
     widths_are_met,

@@ -19,7 +19,7 @@ from paribus.hookspecs import SLOTS
 from paribus.registry import Index
 
 ENGINE = ("slots", "parts", "kernels", "assembly", "train")
-WITHOUT_EFFECT = (("data", "workers"), ("from", "name"))  # what may change in a spec of the same trial
+WITHOUT_EFFECT = (("data", "workers"), ("from", "name"), ("teacher", "name"))  # what may change in a trial's spec
 LENGTH = 24  # hexadecimal digits of an identity: 96 bits
 
 Spec = Mapping[str, Any]

@@ -80,6 +80,8 @@ class Case:
         """What puts the component into a base: an attention only where it can stand, and beside what it can; a topology
         without what it does not read."""
         made: dict[str, Any] = {self.entry.slot: node}
+        if "teacher" in self.entry.traits.get("needs", []):
+            made["teacher"] = {"sha256": "under test"}  # which one there is decides who makes the model
         if self.entry.slot == "topology":
             made |= {slot: None for slot in ARCHITECTURE if slot not in self.entry.reads}
         if self.entry.slot != "attention":

@@ -30,6 +30,8 @@ def training(case: Case, cell: Cell) -> Verdict:
     spec = {**cell.spec, "dims": dims, "trainer": {"max_steps": STEPS}}
     text = babbled(spec, case.registry)
     model, data = assembled(spec, case.registry, text.vocabulary), data_of(spec, case.registry, text)
+    if spec.get("teacher") is not None:
+        model.learn_from(assembled({**spec, "seed": spec["seed"] + 1}, case.registry, text.vocabulary))
     matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
     others = [parameter for parameter in model.parameters() if parameter.ndim < 2]
     optimizer = model.optimizer.build(matrices, others)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
+from paribus.assembly.run import taught
 from paribus.errors import Problem, SpecError, StoreError
 from paribus.registry import Registry, installed
-from paribus.saved import saved
+from paribus.saved import saved, unbound
 from paribus.specs import resolved
 from paribus.train.adoption import Adoption, adopt
 from paribus.train.assemble import assembled, data_of, text_of
@@ -71,7 +72,7 @@ def adapt(source: Model | str | Path, overrides: Sequence[str] = (), *, registry
     """
     classes = registry or installed()
     original = source if isinstance(source, Model) else restored(saved(source), classes)
-    spec = resolved({**original.spec, "from": None}, *overrides, registry=classes)
+    spec = resolved(unbound(original.spec), *overrides, registry=classes)
     text = text_of(spec, classes)
     _same_tokenizer(original.tokenizer, text)
     model = assembled(spec, classes, text.vocabulary)
@@ -84,14 +85,11 @@ def beginning(spec: Spec, classes: Registry, text: Encoded, *, measured: bool) -
     """A spec's model as it begins: with its first values, or from the saved one that stands under `from:`."""
     model = assembled(spec, classes, text.vocabulary)
     model.tokenizer = text.tokenizer_fingerprint
+    if spec.get("teacher") is not None:
+        model.learn_from(_named(spec, "teacher", classes, text))
     if spec.get("from") is None:
         return model, None
-    found = saved(spec["from"]["name"])
-    if found.sha256 != spec["from"]["sha256"]:
-        what = f"`{found.folder}` holds another model than when the spec was resolved"
-        raise StoreError(Problem(code="changed", path="from", what=what, valid="the model of then, or a spec of now"))
-    _same_tokenizer(found.tokenizer, text)
-    source = restored(found, classes, text.vocabulary if found.tokenizer else None)
+    source = _named(spec, "from", classes, text)
     report = begin(model, source, classes, text) if measured else Report(adopt(model, source), ())
     model.adoption = report.tensors
     return model, report
@@ -100,13 +98,27 @@ def beginning(spec: Spec, classes: Registry, text: Encoded, *, measured: bool) -
 def begin(model: Model, source: Model, classes: Registry, text: Encoded) -> Report:
     """Lets `model`, which has its first values, begin from `source`, and measures what that came to."""
     data = data_of(_within(model.spec, source.spec), classes, text)
-    known = [name for name in model.evaluated if name in source.assembled.objectives]
-    fresh = evaluate(model, data)
+    names = [name for name in model.evaluated if model.teacher is not None or not taught(model.objective(name))]
+    known = [name for name in names if name in source.assembled.objectives and not taught(source.objective(name))]
+    fresh = evaluate(model, data, names)
     before = evaluate(source, data, known)
     tensors = adopt(model, source)
-    after = evaluate(model, data)
+    after = evaluate(model, data, names)
     damage = tuple(Damage(name, before.get(name), value, fresh[name]) for name, value in after.items())
     return Report(tensors, damage, () if source.tokenizer else (UNKNOWN,))
+
+
+def _named(spec: Spec, key: str, classes: Registry, text: Encoded) -> Model:
+    """The saved model that a spec names, if it is still the one that it named, and reads the same tokens."""
+    if "name" not in spec[key]:
+        what = "this spec remembers the hash of a model, and not where it is"
+        raise StoreError(Problem(code="no-record", path=key, what=what, valid=f"{key}=FOLDER"))
+    found = saved(spec[key]["name"])
+    if found.sha256 != spec[key]["sha256"]:
+        what = f"`{found.folder}` holds another model than when the spec was resolved"
+        raise StoreError(Problem(code="changed", path=key, what=what, valid="the model of then, or a spec of now"))
+    _same_tokenizer(found.tokenizer, text)
+    return restored(found, classes, text.vocabulary if found.tokenizer else None)
 
 
 def _same_tokenizer(read: str, text: Encoded) -> None:

@@ -159,7 +159,8 @@ class Examples:
         formed = self._formed(draw)
         streams = formed.streams
         targets: dict[str, Mapping[str, Tensor]] = {self.former: formed.targets} if self.former else {}
-        for name, objective in self.objectives.items():
+        # Whoever changes what the model sees comes first, so that the others see what it will see.
+        for name, objective in sorted(self.objectives.items(), key=lambda each: not each[1].traits.get("corrupts")):
             streams, targets[name] = objective.corrupt(streams, targets.get(name, {}), draw)
         return Batch(streams, targets, draw.index, self._counts(targets))
 

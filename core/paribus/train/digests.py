@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.assembly.run import Pass
 from paribus.durable import digest_json
 from paribus.parts.draw import Draw
 from paribus.parts.rows import Batch
@@ -56,7 +55,7 @@ def outputs(model: Model, data: Data) -> str:
     model.eval()
     hashed = hashlib.sha256()
     with torch.no_grad():
-        run = Pass(model.topology, moved(data.validation_batch(0), model))
+        run = model.run(moved(data.validation_batch(0), model))
         for part in model.topology.parts:
             hashed.update(tensor_digest(run.output(part.path).hidden).encode())
         for name in model.evaluated:

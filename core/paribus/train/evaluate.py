@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from paribus.assembly.cost import scores_the_vocabulary
+from paribus.assembly.run import taught
 from paribus.parts.rows import Batch
 from paribus.train.data import Data
 from paribus.train.model import Model
@@ -44,7 +45,7 @@ def frequencies(model: Model, data: Data) -> dict[str, float]:
     for name in model.evaluated:
         objective = model.objective(name)
         nats = objective.frequencies(text.train, text.val)
-        if nats is None and scores_the_vocabulary(objective, model.assembled):
+        if nats is None and not taught(objective) and scores_the_vocabulary(objective, model.assembled):
             nats = unigram_nats(text.train, text.val, text.vocabulary.size)
         if nats is not None and "loss" in objective.terms:
             found[f"val/{name}/loss"] = nats

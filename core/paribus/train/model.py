@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -24,6 +24,8 @@ from paribus.slots.topology import Topology, memory_of
 from paribus.train.mean import Mean
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
 
     from paribus.train.adoption import Adoption
@@ -60,6 +62,7 @@ class Model(LightningModule):
         self.about: dict[str, About] = {}  # what the initialisation was told of each parameter
         self.adoption: Adoption | None = None  # what became of the tensors of the model that it began from
         self.tokenizer = ""  # the fingerprint of what makes its tokens, where that is known
+        self._teacher: tuple[Model, ...] = ()  # a tuple, as it is none of this model's modules: it is never saved
         self.shares: Tensor | None = None  # the loss of the step so far, summed over its micro-batches
         self._metrics: dict[str, Metric] = {}
         self._sum: Tensor | None = None  # running loss since it was last logged, never synchronised before
@@ -72,6 +75,26 @@ class Model(LightningModule):
     @property
     def topology(self) -> Topology:
         return self._assembled[0].topology
+
+    @property
+    def teacher(self) -> Model | None:
+        """A model that objectives learn from, which learns nothing itself, and is no part of this one."""
+        return next(iter(self._teacher), None)
+
+    def learn_from(self, teacher: Model) -> None:
+        """Gives objectives that need one a teacher, which is frozen here."""
+        self._teacher = (teacher.eval().requires_grad_(False),)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        for teacher in self._teacher:  # to the same device, and of the same type
+            teacher._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return self
+
+    def run(self, batch: Batch) -> Pass:
+        """A forward pass over a batch, for objectives; the teacher's waits until one asks."""
+        heads = {name: self.objective(name) for name in self.assembled.objectives}
+        return Pass(self.topology, batch, heads=heads, teacher=self.teacher.run(batch) if self.teacher else None)
 
     def objective(self, name: str) -> Objective:
         found = self._assembled[0].objectives[name]
@@ -111,7 +134,7 @@ class Model(LightningModule):
 
     def loss(self, batch: Batch) -> Tensor:
         """The training loss: each term's sum over its count in the whole step, of which `batch` may be a part."""
-        run = Pass(self.topology, batch)
+        run = self.run(batch)
         loss: Tensor | None = None
         for name, term in self.terms(run, self.trained).items():
             count = term.count if batch.counts is None else batch.counts[name]
@@ -175,7 +198,7 @@ class Model(LightningModule):
 
     def observe(self, batch: Batch, metrics: Mapping[str, Metric], names: Sequence[str] | None = None) -> None:
         """Updates `metrics` with one batch of the validation split."""
-        run = Pass(self.topology, batch)
+        run = self.run(batch)
         evaluated = self.evaluated if names is None else names
         for name, term in self.terms(run, evaluated).items():
             metrics[f"val/{name}"].update(term.total, term.count)

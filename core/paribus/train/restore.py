@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paribus.registry import Registry
-from paribus.saved import Saved
+from paribus.saved import Saved, unbound
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
 from paribus.train.assemble import assembled, known_vocabulary, text_of
@@ -13,7 +13,7 @@ from paribus.train.model import Model
 
 def restored(found: Saved, classes: Registry, vocabulary: Vocabulary | None = None) -> Model:
     """The model of a folder. A `vocabulary` that is known already spares reading the corpus for it."""
-    spec = resolved({**found.spec, "from": None}, registry=classes)  # where it once began no longer matters
+    spec = resolved(unbound(found.spec), registry=classes)
     if vocabulary is None:
         vocabulary = text_of(spec, classes).vocabulary if found.trial else known_vocabulary(spec, classes)
     model = assembled(spec, classes, vocabulary)

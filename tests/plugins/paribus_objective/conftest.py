@@ -46,6 +46,50 @@ class Table:
             self.made[name] = make()
         return self.made[name]
 
+    def scores(self, of: str | None = None) -> Tensor:
+        return self.unembed(self.hidden())
+
+    @property
+    def teacher(self) -> Run:
+        raise AssertionError("a table has no teacher")
+
+
+@dataclass
+class Taught:
+    """A pass whose rows and scores are given, and those of its teacher."""
+
+    rows: Tensor
+    scored: Tensor
+    targets: Mapping[str, Tensor]
+    learned_from: Run | None = None
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        return {}
+
+    def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
+        return self.rows
+
+    def read(self) -> Tensor:
+        raise AssertionError("rows are given")
+
+    def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
+        raise AssertionError("rows are given")
+
+    def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
+        raise AssertionError("scores are given")
+
+    def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        return make()
+
+    def scores(self, of: str | None = None) -> Tensor:
+        return self.scored
+
+    @property
+    def teacher(self) -> Run:
+        assert self.learned_from is not None
+        return self.learned_from
+
 
 @dataclass
 class Corpus:

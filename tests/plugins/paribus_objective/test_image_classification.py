@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from paribus import DataError, Draw, Formed, Load, Objective, Stream, Vocabulary
+from paribus import DataError, Draw, Formed, Load, Objective, Run, Stream, Vocabulary
 
 Build = Callable[..., Objective]
 VALUES = 12
@@ -56,6 +56,13 @@ class Pass:
 
     def once(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
         return make()
+
+    def scores(self, of: str | None = None) -> torch.Tensor:
+        raise AssertionError("nothing here is distilled")
+
+    @property
+    def teacher(self) -> Run:
+        raise AssertionError("nothing here learns from a teacher")
 
 
 def form(objective: Objective, tokens: Any, index: list[int]) -> Formed:

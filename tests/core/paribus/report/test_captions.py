@@ -45,6 +45,15 @@ def test_the_caption_says_how_far_it_holds(study: Study, ask: Ask) -> None:
     assert "Pairing by seed divided the variance of a difference by " in caption
 
 
+def test_of_trials_that_begin_from_a_saved_model_the_caption_says_what_seeds_vary(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    for entry in entries:
+        for spec in (entry.trial["spec"], entry.record["spec"] if entry.record else {}):
+            spec["from"] = {"name": "runs/gpt", "sha256": "known"}
+    caption = " ".join(compare(entries, ask(entries)).caption)
+    assert "over seeds (order of the data, first values of what is new; n = 5), not beyond the saved model" in caption
+
+
 def test_equivalence_is_spoken_of_only_where_a_margin_is_stated(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASE, mqa=WORSE)
     assert "equivalent" not in json.dumps(compare(entries, ask(entries)).to_json())

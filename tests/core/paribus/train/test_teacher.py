@@ -1,0 +1,197 @@
+"""A teacher is no part of the model: it is frozen, saved nowhere, moved along, and asked once a pass."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paribus
+from paribus.errors import SpecError, StoreError
+from paribus.registry import Registry, installed
+from paribus.specs import resolved
+from paribus.studies.identity import identity_of
+from paribus.train.data import Data
+from paribus.train.model import Model
+from paribus.train.trial import Terms, run_trial
+
+Assemble = Callable[..., Model]
+Feed = Callable[..., Data]
+Shake = Callable[[Model], Model]
+
+ALL = "[{0}, {{name: distill-scores, weight: 2.5}}, {{name: distill-rows, weight: 0.5}}]"
+HASHED = "teacher={sha256: known}"
+
+
+@pytest.fixture
+def pair(assemble: Assemble, shake: Shake) -> tuple[Model, Model]:
+    """A model, and its teacher, which is deeper."""
+    teacher = shake(assemble("bert-tiny", "dims.layers=3", "objective=mlm"))
+    model = assemble("bert-tiny", "objective=" + ALL.format("mlm"), HASHED).double()
+    model.learn_from(teacher)
+    return model, teacher
+
+
+def test_a_teacher_is_none_of_the_models_tensors(pair: tuple[Model, Model]) -> None:
+    model, teacher = pair
+    theirs = {id(parameter) for parameter in teacher.parameters()}
+    assert model.teacher is teacher
+    assert not [name for name in model.state_dict() if "teacher" in name]
+    assert not theirs & {id(parameter) for parameter in model.parameters()}
+    model.train()
+    assert not teacher.training
+    assert not any(parameter.requires_grad for parameter in teacher.parameters())
+
+
+def test_a_teacher_goes_where_the_model_goes(pair: tuple[Model, Model]) -> None:
+    model, teacher = pair
+    model.to(torch.float32)
+    assert {parameter.dtype for parameter in teacher.parameters()} == {torch.float32}
+
+
+def test_no_gradient_reaches_the_teacher_and_all_of_the_model_has_one(pair: tuple[Model, Model], feed: Feed) -> None:
+    model, teacher = pair
+    before = {name: tensor.clone() for name, tensor in teacher.state_dict().items()}
+    batch = feed("bert-tiny", "objective=" + ALL.format("mlm"), HASHED).step(0)
+    model.loss(batch).backward()
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in teacher.state_dict().items())
+
+
+def test_two_objectives_ask_a_teacher_once(pair: tuple[Model, Model], feed: Feed) -> None:
+    model, teacher = pair
+    calls: list[int] = []
+    teacher.topology.get_submodule("body").register_forward_hook(lambda *_: calls.append(1))
+    batch = feed("bert-tiny", "objective=" + ALL.format("mlm"), HASHED).step(0)
+    with torch.no_grad():
+        model.loss(batch)
+    assert len(calls) == 1
+
+
+def test_terms_are_weighted_and_added_to_the_others(pair: tuple[Model, Model], feed: Feed) -> None:
+    model, _ = pair
+    batch = feed("bert-tiny", "objective=" + ALL.format("mlm"), HASHED).step(0)
+    with torch.no_grad():
+        terms = model.terms(model.run(batch), model.trained)
+        means = {name: float(term.total / term.count) for name, term in terms.items()}
+        expected = means["mlm/loss"] + 2.5 * means["distill-scores/loss"] + 0.5 * means["distill-rows/loss"]
+        assert float(model.loss(batch)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_both_read_what_is_masked_however_the_objectives_are_listed(
+    pair: tuple[Model, Model], feed: Feed, assemble: Assemble
+) -> None:
+    batches = [
+        feed("bert-tiny", f"objective={objectives}", HASHED).step(0)
+        for objectives in ("[mlm, distill-rows]", "[distill-rows, mlm]")
+    ]
+    assert torch.equal(batches[0].streams["body"].tokens, batches[1].streams["body"].tokens)
+    rows = [
+        feed("gpt-tiny", f"objective=[{each}]", HASHED).step(0) for each in ("clm, distill-rows", "distill-rows, clm")
+    ]
+    for batch in rows:
+        assert batch.targets["distill-rows"]["rows"].shape == batch.streams["body"].tokens.shape
+
+
+def test_a_model_that_is_its_own_teacher_has_nothing_to_learn_from_it(assemble: Assemble, feed: Feed) -> None:
+    words = ("objective=" + ALL.format("clm"), HASHED)
+    model = assemble("gpt-tiny", *words).double().eval()
+    model.learn_from(assemble("gpt-tiny", "objective=clm").double())
+    with torch.no_grad():
+        terms = model.terms(model.run(feed("gpt-tiny", *words).step(0)), model.trained)
+    assert all(abs(float(terms[f"{name}/loss"].total)) < 1e-9 for name in ("distill-scores", "distill-rows"))
+
+
+def test_a_head_that_one_of_the_two_has_not_is_named(pair: tuple[Model, Model], feed: Feed, assemble: Assemble) -> None:
+    words = ("objective=[mlm, {name: distill-scores, of: sop}]", HASHED)
+    model = assemble("bert-tiny", *words).double()
+    model.learn_from(pair[1])
+    with pytest.raises(SpecError, match="no head `sop` to be distilled"):
+        model.loss(feed("bert-tiny", *words).step(0))
+
+
+def test_a_teacher_that_is_known_by_its_hash_alone_teaches_nothing(assemble: Assemble, feed: Feed) -> None:
+    words = ("objective=[clm, distill-rows]", HASHED)
+    with pytest.raises(SpecError, match="known by its hash alone"):
+        assemble("gpt-tiny", *words).loss(feed("gpt-tiny", *words).step(0))
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed()
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> dict[str, Any]:
+    text = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
+    (tmp_path / "corpus.txt").write_text(text)
+    return {
+        "preset": "gpt-tiny",
+        "dims": {"width": 16, "layers": 1, "heads": 4, "length": 16},
+        "corpus": {"name": "text", "path": [str(tmp_path / "corpus.txt")], "documents": "paragraph"},
+        "data": {"batch": 4, "validation": 8},
+        "trainer": {"max_steps": 3},
+    }
+
+
+@pytest.fixture
+def taught(base: dict[str, Any], tmp_path: Path, registry: Registry) -> dict[str, Any]:
+    paribus.save(paribus.assemble({**base, "dims.layers": 2}, registry=registry), tmp_path / "teacher")
+    return {**base, "objective": ["clm", "distill-scores", "distill-rows"], "teacher": str(tmp_path / "teacher")}
+
+
+def test_a_trial_learns_from_a_saved_model_and_is_loaded_where_that_is_gone(
+    taught: dict[str, Any], registry: Registry, tmp_path: Path
+) -> None:
+    spec = resolved(taught, registry=registry)
+    (tmp_path / "trial").mkdir()
+    record = run_trial(spec, registry, Terms("trial", tmp_path / "trial"))
+    assert {"val/clm/loss", "val/distill-scores/loss", "val/distill-rows/loss"} <= record["result"]["metrics"].keys()
+    assert "val/distill-scores/loss" not in record["result"]["frequencies"]
+    alone = paribus.assemble({**taught, "teacher": None, "objective": "clm"}, registry=registry)
+    assert record["result"]["parameters"] == sum(each.numel() for each in alone.parameters())
+    shutil.rmtree(tmp_path / "teacher")
+    model = paribus.load(tmp_path / "trial")
+    assert model.teacher is None
+    assert model.spec["teacher"] == {"sha256": spec["teacher"]["sha256"]}
+    adapted = paribus.adapt(model, ["attention=mqa"])
+    assert [each.name for each in adapted.report.damage] == ["val/clm/loss", "val/clm/accuracy"]
+    with pytest.raises(StoreError, match="remembers the hash of a model, and not where it is"):
+        paribus.assemble(model.spec, registry=registry)
+
+
+def test_an_identity_is_of_the_teachers_values_and_not_of_its_folder(
+    taught: dict[str, Any], base: dict[str, Any], registry: Registry, tmp_path: Path
+) -> None:
+    shutil.copytree(tmp_path / "teacher", tmp_path / "copy")
+    paribus.save(paribus.assemble({**base, "seed": 1}, registry=registry), tmp_path / "other")
+
+    def identity(folder: str) -> str:
+        return identity_of(resolved({**taught, "teacher": str(tmp_path / folder)}, registry=registry), "", "")
+
+    assert identity("teacher") == identity("copy") != identity("other")
+
+
+def test_the_rules_between_a_spec_and_its_teacher(
+    taught: dict[str, Any], base: dict[str, Any], registry: Registry
+) -> None:
+    with pytest.raises(SpecError, match=r"objective `distill-scores` needs a teacher, and the spec names none"):
+        resolved({**taught, "teacher": None}, registry=registry)
+    with pytest.raises(SpecError, match="no objective asks for a teacher, so it would be ignored"):
+        resolved({**taught, "objective": "clm"}, registry=registry)
+    with pytest.raises(SpecError, match="the saved model reads the tokenizer `bytes`, and this is `bpe`"):
+        resolved({**taught, "tokenizer": "bpe", "dims.vocabulary": 400}, registry=registry)
+
+
+def test_a_teacher_whose_stacks_would_read_nothing_is_refused(
+    taught: dict[str, Any], registry: Registry, tmp_path: Path
+) -> None:
+    spec = paribus.spec("seq2seq-tiny", "dims={width: 12, heads: 3, layers: 1, length: 16}")
+    paribus.save(paribus.assemble(spec, registry=registry), tmp_path / "both")
+    with pytest.raises(SpecError, match=r"whose encoder would be given nothing to read"):
+        resolved({**taught, "teacher": str(tmp_path / "both")}, registry=registry)

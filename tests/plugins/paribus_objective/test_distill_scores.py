@@ -1,0 +1,86 @@
+"""What a teacher scores is matched at a temperature, on every row that is no padding."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.plugins.paribus_objective.conftest import Taught
+from torch import Tensor
+
+from paribus import IGNORED, Draw, Objective, SpecError, Stream, Vocabulary
+
+Build = Callable[..., Objective]
+
+DRAW = Draw(0, 0, torch.arange(2))
+
+
+def softmax(scores: list[float], temperature: float) -> list[float]:
+    powers = [math.exp(score / temperature) for score in scores]
+    return [power / sum(powers) for power in powers]
+
+
+def by_hand(ours: Tensor, theirs: Tensor, rows: Tensor, temperature: float) -> float:
+    """t² · Σ over rows and classes of p (log p - log q)."""
+    total = 0.0
+    for b in range(rows.shape[0]):
+        for t in range(rows.shape[1]):
+            if rows[b, t] == IGNORED:
+                continue
+            q, p = softmax(ours[b, t].tolist(), temperature), softmax(theirs[b, t].tolist(), temperature)
+            total += temperature**2 * sum(x * (math.log(x) - math.log(y)) for x, y in zip(p, q, strict=True))
+    return total
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_it_is_the_divergence_at_a_temperature_times_its_square(
+    temperature: float, build: Build, vocabulary: Vocabulary
+) -> None:
+    ours, theirs = torch.randn(2, 2, 5, 7, dtype=torch.float64).unbind()
+    rows = torch.zeros(2, 5, dtype=torch.long)
+    rows[1, 3:] = IGNORED
+    made = build("distill-scores", vocabulary, temperature=temperature, weight=2.5)
+    term = made(Taught(ours, ours, {"rows": rows}, Taught(theirs, theirs, {})))["loss"]
+    assert float(term.total) == pytest.approx(by_hand(ours, theirs, rows, temperature), rel=1e-12)
+    assert (int(term.count), term.weight) == (8, 2.5)
+
+
+def test_who_scores_as_the_teacher_does_has_nothing_to_learn(build: Build, vocabulary: Vocabulary) -> None:
+    scores = torch.randn(2, 5, 7, dtype=torch.float64).requires_grad_()
+    rows = {"rows": torch.zeros(2, 5, dtype=torch.long)}
+    shifted = scores.detach() + 3.0  # what all classes have in common says nothing
+    term = build("distill-scores", vocabulary)(Taught(scores, scores, rows, Taught(shifted, shifted, {})))["loss"]
+    term.total.backward()
+    assert float(term.total.detach()) == pytest.approx(0, abs=1e-12)
+    assert scores.grad is not None
+    assert scores.grad.abs().max() < 1e-12
+
+
+def test_gradients_are_of_one_size_at_high_temperatures(build: Build, vocabulary: Vocabulary) -> None:
+    ours, theirs = torch.randn(2, 1, 3, 7, dtype=torch.float64).unbind()
+    found = []
+    for temperature in (50.0, 500.0):
+        scores = ours.clone().requires_grad_()
+        made = build("distill-scores", vocabulary, temperature=temperature)
+        rows = {"rows": torch.zeros(1, 3, dtype=torch.long)}
+        made(Taught(scores, scores, rows, Taught(theirs, theirs, {})))["loss"].total.backward()
+        assert scores.grad is not None
+        found.append(scores.grad)
+    # equation 4: (z - v) / N, of scores less their means
+    centred = [each - each.mean(-1, keepdim=True) for each in (ours, theirs)]
+    torch.testing.assert_close(found[1], (centred[0] - centred[1]) / 7, rtol=0.02, atol=1e-3)
+    torch.testing.assert_close(found[0], found[1], rtol=0.1, atol=0.01)
+
+
+def test_padding_is_no_row_to_learn(build: Build, vocabulary: Vocabulary) -> None:
+    stream = Stream(torch.ones(2, 3, dtype=torch.long), documents=torch.tensor([[0, 0, -1], [0, 1, 1]]))
+    formed = build("distill-scores", vocabulary).corrupt({"body": stream}, {}, DRAW)
+    assert formed.targets["rows"].tolist() == [[0, 0, IGNORED], [0, 0, 0]]
+    assert formed.streams["body"] is stream
+
+
+def test_another_vocabulary_is_refused(build: Build, vocabulary: Vocabulary) -> None:
+    ours, theirs = torch.zeros(1, 2, 7), torch.zeros(1, 2, 8)
+    run = Taught(ours, ours, {"rows": torch.zeros(1, 2)}, Taught(theirs, theirs, {}))
+    with pytest.raises(SpecError, match="the teacher scores so many classes: 8, and the model 7"):
+        build("distill-scores", vocabulary)(run)
