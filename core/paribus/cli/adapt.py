@@ -68,4 +68,4 @@ def _grouped(kind: Kind, what: str, fates: tuple[Fate, ...]) -> Iterator[tuple[s
         groups.setdefault(fate.how, []).append(fate)
     for how, group in groups.items():
         paths = "" if kind == "kept" else names(fate.path for fate in group)
-        yield what, group, f"{paths}: {how}" if how else paths
+        yield what if kind != "kept" or not how else "kept", group, ": ".join(filter(None, (paths, how)))

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from paribus.errors import Problem, StoreError, listed
+from paribus.errors import PluginError, Problem, StoreError, listed
 from paribus.parts.adopting import Adopting, Converted
 from paribus.parts.roles import Role
 from paribus.slots.component import Component
@@ -61,6 +61,7 @@ def adopt(model: Model, source: Model) -> Adoption:
     ours, theirs = _Side(model), _Side(source)
     _finite(theirs.named)
     made = {ours.first(path): converted for path, converted in _converted(model, source)}
+    _possible(made, ours.named)
     fates: list[Fate] = []
     used: set[str] = set()
     for path, tensor in distinct(ours.named).items():
@@ -69,11 +70,10 @@ def adopt(model: Model, source: Model) -> Adoption:
         kind: Kind = "new"
         value, how = tensor, _beginning(tensor)
         if path in made:
-            assert made[path].value.shape == tensor.shape, f"{path} was converted into another shape"
             kind, value, how = "converted", made[path].value, made[path].how
             used.update(theirs.first(name) for name in names)
         elif at is not None:
-            kind, value, how = "kept", theirs.named[at], ""
+            kind, value, how = "kept", theirs.named[at], _rounded(theirs.named[at], tensor)
             used.add(theirs.first(at))
         with torch.no_grad():
             tensor.copy_(value)
@@ -128,6 +128,20 @@ def _fits(path: str, ours: _Side, theirs: _Side) -> bool:
     owner, other = ours.component(path), theirs.component(path)
     alone = owner is not None and owner.alone
     return ours.role(path) == theirs.role(path) and (not alone or type(owner) is type(other))
+
+
+def _possible(made: Mapping[str, Converted], ours: Mapping[str, Tensor]) -> None:
+    """Refuses conversions into what the model has not."""
+    for path, converted in made.items():
+        shape = tuple(ours[path].shape) if path in ours else None
+        if shape != tuple(converted.value.shape):
+            what = f"`adopt` made a tensor of the shape {tuple(converted.value.shape)}"
+            valid = "a tensor that the module has" if shape is None else f"its own shape, {shape}"
+            raise PluginError(Problem(code="misshapen", path=path, what=what, valid=valid))
+
+
+def _rounded(theirs: Tensor, own: Tensor) -> str:
+    return "" if theirs.dtype == own.dtype else f"rounded to {str(own.dtype).removeprefix('torch.')}"
 
 
 def _beginning(tensor: Tensor) -> str:

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus.errors import StoreError
+from paribus.errors import PluginError, StoreError
+from paribus.parts.adopting import Converted
+from paribus.parts.heads import Heads
 from paribus.train.adoption import Adoption, Fate, adopt
 from paribus.train.model import Model
 
@@ -177,6 +179,36 @@ def test_every_number_on_either_side_is_accounted_for(assemble: Assemble, shake:
     assert sum(fate.numbers for fate in report.begins.values()) == sum(each.numel() for each in model.parameters())
     names = dict(source.named_parameters()).keys()
     assert names == paths(report.of("kept")) | paths(report.of("converted")) & names | paths(report.of("dropped"))
+
+
+def test_what_is_kept_in_another_precision_is_said_to_be_rounded(assemble: Assemble, shake: Shake) -> None:
+    source, model = shake(assemble("gpt-tiny")), assemble("gpt-tiny")
+    assert {fate.how for fate in adopt(model, source).of("kept")} == {"rounded to float32"}
+    name = "embedding.tokens.weight"
+    assert torch.equal(model.state_dict()[name], source.state_dict()[name].float())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        (
+            "k.weight",
+            (3, 16),
+            r"k\.weight: `adopt` made a tensor of the shape \(3, 16\); valid: its own shape, \(8, 16\)",
+        ),
+        (
+            "w.weight",
+            (8, 16),
+            r"w\.weight: `adopt` made a tensor of the shape \(8, 16\); valid: a tensor that the module",
+        ),
+    ],
+)
+def test_what_is_converted_into_nothing_that_the_model_has_is_a_plugins_mistake(
+    assemble: Assemble, monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, int], message: str
+) -> None:
+    monkeypatch.setattr(Heads, "adopt", lambda own, other: {name: Converted(torch.zeros(shape), "anyhow")})
+    with pytest.raises(PluginError, match=message):
+        adopt(assemble("gpt-tiny", "attention={name: gqa, kv_heads: 2}"), assemble("gpt-tiny"))
 
 
 def test_a_source_that_is_not_finite_is_refused_by_name(assemble: Assemble) -> None:
