@@ -23,7 +23,7 @@ def turned(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     inverse = 1.0 / (config.rope_parameters["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.float64) / width))
     if config.rope_parameters["rope_type"] != "default":
-        inverse = self.inv_freq.double()  # float32, as the library makes it
+        inverse = self.inv_freq
     angles = position_ids[..., None].double() * inverse
     both = torch.cat((angles, angles), dim=-1)
     return both.cos() * self.attention_scaling, both.sin() * self.attention_scaling
@@ -86,7 +86,18 @@ def attended(self: Any, input: Tensor, mask: Tensor, **rest: Any) -> tuple[Tenso
     return (self.out_lin((scores.softmax(-1) @ v).transpose(1, 2).flatten(2)),)
 
 
+class Doubled:
+    """Torch, to a module that asks for float32 by name and is to have float64."""
+
+    def __getattr__(self, name: str) -> Any:
+        return torch.float64 if name in ("float", "float32") else getattr(torch, name)
+
+
 def keep_double(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(importlib.import_module("transformers.modeling_rope_utils"), "torch", Doubled())
+    ctrl = importlib.import_module("transformers.models.ctrl.modeling_ctrl")
+    table = ctrl.positional_encoding
+    patch.setattr(ctrl, "positional_encoding", lambda rows, width, _: table(rows, width, torch.float64))
     for name, prefix in CASTING.items():
         module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
         patch.setattr(getattr(module, f"{prefix}RMSNorm"), "forward", normed)
