@@ -39,10 +39,17 @@ class Differential(Attention):
     Heads come in pairs, h and h + H/2, whose values are of double width: as many parameters as plain heads have. A pair
     gives (softmax(q1 k1) - lambda softmax(q2 k2)) [v1; v2], divided by its root mean square and times 1 - lambda_init.
     Lambda is exp(lq1 lk1) - exp(lq2 lk2) + lambda_init, which is 0.8 - 0.6 exp(-0.3 l) in layer l, counted from 0. The
-    vectors in it start as the scheme starts any matrix; the paper draws them from N(0, 0.1²).
+    vectors in it start as the scheme starts any matrix; the paper draws them from N(0, 0.1²). Its weights are those of
+    the H/2 pairs, softmax less lambda softmax, as the paper draws them: a row's sum to 1 - lambda.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "consumes": ["rotate", "bias", "read"], "raw": False, "needs": ["layer"]}
+    traits: ClassVar[Traits] = {
+        **SOFTMAX,
+        "consumes": ["rotate", "bias", "read"],
+        "raw": False,
+        "shares": False,
+        "needs": ["layer"],
+    }
     roles: ClassVar[Mapping[str, Role]] = {"lambda_q": "weight", "lambda_k": "weight"}
 
     def __init__(

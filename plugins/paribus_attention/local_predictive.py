@@ -19,6 +19,7 @@ from paribus import (
     Scores,
     Shape,
     State,
+    Traits,
     empty_cache,
     sight_of,
 )
@@ -36,7 +37,7 @@ class LocalPredictive(Attention):
     one place. The paper scales nothing (`scores.scaled: false`).
     """
 
-    traits = SOFTMAX
+    traits: ClassVar[Traits] = {**SOFTMAX, "shares": False}
     roles: ClassVar[Mapping[str, Role]] = {"place.weight": "weight", "outer.weight": "weight"}
 
     def __init__(

@@ -21,6 +21,7 @@ from paribus import (
     Scoring,
     Shape,
     State,
+    Traits,
     empty_cache,
     sight_of,
     softmax_cost,
@@ -34,10 +35,11 @@ class TalkingHeads(Attention):
 
     Head h scores with the sum over g of `before[h, g]` times what head g makes of query and key; what a position adds
     comes after, and is the head's own. Both maps start as the scheme starts any matrix: under `xavier` that is the
-    variance-keeping start of the paper's own code. The weights of a row need not sum to 1.
+    variance-keeping start of the paper's own code. Its weights are those that values are weighed by, behind the second
+    map: those of a row need not sum to 1.
     """
 
-    traits = SOFTMAX
+    traits: ClassVar[Traits] = {**SOFTMAX, "shares": False}
     roles: ClassVar[Mapping[str, Role]] = {"before": "weight", "after": "weight"}
 
     def __init__(self, shape: Shape, *, scores: Scores = Scores()) -> None:

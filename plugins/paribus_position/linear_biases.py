@@ -18,7 +18,7 @@ class LinearBiases(Position):
     Both ways the distance is |i - j|: an attention that is not causal sees as little far ahead as far back.
     """
 
-    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "owner": "stack"}
+    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "distances": True, "owner": "stack"}
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ class RelativeBuckets(Position):
     cross-attention has no position at all.
     """
 
-    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "owner": "stack"}
+    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "distances": True, "owner": "stack"}
     roles: ClassVar[Mapping[str, Role]] = {"table.weight": "embedding"}
 
     def __init__(

@@ -123,7 +123,7 @@ class RecurrentDecoder(Stage):
             hidden = torch.stack(said, dim=1)
         if states is not None:
             self._leave(run, states)
-        captured = ({"weights": torch.cat(run.captured, dim=2)},) if run.captured else ()
+        captured = ({"cross": torch.cat(run.captured, dim=2)},) if run.captured else ()
         return Output(functional.dropout(hidden, self.place.dropout, self.training), rows, captured=captured)
 
     def _step(self, run: _Pass, cells: list[Cell], t: int, given: Tensor, plans: Plans | None) -> _Asked:

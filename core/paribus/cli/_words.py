@@ -36,6 +36,7 @@ _SAID: Final[Mapping[str, Callable[[Any], str]]] = {
     ),
     "consumes": lambda value: f"asks a position to {', '.join(value)}" if value else "asks a position for nothing",
     "sees": lambda value: "" if value == "all" else f"a row reads {value} of the others",
+    "shares": lambda value: f"the weights of a row {'sum to 1, or to less' if value else 'may sum to anything'}",
     "asks": lambda value: "" if value else "what a row reads does not depend on what it holds",
     "final": lambda value: f"{'a' if value else 'no'} norm follows the last layer",
     "needs": lambda value: f"needs {', '.join(value)}" if value else "",
@@ -49,6 +50,7 @@ _SAID: Final[Mapping[str, Callable[[Any], str]]] = {
     "modality": lambda value: "" if value == "text" else f"of {value}",
     "tells": lambda value: f"tells of its documents: {', '.join(value)}" if value else "",
     "told": lambda value: f"is told by the corpus: {', '.join(value)}" if value else "",
+    "distances": lambda value: "its bias depends on nothing but how far apart rows are" if value else "",
     "owner": lambda value: f"each {value} has its own",
     "terms": lambda value: "" if value == 1 else f"{value} terms share the scale of the scores",
 }

@@ -28,6 +28,10 @@ class Demand(NamedTuple):
     ordered: bool = False  # the rows come with an order of their own
     by_row: bool = True  # what is near can be told from the rows' own index, not from their positions alone
     aligned: bool = True  # the queries are the keys' own rows: no cache, no memory, no second stream
+    hidden: bool = False  # some keys may be padding, or of other documents
+    distances: bool = False  # the bias depends on nothing but how far apart rows are, and positions are the rows' own
+    drops: bool = False  # weights are dropped
+    double: bool = False  # rows are of 64 bits
     rows: int = 0  # how many queries; 0: not known yet
     device: str = "cpu"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
+import torch
 from torch import Tensor
 
 from paribus.parts.attend import Attend
@@ -12,6 +13,7 @@ from paribus.parts.context import Context, Kernel, Memory, Plan, State
 from paribus.parts.rows import Rows
 from paribus.parts.sight import ordered
 from paribus.parts.stack import chosen, demanded
+from paribus.parts.weights import can_show
 
 if TYPE_CHECKING:
     from paribus.slots.attention import Attention
@@ -37,6 +39,8 @@ class Crossing:
 
     def plans(self, x: Tensor, rows: Rows, memory: Memory, capture: bool = False) -> tuple[Plan, ...]:
         """What does not depend on what the rows hold: who sees whom, and which kernel runs."""
+        if capture:
+            can_show([self._attention])
         return tuple(self._plan(attend, x, rows, memory, capture) for attend in self._attends)
 
     def __call__(
@@ -62,6 +66,10 @@ class Crossing:
         demand = demanded(attend, self._position, cross=True)._replace(
             weights=capture,
             by_row=rows.documents is None or rows.counted is not None,
+            hidden=memory.rows.documents is not None,
+            distances=False,
+            drops=attend.training and attend.dropout > 0,
+            double=x.dtype == torch.float64,
             rows=rows.positions.shape[-1],
             device=x.device.type,
         )

@@ -16,6 +16,7 @@ from paribus.parts.rows import Rows
 from paribus.parts.shape import Shape
 from paribus.parts.sight import ordered
 from paribus.parts.stage import Share, Stage
+from paribus.parts.weights import can_show
 
 if TYPE_CHECKING:
     from paribus.slots.component import Load
@@ -38,7 +39,7 @@ class Output(NamedTuple):
     hidden: Tensor  # (B, T, D)
     rows: Rows
     auxiliary: Tensor | None = None
-    captured: tuple[dict[str, Tensor], ...] = ()
+    captured: tuple[dict[str, Tensor], ...] = ()  # of each layer: `weights`, and `cross` of its attention to a memory
     handed: Tensor | None = None  # what a memory made of it hands on
     read: Read | None = None  # None where layers keep state, as what is read is not all there
 
@@ -146,6 +147,9 @@ class Stack(Stage):
         assert keys is None or states is None, "rows that only ask do so of whole sequences"
         if keys is None:
             keys = rows if states is None else states.extend(rows)
+        if capture:
+            layers = cast("list[Layer]", list(self.layers))
+            can_show([each for layer in layers for each in (layer.attention, layer.cross) if each is not None])
         plans = self.plans(x, rows, keys, past, memory, capture)
         auxiliary: Tensor | None = None
         captured: list[dict[str, Tensor]] = []
@@ -160,9 +164,12 @@ class Stack(Stage):
             ctx = Context(plans, rows, keys, None, own, past, carry, captured[-1] if capture else None)
             cross = None
             if memory is not None:
-                cross = Context(plans, rows, memory.rows, memory.hidden, state.get("cross"), past, cross_carry)
+                shown: dict[str, Tensor] | None = {} if capture else None
+                cross = Context(plans, rows, memory.rows, memory.hidden, state.get("cross"), past, cross_carry, shown)
             read = x
             x, extra = layer(x, ctx, cross)
+            if cross is not None and cross.capture:
+                captured[-1]["cross"] = cross.capture["weights"]
             if extra is not None:
                 auxiliary = extra if auxiliary is None else auxiliary + extra
         if states is not None:
@@ -206,10 +213,14 @@ class Stack(Stage):
         assert not behind or rows.order is not None or not sight.causal, "only an order says what came before them"
         demand = planned.demand._replace(
             sight=sight,
-            weights=capture and not planned.cross,
+            weights=capture,
             ordered=rows.order is not None or behind,  # the index of rows behind the keys says nothing of them
             by_row=rows.documents is None or rows.counted is not None,
             aligned=past == 0 and not planned.cross and seen.positions.shape[-1] == rows.positions.shape[-1],
+            hidden=seen.documents is not None,
+            distances=planned.demand.distances and past == 0 and rows.counted is not None and seen.counted is not None,
+            drops=attend.training and attend.dropout > 0,
+            double=x.dtype == torch.float64,
             rows=rows.positions.shape[-1],
             device=x.device.type,
         )
@@ -280,6 +291,7 @@ def demanded(attend: Attend, position: Position, cross: bool) -> Demand:
     return Demand(
         attend.sight,
         bias=position.traits["bias"],
+        distances=position.traits.get("distances", False),
         soft_cap=attend.soft_cap is not None,
         mixes=position.mixes(),
         sinks=attend.sinks is not None,

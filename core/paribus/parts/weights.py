@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +12,26 @@ from paribus.parts.context import Content, Pair, Plan, Scoring
 from paribus.parts.heads import spread
 from paribus.parts.sight import visible
 
+if TYPE_CHECKING:
+    from paribus.slots.attention import Attention
+
 
 class Dense(NamedTuple):
     """Visibility and position bias for all queries and keys at once."""
 
     seen: Tensor | None  # (B|1, 1, T, S) bool
     bias: Tensor | None  # (B|1, H, T, S)
+
+
+def can_show(attentions: Sequence[Attention]) -> None:
+    """One of them at least has weights; beside it, one that has none gives none."""
+    if any(attention.traits.get("weights", False) for attention in attentions):
+        return
+    kinds = ", ".join(dict.fromkeys(type(attention).__name__ for attention in attentions))
+    raise ValueError(
+        f"there are no attention weights to show: {kinds or 'nothing here'} cannot say how much a row weighs another; "
+        "valid: an attention with the trait `weights`"
+    )
 
 
 def dense(plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Dense:

@@ -26,11 +26,13 @@ class Traits(TypedDict, total=False):
     appended: bool  # lets rows ask behind its keys, which no row sees
     residual: bool  # returns the width of the stream, so that a placement can wrap it
     raw: bool  # can give back a memory's rows, weighed, as they stand: with no projection of values, and none back
-    weights: bool  # can say how much each query weighs each key
+    weights: bool  # can say how much each query weighs each key, (B, H, T, S)
+    shares: bool  # none of its weights is below 0, and those of a row sum to 1, or less where it may weigh nothing
     decodes: bool  # keeps state from step to step
     # position
     moments: list[str]  # embed, rotate, bias, mix
     bias: Literal["none", "positions", "content"]
+    distances: bool  # its bias depends on nothing but how far apart rows are
     owner: Literal["stack", "layer"]
     terms: int  # how many score terms share the scale, unless options leave some out (DeBERTa: 3)
     table: bool  # cannot go beyond dims.length

@@ -22,6 +22,7 @@ SOFTMAX: Final[Traits] = {
     "residual": True,
     "raw": True,
     "weights": True,
+    "shares": True,
     "decodes": True,
 }
 """The traits of an attention that is `Heads` and `Attend` and nothing else."""

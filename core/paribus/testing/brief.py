@@ -13,6 +13,7 @@ from paribus.testing.findings import HOLDS
 from paribus.testing.passes import unlearnt
 from paribus.testing.rows import leaking, reading
 from paribus.testing.specimen import TOLERANCE, Specimen, differ, moved, other, tokens
+from paribus.testing.weights import unlike
 
 ROWS: Final = 7
 CHUNKS: Final = (5, 1, 1)
@@ -20,7 +21,7 @@ LOST: Final = 3  # rows of padding
 
 
 def briefly(made: Specimen) -> list[str]:
-    """What does not hold of gradients, of who sees whom, of decoding and of padding: nothing, if all does."""
+    """What does not hold of gradients, of who sees whom, of weights, decoding and padding: nothing, if all does."""
     rows = tokens(1, ROWS)
     changed = torch.where(torch.eye(ROWS, dtype=torch.bool), other(rows), rows)
     with torch.no_grad():
@@ -29,7 +30,13 @@ def briefly(made: Specimen) -> list[str]:
             return ["its rows are not finite"]
         whole = given[-1:]
         sight = _sight(made, moved(given[:-1], whole))
-        found = [sight, _decoding(made, rows, whole), _padding(made, rows, whole), unlearnt(made, ROWS)]
+        found = [
+            sight,
+            unlike(made, rows, tokens(1, 6, "source")),
+            _decoding(made, rows, whole),
+            _padding(made, rows, whole),
+            unlearnt(made, ROWS),
+        ]
     return [wrong for wrong in found if wrong]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from paribus.testing import draws, modules, passes, rows, training
+from paribus.testing import draws, modules, passes, rows, training, weights
 from paribus.testing.cells import Case, Cell
 from paribus.testing.findings import Verdict
 from paribus.testing.options import options
@@ -33,6 +33,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "row by row": Check(modules.norming, ("norm",)),
     "each row": Check(modules.feeding, ("feedforward",)),
     "reach": Check(modules.reaching, ("position",)),
+    "distances": Check(modules.distances, ("position",), "once"),
     "turning": Check(modules.turning, ("position",), "once"),
     "causality": Check(rows.causality, ARCHITECTURE, "everywhere"),
     "prefix": Check(rows.prefix, ARCHITECTURE, "everywhere"),
@@ -45,6 +46,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "order": Check(rows.order, LAYERS, "everywhere"),
     "appended": Check(rows.appended, LAYERS, "everywhere"),
     "decoding": Check(passes.decoding, ARCHITECTURE, "everywhere"),
+    "weights": Check(weights.weights, ("attention", "position")),
     "state": Check(passes.remembering, ("attention",)),
     "kernels": Check(passes.kernels, ("attention", "position"), "everywhere"),
     "rows": Check(passes.rows, ("embedding",)),

@@ -97,14 +97,19 @@ class Matrix:
     @cached_property
     def _passing(self) -> set[Few]:
         """Whatever stands together in some cell that passes, by kind."""
-        firsts = {slot: self._firsts(slot) for slot in AXES}
         passing: set[Few] = set()
-        for values in product(*firsts.values()):
-            row = dict(zip(firsts, values, strict=True))
-            if self._whole(row) and not self.verdict(row):
+        for row in self.firsts():
+            if not self.verdict(row):
                 kinds = tuple(zip(AXES, self.kinds(row), strict=True))
                 passing.update(few for count in range(1, len(AXES) + 1) for few in combinations(kinds, count))
         return passing
+
+    def firsts(self) -> Iterator[Row]:
+        """The first cell of each kind."""
+        for values in product(*(self._firsts(slot) for slot in AXES)):
+            row = dict(zip(AXES, values, strict=True))
+            if self._whole(row):
+                yield row
 
     def _firsts(self, slot: str) -> list[str]:
         """The first of each kind."""

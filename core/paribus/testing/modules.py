@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from paribus.parts.context import Pair
 from paribus.parts.layer import Layer
 from paribus.slots.norm import Norm
 from paribus.slots.placement import Sublayer
@@ -33,6 +34,19 @@ def moments(case: Case, cell: Cell) -> Verdict:
     if ("bias" in declared) != (case.entry.traits.get("bias", "none") != "none"):
         return f"its trait `bias` is {case.entry.traits.get('bias')!r}, but `moments` is {sorted(declared)}"
     return HOLDS
+
+
+def distances(case: Case, cell: Cell) -> Verdict:
+    """A bias that is declared to be of distances is the same wherever two rows stand."""
+    if not case.entry.traits.get("distances"):
+        return DOES_NOT_APPLY
+    position = _position(case.specimen(cell).topology)
+    places = torch.tensor([[0, 3, 4, 9]])
+    here, there = (position.bias(Pair(None, None, at, at, 1.0, 4, dtype=torch.float64)) for at in (places, places + 31))
+    by = differ(here, there)
+    return (
+        f"31 rows further on, its bias differs by {by:.2g}: it is not of distances alone" if by > TOLERANCE else HOLDS
+    )
 
 
 def reaching(case: Case, cell: Cell) -> Verdict:

@@ -84,11 +84,11 @@ class Specimen:
         """(B, T) -> (B, T, D): the body's rows."""
         return self.output(body, source=source).hidden
 
-    def output(self, body: Tensor | Stream, *, source: Tensor | Stream | None = None) -> Output:
+    def output(self, body: Tensor | Stream, *, source: Tensor | Stream | None = None, capture: bool = False) -> Output:
         """(B, T) -> the body's output; it reads a source of its own where none is given."""
         stream = body if isinstance(body, Stream) else Stream(body)
         memory = self.memory(source if source is not None else tokens(stream.tokens.shape[0], 6, "source"))
-        return self.topology.run({"body": stream}, "body", memory=memory)
+        return self.topology.run({"body": stream}, "body", memory=memory, capture=capture)
 
     def scores(self, hidden: Tensor) -> Tensor:
         """(…, D) -> (…, V): by the embedding, of rows brought to its width as a head would bring them; the rows

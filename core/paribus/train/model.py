@@ -15,7 +15,7 @@ from paribus.assembly.build import Assembled
 from paribus.assembly.run import Pass
 from paribus.keyed import key32
 from paribus.parts.rows import Batch, Stream
-from paribus.parts.stack import States
+from paribus.parts.stack import Output, States
 from paribus.slots.initialisation import About
 from paribus.slots.objective import Objective, Term
 from paribus.slots.optimizer import Optimizer
@@ -113,6 +113,24 @@ class Model(LightningModule):
 
     def hidden(self, tokens: Tensor, states: States | None = None, *, source: Tensor | None = None) -> Tensor:
         """(B, T) -> (B, T, D): the body's output."""
+        return self._output(tokens, states, source, capture=False).hidden
+
+    def attention(
+        self, tokens: Tensor, states: States | None = None, *, source: Tensor | None = None, part: str = "body"
+    ) -> list[dict[str, Tensor]]:
+        """How much each row weighs each other, layer by layer, whatever kernel the model runs on otherwise.
+
+        `weights` are those of a row among its own, (B, H, T, S), and `cross` those of the source's. A layer whose
+        attention weighs nothing has neither; a model without any is an error. `part`: another stack, such as `encoder`.
+        """
+        if part == "body":
+            return list(self._output(tokens, states, source, capture=True).captured)
+        paths = [each.path for each in self.topology.parts]
+        if part not in paths:
+            raise ValueError(f"this topology has no stack `{part}`; valid: {', '.join(paths)}")
+        return list(self.topology.run({part: Stream(tokens)}, part, capture=True).captured)
+
+    def _output(self, tokens: Tensor, states: States | None, source: Tensor | None, *, capture: bool) -> Output:
         streams = {"body": Stream(tokens)}
         cross = next(part.cross for part in self.topology.parts if part.path == "body")
         memory = states.memory if states is not None else None
@@ -122,7 +140,7 @@ class Model(LightningModule):
             memory = memory_of(self.topology.run({cross: Stream(source)}, cross))
             if states is not None:
                 states.memory = memory
-        return self.topology.run(streams, "body", memory=memory, states=states).hidden
+        return self.topology.run(streams, "body", memory=memory, states=states, capture=capture)
 
     def start(self, batch: int, length: int | None = None) -> States:
         """Empty decoding state for `batch` sequences of at most `length` tokens (dims.length)."""

@@ -43,6 +43,8 @@ WIDTH = 4
 class Mean(Attention):
     """The mean of the rows that are seen: those so far where causal, all otherwise, or the memory's."""
 
+    traits: ClassVar[Traits] = {"weights": True}
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.causal = shape.causal

@@ -104,7 +104,7 @@ def test_rnnsearch_is_what_its_appendix_says(side: str, recurrent: Recurrent, pa
     model = recurrent("rnnsearch-tiny", "topology.embedded=4", "topology.scored=3")
     output = both(model, padded(SOURCES, side), Stream(torch.tensor(TARGETS)), capture=True)
     scores = model.topology.embedding.unembed(output.hidden)
-    weights = output.captured[0]["weights"]  # (B, 1, T, S)
+    weights = output.captured[0]["cross"]  # (B, 1, T, S)
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         wanted, alignment = bahdanau(model, source, target)
         same(scores[row], wanted)

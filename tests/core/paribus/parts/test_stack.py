@@ -69,6 +69,8 @@ class Summing(Attention):
 class Scored(Attention):
     """Softmax attention with a window, so that stacks can hold several sights."""
 
+    traits: ClassVar[Traits] = {"weights": True}
+
     def __init__(self, window: int | None = None, *, causal: bool = True, memory: bool = False) -> None:
         super().__init__()
         shape = Shape(4, 2, 2, 16, 11, 3, memory_width=4 if memory else None)
@@ -356,6 +358,25 @@ def test_capture_gives_the_weights_of_each_layer_and_takes_a_kernel_that_shows_t
     assert not torch.equal(output.hidden, x + x.cumsum(1))
 
 
+def test_capture_gives_the_weights_of_a_memory_too() -> None:
+    crosses = [(Scored(causal=False, memory=True), Ramp())] * 2
+    stack = stack_of([Scored(), Summing()], [Ramp()], crosses=crosses, kernels=(Hasty(), Written()))
+    memory = Memory(hidden(7), rows(7))
+    captured = stack(hidden(3), rows(3), memory, capture=True).captured
+    assert [set(each) for each in captured] == [{"weights", "cross"}, {"cross"}]
+    assert captured[0]["weights"].shape == (2, 2, 3, 3)
+    assert captured[1]["cross"].shape == (2, 2, 3, 7)
+
+
+def test_weights_of_attentions_that_have_none_are_refused() -> None:
+    stack = stack_of([Summing(), Summing()], [Ramp()])
+    stack(hidden(3), rows(3))
+    with pytest.raises(
+        ValueError, match="there are no attention weights to show: Summing cannot say how much a row weighs"
+    ):
+        stack(hidden(3), rows(3), capture=True)
+
+
 def test_a_kernel_is_told_what_it_must_serve() -> None:
     hasty = Hasty()
     cross = [(Scored(causal=False, memory=True), Ramp())]
@@ -363,7 +384,8 @@ def test_a_kernel_is_told_what_it_must_serve() -> None:
     states = stack.start(batch=2, length=5)
     stack(hidden(3), rows(3), Memory(hidden(7), rows(7)), states)
     stack(hidden(2), rows(2, 3), Memory(hidden(7), rows(7)), states)
-    own, across = Demand(Sight(causal=True, window=3), rows=3), Demand(Sight(), rows=3, aligned=False)
+    own = Demand(Sight(causal=True, window=3), rows=3, double=True)
+    across = Demand(Sight(), rows=3, aligned=False, double=True)
     assert hasty.demands == [own, across, own._replace(rows=2, aligned=False), across._replace(rows=2)]
 
 
@@ -380,6 +402,17 @@ def test_a_kernel_is_told_whether_rows_are_where_they_stand() -> None:
     for stream in streams:
         stack(hidden(3), rows_of(stream))
     assert [demand.by_row for demand in hasty.demands] == [True, True, False, True]
+
+
+def test_a_kernel_is_told_what_is_hidden_and_whether_positions_are_distances() -> None:
+    hasty = Hasty()
+    stack = stack_of([Scored(window=3)], [Ramp()], kernels=(hasty,))
+    tokens, documents = torch.zeros(1, 3, dtype=torch.int64), torch.tensor([[0, 0, 1]])
+    streams = (Stream(tokens), Stream(tokens, documents), Stream(tokens, documents, torch.tensor([[0, 1, 0]])))
+    for stream in streams:
+        stack(hidden(3), rows_of(stream))
+    assert [demand.hidden for demand in hasty.demands] == [False, True, True]
+    assert not any(demand.distances for demand in hasty.demands)  # a ramp has no bias at all
 
 
 def test_rows_behind_a_cache_no_longer_say_where_they_stand() -> None:

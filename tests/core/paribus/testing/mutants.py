@@ -163,7 +163,7 @@ ATTENTION: Final = (
 SHARED: Final = (
     Mutant(
         "a row sees the next",
-        "paribus.parts.sight:visible",
+        "paribus.parts.sight:relations",
         "key <= query",
         "key <= query + 1",
         "kernels",
@@ -226,7 +226,12 @@ SHARED: Final = (
         "attention.mha",
     ),
     Mutant(
-        "padding is seen", "paribus.parts.sight:visible", "k.documents is not None", "False", "padding", "attention.mha"
+        "padding is seen",
+        "paribus.parts.sight:relations",
+        "k.documents is not None",
+        "False",
+        "padding",
+        "attention.mha",
     ),
     Mutant(
         "a query that sees nothing divides 0 by 0",
@@ -424,11 +429,17 @@ ROWS: Final = (
     Mutant(
         "scores come from the table whether tied or not",
         "embedding.tokens",
-        "self.tokens.weight if self.head is None else self.head.weight",
-        "self.tokens.weight",
+        "scored(h, self.tokens, self.head, bias)",
+        "scored(h, self.tokens, None, bias)",
         "options",
     ),
-    Mutant("a position is never placed", "embedding.tokens", "x = place(x, rows.positions)", "pass", "gradients"),
+    Mutant(
+        "a position is never placed",
+        "embedding.tokens",
+        "place(looked_up(stream, self.tokens, self.segments, self.scale), rows.positions)",
+        "looked_up(stream, self.tokens, self.segments, self.scale)",
+        "gradients",
+    ),
     Mutant(
         "an embedding forgets how many rows came before",
         "embedding.tokens",
@@ -439,7 +450,7 @@ ROWS: Final = (
     Mutant(
         "the embedding's norm is not applied",
         "embedding.tokens",
-        "            x = self.norm(x)\n",
+        '            x = own["norm"](x)\n',
         "            pass\n",
         "options",
     ),

@@ -105,3 +105,15 @@ def test_a_placement_that_changes_the_shape_is_shown(placement: Faulty, found: F
         return x[..., :1]
 
     assert "(2, 3, 16) becomes (2, 3, 1); expected: the same" in found(placement(forward=forward), "wiring")
+
+
+def test_a_bias_that_is_not_of_distances_alone_is_told_of(position: Faulty, found: Found) -> None:
+    own = {**traits("bias", bias="positions"), "distances": True}
+    scaled = position(traits=own, bias=lambda self, pair: biased(pair) * pair.q_positions.max())
+    assert "31 rows further on, its bias differs by" in found(scaled, "distances")
+    assert not found(position(traits=own, bias=lambda self, pair: biased(pair)), "distances")
+
+
+def biased(pair: Any) -> Tensor:
+    apart: Tensor = (pair.q_positions.unsqueeze(-1) - pair.k_positions.unsqueeze(-2)).unsqueeze(1).to(pair.dtype)
+    return apart.expand(-1, pair.heads, -1, -1)

@@ -1,0 +1,120 @@
+"""Weights that are shown are those that values are weighed by: put together by hand, they make the output."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import PADDING, Memory, Rows, Scores, Stack
+from paribus.kernels import KERNELS
+from paribus_attention import attention
+from paribus_position import position
+
+Stacked = Callable[..., Stack]
+Drawn = Callable[..., Tensor]
+KINDS: dict[str, dict[str, Any]] = {
+    "additive": {},
+    "bilinear": {"width": 16},
+    "block-sparse": {"size": 2, "first": 1, "drawn": 1},
+    "differential": {},
+    "dilated": {"window": 3, "dilation": 2},
+    "dot": {"width": 16},
+    "gqa": {"kv_heads": 2},
+    "local-m": {"width": 16},
+    "local-p": {"width": 16},
+    "mha": {},
+    "mla": {},
+    "mlp-score": {},
+    "mqa": {},
+    "restricted": {"window": 3},
+    "talking-heads": {},
+}
+PLACES = ("none", "rope", "alibi", "disentangled")
+CELLS = [
+    (kind, place)
+    for kind in KINDS
+    for place in PLACES
+    if {*position()[place].traits["moments"], *(["read"] if position()[place].traits["bias"] == "content" else [])}
+    <= {"embed", *attention()[kind].traits["consumes"]}
+]
+RAMP = torch.arange(9).unsqueeze(0)
+PACKED = Rows(RAMP % 5, torch.tensor([[0] * 5 + [1] * 4, [0] * 5 + [1] * 2 + [PADDING] * 2]))
+
+
+def mixed(made: Any, weights: Tensor, source: Tensor) -> Tensor:
+    """(B, H, T, S), (B, S, D) -> (B, T, D): the values of an attention as these weigh them."""
+    heads = made.heads
+    values = heads.values(heads.latents(source)[0] if hasattr(heads, "latents") else source)  # (B, G, S, K)
+    if hasattr(made, "lambda_init"):  # values of double width, each pair's divided by its root mean square
+        values = torch.cat(values.chunk(2, dim=1), dim=-1)
+        values = weights @ values.repeat_interleave(weights.shape[1] // values.shape[1], 1)
+        values = made.norm(values) * (1 - made.lambda_init)
+    else:
+        values = weights @ values.repeat_interleave(weights.shape[1] // values.shape[1], 1)
+    merged: Tensor = heads.merge(values)
+    return merged
+
+
+def test_these_are_attentions_with_weights() -> None:
+    assert all(attention()[kind].traits["weights"] for kind in KINDS)
+
+
+@pytest.mark.parametrize(("kind", "place"), CELLS)
+def test_values_as_weights_weigh_them_are_what_comes_out_of_any_kernel(
+    kind: str, place: str, stacked: Stacked, drawn: Drawn
+) -> None:
+    causal = attention()[kind].traits["causal"]
+    stack = stacked(kind, place, **KINDS[kind], causal=causal)
+    made: Any = stack.layers[0]
+    x = stack.place(drawn(2, 9, stack.shape.width), PACKED.positions)
+    output = stack(x, PACKED, capture=True)
+    weights = output.captured[0]["weights"]
+    assert torch.allclose(stack(x, PACKED).hidden, mixed(made.attention, weights, x), rtol=0, atol=1e-9)
+    readable = stacked(kind, place, **KINDS[kind], causal=causal, kernels=KERNELS[-1:])
+    assert torch.equal(readable(x, PACKED, capture=True).captured[0]["weights"], weights)
+
+
+@pytest.mark.parametrize("kind", [name for name in KINDS if attention()[name].traits["cross"]])
+def test_weights_of_a_memory_are_those_of_its_rows(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(
+        kind, **KINDS[kind], causal=attention()[kind].traits["causal"], memory_width=KINDS[kind].get("width", 12)
+    )
+    made: Any = stack.layers[0]
+    x, memory = drawn(2, 3, stack.shape.width), drawn(2, 5, stack.shape.width, seed=1)
+    seen = Rows(torch.arange(5).unsqueeze(0), torch.tensor([[0] * 5, [0] * 3 + [PADDING] * 2]))
+    output = stack(x, Rows(torch.arange(3).unsqueeze(0)), Memory(memory, seen), capture=True)
+    weights = output.captured[0]["cross"]
+    assert weights.shape[-2:] == (3, 5)
+    assert (weights[1, ..., 3:] == 0).all()
+    assert torch.allclose(output.hidden, mixed(made.cross, weights, memory), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if attention()[kind].traits["causal"]])
+def test_a_step_shows_the_last_rows_of_the_whole(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+    stack = stacked(kind, "none", **KINDS[kind])
+    x = drawn(2, 9, stack.shape.width)
+    whole = stack(x, Rows(RAMP), capture=True).captured[0]["weights"]
+    states = stack.start(2, 9)
+    stack(x[:, :7], Rows(RAMP[:, :7]), states=states)
+    for row in (7, 8):
+        step = stack(x[:, row : row + 1], Rows(RAMP[:, row : row + 1]), states=states, capture=True)
+        assert torch.allclose(step.captured[0]["weights"], whole[:, :, row : row + 1, : row + 1], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_sink_takes_is_missing_from_a_row(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+    causal = attention()[kind].traits["causal"]
+    stack = stacked(kind, "none", **KINDS[kind], causal=causal, scores=Scores(sinks=True))
+    weights = stack(drawn(2, 9, stack.shape.width), Rows(RAMP), capture=True).captured[0]["weights"]
+    if attention()[kind].traits["shares"]:
+        assert (weights >= 0).all()
+        assert (weights.sum(-1) < 1).all()
+    made: Any = stack.layers[0]
+    assert torch.allclose(
+        stack(drawn(2, 9, stack.shape.width), Rows(RAMP)).hidden,
+        mixed(made.attention, weights, drawn(2, 9, stack.shape.width)),
+        rtol=0,
+        atol=1e-9,
+    )
