@@ -68,6 +68,34 @@ def test_a_gpu_computes_the_loss_and_the_gradients_of_a_cpu(registry: Registry, 
             torch.testing.assert_close(parameter.grad.cpu(), wanted[name], rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("words", "kernel"),
+    [
+        (["gpt-tiny", "position=alibi"], "flex"),
+        (["gpt-tiny", "position=t5"], "flex"),
+        (["gpt-tiny", "position=rope", "attention.scores.soft_cap=20.0"], "flex"),
+        (["gpt-tiny", "position=rope", "attention.scores.soft_cap=20.0", "data.documents=apart"], "flex"),
+        (["gpt-tiny", "position=rope"], "sdpa"),
+    ],
+    ids=str,
+)
+def test_scores_that_are_functions_are_fused_and_train_alike(registry: Registry, words: list[str], kernel: str) -> None:
+    model, batch = model_and_batch(registry, *words)
+    assert set(model.get_submodule("body").kernels(device="cuda", rows=128)) == {kernel}  # type: ignore[operator]  # a stack
+    loss = model.loss(batch)
+    loss.backward()
+    wanted = {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+    model.zero_grad()
+    model.to("cuda")
+    found = model.loss(moved(batch, model))
+    found.backward()
+    assert found.item() == pytest.approx(loss.item(), rel=1e-4)
+    for name, each in model.named_parameters():
+        if name in wanted:
+            assert each.grad is not None
+            torch.testing.assert_close(each.grad.cpu(), wanted[name], rtol=1e-2, atol=1e-4)
+
+
 @pytest.mark.parametrize("words", [["gpt-tiny"], ["encoder-tiny"]], ids=" ".join)
 def test_bf16_stays_near_float32(registry: Registry, words: list[str]) -> None:
     model, batch = model_and_batch(registry, *words)

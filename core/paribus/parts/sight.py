@@ -80,28 +80,48 @@ def visible(sight: Sight, q: Rows, k: Rows, *, by_row: bool = False) -> Tensor |
     A window is measured on positions, which skip the holes that padding leaves; `by_row` on rows, where nothing is
     left out and positions are free to mean something else.
     """
-    seen: list[Tensor] = []
-    if sight.causal:
-        seen.append(_against(*_orders(q, k), lambda query, key: key <= query))
-    if sight.window is not None or sight.blocks is not None:
-        near = _orders(q, k) if by_row else (q.positions, k.positions)
-        seen.append(_against(*near, lambda query, key: _near(sight, query, key)))
-    if k.documents is not None:
-        queries = q.documents if q.documents is not None else torch.zeros_like(q.positions)
-        seen.append(_against(queries, k.documents, lambda query, key: (key == query) & (key >= 0)))
-    if not seen:
+    found = relations(sight, q, k, by_row=by_row)
+    if not found:
         return None
-    mask = seen[0]
-    for other in seen[1:]:
-        mask = mask & other
+    mask = found[0].all()
+    for relation in found[1:]:
+        mask = mask & relation.all()
     return mask.unsqueeze(1)
 
 
-def _near(sight: Sight, query: Tensor, key: Tensor) -> Tensor:
+class Relation(NamedTuple):
+    """A number of each query, one of each key, and what must hold between two, whatever their shapes."""
+
+    queries: Tensor  # (B|1, T)
+    keys: Tensor  # (B|1, S)
+    holds: Callable[[Tensor, Tensor], Tensor]
+
+    def all(self) -> Tensor:
+        """(B|1, T, S): of every query and every key."""
+        return self.holds(self.queries.unsqueeze(-1), self.keys.unsqueeze(-2))
+
+
+def relations(sight: Sight, q: Rows, k: Rows, *, by_row: bool = False) -> list[Relation]:
+    """Who sees whom, pair by pair: a key is seen where all of them hold; `by_row` as in `visible`."""
+    found: list[Relation] = []
+    if sight.causal:
+        found.append(Relation(*_orders(q, k), lambda query, key: key <= query))
+    if sight.window is not None or sight.blocks is not None:
+        near = _orders(q, k) if by_row else (q.positions, k.positions)
+        drawn = None if sight.blocks is None else sight.blocks.seen(k.positions.device)
+        found.append(Relation(*near, lambda query, key: _near(sight, drawn, query, key)))
+    if k.documents is not None:
+        queries = q.documents if q.documents is not None else torch.zeros_like(q.positions)
+        found.append(Relation(queries, k.documents, lambda query, key: (key == query) & (key >= 0)))
+    return found
+
+
+def _near(sight: Sight, drawn: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
     """Which key is near each query, by whatever the sight calls near."""
     away = query - key
     if sight.blocks is not None:
-        seen = _in_blocks(sight.blocks, query, key)
+        assert drawn is not None, "blocks are drawn"
+        seen = _in_blocks(sight.blocks, drawn, query, key)
     else:
         assert sight.window is not None, "near means something"
         seen = away.abs() < sight.window * sight.dilation
@@ -112,18 +132,13 @@ def _near(sight: Sight, query: Tensor, key: Tensor) -> Tensor:
     return seen
 
 
-def _in_blocks(blocks: Blocks, query: Tensor, key: Tensor) -> Tensor:
+def _in_blocks(blocks: Blocks, drawn: Tensor, query: Tensor, key: Tensor) -> Tensor:
     own, other = (torch.div(rows, blocks.size, rounding_mode="floor") for rows in (query, key))
     last = len(blocks.drawn) - 1
-    drawn = blocks.seen(query.device)[own.clamp(0, last), other.clamp(0, last)]
-    return ((own - other).abs() <= blocks.near) | drawn
+    return ((own - other).abs() <= blocks.near) | drawn[own.clamp(0, last), other.clamp(0, last)]
 
 
 def _orders(q: Rows, k: Rows) -> tuple[Tensor, Tensor]:
     assert q.order is not None, "kernels are given rows whose order is filled in"
     assert k.order is not None, "kernels are given rows whose order is filled in"
     return q.order, k.order
-
-
-def _against(queries: Tensor, keys: Tensor, relation: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    return relation(queries.unsqueeze(-1), keys.unsqueeze(-2))  # (B|1, T, 1), (B|1, 1, S) -> (B|1, T, S)

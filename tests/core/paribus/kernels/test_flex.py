@@ -1,0 +1,222 @@
+"""The kernel of functions: which they are, materialised, and what it leaves to others; fused, on a GPU alone."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_mask
+
+from paribus import Blocks, Pair, Rows, Sight
+from paribus.kernels import KERNELS
+from paribus.kernels.flex import Flex, Functions, distances, scored, seen
+from paribus.parts.context import Demand, Plan
+from paribus.parts.sight import ordered, relations, visible
+from paribus.parts.stack import chosen
+
+Planned = Callable[..., Plan]
+Kinds = Callable[[str, int], Rows]
+FLEX, EAGER = Flex(), KERNELS[-1]
+ROWS = ("plain", "shared", "right", "apart", "left", "packed", "nothing", "restarted", "gaps", "order")
+COUNTED = ("right", "apart", "nothing", "plain", "shared")  # where positions are the rows' own index
+DRAWN = Blocks(8, 1, tuple((block * 5 % 13,) for block in range(13)))
+SIGHTS = [
+    *(Sight(causal, window) for causal in (True, False) for window in (None, 1, 4)),
+    *(Sight(causal, 4, dilation, first) for causal in (True, False) for dilation, first in ((3, 0), (1, 2), (2, 1))),
+    *(Sight(causal, None, 1, first, DRAWN) for causal in (True, False) for first in (0, 8)),
+]
+SIZES = (2, 1, 29, 29)
+
+
+def named(sight: Sight) -> str:
+    return f"{sight.window}x{sight.dilation}+{sight.first}{'-causal' * sight.causal}{'-blocks' * bool(sight.blocks)}"
+
+
+unfused = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+
+
+class Slopes:
+    """A bias of distances, as ALiBi's, that is learned."""
+
+    def __init__(self) -> None:
+        self.slopes = torch.tensor([0.5, 0.25, 0.1, 0.0], dtype=torch.float64, requires_grad=True)
+
+    def __call__(self, pair: Pair) -> Tensor:
+        apart = (pair.q_positions.unsqueeze(-1) - pair.k_positions.unsqueeze(-2)).unsqueeze(1)
+        slopes = self.slopes.to(apart.device)[:, None, None]
+        return torch.where(apart < 0, slopes * apart, -slopes.square() * apart)
+
+
+def projected(rows: int, keys: int | None = None, groups: int = 2, width: int = 6) -> tuple[Tensor, Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    sizes = ((rows, 4, 6), (keys or rows, groups, 6), (keys or rows, groups, width))
+    q, k, v = (torch.randn(2, *size, generator=draw, dtype=torch.float64).transpose(1, 2) for size in sizes)
+    return q, k, v
+
+
+@pytest.mark.parametrize("sight", SIGHTS, ids=named)
+def test_its_mask_written_out_is_what_every_query_sees(sight: Sight, rows: Kinds) -> None:
+    index = [torch.arange(size).view([-1 if axis == at else 1 for axis in range(4)]) for at, size in enumerate(SIZES)]
+    for kind, by_row in itertools.product(ROWS, (True, False)):
+        both = ordered(rows(kind, 29))
+        found = relations(sight, both, both, by_row=by_row)
+        wanted = visible(sight, both, both, by_row=by_row)
+        assert bool(found) == (wanted is not None)
+        if wanted is not None:
+            assert torch.equal(seen(found)(*index).expand(SIZES), wanted.expand(SIZES)), kind
+
+
+@pytest.mark.parametrize("sight", SIGHTS[3:7], ids=named)
+def test_its_mask_is_what_torch_makes_of_the_function(sight: Sight, rows: Kinds) -> None:
+    both = ordered(rows("packed", 29))
+    mask = create_mask(seen(relations(sight, both, both)), 2, 1, 29, 29, device="cpu")
+    wanted = visible(sight, both, both)
+    assert wanted is not None
+    assert torch.equal(mask, wanted)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(7, 7), (5, 8), (8, 5), (1, 1)])
+@pytest.mark.parametrize("soft_cap", [None, 1.5])
+def test_its_scores_written_out_are_those_of_the_bias_and_so_are_their_gradients(
+    queries: int, keys: int, soft_cap: float | None
+) -> None:
+    bias, scores = Slopes(), torch.randn(2, 4, queries, keys, dtype=torch.float64)
+    table = distances(bias, queries, keys, 0.7, 4, scores)
+    assert table.shape == (4, queries + keys - 1)  # and not queries x keys
+    function = scored(table, keys, soft_cap)
+    assert function is not None
+    index = [
+        torch.arange(size).view([-1 if axis == at else 1 for axis in range(4)]) for at, size in enumerate(scores.shape)
+    ]
+    got = function(scores, *index)
+    ramp = [torch.arange(size).unsqueeze(0) for size in (queries, keys)]
+    wanted = scores + bias(Pair(None, None, ramp[0], ramp[1], 0.7, 4))
+    wanted = wanted if soft_cap is None else soft_cap * (wanted / soft_cap).tanh()
+    assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
+    grads = [torch.autograd.grad(each.softmax(-1).square().sum(), bias.slopes)[0] for each in (got, wanted)]
+    assert torch.allclose(grads[0], grads[1], rtol=0, atol=1e-12)
+
+
+def test_a_score_that_nothing_is_done_to_needs_no_function() -> None:
+    assert scored(None, 5, None) is None
+
+
+CELLS = [  # few, as torch compiles the function of each
+    (Sight(True), "right"),
+    (Sight(True, 4), "packed"),
+    (Sight(False, 4, 3), "gaps"),
+    (Sight(False, None, 1, 8, DRAWN), "apart"),
+    (Sight(), "nothing"),
+    (Sight(True), "order"),
+]
+
+
+@unfused
+@pytest.mark.parametrize(("sight", "kind"), CELLS)
+def test_unfused_it_gives_what_the_readable_one_gives(sight: Sight, kind: str, planned: Planned, rows: Kinds) -> None:
+    batch, bias = rows(kind, 29), Slopes() if kind in COUNTED else None
+    q, k, v = projected(29, width=8)
+    demand = Demand(sight, "positions" if bias else "none", soft_cap=kind != "plain", ordered=kind == "order")
+    like = torch.zeros(2, 29, 24, dtype=torch.float64)
+    with torch.no_grad():
+        got, wanted = (
+            each(q, k, v, planned(each, sight, batch, like=like, bias=bias, demand=demand), None, 0.0)
+            for each in (FLEX, EAGER)
+        )
+    assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
+
+
+@unfused
+def test_unfused_it_reads_a_memory_and_rows_that_ask_behind_their_keys(planned: Planned, rows: Kinds) -> None:
+    q, k, v = projected(5, 8)
+    rank = torch.tensor([[2, 0, 3, 1], [0, 1, 2, 3]])
+    content = Rows(torch.arange(4).expand(2, -1), None, 2 * rank)
+    both = Rows(content.positions.repeat(1, 2), None, torch.cat([2 * rank, 2 * rank - 1], dim=1))
+    for sight, asks, keys in ((Sight(), rows("plain", 5), rows("left", 8)), (Sight(causal=True), both, content)):
+        queries, length = asks.positions.shape[1], keys.positions.shape[1]
+        q, k, v = projected(queries, length)
+        like = torch.zeros(2, queries, 24, dtype=torch.float64)
+        got, wanted = (each(q, k, v, planned(each, sight, asks, keys, like=like), None, 0.0) for each in (FLEX, EAGER))
+        assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
+
+
+def test_nothing_is_hidden_where_all_see_all(planned: Planned, rows: Kinds) -> None:
+    made: Functions = planned(FLEX, Sight(), rows("plain", 9), like=torch.zeros(2, 9, 24)).prepared
+    assert made == (None, None)
+
+
+THERE = Demand(Sight(causal=True), device="cuda", rows=512)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kernel"),
+    [
+        ({}, "sdpa"),
+        ({"sight": Sight()}, "sdpa"),
+        ({"hidden": True}, "flex"),
+        ({"ordered": True}, "flex"),
+        ({"soft_cap": True}, "flex"),
+        ({"bias": "positions", "distances": True}, "flex"),
+        ({"bias": "positions"}, "sdpa"),
+        ({"sight": Sight(), "aligned": False, "hidden": True}, "flex"),
+        ({"sight": Sight(causal=True, window=8), "ordered": True}, "flex"),
+        ({"sight": Sight(causal=True, window=8)}, "blocked"),
+        ({"sight": Sight(causal=True, window=8, dilation=2)}, "gathered"),
+        ({"sight": Sight(causal=True, window=400, first=8)}, "flex"),
+        ({"sight": Sight(causal=True, window=8), "soft_cap": True}, "flex"),
+        ({"hidden": True, "aligned": False}, "sdpa"),
+        ({"hidden": True, "rows": 64}, "sdpa"),
+        ({"hidden": True, "double": True}, "sdpa"),
+        ({"hidden": True, "drops": True}, "sdpa"),
+        ({"hidden": True, "sinks": True}, "sdpa"),
+        ({"hidden": True, "bias": "content"}, "sdpa"),
+        ({"soft_cap": True, "weights": True}, "eager"),
+        ({"soft_cap": True, "mixes": True}, "eager"),
+        ({"soft_cap": True, "scored": True}, "eager"),
+    ],
+    ids=str,
+)
+def test_it_is_chosen_where_plain_attention_would_need_a_mask_of_all_pairs(
+    asked: dict[str, object], kernel: str
+) -> None:
+    demand = THERE._replace(**asked)  # type: ignore[arg-type]  # of as many types as fields
+    assert chosen(KERNELS, demand).name == kernel
+    assert not FLEX.serves(demand._replace(device="cpu"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sight", SIGHTS, ids=named)
+def test_a_gpu_fuses_it_and_gives_the_same_gradients_included(sight: Sight, planned: Planned, rows: Kinds) -> None:
+    length = 300 if sight.blocks is None else 97
+    for kind, groups in itertools.product(ROWS, (2, 4)):
+        batch = rows(kind, length)
+        here, there = (Slopes(), Slopes()) if kind in COUNTED else (None, None)
+        demand = Demand(sight, "positions" if here else "none", soft_cap=kind != "plain", ordered=kind == "order")
+        leaves = [leaf.requires_grad_() for leaf in projected(length, groups=groups)]
+        fused = [leaf.detach().float().cuda().requires_grad_() for leaf in leaves]
+        like = torch.zeros(2, length, 24, dtype=torch.float64)
+        plan = planned(EAGER, sight, batch, like=like, bias=here, demand=demand)
+        wanted = EAGER(leaves[0], leaves[1], leaves[2], plan, None, 0.0)
+        plan = planned(FLEX, sight, batch.to(fused[0].device), like=like.float().cuda(), bias=there, demand=demand)
+        got = FLEX(fused[0], fused[1], fused[2], plan, None, 0.0)
+        assert torch.allclose(got.cpu().double(), wanted, rtol=0, atol=1e-3), kind
+        mine, theirs = [*leaves, *([here.slopes] if here else [])], [*fused, *([there.slopes] if there else [])]
+        for one, other in zip(
+            torch.autograd.grad(wanted.sin().sum(), mine), torch.autograd.grad(got.sin().sum(), theirs), strict=True
+        ):
+            assert torch.isfinite(other).all(), kind
+            assert torch.allclose(other.cpu().double(), one, rtol=1e-2, atol=1e-2), kind
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_its_blocks_are_made_without_a_mask_of_all_pairs(planned: Planned) -> None:
+    rows = 16_384
+    like = torch.zeros(1, rows, 8, device="cuda")
+    ramp = torch.arange(rows, device="cuda").unsqueeze(0)
+    batch = Rows(ramp, torch.zeros_like(ramp), None, ramp)
+    planned(FLEX, Sight(causal=True), batch, like=like)  # compiled
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    planned(FLEX, Sight(causal=True), batch, like=like, bias=Slopes())
+    assert torch.cuda.max_memory_allocated() - before < rows * rows / 8
