@@ -189,9 +189,9 @@ def test_the_rules_between_a_spec_and_its_teacher(
 
 
 def test_a_teacher_whose_stacks_would_read_nothing_is_refused(
-    taught: dict[str, Any], registry: Registry, tmp_path: Path
+    taught: dict[str, Any], base: dict[str, Any], registry: Registry, tmp_path: Path
 ) -> None:
-    spec = paribus.spec("seq2seq-tiny", "dims={width: 12, heads: 3, layers: 1, length: 16}")
-    paribus.save(paribus.assemble(spec, registry=registry), tmp_path / "both")
+    both = {**base, "preset": "seq2seq-tiny", "tokenizer": "bytes"}
+    paribus.save(paribus.assemble(both, registry=registry), tmp_path / "both")
     with pytest.raises(SpecError, match=r"whose encoder would be given nothing to read"):
         resolved({**taught, "teacher": str(tmp_path / "both")}, registry=registry)
