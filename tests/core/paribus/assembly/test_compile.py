@@ -50,6 +50,8 @@ MODELS = {
     "decoder, parallel": ["gpt-tiny", "placement=[parallel, {name: parallel, one_norm: false}]"],
     "decoder, small branches": ["gpt-tiny", "placement=[rezero, layerscale]"],
     "encoder-decoder, deep": ["seq2seq-tiny", "placement=deepnorm"],
+    "two streams": ["xlnet-tiny"],
+    "the last layer again": ["deberta-tiny"],
     "encoder-decoder, sandwiched": ["seq2seq-tiny", "placement=sandwich"],
 }
 

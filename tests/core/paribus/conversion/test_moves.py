@@ -85,3 +85,34 @@ def test_a_tensor_of_more_dimensions_is_spread_and_gathered() -> None:
     assert torch.equal(into_theirs(moves, ours)["filter"], given["filter"])
     with pytest.raises(StoreError, match=r"filter: this tensor is \(2, 9\); `matrix`.* is \(2, 8\)"):
         into_ours(moves, {"filter": torch.zeros(2, 9)}, {"matrix": torch.Size([2, 8])})
+
+
+def test_parts_may_take_turns() -> None:
+    moves = [Move(name, "fused", part=part, parts=3, turns=2) for part, name in enumerate("qkv")]
+    fused = torch.arange(24.0).view(12, 2)  # two heads of two rows, of queries, keys and values each
+    ours = into_ours(moves, {"fused": fused}, {name: SHAPES[name] for name in "qkv"})
+    assert ours["k"].tolist() == fused[[2, 3, 8, 9]].tolist()
+    assert torch.equal(into_theirs(moves, ours)["fused"], fused)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_matrix_may_have_an_axis_for_heads_whichever_way_around_it_is(turned: bool) -> None:
+    move = Move("q", "heads", turned, spread=(2, 2, 2) if turned else (4, 2, 1))
+    theirs = torch.randn(move.spread)
+    ours = into_ours([move], {"heads": theirs}, {"q": torch.Size([4, 2])})["q"]
+    assert torch.equal(ours, theirs.view(2, 4).T if turned else theirs.view(4, 2))
+    assert torch.equal(into_theirs([move], {"q": ours})["heads"], theirs)
+    with pytest.raises(StoreError, match=r"error\[misshapen\] heads"):
+        into_ours([move], {"heads": torch.randn(2, 4)}, {"q": torch.Size([4, 2])})
+
+
+def test_a_tensor_may_go_by_another_name_and_is_written_by_the_first() -> None:
+    move = Move("table", "wte", otherwise="newer.wte")
+    shapes = {"table": torch.Size([5, 2])}
+    for name in ("wte", "newer.wte"):
+        theirs = {name: torch.randn(5, 2)}
+        ours = into_ours([move], theirs, shapes)
+        assert torch.equal(ours["table"], theirs[name])
+        assert into_theirs([move], ours).keys() == {"wte"}
+    with pytest.raises(StoreError, match="the model has no tensor `wte`"):
+        into_ours([move], {}, shapes)
