@@ -39,7 +39,7 @@ SPECS: list[tuple[str, str | bytes | None, list[str], list[str]]] = [
     ("A6", None, ["attention=restricted"], ["`window` is missing: how far a row sees"]),
     (
         "A7", "preset: gpt-tiny\n", ["objective=span-corruption"],
-        ["reads the stack `encoder`", "clm with topology decoder", "encoder-decoder with objective span-corruption"],
+        ["reads the stack `encoder`", "with topology decoder", "encoder-decoder with objective span-corruption"],
     ),
     ("A7", None, ["objective=span-corruption"], ["topology `encoder` has not", "sop with topology encoder"]),
     ("A7", "preset: seq2seq-tiny\n", ["objective=clm"], ["gives the encoder nothing to read", "topology decoder"]),
