@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from paribus.cli._spoken import differing
 from paribus.cli.console import Session, out, out_json, table
 from paribus.cli.list import first_line
-from paribus.cli.spoken import differing
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:

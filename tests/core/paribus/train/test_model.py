@@ -14,7 +14,7 @@ from paribus import IGNORED, PADDING, SpecError, Stream
 from paribus.assembly.build import listed
 from paribus.assembly.run import Pass
 from paribus.parts.rows import Batch
-from paribus.registry import installed
+from paribus.registry import Registry, installed
 from paribus.train.data import Data
 from paribus.train.model import Model
 
@@ -42,18 +42,23 @@ def gradients(model: Model, *batches: Batch) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_parameter_of_every_preset_learns_from_its_objective(
-    preset: str, assemble: Assemble, shake: Shake, feed: Feed
+    preset: str, assemble: Assemble, shake: Shake, feed: Feed, components: Registry
 ) -> None:
     layers = LAYERS.get(preset, ())
     model = shake(assemble(preset, "dropout=0", *layers))
     found = gradients(model, feed(preset, *layers).step(0))
     assert found.keys() == dict(model.named_parameters()).keys()
     dead = {name for name, grad in found.items() if grad.abs().max() < 1e-9}
-    turned = all(
-        node["name"] == "rope" for node in listed(model.spec["position"])
-    )  # else what is added to all keys moves no weight
-    unturned = {name for name in found if name.endswith("heads.k.bias") and (not turned or ".cross." in name)}
-    assert dead == unturned
+    moved = all(moves_keys(components, node) for node in listed(model.spec.get("position", [])))
+    # Else what is added to all keys moves no weight; and what leans to segments has none to lean to in plain text.
+    still = {name for name in found if name.endswith("heads.k.bias") and (not moved or ".cross." in name)}
+    assert dead == still | {name for name in found if "position" in name and "segment" in name}
+
+
+def moves_keys(components: Registry, node: Mapping[str, Any]) -> bool:
+    """Whether a position does something to keys, or reads them: then a bias of all keys is felt."""
+    traits = components.index.entries["position"][node["name"]].traits
+    return "rotate" in traits["moments"] or traits["bias"] == "content"
 
 
 @pytest.mark.parametrize("preset", TINY)
