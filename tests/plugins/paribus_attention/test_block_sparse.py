@@ -166,8 +166,11 @@ def test_big_bird_computes_the_same_of_the_same_blocks(padded: int, drawn: Drawn
     context, _ = theirs(x, band, start, end, blocked, blocked)
     q, k, v = (side(x).unflatten(-1, (3, 4)).transpose(1, 2) for side in (theirs.query, theirs.key, theirs.value))
     rows = ordered(Rows(ramp, torch.where(there > 0, 0, PADDING), None, ramp))
-    for kernel in KERNELS[1:]:
-        plan = Plan(kernel, Demand(Sight(first=size, blocks=blocks)), 0.5, None, rows, rows, None, None, None)
+    demand = Demand(Sight(first=size, blocks=blocks))
+    serving = [kernel for kernel in KERNELS if kernel.serves(demand)]
+    assert {kernel.name for kernel in serving} == {"gathered", "sdpa", "eager"}
+    for kernel in serving:
+        plan = Plan(kernel, demand, 0.5, None, rows, rows, None, None, None)
         plan = plan._replace(prepared=kernel.prepare(plan, None, 3, x))
         mixed = kernel(q, k, v, plan, None, 0.0).transpose(1, 2).flatten(2)
         assert torch.allclose(mixed[there > 0], context[there > 0], rtol=0, atol=1e-9)

@@ -112,7 +112,8 @@ def test_a_memory_has_no_future() -> None:
 def test_all_declare_the_same_but_that_a_window_has_no_memory() -> None:
     traits = {name: component.traits for name, component in attention().items()}
     assert traits["restricted"] == {**SOFTMAX, "cross": False}
-    assert all(traits[name] == SOFTMAX for name in ("mha", "gqa", "mqa", "talking-heads"))
+    assert all(traits[name] == SOFTMAX for name in ("mha", "gqa", "mqa"))
+    assert traits["talking-heads"] == {**SOFTMAX, "shares": False}
 
 
 def options_of(name: str) -> dict[str, Option]:
@@ -120,7 +121,8 @@ def options_of(name: str) -> dict[str, Option]:
 
 
 def test_options_are_what_their_signatures_say() -> None:
-    assert list(options_of("mha")) == list(options_of("mqa")) == ["scores"]
+    assert list(options_of("mha")) == ["key_bias", "scores"]
+    assert list(options_of("mqa")) == ["scores"]
     assert list(options_of("gqa")) == ["kv_heads", "scores"]
     assert options_of("gqa")["kv_heads"].limits == (Range(1), Divides("heads"))
     assert options_of("restricted")["window"].required

@@ -224,7 +224,8 @@ def test_half_precision_is_near(kind: str, causal: bool, mode: str, stacked: Sta
 def test_none_asks_for_a_kernel_or_has_weights_to_show(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], causal=causal)
     assert stack.kernels() == ("its own",)
-    assert stack(drawn(1, 3, 12), ramp(3), capture=True).captured == ({},)
+    with pytest.raises(ValueError, match="there are no attention weights to show"):
+        stack(drawn(1, 3, 12), ramp(3), capture=True)
 
 
 def test_none_asks_a_position_for_anything() -> None:
