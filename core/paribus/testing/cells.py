@@ -17,6 +17,7 @@ from paribus.specs.rules import misfit, unasked
 from paribus.studies.identity import components_of
 from paribus.testing.specimen import Specimen
 
+MOST: Final = 2  # values of a number that are tried
 PRESETS: Final = ("encoder-tiny", "gpt-tiny", "seq2seq-tiny")  # rows that see both sides, the past, another stack
 OTHERWISE: Final = ("vit-tiny", "vit-digits")  # the first that takes what is not for text, as none of the others does
 SMALL: Final[Mapping[str, Any]] = {
@@ -65,6 +66,16 @@ class Case:
         if cell.said not in self._built:
             self._built[cell.said] = Specimen(cell.spec, self.registry)
         return self._built[cell.said]
+
+    def refuses(self, cell: Cell) -> bool:
+        """Whether a component says while it is built that its options do not go together; another error is a fault."""
+        try:
+            self.specimen(cell)
+        except SpecError:
+            return True
+        except Exception:  # whoever builds it next tells of it
+            return False
+        return False
 
     def all_have(self, cell: Cell, *traits: str) -> bool:
         """Whether every attention of the model declares one of these of itself."""
@@ -121,10 +132,10 @@ def cells(case: Case) -> Iterator[Cell]:
     tried = {base: case.around(base, node) for base in case.bases}
     if case.entry.slot in _TOGETHER and not any(_fits(case, base, changes) for base, changes in tried.items()):
         tried = {base: {**changes, **_partner(case)} for base, changes in tried.items()}
-    taken = False
+    taken, fitting = False, None
     for base, changes in tried.items():
         if taken and base in OTHERWISE:
-            return
+            break
         try:
             spec = case.resolved(base, changes)
         except SpecError as error:
@@ -132,6 +143,8 @@ def cells(case: Case) -> Iterator[Cell]:
             continue
         taken = True
         yield Cell(base, spec)
+        if fitting is None or (causal(case, spec) and not causal(case, fitting.spec)):
+            fitting = Cell(base, spec)
         for neighbour in _neighbours(case, spec):
             beside = f"{neighbour.slot}={neighbour.name}"
             try:
@@ -142,6 +155,34 @@ def cells(case: Case) -> Iterator[Cell]:
                 )
             except SpecError:
                 continue  # the two do not go together, and a rule says so
+    if fitting is not None:
+        yield from _otherwise(case, fitting, tried[fitting.said])
+
+
+def causal(case: Case, spec: Mapping[str, Any]) -> bool:
+    """Whether the body sees only what came before."""
+    parts = case.registry.index.entries["topology"][spec["topology"]["name"]].parts
+    return next(part.causal for part in parts if part.path == "body")
+
+
+def _otherwise(case: Case, plain: Cell, changes: Mapping[str, Any]) -> Iterator[Cell]:
+    """The same model with other values of the component's own options: each choice, and two of each number."""
+    node = example(case.entry)
+    for option in case.entry.options if case.entry.slot in (*ARCHITECTURE, "topology") else ():
+        found = 0
+        for value in values(option, plain.spec) if option.kind.name not in ("group", "slot") else ():
+            if found == MOST and option.kind.name not in ("choice", "bool"):
+                break
+            changed = {**changes, **case.around(plain.said, {**node, option.name: value})}
+            try:
+                cell = Cell(f"{plain.said}, {option.name}={value}", case.resolved(plain.said, changed), plain=False)
+            except SpecError:
+                continue  # the value is not valid here
+            if case.refuses(cell):
+                continue
+            if cell.spec != plain.spec:
+                found += 1
+                yield cell
 
 
 def _fits(case: Case, base: str, changes: Mapping[str, Any]) -> bool:

@@ -261,5 +261,5 @@ def changes(made: Specimen, length: int) -> Tensor:
 
 
 def _first(changes: Tensor) -> tuple[int, int]:
-    token, row = (changes > TOLERANCE).nonzero()[0].tolist()
+    token, row = (~(changes <= TOLERANCE)).nonzero()[0].tolist()  # what is not a number is no smaller
     return token, row

@@ -98,4 +98,13 @@ def test_what_no_model_of_text_takes_is_tried_in_one_of_images(
 
 
 def test_what_a_model_of_text_takes_is_not_tried_on_images(components: Registry) -> None:
-    assert set(tried(components, "feedforward", "mlp")) == set(PRESETS)
+    assert {said for said in tried(components, "feedforward", "mlp") if "=" not in said} == set(PRESETS)
+
+
+def test_each_choice_of_an_option_and_two_of_each_number_are_tried_where_rows_see_the_past(
+    components: Registry,
+) -> None:
+    found = [said for said in tried(components, "attention", "gqa") if "kv_heads=" in said]
+    assert found == ["gpt-tiny, kv_heads=4", "gpt-tiny, kv_heads=1"]
+    scaled = [said for said in tried(components, "position", "rope") if ", " in said and "=" in said]
+    assert {"gpt-tiny, interleaved=True", "gpt-tiny, theta=20000.0"} <= set(scaled)
