@@ -17,6 +17,7 @@ from paribus.specs.rules import misfit, unasked
 from paribus.studies.identity import components_of
 from paribus.testing.specimen import Specimen
 
+GIVEN: Final = "the given spec"
 MOST: Final = 2  # values of a number that are tried
 PRESETS: Final = ("encoder-tiny", "gpt-tiny", "seq2seq-tiny")  # rows that see both sides, the past, another stack
 OTHERWISE: Final = ("vit-tiny", "vit-digits")  # the first that takes what is not for text, as none of the others does
@@ -120,7 +121,7 @@ class Case:
 def bases(given: Source | None, registry: Registry) -> dict[str, Mapping[str, Any]]:
     """What a component is put into: a spec that its author names, or the tiny presets made smaller still."""
     if given is not None:
-        return {"the given spec": resolved(given, registry=registry)}
+        return {GIVEN: resolved(given, registry=registry)}
     whole = {key: size for key, size in SMALL.items() if key != "dims.length"}  # an image has as many rows as it has
     found: dict[str, Mapping[str, Any]] = {name: {"preset": name, **SMALL} for name in PRESETS}
     return found | {name: {"preset": name, **whole} for name in OTHERWISE if name in registry.index.presets}
@@ -128,7 +129,7 @@ def bases(given: Source | None, registry: Registry) -> dict[str, Mapping[str, An
 
 def cells(case: Case) -> Iterator[Cell]:
     """Every model that the rules let the component into."""
-    node = example(case.entry)
+    node = _named(case)
     tried = {base: case.around(base, node) for base in case.bases}
     if case.entry.slot in _TOGETHER and not any(_fits(case, base, changes) for base, changes in tried.items()):
         tried = {base: {**changes, **_partner(case)} for base, changes in tried.items()}
@@ -167,7 +168,7 @@ def causal(case: Case, spec: Mapping[str, Any]) -> bool:
 
 def _otherwise(case: Case, plain: Cell, changes: Mapping[str, Any]) -> Iterator[Cell]:
     """The same model with other values of the component's own options: each choice, and two of each number."""
-    node = example(case.entry)
+    node = _named(case)
     for option in case.entry.options if case.entry.slot in (*ARCHITECTURE, "topology") else ():
         found = 0
         for value in values(option, plain.spec) if option.kind.name not in ("group", "slot") else ():
@@ -201,6 +202,12 @@ def _partner(case: Case) -> dict[str, Any]:
         if not misfit(*pair) and not unasked(pair[1], pair[0].traits.get("needs", [])):
             return {slot: example(entry)}
     return {}
+
+
+def _named(case: Case) -> dict[str, Any]:
+    """The component with the options that the author's spec gives it, if it has one and names it; else an example."""
+    found = case.bases.get(GIVEN, {}).get(case.entry.slot)
+    return dict(found) if isinstance(found, Mapping) and found["name"] == case.entry.name else example(case.entry)
 
 
 def example(entry: Entry) -> dict[str, Any]:

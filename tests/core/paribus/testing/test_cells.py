@@ -108,3 +108,9 @@ def test_each_choice_of_an_option_and_two_of_each_number_are_tried_where_rows_se
     assert found == ["gpt-tiny, kv_heads=4", "gpt-tiny, kv_heads=1"]
     scaled = [said for said in tried(components, "position", "rope") if ", " in said and "=" in said]
     assert {"gpt-tiny, interleaved=True", "gpt-tiny, theta=20000.0"} <= set(scaled)
+
+
+def test_the_authors_spec_has_the_last_word_on_options(components: Registry) -> None:
+    base = {"preset": "gpt-tiny", "attention": {"name": "gqa", "kv_heads": 1}}
+    case = Case(components, components.index.find("attention", "gqa"), bases(base, components))
+    assert all(cell.spec["attention"]["kv_heads"] == 1 for cell in cells(case) if "kv_heads" not in cell.said)
