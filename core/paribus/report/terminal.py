@@ -110,7 +110,8 @@ class _Page:
                 folds = {"name": name, "verdict": verdict}
                 left = self._left(verdicts, folds)
                 if left >= room and self._left(costs, folds) >= -GAP:
-                    wider = {**folds, "verdict": verdict + max(left - WIDEST, 0) if room > 0 else verdict + left + GAP}
+                    told = self._needed(verdicts[-1], folds)  # which may be less than it may have
+                    wider = {**folds, "verdict": told + (max(left - WIDEST, 0) if room > 0 else left + GAP)}
                     yield self._grid(self._pictured(verdicts, left) if room > 0 else verdicts, wider)
                     yield ""
                     yield self._grid(costs, folds)
@@ -148,13 +149,14 @@ class _Page:
 
     def _left(self, columns: Sequence[Column], folds: Mapping[str, int]) -> int:
         """How many places are left beside these columns for another one; -2 where they just fit."""
+        return self.width - sum(GAP + self._needed(column, folds) for column in columns)
+
+    def _needed(self, column: Column, folds: Mapping[str, int]) -> int:
+        """How many places a column takes."""
         from rich.cells import cell_len
 
-        needed = 0
-        for column in columns:
-            texts = [column.header, *(self._cell(column, row, folds) for row in self.rows)]
-            needed += GAP + max(cell_len(line) for text in texts for line in text.split("\n"))
-        return self.width - needed
+        texts = [column.header, *(self._cell(column, row, folds) for row in self.rows)]
+        return max(cell_len(line) for text in texts for line in text.split("\n"))
 
     def _grid(self, columns: Sequence[Column], folds: Mapping[str, int]) -> RenderableType:
         from rich.table import Table as Grid

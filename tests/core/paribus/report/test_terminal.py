@@ -148,3 +148,11 @@ def test_a_table_without_any_number_is_no_crash(study: Study, ask: Ask) -> None:
     entries = study(baseline=["diverged"], mqa=["pending"])
     for width in WIDTHS:
         assert "baseline diverged 1/1" in rendered(compare(entries, ask(entries)), width) or width < 60
+
+
+def test_nothing_is_cut_off_at_any_width(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[5.55, 5.54], mqa=[5.56, 5.57], rmsnorm=[5.5, 5.6])
+    table = compare(entries, ask(entries))
+    assert any("learn" in " ".join((row.verdict, *row.flags)) for row in table.rows)
+    for width in range(40, 170):
+        assert "…" not in rendered(table, width), width
