@@ -14,6 +14,7 @@ from paribus.errors import Problem, StoreError
 MODEL: Final = "model.json"
 RECORD: Final = "record.json"
 WEIGHTS: Final = "weights.safetensors"
+TEXT: Final = "text.json"
 PICKLES: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth", "model.ckpt")
 SEAL: Final = b'"sha256":"'  # as a key of the header; within any string of the header, its quotes are escaped
 

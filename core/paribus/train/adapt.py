@@ -17,6 +17,7 @@ from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.evaluate import evaluate
 from paribus.train.model import Model
 from paribus.train.restore import restored
+from paribus.train.text import Text
 from paribus.train.tokens import Encoded
 
 UNKNOWN: Final = "which tokenizer the saved model reads is not known, so that ids may mean other tokens to it"
@@ -78,6 +79,7 @@ def adapt(source: Model | str | Path, overrides: Sequence[str] = (), *, registry
     model = assembled(spec, classes, text.vocabulary)
     model.to(next(original.parameters()).dtype)
     model.tokenizer = original.tokenizer
+    model.text = Text.of(text) if original.tokenizer else None
     return Adapted(model, begin(model, original, classes, text))
 
 
@@ -85,6 +87,7 @@ def beginning(spec: Spec, classes: Registry, text: Encoded, *, measured: bool) -
     """A spec's model as it begins: with its first values, or from the saved one that stands under `from:`."""
     model = assembled(spec, classes, text.vocabulary)
     model.tokenizer = text.tokenizer_fingerprint
+    model.text = Text.of(text)
     if spec.get("teacher") is not None:
         model.learn_from(_named(spec, "teacher", classes, text))
     if spec.get("from") is None:

@@ -16,6 +16,7 @@ from paribus.train.checkpoint import save_weights
 from paribus.train.data import Data
 from paribus.train.model import Model
 from paribus.train.restore import restored
+from paribus.train.text import write_text
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -43,10 +44,11 @@ def data(spec: DictConfig | Mapping[str, Any], *, registry: Registry | None = No
 
 
 def save(model: Model, folder: str | Path, *, files: Files = FILES) -> None:
-    """Writes a model as a spec and its weights; `paribus.load(folder)` is the way back."""
+    """Writes a model as a spec, its weights and its tokenizer; `paribus.load(folder)` is the way back."""
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     save_weights(place / WEIGHTS, model, {}, files=files)
+    write_text(place, model.text, files=files)
     document = {"spec": model.spec, "dtype": _name(model), "tokenizer": model.tokenizer}
     write_json(place / MODEL, document, files=files)
 

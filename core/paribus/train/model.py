@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
 
     from paribus.train.adoption import Adoption
+    from paribus.train.text import Text
 
 
 @final
@@ -62,6 +63,7 @@ class Model(LightningModule):
         self.about: dict[str, About] = {}  # what the initialisation was told of each parameter
         self.adoption: Adoption | None = None  # what became of the tensors of the model that it began from
         self.tokenizer = ""  # the fingerprint of what makes its tokens, where that is known
+        self.text: Text | None = None  # and what makes them, where that is at hand
         self._teacher: tuple[Model, ...] = ()  # a tuple, as it is none of this model's modules: it is never saved
         self.shares: Tensor | None = None  # the loss of the step so far, summed over its micro-batches
         self._metrics: dict[str, Metric] = {}

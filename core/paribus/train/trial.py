@@ -38,6 +38,7 @@ from paribus.train.evaluate import frequencies
 from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper, keeping
 from paribus.train.model import Model
 from paribus.train.provenance import provenance, watch_memory
+from paribus.train.text import Text, write_text
 
 CHECKPOINTS = "checkpoints"
 DEFAULT_STEPS = 200
@@ -96,6 +97,7 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     }
     if diverged is None:
         save_weights(terms.folder / WEIGHTS, model, {"identity": terms.identity}, files=terms.files)
+        write_text(terms.folder, Text.of(text), files=terms.files)
     write_json(terms.folder / RECORD, record, files=terms.files)
     if terms.hooks is not None:
         terms.hooks.trial_finished(spec=spec, record=record)

@@ -1,0 +1,77 @@
+"""What makes text of ids, kept beside the weights: so that what was trained can be asked without its corpus."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from paribus.assembly.components import Classes, make
+from paribus.durable import FILES, Files, damaged, digest, read_json, write_json
+from paribus.errors import Problem, StoreError
+from paribus.saved import TEXT, Saved
+from paribus.slots.tokenizer import Tokenizer, Vocabulary
+from paribus.train.tokens import Encoded
+
+
+@final
+@dataclass(frozen=True)
+class Text:
+    """A trained tokenizer, and the languages that its corpus tells apart, by their numbers."""
+
+    tokenizer: Tokenizer
+    languages: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, encoded: Encoded) -> Text:
+        return cls(encoded.tokenizer, encoded.languages)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.tokenizer.vocabulary()
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(self.tokenizer.state())
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without specials around them."""
+        return self.tokenizer.encode_batch([text])[0]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; specials are shown by name in angle brackets."""
+        return self.tokenizer.decode(ids)
+
+
+def write_text(folder: Path, text: Text | None, *, files: Files = FILES) -> None:
+    """Puts it beside the weights of a model: data, sealed with its hash. What another model left there goes."""
+    if text is None:
+        with suppress(FileNotFoundError):
+            files.unlink(folder / TEXT)
+        return
+    state = base64.b64encode(text.tokenizer.state()).decode()
+    write_json(folder / TEXT, {"tokenizer": state, "languages": list(text.languages)}, files=files)
+
+
+def read_text(found: Saved, spec: Mapping[str, Any], classes: Classes) -> Text | None:
+    """What stands beside the weights of a saved model, held against what these were trained with; None where nothing
+    does."""
+    path = found.folder / TEXT
+    if not path.is_file():
+        return None
+    document = read_json(path)
+    try:
+        state = base64.b64decode(document["tokenizer"], validate=True)
+        languages = tuple(str(each) for each in document["languages"])
+    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise damaged(path, f"it does not hold a tokenizer: {error}") from error
+    if digest(state) != found.tokenizer:
+        what = "the tokenizer in it is not the one that the weights beside it were trained with"
+        raise StoreError(Problem(code="other-tokenizer", where=str(path), what=what, valid="the file of this model"))
+    tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
+    tokenizer.load(state)
+    return Text(tokenizer, languages)
