@@ -9,9 +9,10 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional
 
+Curve = Callable[[Tensor], Tensor]
 Activation = Literal["gelu", "gelu-tanh", "relu"]
 
-ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {
+ACTIVATIONS: Mapping[Activation, Curve] = {
     "gelu": functional.gelu,
     "gelu-tanh": partial(functional.gelu, approximate="tanh"),
     "relu": functional.relu,

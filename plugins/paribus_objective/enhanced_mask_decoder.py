@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
-import torch
 from torch import Tensor, nn
 
 from paribus import (
+    Adopting,
+    Converted,
     Cost,
     Draw,
     Formed,
@@ -27,7 +27,7 @@ from paribus import (
     Vocabulary,
     rows_of,
 )
-from paribus_objective import masking, scoring
+from paribus_objective import masking, scoring, vocabulary_head
 from paribus_objective.span_masking import Spans, picking
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @final
-class EnhancedMaskDecoder(Objective):
+class EnhancedMaskDecoder(Objective, Adopting):
     """Hidden tokens are predicted by rows that are told where they are, absolutely, and only then: "DeBERTa" (He et al.
     2021), section 3.2.
 
@@ -51,12 +51,7 @@ class EnhancedMaskDecoder(Objective):
         "segments": False,
         "needs": ["mask", "last-layer"],
     }
-    roles: ClassVar[Mapping[str, Role]] = {
-        "dense.weight": "head",
-        "dense.bias": "bias",
-        "bias": "bias",
-        "places.weight": "embedding",
-    }
+    roles: ClassVar[Mapping[str, Role]] = {**vocabulary_head.ROLES, "places.weight": "embedding"}
 
     def __init__(
         self,
@@ -64,9 +59,9 @@ class EnhancedMaskDecoder(Objective):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        rate: Annotated[float, "share of a text's tokens that are predicted", Range(above=0, high=1)] = 0.15,
-        mask: Annotated[float, "share of these that the mask token stands in for", Range(0, 1)] = 0.8,
-        random: Annotated[float, "share of these that a random token stands in for", Range(0, 1)] = 0.1,
+        rate: masking.Rate = 0.15,
+        mask: masking.Mask = 0.8,
+        random: masking.Random = 0.1,
         spans: Spans = Spans(),
         steps: Annotated[int, "how often rows that know their place go through the last layer", Range(1)] = 2,
     ) -> None:
@@ -75,16 +70,14 @@ class EnhancedMaskDecoder(Objective):
         self.masking = masking.Masking(vocabulary, rate, mask, random, picking(spans, rate))
         self.again = steps
         self.places = nn.Embedding(shape.length, shape.width)
-        self.dense = nn.Linear(shape.width, shape.embedded)
-        self.norm = norm(shape.embedded)
-        self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm)
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
         body, pick, labels = self.masking(streams["body"], self.picks(streams["body"].tokens.shape[1]), draw)
         return Formed({**streams, "body": body}, {"pick": pick, "labels": labels})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return unembed(self.norm(nn.functional.gelu(self.dense(hidden))), self.bias)
+        return vocabulary_head.logits(self, hidden, unembed)
 
     def decoded(self, run: Run) -> Tensor:
         """(B, N, D): what is hidden, as it comes out behind the last layer once it knows its place."""
@@ -97,10 +90,10 @@ class EnhancedMaskDecoder(Objective):
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * self.dense.weight.numel())
+        return vocabulary_head.cost(self, load)
 
     def picks(self, length: int) -> int:
-        return min(length, max(1, math.ceil(self.masking.rate * length)))
+        return self.masking.most(length)
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
@@ -110,3 +103,6 @@ class EnhancedMaskDecoder(Objective):
 
     def _logits(self, run: Run) -> Tensor:
         return run.once("logits", lambda: self.logits(self.decoded(run), run.unembed))
+
+    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+        return vocabulary_head.adopted(self, other)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
-import torch
 from torch import Tensor, nn
 
 from paribus import (
@@ -18,7 +16,6 @@ from paribus import (
     Load,
     Norms,
     Objective,
-    Range,
     Role,
     Run,
     Shape,
@@ -27,11 +24,9 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
-    leading,
 )
-from paribus_objective import masking, scoring
+from paribus_objective import masking, scoring, vocabulary_head
 from paribus_objective.activation import ACTIVATIONS, Activation
-from paribus_objective.narrowing import Narrow
 from paribus_objective.span_masking import Spans, picking
 
 if TYPE_CHECKING:
@@ -49,7 +44,7 @@ class MaskedLanguageModelling(Objective, Adopting):
     """
 
     traits: ClassVar[Traits] = {"corrupts": True, "sight": "both", "parts": [], "segments": False, "needs": ["mask"]}
-    roles: ClassVar[Mapping[str, Role]] = {"dense.weight": "head", "dense.bias": "bias", "bias": "bias"}
+    roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
 
     def __init__(  # noqa: PLR0913  # eight options, and what is injected
         self,
@@ -57,9 +52,9 @@ class MaskedLanguageModelling(Objective, Adopting):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        rate: Annotated[float, "share of a text's tokens that are predicted", Range(above=0, high=1)] = 0.15,
-        mask: Annotated[float, "share of these that the mask token stands in for", Range(0, 1)] = 0.8,
-        random: Annotated[float, "share of these that a random token stands in for", Range(0, 1)] = 0.1,
+        rate: masking.Rate = 0.15,
+        mask: masking.Mask = 0.8,
+        random: masking.Random = 0.1,
         spans: Spans = Spans(),
         transform: Annotated[bool, "whether a dense layer, an activation and a norm precede the scores"] = True,
         transform_bias: Annotated[bool, "whether that dense layer has a bias (ModernBERT: no)"] = True,
@@ -69,33 +64,26 @@ class MaskedLanguageModelling(Objective, Adopting):
         super().__init__()
         self.classes = shape.vocabulary
         self.masking = masking.Masking(vocabulary, rate, mask, random, picking(spans, rate))
-        self.narrow = None if transform else Narrow(shape)
-        self.dense = nn.Linear(shape.width, shape.embedded, bias=transform_bias) if transform else None
-        self.norm = norm(shape.embedded) if transform else None
         self.activation = ACTIVATIONS[activation]
-        self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(
+            shape, norm, transform=transform, transform_bias=transform_bias, bias=bias
+        )
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
         body, pick, labels = self.masking(streams["body"], self.picks(streams["body"].tokens.shape[1]), draw)
         return Formed({**streams, "body": body}, {"pick": pick, "labels": labels})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        if self.dense is not None and self.norm is not None:
-            hidden = self.norm(self.activation(self.dense(hidden)))
-        elif self.narrow is not None:
-            hidden = self.narrow(hidden)
-        return unembed(hidden, self.bias)
+        return vocabulary_head.logits(self, hidden, unembed, self.activation)
 
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
-        if self.narrow is not None:
-            return self.narrow.cost(load)
-        return Cost() if self.dense is None else Cost(flops=2 * load.picks * self.dense.weight.numel())
+        return vocabulary_head.cost(self, load)
 
     def picks(self, length: int) -> int:
-        return min(length, max(1, math.ceil(self.masking.rate * length)))
+        return self.masking.most(length)
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
@@ -107,8 +95,4 @@ class MaskedLanguageModelling(Objective, Adopting):
         return run.once("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))
 
     def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
-        """Of a larger or smaller vocabulary, the biases of the ids that both have."""
-        if not isinstance(other, MaskedLanguageModelling) or self.bias is None or other.bias is None:
-            return {}
-        kept = leading(self.bias, other.bias)
-        return {} if kept is None else {"bias": kept}
+        return vocabulary_head.adopted(self, other)

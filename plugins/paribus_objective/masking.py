@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Annotated, Any, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from paribus import IGNORED, Draw, Stream, Vocabulary
+from paribus import IGNORED, Draw, Range, Stream, Vocabulary
 from paribus_objective import specials
+
+Rate = Annotated[float, "share of a text's tokens that are predicted", Range(above=0, high=1)]
+Mask = Annotated[float, "share of these that the mask token stands in for", Range(0, 1)]
+Random = Annotated[float, "share of these that a random token stands in for", Range(0, 1)]
 
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
@@ -50,6 +55,10 @@ class Masking:
         np.put_along_axis(hidden, pick, np.where(left, labels, self.shown(labels, draws, draw)), axis=1)
         labels[left] = IGNORED
         return stream._replace(tokens=torch.from_numpy(hidden)), torch.from_numpy(pick), torch.from_numpy(labels)
+
+    def most(self, length: int) -> int:
+        """How many tokens of a text of `length` there is room for."""
+        return min(length, max(1, math.ceil(self.rate * length)))
 
     def outside(self, stream: Stream) -> Array:
         """(B, T) bool: what is no text and stays as it is, that is special tokens and padding."""

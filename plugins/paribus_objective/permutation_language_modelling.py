@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from paribus import (
     IGNORED,
+    Adopting,
+    Converted,
     Cost,
     Draw,
     Formed,
@@ -28,8 +30,7 @@ from paribus import (
     Unembed,
     Vocabulary,
 )
-from paribus_objective import scoring, specials
-from paribus_objective.narrowing import Narrow
+from paribus_objective import scoring, specials, vocabulary_head
 from paribus_objective.span_masking import Spans, picking
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @final
-class PermutationLanguageModelling(Objective):
+class PermutationLanguageModelling(Objective, Adopting):
     """The last tokens of a factorisation order are predicted, each from those before it in that order, wherever they
     stand: "XLNet" (Yang et al. 2019).
 
@@ -71,8 +72,7 @@ class PermutationLanguageModelling(Objective):
         self.pick = picking(spans, rate)
         self.classes = shape.vocabulary
         self.reserved = specials.table(vocabulary)
-        self.narrow = Narrow(shape)
-        self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=bias)
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
         body = streams["body"]
@@ -88,13 +88,13 @@ class PermutationLanguageModelling(Objective):
         return Formed({**streams, "body": asked}, {"labels": torch.from_numpy(labels)})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return unembed(self.narrow(hidden), self.bias)
+        return vocabulary_head.logits(self, hidden, unembed)
 
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
-        return self.narrow.cost(load)
+        return vocabulary_head.cost(self, load)
 
     def picks(self, length: int) -> int:
         return min(length, max(1, math.ceil(self.rate * length)))
@@ -108,3 +108,6 @@ class PermutationLanguageModelling(Objective):
     def _logits(self, run: Run) -> Tensor:
         asking = run.targets["labels"].shape[1]
         return run.once("logits", lambda: self.logits(run.hidden()[:, -asking:], run.unembed))
+
+    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+        return vocabulary_head.adopted(self, other)

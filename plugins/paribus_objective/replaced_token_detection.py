@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from paribus import (
     IGNORED,
+    Adopting,
+    Converted,
     Cost,
     Draw,
     Formed,
@@ -28,7 +28,7 @@ from paribus import (
     Unembed,
     Vocabulary,
 )
-from paribus_objective import detecting, masking, scoring
+from paribus_objective import detecting, masking, scoring, vocabulary_head
 from paribus_objective.detecting import Detector
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class ReplacedTokenDetection(Objective):
         super().__init__()
         self.masking = masking.Masking(vocabulary, rate, mask, 0.0)
         self.weight = weight
+        self.classes = shape.vocabulary
         self.generator = Filler(shape.other("generator"), norm)
         self.detector = Detector(shape.width, norm if first else None)
 
@@ -93,16 +94,16 @@ class ReplacedTokenDetection(Objective):
         }
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * self.generator.dense.weight.numel()) + self.detector.cost(load.queries)
+        return vocabulary_head.cost(self.generator, load) + self.detector.cost(load.queries)
 
     def picks(self, length: int) -> int:
-        return min(length, max(1, math.ceil(self.masking.rate * length)))
+        return self.masking.most(length)
 
     def scored(self, length: int) -> int:
         return self.picks(length)
 
     def metrics(self) -> Mapping[str, Metric]:
-        return {"generator-accuracy": scoring.accuracy(self.generator.bias.numel()), **detecting.metrics()}
+        return {"generator-accuracy": scoring.accuracy(self.classes), **detecting.metrics()}
 
     def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["generator-accuracy"], self._filled(run), run.targets["labels"])
@@ -137,20 +138,21 @@ class ReplacedTokenDetection(Objective):
 
 
 @final
-class Filler(nn.Module):
+class Filler(nn.Module, Adopting):
     """The generator's head: a dense layer to the width of the table, GELU, a norm, and the table itself."""
 
-    roles: ClassVar[Mapping[str, Role]] = {"dense.weight": "head", "dense.bias": "bias", "bias": "bias"}
+    roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
 
     def __init__(self, shape: Shape, norm: Norms) -> None:
         super().__init__()
-        self.dense = nn.Linear(shape.width, shape.embedded)
-        self.norm = norm(shape.embedded)
-        self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm)
 
     def forward(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         """(…, G) -> (…, V)."""
-        return unembed(self.norm(functional.gelu(self.dense(hidden))), self.bias)
+        return vocabulary_head.logits(self, hidden, unembed)
+
+    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+        return vocabulary_head.adopted(self, other)
 
 
 def sampled(scores: Tensor, luck: Tensor) -> Tensor:

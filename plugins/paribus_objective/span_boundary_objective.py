@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
@@ -12,6 +11,8 @@ from torch.nn import functional
 
 from paribus import (
     IGNORED,
+    Adopting,
+    Converted,
     Cost,
     Draw,
     Formed,
@@ -28,7 +29,7 @@ from paribus import (
     Unembed,
     Vocabulary,
 )
-from paribus_objective import masking, scoring
+from paribus_objective import masking, scoring, vocabulary_head
 from paribus_objective.span_masking import SpanPicking, Spans, borders
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @final
-class SpanBoundaryObjective(Objective):
+class SpanBoundaryObjective(Objective, Adopting):
     """Each hidden token is predicted by two heads: from its own row, as `mlm` does, and from the rows before and behind
     its span with its place in that: "SpanBERT" (Joshi et al. 2020).
 
@@ -45,7 +46,7 @@ class SpanBoundaryObjective(Objective):
     """
 
     traits: ClassVar[Traits] = {"corrupts": True, "sight": "both", "parts": [], "segments": False, "needs": ["mask"]}
-    roles: ClassVar[Mapping[str, Role]] = {"dense.weight": "head", "bias": "bias"}
+    roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels", "boundary": "framed"}
 
     def __init__(
@@ -55,17 +56,15 @@ class SpanBoundaryObjective(Objective):
         norm: Norms,
         *,
         rate: Annotated[float, "share of a text's tokens that are predicted", Range(above=0, high=0.5)] = 0.15,
-        mask: Annotated[float, "share of these that the mask token stands in for", Range(0, 1)] = 0.8,
-        random: Annotated[float, "share of these that a random token stands in for", Range(0, 1)] = 0.1,
+        mask: masking.Mask = 0.8,
+        random: masking.Random = 0.1,
         spans: Spans = Spans(longest=10, ends=0.2, together=True),
         places: Annotated[int, "width of the vectors that tell the places of a span apart", Range(1)] = 200,
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
         self.masking = masking.Masking(vocabulary, rate, mask, random, SpanPicking(spans, rate))
-        self.dense = nn.Linear(shape.width, shape.embedded)
-        self.norm = norm(shape.embedded)
-        self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm)
         self.boundary = Boundary(shape, norm, spans.longest, places)
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
@@ -81,7 +80,7 @@ class SpanBoundaryObjective(Objective):
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         """The head that a token's own row goes through."""
-        return unembed(self.norm(functional.gelu(self.dense(hidden))), self.bias)
+        return vocabulary_head.logits(self, hidden, unembed)
 
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {
@@ -90,10 +89,10 @@ class SpanBoundaryObjective(Objective):
         }
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * self.dense.weight.numel()) + self.boundary.cost(load)
+        return vocabulary_head.cost(self, load) + self.boundary.cost(load)
 
     def picks(self, length: int) -> int:
-        return min(length, max(1, math.ceil(self.masking.rate * length)))
+        return self.masking.most(length)
 
     def scored(self, length: int) -> int:
         return 2 * self.picks(length)
@@ -115,6 +114,9 @@ class SpanBoundaryObjective(Objective):
             return scores
 
         return run.once("framed", made)
+
+    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+        return vocabulary_head.adopted(self, other)
 
 
 @final

@@ -1,0 +1,72 @@
+"""The head that scores rows against the vocabulary."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paribus import Adopting, Load, Objective, Vocabulary
+from paribus_objective.vocabulary_head import Headed
+
+Build = Callable[..., Objective]
+WHOLE = ["bias", "dense.bias", "dense.weight", "norm.bias", "norm.weight"]
+HEADED: Mapping[str, list[str]] = {
+    "mlm": WHOLE,
+    "sbo": WHOLE,
+    "emd": [*WHOLE, "places.weight"],
+    "permutation": ["bias"],
+}
+
+
+@pytest.mark.parametrize("name", HEADED)
+def test_its_tensors_have_the_names_that_checkpoints_know(name: str, build: Build, vocabulary: Vocabulary) -> None:
+    made = build(name, vocabulary)
+    assert isinstance(made, Headed)
+    found = [path for path, _ in made.named_parameters() if not path.startswith("boundary.")]
+    assert sorted(found) == HEADED[name]
+
+
+@torch.no_grad()
+def test_it_says_what_layer_activation_norm_and_bias_say(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("mlm", vocabulary)
+    assert isinstance(made, Headed)
+    assert made.dense is not None
+    assert made.bias is not None
+    hidden, table = torch.randn(2, 3, 8, dtype=torch.float64), torch.randn(100, 8, dtype=torch.float64)
+
+    def unembed(h: Tensor, bias: Tensor | None = None) -> Tensor:
+        return functional.linear(h, table, bias)
+
+    made.bias.uniform_()
+    got = made.logits(hidden, unembed)
+    for b in range(2):
+        for t in range(3):
+            row = made.dense.weight @ hidden[b, t] + made.dense.bias
+            row = 0.5 * row * (1 + torch.erf(row / 2**0.5))
+            row = (row - row.mean()) / (row.var(unbiased=False) + 1e-5).sqrt()
+            torch.testing.assert_close(got[b, t], table @ row + made.bias, rtol=0, atol=1e-9)
+
+
+def test_it_costs_what_precedes_the_table(build: Build, vocabulary: Vocabulary) -> None:
+    load = Load(queries=16, keys=16, picks=5)
+    assert build("mlm", vocabulary).cost(load).flops == 2 * 5 * 8 * 8
+    assert build("mlm", vocabulary, table_width=4).cost(load).flops == 2 * 5 * 8 * 4
+    assert build("permutation", vocabulary).cost(load).flops == 0
+    assert build("permutation", vocabulary, table_width=4).cost(load).flops == 2 * 5 * 8 * 4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["mlm", "emd", "sbo", "permutation"])
+def test_of_another_vocabulary_the_biases_that_both_have_are_kept(
+    name: str, build: Build, vocabulary: Vocabulary
+) -> None:
+    made, other = build(name, vocabulary), build(name, vocabulary._replace(size=110))
+    assert isinstance(made, Adopting)
+    assert isinstance(other, Headed)
+    assert other.bias is not None
+    other.bias.uniform_()
+    assert torch.equal(made.adopt(other)["bias"].value, other.bias[:100])
+    assert made.adopt(made) == {}
+    assert made.adopt(nn.Identity()) == {}
