@@ -80,7 +80,6 @@ if TYPE_CHECKING:
     from paribus.slots.embedding import Unembed as Unembed
     from paribus.slots.feedforward import FeedForward as FeedForward
     from paribus.slots.images import Pixels as Pixels
-    from paribus.slots.images import labels_of as labels_of
     from paribus.slots.images import lettered as lettered
     from paribus.slots.images import pictured as pictured
     from paribus.slots.images import unlettered as unlettered
@@ -97,9 +96,9 @@ if TYPE_CHECKING:
     from paribus.slots.norm import Norms as Norms
     from paribus.slots.objective import Formed as Formed
     from paribus.slots.objective import Objective as Objective
+    from paribus.slots.objective import Prompt as Prompt
     from paribus.slots.objective import Run as Run
     from paribus.slots.objective import Term as Term
-    from paribus.slots.objective import Tokens as Tokens
     from paribus.slots.optimizer import Optimizer as Optimizer
     from paribus.slots.placement import Placement as Placement
     from paribus.slots.placement import Sublayer as Sublayer
@@ -111,6 +110,9 @@ if TYPE_CHECKING:
     from paribus.slots.softmax import softmax_cost as softmax_cost
     from paribus.slots.tokenizer import Tokenizer as Tokenizer
     from paribus.slots.tokenizer import Vocabulary as Vocabulary
+    from paribus.slots.tokens import Labels as Labels
+    from paribus.slots.tokens import Tokens as Tokens
+    from paribus.slots.tokens import labels_of as labels_of
     from paribus.slots.topology import Builder as Builder
     from paribus.slots.topology import Part as Part
     from paribus.slots.topology import Topology as Topology
@@ -166,16 +168,17 @@ _WHERE: dict[str, str] = {
         "paribus.slots.corpus": "Corpus Document Split",
         "paribus.slots.embedding": "Embedding Place Unembed",
         "paribus.slots.feedforward": "FeedForward",
-        "paribus.slots.images": "Pixels labels_of lettered pictured unlettered",
+        "paribus.slots.images": "Pixels lettered pictured unlettered",
         "paribus.slots.initialisation": "About Initialisation",
         "paribus.slots.launcher": "Ended Job Launcher News Note Plugins Started",
         "paribus.slots.norm": "Norm Norms",
-        "paribus.slots.objective": "Formed Objective Run Term Tokens",
+        "paribus.slots.objective": "Formed Objective Prompt Run Term",
         "paribus.slots.optimizer": "Optimizer",
         "paribus.slots.placement": "Placement Sublayer",
         "paribus.slots.position": "Position",
         "paribus.slots.schedule": "Schedule",
         "paribus.slots.tokenizer": "Tokenizer Vocabulary",
+        "paribus.slots.tokens": "Labels Tokens labels_of",
         "paribus.slots.topology": "Builder Part Topology memory_of",
         "paribus.studies.zygote": "Zygote",
     }.items()

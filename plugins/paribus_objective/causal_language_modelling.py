@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
 import torch
@@ -18,6 +18,7 @@ from paribus import (
     Load,
     Norms,
     Objective,
+    Prompt,
     Run,
     Shape,
     Stream,
@@ -54,6 +55,7 @@ class CausalLanguageModelling(Objective, Adopting):
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
+        self.mark = vocabulary.specials.get("eos", vocabulary.specials.get("sep"))  # that closes each document
         self.narrow = Narrow(shape)
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
 
@@ -68,6 +70,10 @@ class CausalLanguageModelling(Objective, Adopting):
             labels = labels.masked_fill((here != next_) | (next_ < 0), IGNORED)
         rows = Stream(*(None if vector is None else vector[:, :-1] for vector in body))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         return Formed({**streams, "body": rows}, {"labels": labels})
+
+    def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
+        """A text goes on as it began; an empty one begins, as all but the first did, behind the end of another."""
+        return Prompt(tuple(ids) or (() if self.mark is None else (self.mark,)), stop=self.mark)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return unembed(self.narrow(hidden), self.bias)

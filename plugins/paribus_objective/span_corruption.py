@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
 import numpy as np
@@ -18,6 +18,7 @@ from paribus import (
     Norms,
     Objective,
     Problem,
+    Prompt,
     Range,
     Run,
     Shape,
@@ -95,6 +96,10 @@ class SpanCorruption(Objective):
         if decoder.documents is not None:
             wanted = wanted.masked_fill(decoder.documents < 0, IGNORED)
         return Formed({**streams, "encoder": encoder, "body": decoder}, {"labels": wanted})
+
+    def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
+        """A text with sentinels in it is read, and what they stand for is written."""
+        return Prompt((self.start,), (*ids, self.eos), self.eos)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return unembed(self.narrow(hidden))

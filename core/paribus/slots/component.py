@@ -43,7 +43,7 @@ class Traits(TypedDict, total=False):
     # position and objective
     sight: Literal["both", "past", "any"]  # what a row of the body may see for it to mean anything
     # objective
-    forms: Literal["stream", "segments", "pairs", "images"]
+    forms: Literal["stream", "segments", "texts", "pairs", "images"]
     corrupts: bool
     parts: list[str]  # stacks that it reads besides the body
     segments: bool  # gives the rows segments

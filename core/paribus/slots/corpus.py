@@ -12,12 +12,19 @@ Split = Literal["train", "val"]
 
 
 class Document(NamedTuple):
-    """One text, as its sentences in order (joined by `joint` they are the text), or a source with its target."""
+    """One text, as its sentences in order (joined by a space they are the text), or two that belong together.
+
+    What there is to be told of it is in `labels`, and a corpus says in its traits what they are: `labels` for one whole
+    number, the class; `scores` for one number; `tags` for a whole number a sentence, each of which is a word;
+    `answers` for the first and the last sentence of the target that answer, -1 and -1 where none does.
+    """
 
     name: str  # what an error calls it: a path and a line, a topic
     sentences: tuple[str, ...]
     target: tuple[str, ...] = ()  # of a pair: the other side's sentences
     language: str = ""  # of the sentences, where a corpus tells them apart
+    labels: tuple[float, ...] = ()
+    target_language: str = ""
 
     @property
     def text(self) -> str:
@@ -34,6 +41,10 @@ class Corpus(Component, ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """sha256 of all that decides what `documents` yields: contents, not paths or times."""
+
+    def classes(self) -> tuple[str, ...]:
+        """The names of what labels or tags number, in their order, where they have names."""
+        return ()
 
     def dropped(self) -> dict[str, int]:
         """How many inputs were left out, by reason; told before training starts."""

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-import numpy as np
 from torch import Tensor, nn
 
 from paribus.parts.draw import Draw
 from paribus.parts.rows import Stream
 from paribus.slots.component import Component, Cost, Load
 from paribus.slots.embedding import Unembed
+from paribus.slots.tokens import Tokens
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
-
-Ints = np.ndarray[tuple[int], np.dtype[Any]]
 
 
 class Term(NamedTuple):
@@ -28,15 +26,13 @@ class Term(NamedTuple):
     weight: float = 1.0
 
 
-class Tokens(Protocol):
-    """The encoded documents of one split. `ids` is flat; sentence i is ids[sentences[i] : sentences[i + 1]];
-    document d has the sentences documents[d] up to, not including, documents[d + 1]."""
+class Prompt(NamedTuple):
+    """How a model that was trained for an objective is asked to write."""
 
-    ids: Ints
-    sentences: Ints
-    documents: Ints
-    languages: Ints | None  # of each document, where the corpus tells them apart: which of `Encoded.languages`
-    targets: Tokens | None  # of a corpus of pairs: the other side, document for document
+    body: tuple[int, ...]  # what the body reads before the first token that is written
+    source: tuple[int, ...] | None = None  # what the part reads that the body attends to
+    stop: int | None = None  # the token that ends what is written
+    both: bool = False  # whether rows of the prompt see each other both ways
 
 
 class Formed(NamedTuple):
@@ -142,6 +138,11 @@ class Objective(Component, nn.Module, ABC):
 
         None for one that is trained on tokens of the vocabulary, which are counted for it, or has none to speak of.
         """
+        return None
+
+    def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt | None:
+        """How a text is handed to a model that is to go on from it, or to write what belongs to it, in a language where
+        several are told apart; None: whoever is trained for this cannot write."""
         return None
 
     def scored(self, length: int) -> int | None:

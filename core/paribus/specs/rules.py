@@ -23,11 +23,13 @@ _VERBS: Final = {
     "read": "reads queries and keys",
     "embed": "adds to the rows",
 }
-_TEXT: Final = frozenset({"sentences", "documents", "pairs", "labels"})  # what a corpus has; the rest a tokenizer
+_TEXT: Final = frozenset(  # what a corpus has; the rest a tokenizer
+    {"sentences", "documents", "pairs", "labels", "scores", "tags", "answers"}
+)
 _STREAMS: Final = frozenset({"last-layer", "second-stream"})  # what a topology has: rows that ask what others hold
 _ASKED: Final = {"appended": "lets none ask behind its keys", "order": "follows no order but the rows' own"}
 TEACHER: Final = "teacher"  # what an objective needs that neither has
-_PADDED: Final = frozenset({"segments", "pairs"})  # examples formed so are filled up with padding
+_PADDED: Final = frozenset({"segments", "texts", "pairs"})  # examples formed so are filled up with padding
 
 
 Rule = Callable[[Facts], Iterable[Broken]]

@@ -129,13 +129,13 @@ def picturing(case: Case, cell: Cell) -> Verdict:
     except DataError:  # as above
         return DOES_NOT_APPLY
     for document in (*read["train"], *read["val"]):
-        values, label = unlettered(document.text), unlettered("".join(document.target))
-        if values.min() < 0 or values.max() >= VALUES or len(label) != 2:
+        values = unlettered(document.text)
+        if values.min() < 0 or values.max() >= VALUES or len(document.labels) != 1:
             return f"{document.name!r} is no image with its label, as `pictured` makes it"
         if len(values) != told["image"] ** 2 * told["channels"]:
             return f"{document.name!r} has {len(values):,} values, and it tells of {told['image']} x {told['image']}"
-        if int(label @ [VALUES, 1]) >= told["classes"]:
-            return f"{document.name!r} is of class {int(label @ [VALUES, 1])}, and it tells of {told['classes']}"
+        if not 0 <= document.labels[0] < told["classes"]:
+            return f"{document.name!r} is of class {document.labels[0]}, and it tells of {told['classes']}"
     return HOLDS
 
 

@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from paribus.errors import DataError, Problem, SpecError
 from paribus.parts.draw import Draw, order
 from paribus.parts.rows import IGNORED, Batch, Stream
-from paribus.slots.objective import Formed, Objective, Tokens
+from paribus.slots.objective import Formed, Objective
+from paribus.slots.tokens import Tokens
 from paribus.train.tokens import Encoded
 
 VALIDATION = -1  # the epoch that validation draws are keyed by, with seed 0: the same for every trial of a study

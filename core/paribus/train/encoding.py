@@ -29,6 +29,8 @@ class Arrays(NamedTuple):
     sentences: Array
     documents: Array
     languages: Array  # of each document; empty where no document of the corpus says its own
+    labels: Array  # of all documents, one behind the other
+    labelled: Array  # document d has labels[labelled[d] : labelled[d + 1]]; empty where none has any
 
 
 @final
@@ -41,6 +43,7 @@ class Made:
     overlap: int  # documents of the validation split whose text the training split has as well
     held: int  # documents of the validation split
     languages: tuple[str, ...] = ()  # in the order in which they came, where there is more than one
+    classes: tuple[str, ...] = ()  # the names of what labels number
 
 
 def encode(corpus: Corpus, tokenizer: Tokenizer, size: int | None, progress: Progress) -> Made:
@@ -58,7 +61,8 @@ def encode(corpus: Corpus, tokenizer: Tokenizer, size: int | None, progress: Pro
     held = len(keys["val"])
     if len(languages) < 2:
         languages, sides = {}, {name: side._replace(languages=side.languages[:0]) for name, side in sides.items()}
-    return Made(sides, {**corpus.dropped(), **dropped}, shared(keys["train"], keys["val"]), held, tuple(languages))
+    overlap = shared(keys["train"], keys["val"])
+    return Made(sides, {**corpus.dropped(), **dropped}, overlap, held, tuple(languages), corpus.classes())
 
 
 def shared(train: Iterable[Hashable], val: Iterable[Hashable]) -> int:
@@ -78,8 +82,11 @@ class _Gathered:
         self._sentences: list[int] = []  # how long each is
         self._documents: list[int] = []  # how many sentences each has
         self._languages: list[int] = []
+        self._labels: list[tuple[float, ...]] = []
 
-    def add(self, name: str, sentences: Sequence[Sequence[int]], language: int = 0) -> None:
+    def add(
+        self, name: str, sentences: Sequence[Sequence[int]], language: int = 0, labels: tuple[float, ...] = ()
+    ) -> None:
         ids = np.fromiter(chain.from_iterable(sentences), np.int64)
         wrong = np.flatnonzero((ids < 0) | (ids >= self._size))
         if wrong.size:
@@ -88,11 +95,14 @@ class _Gathered:
         self._sentences.extend(map(len, sentences))
         self._documents.append(len(sentences))
         self._languages.append(language)
+        self._labels.append(labels)
 
     def arrays(self) -> Arrays:
         ids = np.concatenate(self._ids) if self._ids else np.empty(0, self._kind)
         languages = np.array(self._languages, np.int64)
-        return Arrays(ids, _offsets(self._sentences), _offsets(self._documents), languages)
+        labels = np.fromiter(chain.from_iterable(self._labels), np.float64)
+        labelled = _offsets([len(each) for each in self._labels]) if labels.size else np.empty(0, np.int64)
+        return Arrays(ids, _offsets(self._sentences), _offsets(self._documents), languages, labels, labelled)
 
 
 def _offsets(lengths: Sequence[int]) -> Array:
@@ -121,10 +131,14 @@ def _gather(
                 dropped["documents without a sentence"] += 1
             elif bool(other) != paired:
                 dropped["documents with one side among pairs, or with two among others"] += 1
+            elif document.labels and (len(row), len(other)) != (len(document.sentences), len(document.target)):
+                dropped["documents whose labels count a sentence that has no token"] += 1
             else:
-                source.add(document.name, row, languages.setdefault(document.language, len(languages)))
+                language = languages.setdefault(document.language, len(languages))
+                source.add(document.name, row, language, document.labels)
                 if paired:
-                    target.add(f"{document.name}, target", other)
+                    language = languages.setdefault(document.target_language, len(languages))
+                    target.add(f"{document.name}, target", other, language)
                 keys.append(_key(document))
     sides = {split: source.arrays()}
     return sides | ({f"{split} targets": target.arrays()} if paired else {}), keys

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -31,14 +31,12 @@ from paribus.durable import (
 from paribus.errors import DataError, Problem, StoreError
 from paribus.slots.corpus import Corpus
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
+from paribus.slots.tokens import Ints, Labels, Tokens
 from paribus.train.encoding import SPLITS, Made, Progress, encode, shared
-
-if TYPE_CHECKING:
-    from paribus.slots.objective import Ints, Tokens
 
 __all__ = ["Encoded", "Progress", "Side", "encoded", "shared", "unigram_nats"]
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 _ALIGNED: Final = 8
 
 _log = logging.getLogger("paribus")
@@ -57,6 +55,7 @@ class Side:
     documents: Ints
     targets: Tokens | None = None
     languages: Ints | None = None
+    labels: Labels | None = None
 
 
 @final
@@ -73,6 +72,7 @@ class Encoded:
     dropped: Mapping[str, int]  # how many inputs were left out, by reason
     overlap: int  # documents of the validation split whose text the training split has as well
     languages: tuple[str, ...] = ()  # by their numbers, where there is more than one
+    classes: tuple[str, ...] = ()  # by their numbers, where they have names
 
     def show(self, tokens: Tokens, rows: slice) -> str:
         """The text of some ids, for whoever wonders what a model was fed."""
@@ -120,6 +120,7 @@ def encoded(
         meta["dropped"],
         meta["overlap"],
         tuple(meta["languages"]),
+        tuple(meta["classes"]),
     )
 
 
@@ -174,12 +175,13 @@ def _opened(folder: Path) -> tuple[dict[str, Any], Ints]:
 
 
 def _side(sides: Mapping[str, Any], data: Ints, name: str) -> Side:
-    ids, sentences, documents, languages = (
+    ids, sentences, documents, languages, labels, labelled = (
         data[start : start + length * np.dtype(kind).itemsize].view(kind) for kind, start, length in sides[name]
     )
     targets = f"{name} targets"
     other = _side(sides, data, targets) if targets in sides else None
-    return Side(ids, sentences, documents, other, languages if len(languages) else None)
+    told = Labels(labels, labelled) if len(labelled) else None
+    return Side(ids, sentences, documents, other, languages if len(languages) else None, told)
 
 
 def _write(folder: Path, state: bytes, made: Made) -> None:
@@ -200,7 +202,7 @@ def _write(folder: Path, state: bytes, made: Made) -> None:
     }
     data = digest(*chunks)
     said: dict[str, Json] = {"dropped": made.dropped, "overlap": made.overlap, "held": made.held}
-    said["languages"] = list(made.languages)
+    said |= {"languages": list(made.languages), "classes": list(made.classes)}
     make_folder(folder)
     write_bytes(folder / f"{data}.tokens", *chunks)
     write_json(folder / "meta.json", {**said, "data": data, "state": len(state), "sides": sides})

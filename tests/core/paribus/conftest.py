@@ -1,6 +1,7 @@
 """Whole models, in sizes for milliseconds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from paribus.keyed import key32
 from paribus.registry import Registry, installed
 from paribus.slots.tokenizer import Vocabulary
+from paribus.slots.tokens import Labels
 from paribus.specs import resolved
 from paribus.train.assemble import assembled, data_of
 from paribus.train.data import Data
@@ -17,6 +19,7 @@ from paribus.train.model import Model
 from paribus.train.tokens import Encoded, Side
 
 SMALL = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.length=16", "dims.vocabulary=null")
+UNTOLD: Any = None  # the tokenizer of ids that no text gave
 
 
 @pytest.fixture(scope="session")
@@ -44,16 +47,28 @@ def assemble(components: Registry, vocabulary: Vocabulary) -> Callable[..., Mode
 @pytest.fixture(scope="session")
 def text(vocabulary: Vocabulary) -> Encoded:
     """Some documents of sentences of words, without a tokenizer."""
+    train, val = (_documents(vocabulary, count, 2, 7, seed) for count, seed in ((60, 1), (20, 2)))
+    return Encoded(UNTOLD, vocabulary, train, val, "corpus", "tokenizer", {}, 0)
 
-    def side(documents: int, seed: int) -> Side:
-        luck = np.random.default_rng(seed)
-        lengths = luck.integers(2, 7, size=documents)
-        sentences = np.insert(np.cumsum(luck.integers(3, 9, size=lengths.sum())), 0, 0)
-        ids = luck.integers(15, vocabulary.size, size=sentences[-1])
-        return Side(ids, sentences, np.insert(np.cumsum(lengths), 0, 0))
 
-    untold: Any = None
-    return Encoded(untold, vocabulary, side(60, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
+@pytest.fixture(scope="session")
+def pairs(vocabulary: Vocabulary) -> Encoded:
+    """Some documents of a sentence, each with another beside it."""
+
+    def side(count: int, seed: int) -> Side:
+        source, target = (_documents(vocabulary, count, 1, 2, seed + 10 * at) for at in range(2))
+        return replace(source, targets=target)
+
+    return Encoded(UNTOLD, vocabulary, side(60, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
+
+
+def _documents(vocabulary: Vocabulary, count: int, fewest: int, most: int, seed: int) -> Side:
+    """Documents of `fewest` up to, not including, `most` sentences of three words and more."""
+    luck = np.random.default_rng(seed)
+    lengths = luck.integers(fewest, most, size=count)
+    sentences = np.insert(np.cumsum(luck.integers(3, 9, size=lengths.sum())), 0, 0)
+    ids = luck.integers(15, vocabulary.size, size=sentences[-1])
+    return Side(ids, sentences, np.insert(np.cumsum(lengths), 0, 0))
 
 
 @pytest.fixture(scope="session")
@@ -62,22 +77,23 @@ def pictures() -> Encoded:
 
     def side(count: int, seed: int) -> Side:
         luck, numbers = np.random.default_rng(seed), np.arange(count + 1)
-        labels = np.stack([np.zeros(count, int), luck.integers(8, size=count)], axis=1).reshape(-1)
-        return Side(luck.integers(256, size=256 * count), 256 * numbers, numbers, Side(labels, 2 * numbers, numbers))
+        labels = Labels(luck.integers(8, size=count).astype(float), numbers)
+        return Side(luck.integers(256, size=256 * count), 256 * numbers, numbers, labels=labels)
 
-    untold: Any = None
-    return Encoded(untold, Vocabulary(257, {"mask": 256}), side(40, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
+    return Encoded(UNTOLD, Vocabulary(257, {"mask": 256}), side(40, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
 
 
 @pytest.fixture(scope="session")
-def feed(components: Registry, text: Encoded, pictures: Encoded) -> Callable[..., Data]:
-    """The data of a preset in a small size, of that text, or of those pictures."""
+def feed(components: Registry, text: Encoded, pairs: Encoded, pictures: Encoded) -> Callable[..., Data]:
+    """The data of a preset in a small size: that text, those pairs or those pictures, as its corpus would have it."""
 
     def feed(preset: str, *overrides: str, registry: Registry | None = None, text: Encoded = text) -> Data:
         classes = registry or components
         spec = resolved(preset, *SMALL, "data.batch=8", *overrides, registry=classes)
-        tokenizer = classes.index.find("tokenizer", spec["tokenizer"]["name"])
-        return data_of(spec, classes, pictures if tokenizer.traits.get("modality") == "images" else text)
+        traits = classes.index.find("corpus", spec["corpus"]["name"]).traits
+        if traits.get("modality") == "images":
+            return data_of(spec, classes, pictures)
+        return data_of(spec, classes, pairs if "pairs" in traits.get("provides", []) else text)
 
     return feed
 

@@ -98,6 +98,7 @@ class Corpus:
     documents: Any
     targets: Tokens | None = None
     languages: Any = None
+    labels: Any = None
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, Formed, Objective, Prompt, Stream, Vocabulary
 
 Build = Callable[..., Objective]
 
@@ -59,3 +59,13 @@ def test_other_streams_are_left_as_they_are(clm: Objective) -> None:
     other = Stream(torch.ones(1, 3, dtype=torch.int64))
     made = clm.corrupt({"body": Stream(torch.ones(1, 5)), "encoder": other}, {}, Draw(0, 0, torch.arange(1)))
     assert made.streams["encoder"] is other
+
+
+def test_a_text_goes_on_as_it_began_and_an_empty_one_begins_behind_another(
+    clm: Objective, build: Build, vocabulary: Vocabulary
+) -> None:
+    eos = vocabulary.specials["eos"]
+    assert clm.prompt([7, 8]) == Prompt((7, 8), stop=eos)
+    assert clm.prompt([]) == Prompt((eos,), stop=eos)
+    assert build("clm", Vocabulary(9, {"sep": 3})).prompt([]) == Prompt((3,), stop=3)
+    assert build("clm", Vocabulary(9, {})).prompt([]) == Prompt(())

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from paribus import DataError, Draw, Formed, Load, Objective, Run, Stream, Vocabulary
+from paribus import DataError, Draw, Formed, Labels, Load, Objective, Run, Stream, Vocabulary
 
 Build = Callable[..., Objective]
 VALUES = 12
@@ -24,14 +24,15 @@ class Side:
     documents: Any
     targets: Any = None
     languages: Any = None
+    labels: Any = None
 
 
 def corpus(labels: list[int], sizes: list[int] | None = None) -> Side:
     """Images that count up, each of one sentence."""
     ends = np.cumsum([0, *(sizes or [VALUES] * len(labels))])
     numbers = np.arange(len(labels) + 1)
-    pairs = np.array([divmod(label, 256) for label in labels], np.uint16).reshape(-1)
-    return Side((np.arange(ends[-1]) % 256).astype(np.uint16), ends, numbers, Side(pairs, 2 * numbers, numbers))
+    told = Labels(np.array(labels, np.float64), numbers)
+    return Side((np.arange(ends[-1]) % 256).astype(np.uint16), ends, numbers, labels=told)
 
 
 class Pass:

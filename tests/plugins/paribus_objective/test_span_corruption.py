@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, SpecError, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, Formed, Objective, Prompt, SpecError, Stream, Vocabulary
 from paribus_objective.spans import amount, sides
 
 Build = Callable[..., Objective]
@@ -146,3 +146,7 @@ def test_rows_that_hold_no_span_are_refused(build: Build) -> None:
     with pytest.raises(SpecError, match=r"dims.length: span-corruption needs rows .* there are 2; valid: ≥ 3"):
         build("span-corruption", VOCABULARY, 2)
     build("span-corruption", VOCABULARY, 3)
+
+
+def test_a_text_is_asked_for_what_its_sentinels_stand_for(t5: Objective) -> None:
+    assert t5.prompt([10, SENTINELS[0], 11]) == Prompt((PAD,), (10, SENTINELS[0], 11, EOS), EOS)

@@ -28,7 +28,7 @@ def test_an_image_is_spread_over_all_values_and_stays_where_it_was(library: Any)
     for number, document in enumerate(documents):
         wanted = library.images[number].reshape(-1) * 255 // 16
         assert unlettered(document.text).tolist() == wanted.tolist()
-        assert unlettered(document.target[0]).tolist() == [0, number]
+        assert document.labels == (number,)
 
 
 def test_the_last_are_held_out_and_what_repeats_is_left_out(library: Any) -> None:

@@ -17,8 +17,8 @@ def pixels(document: Document, side: int, channels: int) -> np.ndarray[tuple[int
 
 
 def label(document: Document) -> int:
-    high, low = unlettered(document.target[0]).tolist()
-    return int(256 * high + low)
+    (number,) = document.labels
+    return int(number)
 
 
 def test_every_class_has_as_many_images_and_says_which_it_is() -> None:

@@ -100,6 +100,22 @@ def test_a_pair_keeps_its_two_sides_document_for_document() -> None:
     assert made.dropped["documents with one side among pairs, or with two among others"] == 1
 
 
+def test_labels_stay_with_their_documents_and_languages_with_their_sides() -> None:
+    documents = [
+        Document("a", ("One.", "Two."), ("Eins.",), "en", (1, 0), "de"),
+        Document("b", ("One.", " "), ("Eins.",), "en", (1, 0), "de"),
+        Document("c", ("Three.",), ("Drei.",), "en", (2.5,), "de"),
+    ]
+    made = encode(Listed(documents, documents[2:]), Letters(), None, silent)
+    assert made.sides["train"].labels.tolist() == [1, 0, 2.5]
+    assert made.sides["train"].labelled.tolist() == [0, 2, 3]
+    assert made.sides["train targets"].labelled.size == 0
+    assert made.dropped["documents whose labels count a sentence that has no token"] == 1
+    assert made.languages == ("en", "de")
+    assert made.sides["train"].languages.tolist() == [0, 0]
+    assert made.sides["train targets"].languages.tolist() == [1, 1]
+
+
 def test_documents_and_sentences_without_ids_are_left_out_and_counted() -> None:
     documents = [Document("a", ()), Document("b", ("\a",)), Document("c", ("", "One.", " "))]
     made = encode(Listed(documents, VAL), Letters(), None, silent)

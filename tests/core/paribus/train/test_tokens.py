@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 import pytest
 
-from paribus import Corpus, DataError, Document, Split, StoreError, Tokenizer, Vocabulary
+from paribus import Corpus, DataError, Document, Split, StoreError, Tokenizer, Vocabulary, labels_of
 from paribus.train.tokens import Encoded, Side, encoded, unigram_nats
 
 TRAIN = [Document("a", ("One.", "Two.")), Document("b", ("Three.",))]
@@ -35,6 +35,9 @@ class Listed(Corpus):
 
     def fingerprint(self) -> str:
         return repr(self.splits)
+
+    def classes(self) -> tuple[str, ...]:
+        return ("no", "yes")
 
 
 @final
@@ -132,6 +135,17 @@ def test_the_targets_of_pairs_are_kept(tmp_path: Path) -> None:
     assert found.train.targets.documents.tolist() == [0, 2, 3]
     assert found.val.targets is not None
     assert build(tmp_path).train.targets is None
+
+
+def test_labels_and_the_names_of_classes_come_back(tmp_path: Path) -> None:
+    told = [Document("a", ("One.",), labels=(1,)), Document("b", ("Two.",), labels=(0.5, -1))]
+    found = build(tmp_path, Listed(told, [Document("c", ("Six.",), labels=(2,))]))
+    assert found.train.labels is not None
+    assert found.train.labels.values.tolist() == [1, 0.5, -1]
+    assert found.train.labels.documents.tolist() == [0, 1, 3]
+    assert labels_of(found.val).tolist() == [2]
+    assert found.classes == ("no", "yes")
+    assert build(tmp_path).train.labels is None
 
 
 def test_another_corpus_spec_or_size_is_another_entry(tmp_path: Path) -> None:
