@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any, NamedTuple, final
 
+from paribus.errors import listed
 from paribus.registry import Entry, Index, Part
 from paribus.specs.fields import NO_POSITION
 from paribus.specs.tree import Keys
@@ -96,6 +97,15 @@ class Facts:
     def all(self, slot: str, node: Any, keys: Keys) -> tuple[Named, ...]:
         """The components that a node names."""
         return _all(self.index, slot, node, keys)
+
+    def entries(self, slot: str) -> tuple[Entry, ...]:
+        """All that could fill a slot."""
+        return tuple(self.index.entries[slot].values())
+
+    def having(self, slot: str, *traits: str) -> str:
+        """The names of those that have one of the traits, for whoever wants to know what would do."""
+        fitting = [entry.name for entry in self.entries(slot) if any(entry.traits.get(trait) for trait in traits)]
+        return listed(fitting) or "(none is installed)"
 
 
 def facts(checking: Checking, topology: Entry, spec: Mapping[str, Any]) -> Facts:

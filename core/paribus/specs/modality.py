@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from paribus.errors import listed
@@ -34,7 +34,7 @@ def embedding_reads_the_examples(facts: Facts) -> Iterator[Broken]:
             what = f"the examples of {forming[0]} are images, but {embedding} reads tokens of text"
             yield Broken("does-not-fit", forming[0].keys, what, f"embedding {_reading(facts, 'images')}")
         else:
-            fitting = [entry.name for entry in _entries(facts, "objective") if entry.traits.get("forms") == "images"]
+            fitting = [entry.name for entry in facts.entries("objective") if entry.traits.get("forms") == "images"]
             what = f"{embedding} reads images, but the examples of {objectives[0]} are none"
             valid = f"objective {listed(fitting) or '(none makes any)'}, or embedding {_reading(facts, 'text')}"
             yield Broken("does-not-fit", objectives[0].keys, what, valid)
@@ -47,7 +47,7 @@ def embedding_has_a_vocabulary(facts: Facts) -> Iterator[Broken]:
         return
     for objective in (*facts.objectives, *facts.evaluated):
         if objective.entry.traits.get("unembeds", True):
-            fitting = [entry.name for entry in _entries(facts, "objective") if not entry.traits.get("unembeds", True)]
+            fitting = [entry.name for entry in facts.entries("objective") if not entry.traits.get("unembeds", True)]
             what = f"{objective} scores rows against the vocabulary, but {embedding} has none"
             yield Broken("does-not-fit", objective.keys, what, f"objective {listed(fitting) or '(none)'}")
 
@@ -78,14 +78,9 @@ def _told(facts: Facts, corpus: Named, value: Any) -> Any:
     return facts.at(corpus).get(value) if isinstance(value, str) else value
 
 
-def _entries(facts: Facts, slot: str) -> Iterator[Entry]:
-    entries: Mapping[str, Entry] = facts.index.entries[slot]
-    yield from entries.values()
-
-
 def _of(facts: Facts, slot: str, other: Entry) -> str:
-    return listed(entry.name for entry in _entries(facts, slot) if modality(entry) == modality(other)) or "(none)"
+    return listed(entry.name for entry in facts.entries(slot) if modality(entry) == modality(other)) or "(none)"
 
 
 def _reading(facts: Facts, what: str) -> str:
-    return listed(entry.name for entry in _entries(facts, "embedding") if modality(entry) == what) or "(none)"
+    return listed(entry.name for entry in facts.entries("embedding") if modality(entry) == what) or "(none)"

@@ -13,7 +13,7 @@ from paribus.schema import Option
 from paribus.specs import resolved
 from paribus.specs.fields import ARCHITECTURE, NO_POSITION
 from paribus.specs.load import Source
-from paribus.specs.rules import misfit, unasked
+from paribus.specs.training import misfit, unasked
 from paribus.studies.identity import components_of
 from paribus.testing.specimen import Specimen
 

@@ -1,0 +1,126 @@
+"""The rules about what a model is trained for: what objectives read, and what they need of all the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from paribus.errors import listed
+from paribus.registry import Entry
+from paribus.specs.facts import Broken, Facts
+
+_TEXT: Final = frozenset(  # what a corpus has; the rest a tokenizer
+    {"sentences", "documents", "pairs", "labels", "scores", "tags", "answers"}
+)
+_STREAMS: Final = frozenset({"last-layer", "second-stream"})  # what a topology has: rows that ask what others hold
+_ASKED: Final = {"appended": "lets none ask behind its keys", "order": "follows no order but the rows' own"}
+TEACHER: Final = "teacher"  # what an objective needs that neither has
+
+
+def objective_fits(facts: Facts) -> Iterator[Broken]:
+    """An objective reads the stacks that there are, and its rows see what they may see."""
+    for objective in (*facts.objectives, *facts.evaluated):
+        why = misfit(objective.entry, facts.topology)
+        if why:
+            objectives = [entry.name for entry in facts.entries("objective") if not misfit(entry, facts.topology)]
+            topologies = [entry.name for entry in facts.entries("topology") if not misfit(objective.entry, entry)]
+            valid = (
+                f"objective {listed(objectives) or '(none)'} with topology {facts.topology.name}; "
+                f"topology {listed(topologies) or '(none)'} with objective {objective.entry.name}"
+            )
+            yield Broken("does-not-fit", objective.keys, why, valid)
+
+
+def misfit(objective: Entry, topology: Entry) -> str:
+    """Why an objective cannot train a topology, or nothing."""
+    others = {part.path: part.name for part in topology.parts if part.path != "body"}
+    reads = set(objective.traits.get("parts", []))
+    for path in sorted(reads - set(others)):
+        return f"objective `{objective.name}` reads the stack `{path}`, which the topology `{topology.name}` has not"
+    for path in sorted(set(others) - reads):
+        return f"objective `{objective.name}` gives the {others[path]} nothing to read, and `{topology.name}` has one"
+    lacking = [need for need in objective.traits.get("needs", []) if need in _STREAMS - set(provided(topology))]
+    if lacking:
+        return f"objective `{objective.name}` needs a `{lacking[0]}`, which the topology `{topology.name}` has not"
+    causal = next(part.causal for part in topology.parts if part.path == "body")
+    sight = objective.traits.get("sight", "any")
+    if sight == "both" and causal:
+        return (
+            f"objective `{objective.name}` needs rows that see both sides, but those of `{topology.name}` see only "
+            "what came before: the loss would not mean what its name says"
+        )
+    if sight == "past" and not causal:
+        return (
+            f"objective `{objective.name}` predicts what comes next, but the rows of `{topology.name}` see it: "
+            "the loss would be trivial"
+        )
+    return ""
+
+
+def unasked(topology: Entry, needs: Iterable[str]) -> list[str]:
+    """What a topology has for an objective to ask, and objectives with these needs leave alone."""
+    return [str(need) for need in topology.traits.get("needs", []) if need not in set(needs)]
+
+
+def provided(entry: Entry) -> list[str]:
+    return [str(item) for item in entry.traits.get("provides", [])]
+
+
+def rows_may_ask(facts: Facts) -> Iterator[Broken]:
+    """Where rows stand behind the others and only ask, attentions let them, and hide from them what comes later."""
+    for objective in (*facts.objectives, *facts.evaluated):
+        needs = _STREAMS.intersection(objective.list("needs"))
+        traits = [*(["appended"] if needs else []), *(["order"] if "second-stream" in needs else [])]
+        for stack in facts.stacks:
+            for mixing in stack.own if stack.part.path == "body" else ():
+                for trait in [trait for trait in traits if not mixing.attention.has(trait)][:1]:
+                    what = f"{objective} has rows that only ask, but {mixing.attention} {_ASKED[trait]}"
+                    yield Broken("does-not-fit", mixing.attention.keys, what, facts.having("attention", trait))
+
+
+def streams_are_asked(facts: Facts) -> Iterator[Broken]:
+    """A stream that a topology has for an objective to ask is asked by one that trains it."""
+    asked = {need for objective in facts.objectives for need in objective.list("needs")}
+    for need in unasked(facts.topology, asked):
+        if facts.objectives:
+            fitting = [each.name for each in facts.entries("objective") if need in each.traits.get("needs", [])]
+            what = f"topology `{facts.topology.name}` has a `{need}`, which no objective asks, so it never learns"
+            yield Broken("does-not-fit", facts.objectives[0].keys, what, f"objective {listed(fitting) or '(none)'}")
+
+
+def one_forms_one_corrupts(facts: Facts) -> Iterator[Broken]:
+    """Of a sum of objectives, at most one forms the examples, and at most one corrupts them."""
+    for trait, does in (("forms", "forms the examples"), ("corrupts", "changes what the model sees")):
+        doing = [objective for objective in facts.objectives if objective.has(trait)]
+        for objective in doing[1:]:
+            what = f"{objective} {does}, and {doing[0]} does so already"
+            yield Broken("does-not-fit", objective.keys, what, "one of the two, or one objective that does both")
+
+
+def needs_are_met(facts: Facts) -> Iterator[Broken]:
+    """What an objective needs, the tokenizer or the corpus has."""
+    for objective in (*facts.objectives, *facts.evaluated):
+        for need in objective.list("needs"):
+            if need in _STREAMS or need == TEACHER:
+                continue
+            slot = "corpus" if need in _TEXT else "tokenizer"
+            source = facts.named(slot)
+            silent = source is None or (slot == "corpus" and "provides" not in source.entry.traits)
+            if silent or source is None or need in source.list("provides"):
+                continue
+            fitting = [entry.name for entry in facts.entries(slot) if need in entry.traits.get("provides", [])]
+            what = f"{objective} needs `{need}`, which the {source} does not have"
+            yield Broken("does-not-fit", objective.keys, what, f"{slot} {listed(fitting) or '(none has it)'}")
+
+
+def teacher_is_asked(facts: Facts) -> Iterator[Broken]:
+    """There is a teacher where an objective asks for one, and nowhere else."""
+    asking = [each for each in (*facts.objectives, *facts.evaluated) if TEACHER in each.list("needs")]
+    there = facts.spec.get("teacher") is not None
+    for objective in asking if not there else ():
+        what = f"{objective} needs a teacher, and the spec names none"
+        yield Broken("does-not-fit", objective.keys, what, "teacher: FOLDER, where a model was saved")
+    if there and not asking:
+        what = "no objective asks for a teacher, so it would be ignored"
+        fitting = [entry.name for entry in facts.entries("objective") if TEACHER in entry.traits.get("needs", [])]
+        yield Broken("not-read", ("teacher",), what, f"teacher=null; objective {listed(fitting) or '(none asks)'}")
