@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,18 +10,23 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from paribus.durable import damaged, digest_json, parse, read_json
-from paribus.errors import Problem, StoreError
+from paribus.errors import Problem, StoreError, listed
 
 MODEL: Final = "model.json"
 RECORD: Final = "record.json"
 WEIGHTS: Final = "weights.safetensors"
 TEXT: Final = "text.json"
 PICKLES: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth", "model.ckpt")
+RUNS: Final = Path("runs")  # where trials are kept unless another place is named
 SEAL: Final = b'"sha256":"'  # as a key of the header; within any string of the header, its quotes are escaped
 
+_IDENTITY: Final = re.compile(r"[0-9a-f]{4,24}")  # of a trial, or how it begins
 _SEALED: Final = re.compile(re.escape(SEAL) + rb"([0-9a-f]{64})\"")
 _MOST: Final = 100_000_000  # bytes of a header that safetensors reads
-_VALID: Final = "a folder like runs/STUDY/HASH, or one that `paribus train --save`, `adapt` or `convert` wrote"
+_VALID: Final = (
+    "a folder like runs/STUDY/HASH, a HASH of `paribus status`, "
+    "or what `paribus train --save`, `adapt` or `convert` wrote"
+)
 
 
 @final
@@ -34,6 +40,7 @@ class Saved:
     tokenizer: str  # its fingerprint; empty where none is known, as of a model from elsewhere
     trial: bool
     seal: str  # the hash that the file of weights says it has; held against the file when it is read
+    identity: str = ""  # of a trial
 
     @property
     def weights(self) -> Path:
@@ -45,9 +52,28 @@ class Saved:
         return digest_json([dict(self.spec), self.dtype, self.tokenizer, self.seal])
 
 
+def located(name: str | Path, store: Path = RUNS) -> Path:
+    """The folder that is meant: itself, or that of the trial of `store` whose identity begins so."""
+    place = Path(name)
+    if not _IDENTITY.fullmatch(str(name)) or os.path.lexists(place):
+        return place
+    found = sorted(each for each in store.glob(f"*/{name}*") if _ended(each))
+    if len({each.name for each in found}) > 1:
+        what = f"{len(found)} trials in `{store}` begin so"
+        raise _problem("ambiguous", place, what, listed((str(each) for each in found), 6))
+    return found[0] if found else place
+
+
+def _ended(folder: Path) -> bool:
+    return (folder / RECORD).is_file()
+
+
 def saved(folder: str | Path) -> Saved:
-    """What is in a folder, or an error that says what was found there instead."""
-    place = Path(folder)
+    """What is in a folder, or an error that says what was found there instead; a trial's identity stands for its own.
+
+    Identities, or how they begin, are looked for in `runs`, where trials are kept unless told otherwise.
+    """
+    place = located(folder)
     try:
         trial = not (place / MODEL).is_file()
         if trial and not (place / RECORD).is_file():
@@ -66,14 +92,30 @@ def saved(folder: str | Path) -> Saved:
     spec, dtype = document.get("spec"), document.get("dtype", "float32")
     if not isinstance(spec, dict) or not isinstance(dtype, str) or not isinstance(tokenizer, str):
         raise damaged(place, "it does not say which model it holds")
-    return Saved(place, spec, dtype, tokenizer, trial, _seal(place / WEIGHTS))
+    identity = str(document.get("identity", "")) if trial else ""
+    return Saved(place, spec, dtype, tokenizer, trial, _seal(place / WEIGHTS), identity)
 
 
 def unbound(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a model that has its values: where it began no longer matters, and its teacher need not be there."""
-    teacher = spec.get("teacher")
+    """The spec of a model that has its values: where it began no longer matters, and its teacher need not be there.
+
+    What its tokenizer was learned from still does, where that is another corpus than its own.
+    """
+    teacher, began = spec.get("teacher"), spec.get("from")
     hashed = {"sha256": teacher.get("sha256", "")} if isinstance(teacher, Mapping) else None
-    return {**spec, "from": None, "teacher": hashed}
+    learned = began.get("learned") if isinstance(began, Mapping) else None
+    return {**spec, "from": {"learned": learned} if learned else None, "teacher": hashed}
+
+
+def reading(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What the tokenizer of a spec was learned from: its own corpus, or that of the model that it began from."""
+    began = spec.get("from")
+    learned = began.get("learned") if isinstance(began, Mapping) else None
+    if learned:
+        return dict(learned)
+    dims = spec.get("dims")
+    vocabulary = dims.get("vocabulary") if isinstance(dims, Mapping) else None
+    return {"corpus": spec.get("corpus"), "tokenizer": spec.get("tokenizer"), "vocabulary": vocabulary}
 
 
 def _seal(path: Path) -> str:

@@ -72,6 +72,10 @@ class BytePair(Tokenizer):
             run = []
         return text
 
+    def piece(self, token: int) -> str:
+        place = token - self._reserved.size
+        return self._pieces[place] if 0 <= place < len(self._pieces) else self.decode([token])
+
     def vocabulary(self) -> Vocabulary:
         return self._reserved._replace(size=self._reserved.size + len(self._pieces))
 

@@ -70,6 +70,10 @@ class WordPiece(Tokenizer):
             for piece in pieces
         ).removeprefix(" ")
 
+    def piece(self, token: int) -> str:
+        place = token - self._reserved.size
+        return self._pieces[place] if 0 <= place < len(self._pieces) else self.decode([token])
+
     def vocabulary(self) -> Vocabulary:
         return self._reserved._replace(size=self._reserved.size + len(self._pieces))
 

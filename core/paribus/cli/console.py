@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, final
 import click
 
 from paribus.errors import Problem, StoreError, printable
+from paribus.saved import RUNS
 
 if TYPE_CHECKING:
     from paribus.registry import Index, Registry
 
-STORE: Final = Path("runs")  # where trials are kept unless another place is named
+STORE: Final = RUNS  # where trials are kept unless another place is named
 _NARROWEST = 20  # columns that are still worth wrapping text in
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from paribus.cli.console import STORE, Session, note, out, out_json, refuse_full
-from paribus.errors import EXIT_FAILED, EXIT_OK
+from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError
+from paribus.saved import located
 
 if TYPE_CHECKING:
+    from paribus.specs.load import Source
     from paribus.studies.store import Store, Trial
 
 
@@ -30,6 +32,9 @@ def verb(
 
     `paribus train gpt-tiny position=rope trainer.max_steps=200`
 
+    `from=` names a trial by its folder or identity, or a saved model, to begin from. Without a SPEC it keeps the shape
+    of that, and its tokenizer: `paribus train from=1f3a9c objective=sop optimizer.lr=5e-4`
+
     It takes one thread, as a trial of a study does, so that both come to the same bits; OMP_NUM_THREADS gives it more.
     """
     from paribus.specs import resolved
@@ -40,7 +45,8 @@ def verb(
     if target is not None:
         refuse_full(target)
     index = session.index()
-    plain = resolved(spec, *overrides, registry=index)
+    source, words = begins(spec, overrides, store)
+    plain = resolved(source, *words, registry=index)
     trial = single(plain, index, lambda each: fingerprint(each["corpus"], index))
     place = Store(store, "train")
     record = place.record(trial.identity)
@@ -59,6 +65,30 @@ def verb(
     else:
         _show(record, place.folder(trial.identity))
     return EXIT_OK if done else EXIT_FAILED
+
+
+def begins(spec: str, overrides: Sequence[str], store: Path) -> tuple[Source, list[str]]:
+    """What to resolve. Where the first word is no spec, that of the saved model is meant which `from=` names.
+
+    A trial may be named by its identity, or by how that begins: it is looked for in `store`.
+    """
+    words = [_found(word, store) for word in ((spec, *overrides) if "=" in spec else overrides)]
+    if "=" not in spec:
+        return spec, words
+    name = next((word.partition("=")[2] for word in words if word.startswith(("from=", "from.name="))), None)
+    if name is None:
+        what = f"`{spec}` is an override, and there is no SPEC before it"
+        raise SpecError(Problem(code="missing", what=what, valid="a preset, a file, or from=RUN to go on from"))
+    return {"from": name}, words
+
+
+def _found(word: str, store: Path) -> str:
+    """An override with the folder of the trial that it names by its identity."""
+    key, _, value = word.partition("=")
+    if key not in ("from", "from.name", "teacher", "teacher.name"):
+        return word
+    place = located(value, store)
+    return word if str(place) == value else f"{key}={place}"
 
 
 def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[str, Any]:

@@ -37,6 +37,10 @@ class Tokenizer(Component, ABC):
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; specials are shown by name in angle brackets."""
 
+    def piece(self, token: int) -> str:
+        """What an id stands for, told apart from all others: by it, another tokenizer of this kind has it as well."""
+        return self.decode([token])
+
     @abstractmethod
     def vocabulary(self) -> Vocabulary:
         """Sizes and specials; valid once trained."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from paribus.errors import Problem, SpecError
+from paribus.errors import Problem, SpecError, StoreError
 from paribus.registry import Index
+from paribus.saved import saved, unbound
 from paribus.specs import guard, override
 from paribus.specs.read import read_file
-from paribus.specs.tree import Tree, shown
+from paribus.specs.tree import Tree, copied, shown
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -51,9 +53,9 @@ def _read(source: Source, index: Index) -> Tree:
 
 def _based(own: Tree, index: Index, above: tuple[str, ...]) -> Tree:
     """`own` on top of the preset that it begins from; dotted keys are overrides within it."""
+    tree = _of_source(own)
     name = own.data.pop("preset", None)
     dotted = {key: own.data.pop(key) for key in [key for key in own.data if "." in key]}
-    tree = Tree({})
     if name is not None:
         tree = _preset(name, own, index, above)
     tree.put(own)
@@ -62,6 +64,20 @@ def _based(own: Tree, index: Index, above: tuple[str, ...]) -> Tree:
         below = {keys[1:]: mark for keys, mark in own.marks.items() if keys[:1] == (key,)}
         override.put(tree, key, Tree(value, below or {(): where}), where)
     return tree
+
+
+def _of_source(own: Tree) -> Tree:
+    """The spec of the saved model under `from:`, where nothing else is said to begin from: it keeps its shape."""
+    node = own.data.get("from")
+    name = node.get("name") if isinstance(node, Mapping) else node
+    if not isinstance(name, str) or {"preset", "topology"} & set(own.data):
+        return Tree({})
+    try:
+        found = unbound(saved(name).spec)
+    except StoreError as error:  # all that is missing without it need not be told
+        where = own.where(("from",))
+        raise SpecError(*(replace(each, path="from", where=where or each.where) for each in error.problems)) from error
+    return Tree(copied({key: value for key, value in found.items() if value is not None and key != "from"}))
 
 
 def _preset(name: Any, own: Tree, index: Index, above: tuple[str, ...]) -> Tree:

@@ -6,45 +6,103 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from paribus.errors import StoreError, listed
-from paribus.saved import Saved, saved
+from paribus.saved import Saved, reading, saved
 from paribus.specs.tree import UNREAD, shown
 from paribus.specs.values import Checking
 
 SOURCES: Final = ("from", "teacher")
 _KEYS: Final = ("name", "sha256")  # what `from: FOLDER` is short for, and what it resolves to
+_MORE: Final = {"from": ("vocabulary", "learned", "trial"), "teacher": ()}
+_LEARNED: Final = ("corpus", "tokenizer", "vocabulary")
+_VOCABULARY: Final = ("kept", "new")
 
 
 def source(checking: Checking, given: Mapping[str, Any], found: Mapping[str, Any], key: str) -> Any:
     """The folder, and the hash of what is in it: that the spec is of this very model, a trial's identity depends on.
 
     A hash alone is a model that was there once, as a trained one remembers its teacher: it can be loaded, not trained.
+    Under `from:`, `vocabulary: new` says that the tokenizer is another than the saved model's, or learns anew. Else it
+    is kept, and `learned` says of what it was learned, where that is not the spec's own corpus. `trial` is one that
+    has yet to run: the stage of a study begins from it.
     """
     node = given.get(key)
     if node is None:
         return None
     node = {"name": node} if isinstance(node, str) else node
-    if not isinstance(node, Mapping) or not all(isinstance(node.get(each, ""), str) for each in _KEYS) or not node:
+    if not _is_source(node):
         what = f"expected the folder of a saved model, but this is {shown(node)}"
         return checking.wrong("wrong-type", (key,), what, f"{key}: runs/train/HASH")
     for each in node:
-        if each not in _KEYS:
-            checking.unknown(each, (key, each), _KEYS)
-    if "name" not in node:
-        return {"sha256": node.get("sha256", "")}
+        if each not in (*_KEYS, *_MORE[key]):
+            checking.unknown(each, (key, each), (*_KEYS, *_MORE[key]))
+    if node.get("vocabulary", "kept") not in _VOCABULARY:
+        what = f"expected one of the words, but this is {shown(node['vocabulary'])}"
+        checking.wrong("wrong-type", (key, "vocabulary"), what, listed(_VOCABULARY))
+    more: dict[str, Any] = {"vocabulary": "new"} if node.get("vocabulary") == "new" else {}
+    if "name" not in node or "trial" in node:
+        kept = {each: node[each] for each in ("name", "sha256", "trial") if each in node}
+        return {**kept, **more, **_learned(checking, node.get("learned"), found, key)} or None
+    return _there(checking, node, found, key, more)
+
+
+def _there(
+    checking: Checking, node: Mapping[str, Any], found: Mapping[str, Any], key: str, more: Mapping[str, Any]
+) -> Any:
+    """The saved model that is there now."""
     try:
         there = saved(node["name"])
     except StoreError as error:
         for problem in error.problems:
             checking.wrong(problem.code, (key,), f"`{problem.where or node['name']}`: {problem.what}", problem.valid)
         return UNREAD
-    _same_tokens(checking, there, found)
+    learned: Any = None
+    if not more and _same_tokens(checking, there, found, key) and there.tokenizer and key == "from":
+        learned = reading(there.spec)
     if key == "teacher":
         _same_streams(checking, there, found)
     known = node.get("sha256")
     if known is not None and known != there.sha256:
         what = f"`{node['name']}` holds another model than when this spec was resolved: {there.sha256}"
         checking.wrong("changed", (key, "sha256"), what, f"{key}={node['name']}, for what is there now")
-    return {"name": node["name"], "sha256": there.sha256}
+    return {
+        "name": str(there.folder),
+        "sha256": there.sha256,
+        **more,
+        **_learned(checking, learned, found, key),
+    }
+
+
+def _is_source(node: Any) -> bool:
+    return (
+        isinstance(node, Mapping)
+        and bool(node)
+        and all(isinstance(node.get(each, ""), str) for each in (*_KEYS, "trial"))
+    )
+
+
+def _learned(checking: Checking, learned: Any, found: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Of what the kept vocabulary was learned; nothing where that is what the spec says as well."""
+    if learned is None:
+        return {}
+    if not isinstance(learned, Mapping) or set(learned) != set(_LEARNED):
+        what = f"expected what a vocabulary was learned from, but this is {shown(learned)}"
+        checking.wrong("wrong-type", (key, "learned"), what, listed(_LEARNED))
+        return {}
+    nodes = {
+        slot: checking.component(slot, learned[slot], (key, "learned", slot), found["dims"])
+        for slot in ("corpus", "tokenizer")
+    }
+    size = learned["vocabulary"]
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        checking.wrong(
+            "wrong-type", (key, "learned", "vocabulary"), f"this is {shown(size)}", "a number of ids, or null"
+        )
+    whole = {**nodes, "vocabulary": size}
+    own = {**{slot: found.get(slot) for slot in nodes}, "vocabulary": found["dims"].get("vocabulary")}
+    if nodes["tokenizer"] is not UNREAD and nodes["tokenizer"] != own["tokenizer"]:
+        what = f"the kept vocabulary is of the tokenizer {_options(nodes['tokenizer'])}, and this is another"
+        checking.wrong("other-tokenizer", ("tokenizer",), what, f"tokenizer {_options(nodes['tokenizer'])}")
+    return {} if whole == own else {"learned": whole}
 
 
 def _same_streams(checking: Checking, there: Saved, found: Mapping[str, Any]) -> None:
@@ -64,15 +122,20 @@ def _same_streams(checking: Checking, there: Saved, found: Mapping[str, Any]) ->
         checking.wrong("does-not-fit", ("teacher",), what, f"a model of the topology {ours.name}")
 
 
-def _same_tokens(checking: Checking, there: Saved, found: Mapping[str, Any]) -> None:
+def _same_tokens(checking: Checking, there: Saved, found: Mapping[str, Any], key: str) -> bool:
     """By name and options here, and by its fingerprint once the corpus has been read."""
     asked, read = found.get("tokenizer"), there.spec.get("tokenizer")
-    if there.tokenizer and isinstance(asked, Mapping) and asked != read:
+    same = not there.tokenizer or not isinstance(asked, Mapping) or asked == read
+    if not same:
         said = read.get("name") if isinstance(read, Mapping) else read
         what = (
             f"the saved model reads the tokenizer `{said}`, and this is {_options(asked)}: ids would mean other tokens"
         )
-        checking.wrong("other-tokenizer", ("tokenizer",), what, f"tokenizer {_options(read)}")
+        other = (
+            "; or `from.vocabulary: new`, which keeps the rows of the pieces that both have" if key == "from" else ""
+        )
+        checking.wrong("other-tokenizer", ("tokenizer",), what, f"tokenizer {_options(read)}{other}")
+    return same
 
 
 def _options(node: Any) -> str:

@@ -19,7 +19,8 @@ from paribus.hookspecs import SLOTS
 from paribus.registry import Index
 
 ENGINE = ("slots", "parts", "kernels", "assembly", "train")
-WITHOUT_EFFECT = (("data", "workers"), ("from", "name"), ("teacher", "name"))  # what may change in a trial's spec
+WITHOUT_EFFECT = (("data", "workers"), ("from", "name"), ("from", "learned"), ("teacher", "name"))
+"""What may change in a trial's spec: of what a kept vocabulary was learned, the model that has it answers for."""
 LENGTH = 24  # hexadecimal digits of an identity: 96 bits
 
 Spec = Mapping[str, Any]

@@ -11,7 +11,7 @@ from typing import Any, Literal, final
 
 from paribus.durable import FILES, DamagedError, Files, append_line, make_folder, quarantine, read_json, write_json
 from paribus.lock import Lock
-from paribus.saved import RECORD
+from paribus.saved import RECORD, RUNS
 
 TRIAL = "trial.json"
 FAILURE = "failure.json"
@@ -19,7 +19,7 @@ LOCK = "lock"
 PROGRESS = "progress.jsonl"
 LOG = "log.txt"
 LOOKS = "looks.jsonl"
-STORE = Path("runs")
+STORE = RUNS
 
 State = Literal["pending", "running", "done", "diverged", "failed", "out-of-memory", "timeout", "interrupted"]
 FINISHED: tuple[State, ...] = ("done", "diverged")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
+import torch
+
+from paribus.assembly.cost import scores_the_vocabulary
 from paribus.assembly.run import taught
 from paribus.errors import Problem, SpecError, StoreError
 from paribus.registry import Registry, installed
-from paribus.saved import saved, unbound
+from paribus.saved import Saved, reading, saved, unbound
 from paribus.specs import resolved
 from paribus.train.adoption import Adoption, adopt
 from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.evaluate import evaluate
 from paribus.train.model import Model
+from paribus.train.recoding import Recoded, recoded
 from paribus.train.restore import restored
 from paribus.train.text import Text
 from paribus.train.tokens import Encoded
@@ -50,12 +54,14 @@ class Report:
     tensors: Adoption
     damage: tuple[Damage, ...]
     notes: tuple[str, ...] = field(default=())
+    sha256: str = ""  # of the saved model that it began from, where that lies in a folder
 
     def to_json(self) -> dict[str, Any]:
         measured = {
             each.name: {"before": each.before, "after": each.after, "fresh": each.fresh} for each in self.damage
         }
-        return {**self.tensors.to_json(), "damage": measured, "notes": list(self.notes)}
+        told = {**self.tensors.to_json(), "damage": measured, "notes": list(self.notes)}
+        return {**told, "sha256": self.sha256} if self.sha256 else told
 
 
 class Adapted(NamedTuple):
@@ -73,7 +79,7 @@ def adapt(source: Model | str | Path, overrides: Sequence[str] = (), *, registry
     """
     classes = registry or installed()
     original = source if isinstance(source, Model) else restored(saved(source), classes)
-    spec = resolved(unbound(original.spec), *overrides, registry=classes)
+    spec = resolved({**unbound(original.spec), **_keeping(original)}, *overrides, registry=classes)
     text = text_of(spec, classes)
     _same_tokenizer(original.tokenizer, text)
     model = assembled(spec, classes, text.vocabulary)
@@ -89,39 +95,80 @@ def beginning(spec: Spec, classes: Registry, text: Encoded, *, measured: bool) -
     model.tokenizer = text.tokenizer_fingerprint
     model.text = Text.of(text)
     if spec.get("teacher") is not None:
-        model.learn_from(_named(spec, "teacher", classes, text))
-    if spec.get("from") is None:
+        model.learn_from(_named(spec, "teacher", classes, text)[0])
+    if not {"name", "sha256", "trial"} & set(spec.get("from") or {}):
         return model, None
-    source = _named(spec, "from", classes, text)
-    report = begin(model, source, classes, text) if measured else Report(adopt(model, source), ())
-    model.adoption = report.tensors
+    source, found = _named(spec, "from", classes, text)
+    if measured:
+        report = begin(model, source, classes, text)
+    else:
+        report = Report(adopt(model, source, _recoded(model, source, classes, text)), ())
+    report = replace(report, sha256=found.sha256)
+    model.adoption, model.origin = report.tensors, found.sha256
     return model, report
+
+
+def _keeping(original: Model) -> dict[str, Any]:
+    """What an adapted model reads: the tokens of the original, whatever its corpus becomes."""
+    return {"from": {"learned": reading(original.spec)}} if original.tokenizer else {}
 
 
 def begin(model: Model, source: Model, classes: Registry, text: Encoded) -> Report:
     """Lets `model`, which has its first values, begin from `source`, and measures what that came to."""
     data = data_of(_within(model.spec, source.spec), classes, text)
     names = [name for name in model.evaluated if model.teacher is not None or not taught(model.objective(name))]
-    known = [name for name in names if name in source.assembled.objectives and not taught(source.objective(name))]
+    ids = _recoded(model, source, classes, text)
+    known = [name for name in names if ids is None and _measures(source, name, model)]
     fresh = evaluate(model, data, names)
     before = evaluate(source, data, known)
-    tensors = adopt(model, source)
+    tensors = adopt(model, source, ids)
     after = evaluate(model, data, names)
     damage = tuple(Damage(name, before.get(name), value, fresh[name]) for name, value in after.items())
     return Report(tensors, damage, () if source.tokenizer else (UNKNOWN,))
 
 
-def _named(spec: Spec, key: str, classes: Registry, text: Encoded) -> Model:
+def _recoded(model: Model, source: Model, classes: Registry, text: Encoded) -> Recoded | None:
+    """What becomes of the tables, where the model has a vocabulary of its own."""
+    if (model.spec.get("from") or {}).get("vocabulary") != "new":
+        return None
+    read = text_of(source.spec, classes)
+    if source.tokenizer:
+        _same_tokenizer(source.tokenizer, read)
+    return recoded(model, source, text.tokenizer, read.tokenizer, classes)
+
+
+def _measures(source: Model, name: str, model: Model) -> bool:
+    """Whether the saved model can be measured with this objective: it has its head, for as many classes."""
+    if name not in source.assembled.objectives or taught(source.objective(name)):
+        return False
+    whole = scores_the_vocabulary(source.objective(name), source.assembled)
+    return whole or _classes(source, name) == _classes(model, name)
+
+
+def _classes(model: Model, name: str) -> int:
+    """How many things the head of an objective scores."""
+    width = model.topology.stage("body").shape.width
+    hidden = next(model.parameters()).new_zeros(1, 1, width)
+    with torch.no_grad():
+        return model.objective(name).logits(hidden, model.topology.embedding.unembed).shape[-1]
+
+
+def _named(spec: Spec, key: str, classes: Registry, text: Encoded) -> tuple[Model, Saved]:
     """The saved model that a spec names, if it is still the one that it named, and reads the same tokens."""
     if "name" not in spec[key]:
         what = "this spec remembers the hash of a model, and not where it is"
         raise StoreError(Problem(code="no-record", path=key, what=what, valid=f"{key}=FOLDER"))
     found = saved(spec[key]["name"])
-    if found.sha256 != spec[key]["sha256"]:
+    if "trial" in spec[key] and found.identity != spec[key]["trial"]:
+        what = f"`{found.folder}` is not the trial {spec[key]['trial']}, from which this one begins"
+        raise StoreError(Problem(code="other-trial", path=key, what=what, valid="`paribus run`, in order"))
+    if "trial" not in spec[key] and found.sha256 != spec[key]["sha256"]:
         what = f"`{found.folder}` holds another model than when the spec was resolved"
         raise StoreError(Problem(code="changed", path=key, what=what, valid="the model of then, or a spec of now"))
+    if spec[key].get("vocabulary") == "new":
+        return restored(found, classes), found
     _same_tokenizer(found.tokenizer, text)
-    return restored(found, classes, text.vocabulary if found.tokenizer else None)
+    return restored(found, classes, text.vocabulary if found.tokenizer else None), found
 
 
 def _same_tokenizer(read: str, text: Encoded) -> None:

@@ -14,6 +14,7 @@ from paribus.parts.adopting import Adopting, Converted
 from paribus.parts.roles import Role
 from paribus.slots.component import Component
 from paribus.train.model import Model
+from paribus.train.recoding import Recoded
 from paribus.train.states import aliases, distinct, named_tensors
 
 Kind = Literal["kept", "converted", "new", "dropped"]
@@ -52,21 +53,25 @@ class Adoption:
         return {**told, **{kind: {fate.path: fate.how for fate in self.of(kind)} for kind in _TELLING}}
 
 
-def adopt(model: Model, source: Model) -> Adoption:
+def adopt(model: Model, source: Model, ids: Recoded | None = None) -> Adoption:
     """Puts what `source` has into `model`, which has its first values; `source` is left as it is.
 
     A tensor is kept where path, shape and role are the same. Where several layers share one, the first that was saved
-    counts.
+    counts. `ids` says what becomes of tables where the two models read other ids: there, equal shapes mean nothing.
     """
     ours, theirs = _Side(model), _Side(source)
     _finite(theirs.named)
     made = {ours.first(path): converted for path, converted in _converted(model, source)}
+    tables = frozenset(ours.first(path) for path in ids.tables) if ids is not None else frozenset()
+    if ids is not None:
+        made = {path: converted for path, converted in made.items() if path not in tables}
+        made |= {ours.first(path): converted for path, converted in ids.made.items()}
     _possible(made, ours.named)
     fates: list[Fate] = []
     used: set[str] = set()
     for path, tensor in distinct(ours.named).items():
         names = ours.names(path)
-        at = next((name for name in names if _fits(name, ours, theirs)), None)
+        at = None if path in tables else next((name for name in names if _fits(name, ours, theirs)), None)
         kind: Kind = "new"
         value, how = tensor, _beginning(tensor)
         if path in made:

@@ -38,12 +38,14 @@ def text_of(spec: Spec, classes: Classes, progress: Progress = silent) -> Encode
     corpus = make(classes, "corpus", spec["corpus"], kind=Corpus)
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     said = {"corpus": spec["corpus"], "tokenizer": spec["tokenizer"]}
+    learned = (spec.get("from") or {}).get("learned")
     found = encoded(
         corpus,
         tokenizer,
         spec=said,
         size=spec["dims"]["vocabulary"],
         cache=cache_folder() / "tokens",
+        learned=None if learned is None else _state(learned, classes, progress),
         progress=progress,
     )
     wanted = spec["dims"]["vocabulary"]
@@ -58,6 +60,16 @@ def text_of(spec: Spec, classes: Classes, progress: Progress = silent) -> Encode
         )
     _languages_have_rows(spec, found.languages)
     return found
+
+
+def _state(learned: Mapping[str, Any], classes: Classes, progress: Progress) -> bytes:
+    """What the tokenizer learned of the corpus that it was trained on."""
+    spec = {
+        "corpus": learned["corpus"],
+        "tokenizer": learned["tokenizer"],
+        "dims": {"vocabulary": learned["vocabulary"]},
+    }
+    return text_of(spec, classes, progress).tokenizer.state()
 
 
 def _languages_have_rows(spec: Spec, languages: Sequence[str]) -> None:

@@ -46,7 +46,7 @@ def _origin(model: Model, path: str) -> str:
     fate = model.adoption.begins.get(path) if model.adoption is not None else None
     if fate is None or fate.kind == "new":
         return ""
-    return f"{model.spec['from']['sha256'][:SHORT]} {fate.how or fate.kind}"
+    return f"{model.origin[:SHORT]} {fate.how or fate.kind}"
 
 
 def outputs(model: Model, data: Data) -> str:

@@ -46,9 +46,14 @@ class Made:
     classes: tuple[str, ...] = ()  # the names of what labels number
 
 
-def encode(corpus: Corpus, tokenizer: Tokenizer, size: int | None, progress: Progress) -> Made:
-    """Trains the tokenizer on the training split and encodes both."""
-    tokenizer.train(_texts(corpus, progress), size)
+def encode(
+    corpus: Corpus, tokenizer: Tokenizer, size: int | None, progress: Progress, learned: bytes | None = None
+) -> Made:
+    """Trains the tokenizer on the training split, unless it has `learned` before, and encodes both."""
+    if learned is None:
+        tokenizer.train(_texts(corpus, progress), size)
+    else:
+        tokenizer.load(learned)
     dropped: Counter[str] = Counter()
     sides: dict[str, Arrays] = {}
     keys: dict[Split, list[bytes]] = {}

@@ -62,6 +62,7 @@ class Model(LightningModule):
         self._schedule = schedule
         self.about: dict[str, About] = {}  # what the initialisation was told of each parameter
         self.adoption: Adoption | None = None  # what became of the tensors of the model that it began from
+        self.origin = ""  # the sha256 of that model
         self.tokenizer = ""  # the fingerprint of what makes its tokens, where that is known
         self.text: Text | None = None  # and what makes them, where that is at hand
         self._teacher: tuple[Model, ...] = ()  # a tuple, as it is none of this model's modules: it is never saved

@@ -86,6 +86,7 @@ def encoded(
     spec: Json,
     size: int | None,
     cache: Path,
+    learned: bytes | None = None,
     allow_overlap: bool = False,
     progress: Progress = lambda what, done: None,
 ) -> Encoded:
@@ -93,13 +94,14 @@ def encoded(
 
     `tokenizer` comes untrained and leaves trained, on the training split and to at most `size` ids. `spec` is what the
     user wrote of corpus and tokenizer: with the corpus' fingerprint, the tokenizer's code and `size` it names the
-    entry.
+    entry. `learned` is a tokenizer's state that is kept: nothing is learned of this corpus then.
     """
     fingerprint = corpus.fingerprint()
-    folder = cache / digest_json([FORMAT, fingerprint, spec, _code(tokenizer), size])
+    kept: list[Json] = [] if learned is None else [digest(learned)]
+    folder = cache / digest_json([FORMAT, fingerprint, spec, _code(tokenizer), size, *kept])
     entry = _found(folder)
     if entry is None:
-        made = encode(corpus, tokenizer, size, progress)
+        made = encode(corpus, tokenizer, size, progress, learned)
         if corpus.fingerprint() != fingerprint:
             raise _changed()
         _write(folder, tokenizer.state(), made)

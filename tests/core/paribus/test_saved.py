@@ -11,7 +11,7 @@ import pytest
 import paribus
 from paribus.durable import read_json, write_json
 from paribus.errors import StoreError
-from paribus.saved import MODEL, WEIGHTS, saved
+from paribus.saved import MODEL, RECORD, WEIGHTS, located, saved
 
 TINY = ("dims={width: 12, heads: 3, layers: 1, length: 8}",)
 
@@ -106,3 +106,20 @@ def test_a_document_that_was_edited_is_refused(model: Path) -> None:
     write_json(model / MODEL, {"spec": "gpt-tiny", "dtype": "float32"})
     with pytest.raises(StoreError, match="it does not say which model it holds"):
         saved(model)
+
+
+def test_a_trial_is_found_by_how_its_identity_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for study, identity in (("train", "1f3a9c00"), ("mine", "1f3a9c11"), ("mine", "abcd0000")):
+        folder = tmp_path / "runs" / study / identity
+        folder.mkdir(parents=True)
+        (folder / RECORD).write_text("{}")
+    (tmp_path / "runs" / "mine" / "abcd9999").mkdir()  # it has not ended
+    monkeypatch.chdir(tmp_path)
+    assert located("1f3a9c1") == Path("runs/mine/1f3a9c11")
+    assert located("abcd") == Path("runs/mine/abcd0000")
+    assert located("abcd", tmp_path / "elsewhere") == Path("abcd")
+    assert located("abc") == Path("abc")  # too short to be meant as one
+    (tmp_path / "1f3a9c1").mkdir()
+    assert located("1f3a9c1") == Path("1f3a9c1")  # a folder of that name is meant before
+    with pytest.raises(StoreError, match="2 trials in `runs` begin so; valid: runs/mine/1f3a9c11, runs/train/1f3a9c00"):
+        saved("1f3a9c")

@@ -84,3 +84,32 @@ def test_a_model_that_no_memory_could_hold_is_refused_before_it_is_made(
     words = ["gpt-tiny", "dims.width=1000000", "dims.layers=100", "--store", str(tmp_path / "runs")]
     assert main(["train", *words]) == 2
     assert "GiB with gradients and optimizer, where this machine has" in capsys.readouterr().err
+
+
+def test_a_trial_goes_on_from_another_by_its_identity(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    store = ["--store", str(tmp_path / "kept")]
+    assert main(["train", *SMALL, *store]) == 0
+    folder = Path(capsys.readouterr().out.rsplit(": ", 1)[1].strip())
+    words = [f"from={folder.name[:6]}", "trainer.max_steps=2"]
+    assert main(["train", *words, *store]) == 0  # no SPEC: that of the trial
+    said = capsys.readouterr().out
+    assert "tensors of the saved model: 35 kept, 0 converted, 0 new, 0 dropped" in said
+    assert "2 steps" in said
+    assert main(["train", words[0], *store, "--json"]) == 0
+    assert (
+        json.loads(capsys.readouterr().out)["from"]["sha256"] == paribus.spec({"from": str(folder)})["from"]["sha256"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["optimizer.lr=1"], "error[missing]: `optimizer.lr=1` is an override, and there is no SPEC before it"),
+        (["from=abcdef"], "error[no-record] from (abcdef): there is no such folder; valid: a folder like runs/"),
+    ],
+)
+def test_without_a_spec_there_must_be_a_model_to_begin_from(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], message: str
+) -> None:
+    assert main(["train", *words, "--store", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err

@@ -83,3 +83,31 @@ def test_another_tokenizer_is_refused_unless_none_is_known(gpt: Path, known: Ind
     document: dict[str, Any] = read_json(gpt / MODEL)
     write_json(gpt / MODEL, {**document, "tokenizer": ""})
     assert resolved(*TINY, *words, registry=known)["tokenizer"]["name"] == "bpe"
+    write_json(gpt / MODEL, document)
+    new = f"from={{name: {gpt}, vocabulary: new}}"
+    found = resolved(*TINY, new, *words[1:], registry=known)
+    assert found["from"] == {"name": str(gpt), "sha256": saved(gpt).sha256, "vocabulary": "new"}
+    assert "expected one of the words" in told(f"from={{name: {gpt}, vocabulary: old}}", known=known)
+    assert "there is no `vocabulary` here" in told(f"teacher={{name: {gpt}, vocabulary: new}}", known=known)
+
+
+def test_without_a_preset_the_shape_is_that_of_the_saved_model(gpt: Path, known: Index) -> None:
+    found = resolved({"from": str(gpt)}, "optimizer.lr=0.5", registry=known)
+    assert (found["dims"]["width"], found["optimizer"]["lr"], found["from"]["name"]) == (12, 0.5, str(gpt))
+    with pytest.raises(SpecError, match=r"^error\[no-record\] from .*: there is no such folder; valid: [^\n]*$"):
+        resolved({"from": "nowhere/at/all"}, registry=known)
+
+
+def test_a_kept_vocabulary_says_of_what_it_was_learned_where_the_corpus_is_another(gpt: Path, known: Index) -> None:
+    corpus = "corpus={name: text, path: [mine.txt]}"
+    found = resolved(*TINY, f"from={gpt}", corpus, registry=known)
+    own = resolved(*TINY, registry=known)
+    learned = {"corpus": own["corpus"], "tokenizer": own["tokenizer"], "vocabulary": None}
+    assert found["from"]["learned"] == learned
+    assert resolved(found, registry=known) == found
+    alone = resolved(*TINY, corpus, f"from={{learned: {learned}}}".replace("None", "null"), registry=known)
+    assert alone["from"] == {"learned": learned}
+    wrong = "from={learned: {corpus: python-docs, tokenizer: bpe, vocabulary: 0}}"
+    assert "the kept vocabulary is of the tokenizer `bpe`" in told(wrong, known=known)
+    assert "this is the number 0; valid: a number of ids, or null" in told(wrong, known=known)
+    assert "expected what a vocabulary was learned from" in told("from={learned: {corpus: x}}", known=known)
