@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from paribus import Corpus, Document, Optimizer, Schedule, Tokenizer, Vocabulary, pictured
@@ -165,3 +166,16 @@ def test_the_kits_own_corpus_has_documents_of_sentences_that_no_split_shares() -
     assert len(train) == 60
     assert not train & val
     assert Babble().fingerprint() == Babble().fingerprint()
+
+
+@pytest.mark.parametrize("need", ["labels", "scores", "tags", "answers", "pairs"])
+def test_the_text_to_train_on_has_what_an_objective_needs(need: str) -> None:
+    documents = list(Babble(needs=[need]).documents("train"))
+    assert all(bool(document.target) == (need in {"pairs", "answers"}) for document in documents)
+    assert all(bool(document.labels) == (need != "pairs") for document in documents)
+    assert need == "pairs" or len({document.labels for document in documents}) > 1
+    for document in documents:
+        if need == "tags":
+            assert len(document.labels) == len(document.sentences)
+        if need == "answers":
+            assert 0 <= document.labels[0] <= document.labels[1] < len(document.target)
