@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tokenizers import models
 
 BYTES = 256
+BLANKS = frozenset("ĠĊĉčċČ")  # how a space, and what else is blank, is written in a piece
 MOST = 50_000  # pieces, where the spec does not say
 RARE = 2  # a pair seen less often is not made one
 
@@ -77,7 +78,9 @@ class BytePair(Tokenizer):
         return self._pieces[place] if 0 <= place < len(self._pieces) else self.decode([token])
 
     def vocabulary(self) -> Vocabulary:
-        return self._reserved._replace(size=self._reserved.size + len(self._pieces))
+        first = self._reserved.size
+        begins = frozenset(first + at for at, piece in enumerate(self._pieces) if piece[0] in BLANKS)
+        return self._reserved._replace(size=first + len(self._pieces), begins=begins)
 
     def state(self) -> bytes:
         merges = [list(merge) for merge in self._merges]

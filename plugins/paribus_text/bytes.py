@@ -9,6 +9,7 @@ from paribus import Range, Tokenizer, Traits, Vocabulary
 from paribus_text.reserved import names, packed, reserved, shown, too_small, unpacked
 
 BYTES = 256
+BLANKS = frozenset(b" \t\n\r\v\f")  # a word begins with the blank before it, as it does for byte pairs
 
 
 @final
@@ -21,7 +22,7 @@ class Bytes(Tokenizer):
     traits: ClassVar[Traits] = {"provides": ["pad", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
 
     def __init__(self, *, sentinels: Annotated[int, "ids that stand for removed spans", Range(0, 4096)] = 32) -> None:
-        self._vocabulary = reserved(BYTES, sentinels)
+        self._vocabulary = _vocabulary(sentinels)
 
     def train(self, texts: Iterable[str], size: int | None) -> None:
         least = self._vocabulary.size
@@ -53,7 +54,11 @@ class Bytes(Tokenizer):
 
     def load(self, state: bytes) -> None:
         with unpacked("bytes", state) as learned:
-            self._vocabulary = reserved(BYTES, int(learned["sentinels"]))
+            self._vocabulary = _vocabulary(int(learned["sentinels"]))
+
+
+def _vocabulary(sentinels: int) -> Vocabulary:
+    return reserved(BYTES, sentinels)._replace(begins=BLANKS)
 
 
 def _text(run: bytes) -> str:

@@ -65,17 +65,18 @@ class WordPiece(Tokenizer):
             self._pieces[token - first] if first <= token < first + len(self._pieces) else shown(special, token)
             for token in ids
         ]
-        return "".join(
-            piece.removeprefix(INSIDE) if piece.startswith(INSIDE) and piece != INSIDE else f" {piece}"
-            for piece in pieces
-        ).removeprefix(" ")
+        return "".join(piece.removeprefix(INSIDE) if _inside(piece) else f" {piece}" for piece in pieces).removeprefix(
+            " "
+        )
 
     def piece(self, token: int) -> str:
         place = token - self._reserved.size
         return self._pieces[place] if 0 <= place < len(self._pieces) else self.decode([token])
 
     def vocabulary(self) -> Vocabulary:
-        return self._reserved._replace(size=self._reserved.size + len(self._pieces))
+        first = self._reserved.size
+        begins = frozenset(first + at for at, piece in enumerate(self._pieces) if not _inside(piece))
+        return self._reserved._replace(size=first + len(self._pieces), begins=begins)
 
     def state(self) -> bytes:
         return packed(
@@ -116,6 +117,11 @@ class WordPiece(Tokenizer):
         library.train_from_iterator(texts, trainer)
         found: Mapping[str, int] = library.get_vocab()
         return found
+
+
+def _inside(piece: str) -> bool:
+    """Whether a piece goes on with a word; two signs by themselves are text."""
+    return piece.startswith(INSIDE) and piece != INSIDE
 
 
 def _letters(texts: Iterator[str], room: int | None) -> list[str]:

@@ -31,4 +31,4 @@ def stand_in(spec: Mapping[str, Any], index: Index) -> Vocabulary:
     provides = index.find("tokenizer", spec["tokenizer"]["name"]).traits.get("provides", [])
     specials = {name: place for place, name in enumerate(name for name in provides if name != "sentinels")}
     sentinels = range(len(specials), len(specials) + spec["tokenizer"].get("sentinels", 0))
-    return Vocabulary(spec["dims"]["vocabulary"] or STAND_IN, specials, tuple(sentinels))
+    return Vocabulary(spec["dims"]["vocabulary"] or STAND_IN, specials, tuple(sentinels), frozenset())

@@ -26,10 +26,11 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 class Draw:
     """Draws for the examples `index` of one epoch, a row for each."""
 
-    def __init__(self, seed: int, epoch: int, index: Tensor) -> None:
+    def __init__(self, seed: int, epoch: int, index: Tensor, progress: float = 1.0) -> None:
         self.seed = seed
         self.epoch = epoch
         self.index = index  # (B,)
+        self.progress = progress  # how much of the training lies behind, from 0 to 1; it moves no draw
 
     def uniform(self, name: str, count: int) -> Tensor:
         """(B, count) float32 in [0, 1), independent between names; a longer draw begins as a shorter one does."""

@@ -45,6 +45,7 @@ class Stream(NamedTuple):
     special: Tensor | None = None  # True where a token is none of the text's: never corrupted, never drawn
     languages: Tensor | None = None
     asked: Tensor | None = None  # (B, N): rows that a second stream asks for, which sees what comes before each
+    sentences: Tensor | None = None  # which sentence each token is of, where an objective needs to know
 
 
 class Batch(NamedTuple):

@@ -46,6 +46,9 @@ class Traits(TypedDict, total=False):
     forms: Literal["stream", "segments", "texts", "pairs", "images"]
     corrupts: bool
     parts: list[str]  # stacks that it reads besides the body
+    may: list[str]  # stacks that it gives something to read where there are any
+    pads: bool  # fills up with padding what it makes of a flow of text
+    orders: bool  # says who comes before whom, where there is no stack beside the body
     segments: bool  # gives the rows segments
     needs: list[str]  # specials or other provisions it needs: mask, sentinels, sentences, documents, teacher
     # tokenizer

@@ -15,6 +15,7 @@ class Vocabulary(NamedTuple):
     size: int
     specials: Mapping[str, int]  # pad, cls, sep, mask, unk, bos, eos: those that it has
     sentinels: tuple[int, ...] = ()  # ids that stand for removed spans, in the order in which they are used
+    begins: frozenset[int] | None = None  # ids that a word begins with; None: the tokenizer cannot tell
 
     @property
     def reserved(self) -> frozenset[int]:

@@ -91,7 +91,7 @@ def attention_crosses(facts: Facts) -> Iterator[Broken]:
 def attention_keeps_documents_apart(facts: Facts) -> Iterator[Broken]:
     """Where rows are padded, or documents are kept apart, the attention can do so."""
     apart = facts.spec["data"].get("documents") == "apart"
-    padded = [named for named in facts.objectives if named.entry.traits.get("forms") in _PADDED]
+    padded = [each for each in facts.objectives if each.entry.traits.get("forms") in _PADDED or each.has("pads")]
     for stack in facts.stacks:
         for mixing in (*stack.own, *stack.cross):
             if apart and not mixing.attention.has("documents"):

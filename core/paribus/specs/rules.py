@@ -20,6 +20,7 @@ RULES: Final[tuple[Rule, ...]] = (
     mixing.recurrence_reads,
     training.objective_fits,
     training.rows_may_ask,
+    training.rows_are_ordered,
     training.streams_are_asked,
     training.one_forms_one_corrupts,
     training.needs_are_met,

@@ -37,7 +37,7 @@ def misfit(objective: Entry, topology: Entry) -> str:
     reads = set(objective.traits.get("parts", []))
     for path in sorted(reads - set(others)):
         return f"objective `{objective.name}` reads the stack `{path}`, which the topology `{topology.name}` has not"
-    for path in sorted(set(others) - reads):
+    for path in sorted(set(others) - reads - set(objective.traits.get("may", []))):
         return f"objective `{objective.name}` gives the {others[path]} nothing to read, and `{topology.name}` has one"
     lacking = [need for need in objective.traits.get("needs", []) if need in _STREAMS - set(provided(topology))]
     if lacking:
@@ -76,6 +76,23 @@ def rows_may_ask(facts: Facts) -> Iterator[Broken]:
                 for trait in [trait for trait in traits if not mixing.attention.has(trait)][:1]:
                     what = f"{objective} has rows that only ask, but {mixing.attention} {_ASKED[trait]}"
                     yield Broken("does-not-fit", mixing.attention.keys, what, facts.having("attention", trait))
+
+
+def rows_are_ordered(facts: Facts) -> Iterator[Broken]:
+    """Where rows come with an order that an objective gives them, the attention of the body follows it."""
+    ordering = [each for each in (*facts.objectives, *facts.evaluated) if each.has("orders")]
+    stack = next(stack for stack in facts.stacks if stack.part.path == "body")
+    if not ordering or len(facts.stacks) > 1:
+        return
+    if stack.part.recurrent:
+        what = f"{ordering[0]} says which rows see each other both ways, but those of `{facts.topology.name}` recur"
+        others = [entry for entry in facts.entries("topology") if not any(part.recurrent for part in entry.parts)]
+        fitting = [entry.name for entry in others if not misfit(ordering[0].entry, entry)]
+        yield Broken("does-not-fit", ordering[0].keys, what, f"topology {listed(fitting) or '(none)'}")
+    for mixing in stack.own:
+        if not mixing.attention.has("order"):
+            what = f"{ordering[0]} says who sees whom by an order, but {mixing.attention} {_ASKED['order']}"
+            yield Broken("does-not-fit", mixing.attention.keys, what, facts.having("attention", "order"))
 
 
 def streams_are_asked(facts: Facts) -> Iterator[Broken]:

@@ -29,6 +29,7 @@ VOCABULARY: Final = Vocabulary(
     SIZE,
     {name: at for at, name in enumerate(_SPECIALS)},
     tuple(range(len(_SPECIALS), len(_SPECIALS) + _SENTINELS)),
+    frozenset(range(len(_SPECIALS) + _SENTINELS, SIZE, 2)),
 )
 MOST: Final = 256  # tokens of a row
 TOLERANCE: Final = 1e-9

@@ -148,7 +148,9 @@ def known_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
         return tokenizer.vocabulary()._replace(size=size)
     except (RuntimeError, ValueError):  # it has yet to be trained
         names = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
-        return Vocabulary(size, {name: at for at, name in enumerate(names)}, tuple(range(len(names), size)))
+        return Vocabulary(
+            size, {name: at for at, name in enumerate(names)}, tuple(range(len(names), size)), frozenset()
+        )
 
 
 def _learns(tokenizer: Tokenizer) -> bool:

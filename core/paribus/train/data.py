@@ -76,7 +76,8 @@ class Data(LightningDataModule):
         if self._order is None or self._order[0] != epoch:
             self._order = (epoch, order(self.seed, epoch, self.train_examples.count))
         index = torch.from_numpy(self._order[1][at * self.batch_size : (at + 1) * self.batch_size])
-        return self.train_examples.batch(Draw(self.seed, epoch, index))
+        progress = step / self.steps if self.steps else 0.0
+        return self.train_examples.batch(Draw(self.seed, epoch, index, progress))
 
     def micro(self, item: int, rank: int = 0, ranks: int = 1) -> Batch:
         """Micro-batch `item` of the run: a share of its step's rows, with the counts of the whole step."""
@@ -148,7 +149,9 @@ class Examples:
         self.objectives = objectives
         self.length = length
         self.former = next((name for name, each in objectives.items() if each.traits.get("forms")), None)
-        self._flow = Flow(tokens, encoded, apart=documents == "apart") if self.former is None else None
+        told = any("sentences" in objective.traits.get("needs", []) for objective in objectives.values())
+        apart = documents == "apart"
+        self._flow = Flow(tokens, encoded, apart=apart, sentences=told) if self.former is None else None
         if self._flow is not None:
             self.raw = max(objective.raw(length) for objective in objectives.values())
             self.count = len(self._flow.ids) // self.raw
@@ -183,7 +186,7 @@ class Examples:
 class Flow:
     """All documents of a split in one flow of ids, each closed by the tokenizer's end mark, of its own language."""
 
-    def __init__(self, tokens: Tokens, encoded: Encoded, *, apart: bool) -> None:
+    def __init__(self, tokens: Tokens, encoded: Encoded, *, apart: bool, sentences: bool = False) -> None:
         ends = np.asarray(tokens.sentences)[np.asarray(tokens.documents)[1:]]
         specials = encoded.vocabulary.specials
         mark = specials.get("eos", specials.get("sep"))
@@ -192,17 +195,31 @@ class Flow:
         self._ends = ends if mark is None else ends + np.arange(1, len(ends) + 1)
         self._apart = apart
         self._languages = tokens.languages
+        self._bounds = self._sentences(tokens, mark is not None) if sentences else None
 
     def cut(self, index: np.ndarray[tuple[int], np.dtype[np.int64]], length: int) -> Stream:
         """Pieces number `index` of `length` ids; kept apart by document where that was asked for."""
         places = index[:, None] * length + np.arange(length)[None, :]
         tokens = torch.from_numpy(self.ids[places])
+        sentences = self._numbered(places)
         if not self._apart and self._languages is None:
-            return Stream(tokens)
+            return Stream(tokens, sentences=sentences)
         document = np.searchsorted(self._ends, places, side="right")
         apart = torch.from_numpy(document - document[:, :1]) if self._apart else None
         languages = None if self._languages is None else torch.from_numpy(self._languages[document])
-        return Stream(tokens, documents=apart, languages=languages)
+        return Stream(tokens, documents=apart, languages=languages, sentences=sentences)
+
+    def _sentences(self, tokens: Tokens, marked: bool) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Where each sentence ends in the flow. An end mark lies behind the last one of its document."""
+        ends: np.ndarray[tuple[int], np.dtype[np.int64]] = np.array(tokens.sentences[1:], dtype=np.int64)
+        return ends + np.repeat(np.arange(len(tokens.documents) - 1), np.diff(tokens.documents)) if marked else ends
+
+    def _numbered(self, places: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Tensor | None:
+        """Which sentence each place is in, counted from the first of its row; an end mark is in the one behind it."""
+        if self._bounds is None:
+            return None
+        number = np.searchsorted(self._bounds, places, side="right")
+        return torch.from_numpy(number - number[:, :1])
 
 
 @final

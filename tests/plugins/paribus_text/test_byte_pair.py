@@ -81,3 +81,11 @@ def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> No
 def test_a_broken_state_is_refused(state: bytes) -> None:
     with pytest.raises(DataError, match=r"no state of the tokenizer `bpe`"):
         BytePair().load(state)
+
+
+def test_a_word_begins_with_the_blank_before_it() -> None:
+    (ids,) = TOKENIZER.encode_batch(["the cat,\tthere"])
+    begins = TOKENIZER.vocabulary().begins
+    assert begins is not None
+    assert [TOKENIZER.decode([token])[0] for token in ids if token in begins] == [" ", "\t"]
+    assert begins.isdisjoint(TOKENIZER.vocabulary().reserved)

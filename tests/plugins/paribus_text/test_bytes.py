@@ -60,3 +60,10 @@ def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> No
 def test_a_broken_state_is_refused(state: bytes) -> None:
     with pytest.raises(DataError, match=r"what was stored is no state of the tokenizer `bytes`"):
         Bytes().load(state)
+
+
+def test_a_word_begins_with_the_blank_before_it() -> None:
+    begins = Bytes().vocabulary().begins
+    assert begins is not None
+    text = "one two,\nthree"
+    assert [place for place, token in enumerate(text.encode()) if token in begins] == [3, 8]

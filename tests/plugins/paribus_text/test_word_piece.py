@@ -101,3 +101,12 @@ def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> No
 def test_a_broken_state_is_refused(state: bytes) -> None:
     with pytest.raises(DataError, match=r"no state of the tokenizer `wordpiece`"):
         WordPiece().load(state)
+
+
+def test_a_word_begins_where_a_piece_is_not_within_one() -> None:
+    (ids,) = TOKENIZER.encode_batch(["the cats, othere"])
+    begins = TOKENIZER.vocabulary().begins
+    assert begins is not None
+    assert sum(token in begins for token in ids) == 4 < len(ids)
+    assert ids[0] in begins
+    assert begins.isdisjoint(TOKENIZER.vocabulary().reserved)

@@ -18,7 +18,7 @@ SCORES = (
     Option("cap", Kind("float", optional=True), "a cap", (Range(above=0),)),
 )
 SOFTMAX: Mapping[str, Any] = {
-    "consumes": ["rotate", "bias"], "causal": True, "cross": True, "documents": True, "residual": True,
+    "consumes": ["rotate", "bias"], "causal": True, "cross": True, "documents": True, "residual": True, "order": True,
 }  # fmt: skip
 
 
@@ -44,6 +44,7 @@ ENTRIES = (
         "topology", "pair",
         parts=(Part("decoder", "body", True, "encoder"), Part("encoder", "encoder", False)), reads=READS,
     ),
+    entry("topology", "chain", parts=(Part("decoder", "body", True, recurrent=True),), reads=("embedding",)),
     entry("topology", "bare", parts=(Part("encoder", "body", False),), reads=("embedding", "attention")),
     entry("embedding", "tokens", Option("segments", INT, "segments", (Range(0),), 0)),
     entry("embedding", "narrow", traits={"widens": True}),
@@ -58,6 +59,7 @@ ENTRIES = (
         Option("window", INT, "how far", (Range(1), AtMost("length", "that equals full attention")), None, True, 8),
         traits={**SOFTMAX, "cross": False},
     ),
+    entry("attention", "zigzag", traits={**SOFTMAX, "order": False}),
     entry("attention", "fourier", traits={"residual": True}),
     entry("attention", "short", traits={"residual": True, "padding": True}),
     entry("attention", "wide", traits={**SOFTMAX, "residual": False}),
@@ -84,6 +86,7 @@ ENTRIES = (
     objective("mlm", corrupts=True, sight="both", needs=["mask"]),
     objective("clm", sight="past"),
     objective("spans", corrupts=True, sight="past", parts=["encoder"], needs=["sentinels"]),
+    objective("split", corrupts=True, sight="past", may=["encoder"], pads=True, orders=True),
     objective("nsp", forms="segments", sight="both", segments=True, needs=["sentences"]),
     objective("sop", forms="segments", sight="both", segments=True),
     entry("corpus", "docs", traits={"provides": ["sentences"]}),

@@ -155,7 +155,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place(told: Told, write: Cal
         ("objective.rate=1.5", "`rate` must be ≤ 1 and > 0, but is 1.5"),
         ("evaluate=[mlmm]", "error[unknown-component] evaluate.0 (override 1): `mlmm` is no objective"),
         ("evaluate=[mlm, mlm]", "error[twice] evaluate (override 1)"),
-        ("topology=encodr", "`encodr` is no topology; valid: bare, decoder, encoder, pair (parts of acme 1.0); did yo"),
+        ("topology=encodr", "`encodr` is no topology; valid: bare, chain, decoder, encoder, pair (parts of"),
         ("topology=null", "error[missing] topology (override 1): `topology` is missing: which stacks there are; valid"),
         ("objective=null", "error[missing] objective (override 1): `objective` is missing: every spec names one; vali"),
         ("position=null", "error[missing] position (override 1): `position` is missing: `encoder` reads it; valid: le"),

@@ -78,19 +78,19 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
             ["objective=mlm"],
             "error[does-not-fit] objective (override 1): objective `mlm` needs rows that see both sides, but those of "
             "`decoder` see only what came before: the loss would not mean what its name says; "
-            "valid: objective clm with topology decoder; topology bare, encoder with objective mlm",
+            "valid: objective clm, split with topology decoder; topology bare, encoder with objective mlm",
         ),
         (
             "base",
             ["objective=clm"],
             "objective `clm` predicts what comes next, but the rows of `encoder` see it: the loss would be trivial; "
-            "valid: objective mlm, nsp, sop with topology encoder; topology decoder with objective clm",
+            "valid: objective mlm, nsp, sop with topology encoder; topology chain, decoder with objective clm",
         ),
         (
             "gpt",
             ["objective=spans"],
-            "objective `spans` reads the stack `encoder`, which the topology `decoder` has not; valid: objective clm "
-            "with topology decoder; topology pair with objective spans",
+            "objective `spans` reads the stack `encoder`, which the topology `decoder` has not; valid: objective clm, "
+            "split with topology decoder; topology pair with objective spans",
         ),
         (
             "base",
@@ -135,6 +135,26 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
             "parts.encoder.dims.width (override 1): rows of the encoder are 32 wide and those of the decoder 64, but "
             "embedding `tokens` makes rows of one width for all; valid: 64, or embedding narrow",
         ),
+        (
+            "gpt",
+            ["objective=split", "attention=zigzag"],
+            "objective `split` says who sees whom by an order, but attention `zigzag` follows no order but the rows' "
+            "own; valid: gqa, mha, wide, window",
+        ),
+        (
+            "base",
+            [
+                *("topology=chain", "objective=split", "attention=null", "position=null", "norm=null"),
+                *("placement=null", "feedforward=null"),
+            ],
+            "objective `split` says which rows see each other both ways, but those of `chain` recur; "
+            "valid: topology decoder, pair",
+        ),
+        (
+            "seq",
+            ["objective=split", "attention=fourier", "position=none"],
+            "objective `split` pads its examples, but attention `fourier` lets rows see padding",
+        ),
         ("base", ["objective=nsp", "embedding.segments=1"], "tells two segments apart, but `embedding.segments` is 1"),
     ],
 )
@@ -159,6 +179,9 @@ def test_what_does_not_fit_is_refused_with_the_reason_and_what_would(
         ("seq", ["attention=window", "attention.window=4", "parts.decoder.cross.attention=mha"]),
         ("seq", ["parts.decoder.position=none", "parts.encoder.position=learned"]),
         ("gpt", ["attention=gqa"]),
+        ("gpt", ["objective=split"]),
+        ("seq", ["objective=split"]),
+        ("seq", ["objective=split", "attention=zigzag"]),
         ("gpt", ["position=xpos"]),
         ("seq", ["parts.decoder.position=xpos"]),
     ],

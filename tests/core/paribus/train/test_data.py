@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import IGNORED, DataError, SpecError
+from paribus import IGNORED, DataError, Draw, SpecError
 from paribus.parts.rows import Batch
 from paribus.slots.tokenizer import Vocabulary
-from paribus.train.data import Data, Flow
+from paribus.train.data import Data, Examples, Flow
 from paribus.train.digests import batch_digest
 from paribus.train.tokens import Encoded, Side
 
@@ -185,6 +185,38 @@ def test_rows_of_documents_that_are_kept_apart_say_so(feed: Feed, text: Encoded)
             crosses = [here != there for here, there in itertools.pairwise(piece)]
             assert (labels == IGNORED).tolist() == crosses
     assert feed("gpt-tiny").step(0).streams["body"].documents is None
+
+
+def test_a_flow_tells_the_sentences_of_its_tokens_where_they_are_asked_for(text: Encoded) -> None:
+    flow = Flow(text.train, text, apart=False, sentences=True)
+    owners: list[int] = []
+    for first, last in itertools.pairwise(text.train.documents.tolist()):
+        for sentence in range(first, last):
+            owners += [sentence] * int(text.train.sentences[sentence + 1] - text.train.sentences[sentence])
+        owners.append(last)  # the end mark is none of the sentence before it
+    assert len(owners) == len(flow.ids)
+    for at in range(3):
+        told = flow.cut(np.array([at]), 16).sentences
+        assert told is not None
+        piece = owners[at * 16 : (at + 1) * 16]
+        assert told[0].tolist() == [owner - piece[0] for owner in piece]
+    assert Flow(text.train, text, apart=False).cut(np.array([0]), 16).sentences is None
+
+
+def test_a_draw_knows_how_much_of_the_training_lies_behind_it(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+    made = Examples.batch
+
+    def batch(self: Examples, draw: Draw) -> Batch:
+        told.append(draw.progress)
+        return made(self, draw)
+
+    monkeypatch.setattr(Examples, "batch", batch)
+    data = feed("encoder-tiny", "trainer.max_steps=8")
+    for step in (0, 2, 7):
+        data.step(step)
+    data.validation_batch(0)
+    assert told == [0.0, 0.25, 0.875, 1.0]
 
 
 def test_a_tokenizer_without_an_end_mark_closes_documents_with_what_it_has(text: Encoded) -> None:
