@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paribus import Optimizer, Schedule, hookimpl, offered
+from paribus_optim.adadelta import Adadelta as adadelta
+from paribus_optim.adafactor import Adafactor as adafactor
+from paribus_optim.adagrad import Adagrad as adagrad
 from paribus_optim.adamw import AdamW as adamw
 from paribus_optim.constant import Constant as constant
+from paribus_optim.halved import Halved as halved
 from paribus_optim.inverse_sqrt import InverseSqrt as inverse_sqrt
+from paribus_optim.layer_adaptive_moments import LayerAdaptiveMoments as lamb
+from paribus_optim.polynomial import Polynomial as polynomial
+from paribus_optim.stable_adamw import StableAdamW as stable_adamw
+from paribus_optim.stochastic_gradient_descent import StochasticGradientDescent as sgd
+from paribus_optim.trapezoid import Trapezoid as trapezoid
 from paribus_optim.warmup_cosine import WarmupCosine as warmup_cosine
 
 

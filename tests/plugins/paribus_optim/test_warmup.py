@@ -4,7 +4,10 @@ import pytest
 
 from paribus import Schedule
 from paribus_optim.constant import Constant
+from paribus_optim.halved import Halved
 from paribus_optim.inverse_sqrt import InverseSqrt
+from paribus_optim.polynomial import Polynomial
+from paribus_optim.trapezoid import Trapezoid
 from paribus_optim.warmup import warmed, warmup_steps
 from paribus_optim.warmup_cosine import WarmupCosine
 
@@ -19,6 +22,14 @@ SCHEDULES: list[Schedule] = [
     InverseSqrt(),
     InverseSqrt(warmup=0.0),
     InverseSqrt(warmup=1.0),
+    Halved(),
+    Halved(warmup=0.3, after=0.3),
+    Polynomial(),
+    Polynomial(warmup=0.5, power=3.0),
+    Polynomial(warmup=1.0, floor=0.1),
+    Trapezoid(),
+    Trapezoid(warmup=0.5, decay=0.5, way="sqrt"),
+    Trapezoid(warmup=0.0, decay=1.0),
 ]
 
 

@@ -1,0 +1,35 @@
+"""Steps that become smaller where gradients were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, final
+
+import torch
+from torch import nn
+
+from paribus import Optimizer, Range
+
+
+@final
+class Adagrad(Optimizer):
+    """Each number's gradient over the root of all its squares so far: "Adaptive Subgradient Methods" (Duchi et al.
+    2011); CTRL's. Nothing decays.
+    """
+
+    def __init__(
+        self,
+        *,
+        lr: Annotated[float, "learning rate, before the schedule (CTRL: 0.05)", Range(above=0)] = 1e-2,
+        initial: Annotated[float, "what sums of squares begin with", Range(0)] = 0.0,
+        eps: Annotated[float, "added to the root", Range(above=0)] = 1e-10,
+    ) -> None:
+        self.lr = lr
+        self.initial = initial
+        self.eps = eps
+
+    def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        groups = [{"params": list(matrices)}, {"params": list(others)}]
+        return torch.optim.Adagrad(
+            groups, lr=self.lr, initial_accumulator_value=self.initial, eps=self.eps, foreach=True
+        )

@@ -1,0 +1,36 @@
+"""Steps against the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, final
+
+import torch
+from torch import nn
+
+from paribus import Optimizer, Range
+
+
+@final
+class StochasticGradientDescent(Optimizer):
+    """The gradient times the rate, with momentum if there is any: "A Stochastic Approximation Method" (Robbins & Monro
+    1951). Only matrices decay.
+    """
+
+    def __init__(
+        self,
+        *,
+        lr: Annotated[float, "learning rate, before the schedule (Luong: 1)", Range(above=0)] = 0.1,
+        momentum: Annotated[float, "share of the step before that is taken again", Range(0, below=1)] = 0.0,
+        weight_decay: Annotated[float, "share of a matrix that is lost a step, times the rate", Range(0)] = 0.0,
+    ) -> None:
+        self.lr = lr
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+
+    def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        groups = [
+            {"params": list(matrices), "weight_decay": self.weight_decay},
+            {"params": list(others), "weight_decay": 0.0},
+        ]
+        return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=True)

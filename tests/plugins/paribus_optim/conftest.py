@@ -1,0 +1,44 @@
+"""A few parameters, and gradients for them, in float64."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paribus import Optimizer
+
+SHAPES = ((4, 3), (2, 5), (3,))  # two matrices, and what is none
+Stepped = Callable[[Optimizer], list[Tensor]]
+
+
+@pytest.fixture
+def start() -> list[Tensor]:
+    """What the parameters are at first: the vector is 0, as biases are."""
+    generator = torch.Generator().manual_seed(3)
+    matrices = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES[:2]]
+    return [*matrices, torch.zeros(SHAPES[2], dtype=torch.float64)]
+
+
+@pytest.fixture
+def gradients() -> list[list[Tensor]]:
+    """Of five steps, one for each parameter; those of the fourth are large."""
+    generator = torch.Generator().manual_seed(4)
+    sizes = (1.0, 0.5, 0.1, 20.0, 1.0)
+    return [[size * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES] for size in sizes]
+
+
+@pytest.fixture
+def stepped(start: Sequence[Tensor], gradients: Sequence[Sequence[Tensor]]) -> Stepped:
+    """What the parameters are after these steps of an optimizer."""
+
+    def run(component: Optimizer) -> list[Tensor]:
+        parameters = [nn.Parameter(value.clone()) for value in start]
+        optimizer = component.build(parameters[:2], parameters[2:])
+        for now in gradients:
+            for parameter, gradient in zip(parameters, now, strict=True):
+                parameter.grad = gradient.clone()
+            optimizer.step()
+        return [parameter.detach() for parameter in parameters]
+
+    return run

@@ -1,0 +1,23 @@
+"""Adagrad against its formula, number by number."""
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+
+from paribus import Optimizer
+from paribus_optim.adagrad import Adagrad
+
+Stepped = Callable[[Optimizer], list[Tensor]]
+
+
+def test_it_follows_the_formula(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
+    got = stepped(Adagrad(lr=0.3, initial=0.1, eps=1e-6))
+    for place, value in enumerate(start):
+        for i, first in enumerate(value.flatten().tolist()):
+            w, squares = first, 0.1
+            for now in gradients:
+                gradient = now[place].flatten()[i].item()
+                squares += gradient**2
+                w -= 0.3 * gradient / (math.sqrt(squares) + 1e-6)
+            assert abs(got[place].flatten()[i].item() - w) < 1e-12

@@ -1,0 +1,14 @@
+"""A learning rate that is halved again and again."""
+
+import pytest
+
+from paribus_optim.halved import Halved
+
+
+def test_it_stays_for_half_the_run_and_then_halves_after_each_tenth() -> None:
+    factors = [Halved().factor(step, 100) for step in (0, 49, 50, 59, 60, 99)]
+    assert factors == pytest.approx([1, 1, 1 / 2, 1 / 2, 1 / 4, 1 / 32])
+
+
+def test_it_may_warm_up() -> None:
+    assert Halved(warmup=0.1).factor(0, 100) == pytest.approx(0.1)

@@ -1,0 +1,57 @@
+"""LAMB against its formula, number by number."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from paribus import Optimizer
+from paribus_optim.layer_adaptive_moments import LayerAdaptiveMoments
+
+LR, BETA1, BETA2, EPS, DECAY = 0.05, 0.8, 0.95, 1e-3, 0.3
+Stepped = Callable[[Optimizer], list[Tensor]]
+
+
+def by_hand(value: Tensor, gradients: Sequence[Tensor], *, adaptive: bool) -> list[float]:
+    w, means, squares = value.flatten().tolist(), [0.0] * value.numel(), [0.0] * value.numel()
+    for step, now in enumerate(gradients, start=1):
+        update = []
+        for i, gradient in enumerate(now.flatten().tolist()):
+            means[i] = BETA1 * means[i] + (1 - BETA1) * gradient
+            squares[i] = BETA2 * squares[i] + (1 - BETA2) * gradient**2
+            direction = (means[i] / (1 - BETA1**step)) / (math.sqrt(squares[i] / (1 - BETA2**step)) + EPS)
+            update.append(direction + (DECAY * w[i] if adaptive else 0.0))
+        ratio = math.hypot(*w) / math.hypot(*update) if adaptive else 1.0
+        w = [own - LR * ratio * by for own, by in zip(w, update, strict=True)]
+    return w
+
+
+def test_matrices_step_as_far_as_they_are_long_and_others_as_adam_does(
+    stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]
+) -> None:
+    got = stepped(LayerAdaptiveMoments(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
+    for place, value in enumerate(start):
+        wanted = by_hand(value, [now[place] for now in gradients], adaptive=place < 2)
+        torch.testing.assert_close(got[place].flatten().tolist(), wanted, rtol=0, atol=1e-12)
+
+
+def test_a_step_is_the_share_of_the_matrix_that_the_rate_says_however_large_its_gradient() -> None:
+    for size in (1e-3, 1.0, 1e6):
+        matrix = nn.Parameter(torch.full((2, 2), 3.0, dtype=torch.float64))
+        matrix.grad = size * torch.tensor([[1.0, 2.0], [-1.0, 4.0]], dtype=torch.float64)
+        before = matrix.detach().clone()
+        LayerAdaptiveMoments(lr=0.01, weight_decay=0.0).build([matrix], []).step()
+        assert torch.isclose((matrix - before).norm(), 0.01 * before.norm(), rtol=1e-9)
+
+
+def test_a_matrix_of_zeros_moves_and_one_without_gradient_stays() -> None:
+    zeros, idle = (nn.Parameter(torch.zeros(2, 2, dtype=torch.float64)) for _ in range(2))
+    zeros.grad = torch.ones_like(zeros)
+    optimizer = LayerAdaptiveMoments(lr=0.01).build([zeros, idle], [])
+    assert optimizer.step(lambda: 2.5) == 2.5
+    torch.testing.assert_close(zeros.detach(), torch.full_like(zeros, -0.01), rtol=1e-5, atol=0)
+    assert not idle.any()
+    idle.grad = torch.ones_like(idle)  # and begins when it comes, as the other one did
+    optimizer.step()
+    torch.testing.assert_close(idle.detach(), torch.full_like(idle, -0.01), rtol=1e-5, atol=0)

@@ -1,0 +1,53 @@
+"""StableAdamW against its formula, number by number."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Optimizer
+from paribus_optim.adamw import AdamW
+from paribus_optim.stable_adamw import StableAdamW
+
+LR, BETA1, BETA2, EPS, DECAY = 0.05, 0.8, 0.95, 1e-3, 0.3
+Stepped = Callable[[Optimizer], list[Tensor]]
+
+
+def by_hand(value: Tensor, gradients: Sequence[Tensor], decay: float) -> list[float]:
+    w, means, squares = value.flatten().tolist(), [0.0] * value.numel(), [0.0] * value.numel()
+    for step, now in enumerate(gradients, start=1):
+        update, surprise = [], 0.0
+        for i, gradient in enumerate(now.flatten().tolist()):
+            means[i] = BETA1 * means[i] + (1 - BETA1) * gradient
+            squares[i] = BETA2 * squares[i] + (1 - BETA2) * gradient**2
+            unbiased = squares[i] / (1 - BETA2**step)
+            surprise += gradient**2 / max(unbiased, EPS**2) / value.numel()
+            update.append((means[i] / (1 - BETA1**step)) / (math.sqrt(unbiased) + EPS) + decay * w[i])
+        rate = LR / max(1.0, math.sqrt(surprise))
+        w = [own - rate * by for own, by in zip(w, update, strict=True)]
+    return w
+
+
+def test_it_follows_the_formula_and_only_matrices_decay(
+    stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]
+) -> None:
+    got = stepped(StableAdamW(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
+    for place, value in enumerate(start):
+        wanted = by_hand(value, [now[place] for now in gradients], DECAY if place < 2 else 0.0)
+        torch.testing.assert_close(got[place].flatten().tolist(), wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("surprising", [False, True])
+def test_it_is_adamw_until_a_gradient_is_larger_than_those_before(
+    surprising: bool, stepped: Stepped, gradients: list[list[Tensor]]
+) -> None:
+    if not surprising:
+        for place, now in enumerate(gradients):
+            for gradient in now:
+                gradient.copy_(torch.full_like(gradient, 0.5**place))
+    options = {"lr": LR, "beta1": BETA1, "beta2": BETA2, "eps": 1e-12, "weight_decay": DECAY}
+    pairs = zip(stepped(StableAdamW(**options)), stepped(AdamW(**options)), strict=True)
+    same = [torch.allclose(one, other, rtol=0, atol=1e-12) for one, other in pairs]
+    assert same == [not surprising] * 3

@@ -1,0 +1,23 @@
+"""Steps against the gradient, held against their formula."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from paribus import Optimizer
+from paribus_optim.stochastic_gradient_descent import StochasticGradientDescent
+
+Stepped = Callable[[Optimizer], list[Tensor]]
+
+
+def test_it_follows_the_formula_and_only_matrices_decay(
+    stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]
+) -> None:
+    got = stepped(StochasticGradientDescent(lr=0.1, momentum=0.5, weight_decay=0.2))
+    for place, value in enumerate(start):
+        w, velocity = value, torch.zeros_like(value)
+        for now in gradients:
+            velocity = 0.5 * velocity + now[place] + (0.2 * w if place < 2 else 0.0)
+            w = w - 0.1 * velocity
+        torch.testing.assert_close(got[place], w, rtol=0, atol=1e-12)
