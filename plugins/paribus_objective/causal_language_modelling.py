@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
-import torch
 from torch import Tensor, nn
 
 from paribus import (
@@ -26,10 +25,8 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
-    leading,
 )
-from paribus_objective import scoring
-from paribus_objective.narrowing import Narrow
+from paribus_objective import scoring, vocabulary_head
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -56,8 +53,7 @@ class CausalLanguageModelling(Objective, Adopting):
         super().__init__()
         self.classes = shape.vocabulary
         self.mark = vocabulary.specials.get("eos", vocabulary.specials.get("sep"))  # that closes each document
-        self.narrow = Narrow(shape)
-        self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=bias)
 
     def raw(self, length: int) -> int:
         return length + 1
@@ -76,13 +72,13 @@ class CausalLanguageModelling(Objective, Adopting):
         return Prompt(tuple(ids) or (() if self.mark is None else (self.mark,)), stop=self.mark)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return unembed(self.narrow(hidden), self.bias)
+        return vocabulary_head.logits(self, hidden, unembed)
 
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
-        return self.narrow.cost(load)
+        return vocabulary_head.cost(self, load)
 
     def picks(self, length: int) -> int:
         return length
@@ -97,8 +93,4 @@ class CausalLanguageModelling(Objective, Adopting):
         return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
     def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
-        """Of a larger or smaller vocabulary, the biases of the ids that both have."""
-        if not isinstance(other, CausalLanguageModelling) or self.bias is None or other.bias is None:
-            return {}
-        kept = leading(self.bias, other.bias)
-        return {} if kept is None else {"bias": kept}
+        return vocabulary_head.adopted(self, other)

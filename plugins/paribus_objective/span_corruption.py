@@ -29,8 +29,7 @@ from paribus import (
     Unembed,
     Vocabulary,
 )
-from paribus_objective import scoring, specials
-from paribus_objective.narrowing import Narrow
+from paribus_objective import scoring, specials, vocabulary_head
 from paribus_objective.spans import Array, amount, folded, sides, spans
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class SpanCorruption(Objective):
         super().__init__()
         self.classes = shape.vocabulary
         self.rate, self.mean_span = rate, mean_span
-        self.narrow = Narrow(shape)
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=False)
         self.eos = specials.needed(vocabulary, "eos", "span-corruption")
         self.start = vocabulary.specials.get("pad", vocabulary.specials.get("bos", self.eos))
         self.sentinels = np.array(vocabulary.sentinels, dtype=np.int64)
@@ -102,13 +101,13 @@ class SpanCorruption(Objective):
         return Prompt((self.start,), (*ids, self.eos), self.eos)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return unembed(self.narrow(hidden))
+        return vocabulary_head.logits(self, hidden, unembed)
 
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
-        return self.narrow.cost(load)
+        return vocabulary_head.cost(self, load)
 
     def picks(self, length: int) -> int:
         text = self.raw(length)

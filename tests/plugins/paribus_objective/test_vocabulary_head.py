@@ -1,6 +1,7 @@
 """The head that scores rows against the vocabulary."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ HEADED: Mapping[str, list[str]] = {
     "sbo": WHOLE,
     "emd": [*WHOLE, "places.weight"],
     "permutation": ["bias"],
+    "clm": [],
+    "span-corruption": [],
 }
 
 
@@ -53,16 +56,17 @@ def test_it_costs_what_precedes_the_table(build: Build, vocabulary: Vocabulary) 
     load = Load(queries=16, keys=16, picks=5)
     assert build("mlm", vocabulary).cost(load).flops == 2 * 5 * 8 * 8
     assert build("mlm", vocabulary, table_width=4).cost(load).flops == 2 * 5 * 8 * 4
-    assert build("permutation", vocabulary).cost(load).flops == 0
-    assert build("permutation", vocabulary, table_width=4).cost(load).flops == 2 * 5 * 8 * 4
+    assert build("clm", vocabulary).cost(load).flops == 0
+    assert build("clm", vocabulary, table_width=4).cost(load).flops == 2 * 5 * 8 * 4
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["mlm", "emd", "sbo", "permutation"])
+@pytest.mark.parametrize("name", ["mlm", "emd", "sbo", "permutation", "clm"])
 def test_of_another_vocabulary_the_biases_that_both_have_are_kept(
     name: str, build: Build, vocabulary: Vocabulary
 ) -> None:
-    made, other = build(name, vocabulary), build(name, vocabulary._replace(size=110))
+    options: dict[str, Any] = {"bias": True} if name == "clm" else {}
+    made, other = build(name, vocabulary, **options), build(name, vocabulary._replace(size=110), **options)
     assert isinstance(made, Adopting)
     assert isinstance(other, Headed)
     assert other.bias is not None
