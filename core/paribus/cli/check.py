@@ -1,14 +1,15 @@
-"""`paribus check`: everything that is wrong with a spec, or the spec with every default filled in."""
+"""`paribus check`: everything that is wrong with a spec, or the spec with every default filled in; a study as well."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
 from paribus.cli.console import Session, out, out_json
-from paribus.errors import EXIT_OK
+from paribus.errors import EXIT_OK, Problem, SpecError
 
 
 @click.command("check")
@@ -21,10 +22,13 @@ from paribus.errors import EXIT_OK
 def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """Check a SPEC, the name of a preset or a path, with OVERRIDES such as attention=gqa attention.kv_heads=2.
 
-    Tells of all problems at once, and writes no file. What it prints is the resolved spec, which is a spec again.
+    Tells of all problems at once, and writes no file. What it prints is the resolved spec, which is a spec again. Of a
+    study's file it checks every variant, and prints them.
     """
     from paribus.specs import resolved, spec_hash
 
+    if _is_study(session, spec):
+        return _study(session, spec, overrides, as_json)
     found = resolved(spec, *overrides, registry=session.index())
     _builds(session, found)
     if as_json:
@@ -43,6 +47,43 @@ def _builds(session: Session, spec: Mapping[str, Any]) -> None:
 
     registry = session.registry()
     build(spec, registry, stand_in(spec, registry.index), KERNELS)
+
+
+def _is_study(session: Session, source: str) -> bool:
+    """Whether it is the file of a study: that has a base. A name is that of a preset, if there is one."""
+    from paribus.specs.read import read_file
+    from paribus.studies.shipped import studies, study_file
+
+    if source in session.index().presets:
+        return False
+    path = Path(source)
+    if not path.is_file() and path.suffix in (".yaml", ".yml"):
+        return False
+    if not path.exists() and source not in studies(session.index()):
+        return False
+    return "base" in read_file(study_file(source, session.index())[0]).data
+
+
+def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: bool) -> int:
+    import paribus
+
+    if overrides:
+        what = f"{source} is a study, and what differs in one is said in its file"
+        raise SpecError(Problem(code="no-overrides", path=overrides[0], what=what, valid="check it without overrides"))
+    planned = paribus.study(source, registry=session.index())
+    for trial in {trial.variant: trial for trial in planned.plan.trials}.values():
+        _builds(session, trial.spec)
+    left_out = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
+    if as_json:
+        names = [variant.name for variant in planned.plan.variants]
+        out_json({"ok": True, "problems": [], "study": planned.name, "variants": names, "excluded": left_out})
+        return EXIT_OK
+    out(f"# a study, {planned.name}: {len(planned.plan.variants)} variants, {len(planned.plan.trials)} trials")
+    for variant in planned.plan.variants:
+        out(variant.name)
+    for each in left_out:
+        out(f"excluded: {each['variant']}: {each['why']}")
+    return EXIT_OK
 
 
 def _yaml(spec: Mapping[str, Any]) -> str:

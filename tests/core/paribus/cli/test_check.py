@@ -53,3 +53,27 @@ def test_checking_writes_no_file(cli: Cli) -> None:
     cli("check", "encoder-tiny")
     cli("check", "encoder-tiny", "attention=gqaa")
     assert list(Path().rglob("*")) == []
+
+
+STUDY = "base: gpt-tiny\nvary: {attention: [mqa, mha], position: [rope]}\nmetric: {name: val/clm/loss}\n"
+
+
+def test_of_a_study_all_variants_are_checked_and_told(cli: Cli) -> None:
+    Path("mine.yaml").write_text(STUDY)
+    said = cli("check", "mine.yaml")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[:2] == ["# a study, mine: 3 variants, 15 trials", "baseline"]
+    assert "excluded: attention=mha: the same spec as baseline" in said.out
+    document = json.loads(cli("check", "mine.yaml", "--json").out)
+    assert document["variants"] == ["baseline", "attention=mqa", "position=rope"]
+    assert cli("check", "quickstart").out.startswith("# a study, quickstart: 5 variants, 25 trials\n")
+
+
+def test_what_is_wrong_with_a_study_is_told_as_of_a_study(cli: Cli) -> None:
+    Path("mine.yaml").write_text(STUDY.replace("mqa", "mqaa"))
+    said = cli("check", "mine.yaml")
+    assert said.code == 2
+    assert "did you mean `mqa`" in said.err
+    assert "dims" not in said.err
+    Path("mine.yaml").write_text(STUDY)
+    assert "without overrides" in cli("check", "mine.yaml", "norm=rmsnorm").err
