@@ -66,6 +66,25 @@ class States:
             self.rows = Rows(*(_joined(old, new) for old, new in zip(*sides, strict=True)))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         return self.rows
 
+    def take(self, index: Tensor) -> None:
+        """Goes on with the sequences (B',) of those that there are, each as often as it comes, in this order."""
+        for layer in self.layers:
+            for state in layer.values():
+                state.update({name: tensor.index_select(0, index) for name, tensor in state.items()})
+        self.rows = None if self.rows is None else _taken(self.rows, index)
+        if self.memory is not None:
+            handed = None if self.memory.handed is None else self.memory.handed.index_select(0, index)
+            hidden = self.memory.hidden.index_select(0, index)
+            self.memory = Memory(hidden, _taken(self.memory.rows, index), handed)
+
+    @property
+    def bytes(self) -> int:
+        """What its layers keep, and the memory that they read."""
+        held = [tensor for layer in self.layers for state in layer.values() for tensor in state.values()]
+        if self.memory is not None:
+            held += [tensor for tensor in (self.memory.hidden, self.memory.handed) if tensor is not None]
+        return sum(tensor.numel() * tensor.element_size() for tensor in held)
+
 
 @dataclass
 class _Planned:
@@ -303,6 +322,11 @@ def demanded(attend: Attend, position: Position, cross: bool) -> Demand:
 def chosen(kernels: Sequence[Kernel], demand: Demand) -> Kernel:
     """The first kernel, in order of speed, that serves the demand; the last one serves them all."""
     return next(kernel for kernel in kernels if kernel.serves(demand))
+
+
+def _taken(rows: Rows, index: Tensor) -> Rows:
+    """Of what is said of each sequence by itself, that of some."""
+    return Rows(*(vector if vector is None or len(vector) == 1 else vector[index] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
 
 
 def _joined(old: Tensor | None, new: Tensor | None) -> Tensor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,14 +22,18 @@ from paribus.train.tokens import Encoded
 @final
 @dataclass(frozen=True)
 class Text:
-    """A trained tokenizer, and the languages that its corpus tells apart, by their numbers."""
+    """A trained tokenizer, and what its corpus calls languages and classes, by their numbers, where it tells any apart.
+
+    In a text that is read, a token that is none of the text's stands as it is shown: `<mask>`, `<sentinel 0>`.
+    """
 
     tokenizer: Tokenizer
     languages: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, encoded: Encoded) -> Text:
-        return cls(encoded.tokenizer, encoded.languages)
+        return cls(encoded.tokenizer, encoded.languages, encoded.classes)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -42,6 +47,20 @@ class Text:
         """The ids of a text, without specials around them."""
         return self.tokenizer.encode_batch([text])[0]
 
+    def read(self, text: str) -> list[int]:
+        """The ids of a text in which specials may stand by their names."""
+        named = self.named
+        pieces = re.split("(" + "|".join(map(re.escape, named)) + ")", text) if named else [text]
+        ids = iter(self.tokenizer.encode_batch([piece for piece in pieces if piece not in named]))
+        return [token for piece in pieces for token in ([named[piece]] if piece in named else next(ids))]
+
+    @property
+    def named(self) -> dict[str, int]:
+        """How each special is shown, and its id."""
+        vocabulary = self.vocabulary
+        ids = (*vocabulary.specials.values(), *vocabulary.sentinels)
+        return {self.tokenizer.decode([token]): token for token in ids}
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; specials are shown by name in angle brackets."""
         return self.tokenizer.decode(ids)
@@ -54,7 +73,8 @@ def write_text(folder: Path, text: Text | None, *, files: Files = FILES) -> None
             files.unlink(folder / TEXT)
         return
     state = base64.b64encode(text.tokenizer.state()).decode()
-    write_json(folder / TEXT, {"tokenizer": state, "languages": list(text.languages)}, files=files)
+    document = {"tokenizer": state, "languages": list(text.languages), "classes": list(text.classes)}
+    write_json(folder / TEXT, document, files=files)
 
 
 def read_text(found: Saved, spec: Mapping[str, Any], classes: Classes) -> Text | None:
@@ -66,7 +86,7 @@ def read_text(found: Saved, spec: Mapping[str, Any], classes: Classes) -> Text |
     document = read_json(path)
     try:
         state = base64.b64decode(document["tokenizer"], validate=True)
-        languages = tuple(str(each) for each in document["languages"])
+        languages, named = (tuple(str(each) for each in document[key]) for key in ("languages", "classes"))
     except (KeyError, TypeError, ValueError, binascii.Error) as error:
         raise damaged(path, f"it does not hold a tokenizer: {error}") from error
     if digest(state) != found.tokenizer:
@@ -74,4 +94,4 @@ def read_text(found: Saved, spec: Mapping[str, Any], classes: Classes) -> Text |
         raise StoreError(Problem(code="other-tokenizer", where=str(path), what=what, valid="the file of this model"))
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     tokenizer.load(state)
-    return Text(tokenizer, languages)
+    return Text(tokenizer, languages, named)

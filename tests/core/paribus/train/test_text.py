@@ -119,7 +119,7 @@ def test_a_tokenizer_that_is_damaged_or_of_another_model_is_refused(trial: Path,
     (place / TEXT).write_text(kept.replace("A", "B", 1))
     with pytest.raises(StoreError, match=r"error\[damaged\] \(.*text\.json\): this file was cut, edited or damaged"):
         paribus.load(place)
-    write_json(place / TEXT, {"tokenizer": "no state", "languages": []})
+    write_json(place / TEXT, {"tokenizer": "no state", "languages": [], "classes": []})
     with pytest.raises(StoreError, match="it does not hold a tokenizer"):
         paribus.load(place)
     (place / TEXT).write_text(kept)
@@ -129,11 +129,21 @@ def test_a_tokenizer_that_is_damaged_or_of_another_model_is_refused(trial: Path,
         paribus.load(place)
 
 
-def test_it_knows_the_languages_of_its_corpus_by_their_numbers(trial: Path, tmp_path: Path) -> None:
+def test_specials_are_read_as_they_are_shown(trial: Path) -> None:
+    text = paribus.load(trial).text
+    assert text is not None
+    mask, sentinel = text.vocabulary.specials["mask"], text.vocabulary.sentinels[0]
+    assert text.read("The <mask> says <sentinel 0><x>") == [
+        *text.encode("The "), mask, *text.encode(" says "), sentinel, *text.encode("<x>")
+    ]  # fmt: skip
+    assert mask not in text.encode("The <mask> says")
+
+
+def test_it_knows_the_languages_and_classes_of_its_corpus_by_their_numbers(trial: Path, tmp_path: Path) -> None:
     model = paribus.load(trial)
     assert model.text is not None
-    model.text = Text(model.text.tokenizer, ("de", "en"))
+    model.text = Text(model.text.tokenizer, ("de", "en"), ("yes", "no"))
     paribus.save(model, tmp_path / "two")
     found = paribus.load(tmp_path / "two").text
     assert found is not None
-    assert found.languages == ("de", "en")
+    assert (found.languages, found.classes) == (("de", "en"), ("yes", "no"))

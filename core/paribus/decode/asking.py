@@ -1,0 +1,177 @@
+"""From what a user hands over to prompts that the model can read; whatever cannot be is told here, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from torch import Tensor
+
+from paribus.decode.manner import Manner
+from paribus.decode.reading import Voice
+from paribus.errors import DataError, Problem, SpecError, listed, nearest
+from paribus.registry import Registry, installed
+from paribus.slots.objective import Objective, Prompt
+from paribus.slots.position import Position
+from paribus.specs import resolved
+from paribus.train.assemble import text_of
+from paribus.train.model import Model
+from paribus.train.text import Text
+
+Given = str | Sequence[int]
+"""A text, or its ids."""
+
+
+class Asked(NamedTuple):
+    """A model that can write, its prompts, and how many tokens may follow each."""
+
+    voice: Voice
+    prompts: tuple[Prompt, ...]
+    most: tuple[int, ...]
+
+
+def text_needed(model: Model, registry: Registry | None = None) -> Text:
+    """What makes the model's ids: what was kept beside its weights, or else its corpus read again."""
+    if model.text is None:
+        if not model.tokenizer:
+            what = "which tokenizer this model reads is not known: it came from another library, or was never given one"
+            valid = "ids in place of text, or a model that was trained or adapted here"
+            raise DataError(Problem(code="no-tokenizer", path="tokenizer", what=what, valid=valid))
+        classes = registry or installed()
+        read = text_of(resolved(model.spec, registry=classes), classes)
+        if read.tokenizer_fingerprint != model.tokenizer:
+            what = "the corpus gives another tokenizer than the model was trained with, and none was kept beside it"
+            raise DataError(Problem(code="other-tokenizer", path="tokenizer", what=what, valid="the corpus of then"))
+        model.text = Text.of(read)
+    return model.text
+
+
+def listed_prompts(prompt: Given | Sequence[Given]) -> list[Given]:
+    """One prompt or several, as several."""
+    if isinstance(prompt, str):
+        return [prompt]
+    items: list[int | Given] = list(prompt)
+    whole = [item for item in items if isinstance(item, int)]
+    if whole and len(whole) == len(items):
+        return [whole]
+    return [item for item in items if not isinstance(item, int)]
+
+
+def ids_of(model: Model, given: Sequence[Given], registry: Registry | None) -> list[list[int]]:
+    """The ids of each prompt, all of them of the vocabulary."""
+    ids = [text_needed(model, registry).read(each) if isinstance(each, str) else list(each) for each in given]
+    size = _size(model)
+    problems = [
+        Problem(
+            code="id-outside",
+            path=f"prompt {place + 1}",
+            what=f"it has the id {token} at position {at}, of a vocabulary of {size:,}",
+            valid=f"ids from 0 to {size - 1:,}",
+        )
+        for place, row in enumerate(ids)
+        for at, token in islice(((at, token) for at, token in enumerate(row) if not 0 <= token < size), 1)
+    ]
+    if problems:
+        raise DataError(*problems)
+    return ids
+
+
+def asked(
+    model: Model,
+    ids: Sequence[Sequence[int]],
+    manner: Manner,
+    *,
+    language: str | None = None,
+    source_language: str | None = None,
+) -> Asked:
+    """How the model is asked to write behind `ids`."""
+    to, of = (
+        _language(model, name, key) for name, key in ((language, "language"), (source_language, "source_language"))
+    )
+    objective = writing_objective(model)
+    found = [objective.prompt(row, language=to) for row in ids]
+    prompts = tuple(prompt for prompt in found if prompt is not None)
+    voice = Voice(model.topology, _head(model, objective), to, of)
+    length = int(model.spec["dims"]["length"])
+    most = tuple(manner.tokens or length + 1 - len(prompt.body) for prompt in prompts)
+    problems = [*_empty(prompts, voice)] or [*_too_long(prompts, most, voice, manner, length)]
+    if problems:
+        raise DataError(*problems)
+    return Asked(voice, prompts, most)
+
+
+def writing_objective(model: Model) -> Objective:
+    """The first of those that it was trained for which can write."""
+    for name in model.trained:
+        if model.objective(name).prompt([0]) is not None:
+            return model.objective(name)
+    what = f"a model that was trained for {listed(model.trained)} cannot write: nothing taught it what comes next"
+    raise SpecError(
+        Problem(code="cannot-write", path="objective", what=what, valid="a model that was trained to write")
+    )
+
+
+def _head(model: Model, objective: Objective) -> Callable[[Tensor], Tensor]:
+    def head(hidden: Tensor) -> Tensor:
+        return objective.logits(hidden, model.topology.embedding.unembed)
+
+    return head
+
+
+def _language(model: Model, name: str | None, key: str) -> int | None:
+    """The number of a language that the corpus tells apart."""
+    if name is None:
+        return None
+    known = model.text.languages if model.text is not None else ()
+    if name not in known:
+        what = f"there is no language `{name}` in what the model was trained on"
+        valid = listed(known) or "none, as it tells no languages apart"
+        raise SpecError(
+            Problem(code="unknown-language", path=key, what=what, valid=valid, nearest=nearest(name, known))
+        )
+    return known.index(name)
+
+
+def _size(model: Model) -> int:
+    return model.topology.stage("body").shape.vocabulary
+
+
+def _empty(prompts: Sequence[Prompt], voice: Voice) -> Iterator[Problem]:
+    for place, prompt in enumerate(prompts):
+        if not prompt.body or (voice.source is not None and not prompt.source):
+            what = "it is empty, and the tokenizer has no mark that a text begins or ends with"
+            yield Problem(code="empty-prompt", path=f"prompt {place + 1}", what=what, valid="at least one token")
+
+
+def _too_long(
+    prompts: Sequence[Prompt], most: Sequence[int], voice: Voice, manner: Manner, length: int
+) -> Iterator[Problem]:
+    reach = _reach(voice, "body")
+    far = None if voice.source is None else _reach(voice, voice.source)
+    for place, (prompt, more) in enumerate(zip(prompts, most, strict=True)):
+        path, rows = f"prompt {place + 1}", len(prompt.body)
+        if far is not None and len(prompt.source or ()) > far:
+            yield _past(path, f"its source has {len(prompt.source or ()):,} tokens", far, f"≤ {far:,} tokens")
+        elif reach is not None and rows > reach:
+            yield _past(path, f"it has {rows:,} tokens", reach, f"≤ {reach:,} tokens")
+        elif more < 1:
+            what = f"it has {rows:,} tokens, and the model was made for {length:,} (dims.length)"
+            valid = f"≤ {length:,} tokens, or `tokens`, which says how many may follow none the less"
+            yield Problem(code="too-long", path=path, what=what, valid=valid)
+        elif reach is not None and rows + more - 1 > reach:
+            what = f"it has {rows:,} tokens, and {more:,} more are asked for"
+            yield _past(path, what, reach, f"`tokens` ≤ {reach + 1 - rows:,}")
+
+
+def _past(path: str, what: str, reach: int, valid: str) -> Problem:
+    told = f"{what}, but the positions of this model end at {reach:,}"
+    return Problem(code="past-the-table", path=path, what=told, valid=valid)
+
+
+def _reach(voice: Voice, path: str) -> int | None:
+    """How many rows the positions of a part can tell apart; None: any number."""
+    own = [m for m in voice.topology.get_submodule(path).modules() if isinstance(m, Position)]
+    found = own or [m for m in voice.topology.modules() if isinstance(m, Position)]  # another part may lend its own
+    reaches = [reach for position in found if (reach := position.reach()) is not None]
+    return min(reaches, default=None)
