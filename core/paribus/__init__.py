@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from paribus.parts.root_mean_square import RootMeanSquare as RootMeanSquare
     from paribus.parts.rows import IGNORED as IGNORED
     from paribus.parts.rows import PADDING as PADDING
+    from paribus.parts.rows import Batch as Batch
     from paribus.parts.rows import Rows as Rows
     from paribus.parts.rows import Stream as Stream
     from paribus.parts.rows import repeated as repeated
@@ -95,6 +96,9 @@ if TYPE_CHECKING:
     from paribus.slots.launcher import Note as Note
     from paribus.slots.launcher import Plugins as Plugins
     from paribus.slots.launcher import Started as Started
+    from paribus.slots.measure import Known as Known
+    from paribus.slots.measure import Measure as Measure
+    from paribus.slots.measure import Subject as Subject
     from paribus.slots.norm import Norm as Norm
     from paribus.slots.norm import Norms as Norms
     from paribus.slots.objective import Formed as Formed
@@ -153,7 +157,7 @@ _WHERE: dict[str, str] = {
         "paribus.parts.heads": "Heads",
         "paribus.parts.roles": "Role",
         "paribus.parts.root_mean_square": "RootMeanSquare",
-        "paribus.parts.rows": "IGNORED PADDING Rows Stream repeated rows_of",
+        "paribus.parts.rows": "IGNORED PADDING Batch Rows Stream repeated rows_of",
         "paribus.parts.scores": "Scores",
         "paribus.parts.shape": "Shape",
         "paribus.parts.sight": "Blocks Sight ordered visible",
@@ -175,6 +179,7 @@ _WHERE: dict[str, str] = {
         "paribus.slots.images": "Pixels lettered pictured unlettered",
         "paribus.slots.initialisation": "About Initialisation",
         "paribus.slots.launcher": "Ended Job Launcher News Note Plugins Started",
+        "paribus.slots.measure": "Known Measure Subject",
         "paribus.slots.norm": "Norm Norms",
         "paribus.slots.objective": "Formed Objective Prompt Run Term",
         "paribus.slots.optimizer": "Optimizer",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from paribus.slots.feedforward import FeedForward
     from paribus.slots.initialisation import Initialisation
     from paribus.slots.launcher import Launcher
+    from paribus.slots.measure import Measure
     from paribus.slots.norm import Norm
     from paribus.slots.objective import Objective
     from paribus.slots.optimizer import Optimizer
@@ -64,6 +65,8 @@ def optimizer() -> Mapping[str, type[Optimizer]]: ...
 @hookspec
 def schedule() -> Mapping[str, type[Schedule]]: ...
 @hookspec
+def measure() -> Mapping[str, type[Measure]]: ...
+@hookspec
 def launcher() -> Mapping[str, type[Launcher]]: ...
 
 @hookspec
@@ -86,5 +89,5 @@ def trial_finished(spec: Mapping[str, Any], record: Mapping[str, Any]) -> None: 
 
 SLOTS = (
     "topology", "embedding", "attention", "position", "norm", "placement", "feedforward", "initialisation",
-    "objective", "corpus", "tokenizer", "optimizer", "schedule", "launcher",
+    "objective", "corpus", "tokenizer", "optimizer", "schedule", "measure", "launcher",
 )  # fmt: skip

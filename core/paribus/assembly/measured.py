@@ -5,25 +5,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from paribus.assembly.build import build, listed
-from paribus.assembly.components import Classes
+from paribus.assembly.build import Assembled, build, listed
+from paribus.assembly.components import Classes, make
 from paribus.kernels import KERNELS
 from paribus.registry import Index
+from paribus.slots.attention import Attention
+from paribus.slots.measure import Known, Measure
 from paribus.slots.objective import Objective
+from paribus.slots.position import Position
 from paribus.slots.tokenizer import Vocabulary
+from paribus.slots.topology import Topology
 
 STAND_IN: Final = 8192  # tokens of a vocabulary that is not known before its tokenizer is trained
 
 
 def measured(spec: Mapping[str, Any], classes: Classes, index: Index) -> list[str]:
     """The names of all metrics that a trial of this spec will have: `val/mlm/loss`, `val/mlm/accuracy`."""
-    objectives = build(spec, classes, stand_in(spec, index), KERNELS).objectives
+    known = known_of(spec, build(spec, classes, stand_in(spec, index), KERNELS))
+    found = [*known.metrics]
+    for node in spec.get("measure") or []:
+        measure = make(classes, "measure", node, kind=Measure)
+        found += [f"{node['name']}/{name}" for name in measure.names(known)]
+    return [f"val/{name}" for name in found]
+
+
+def known_of(spec: Mapping[str, Any], model: Assembled) -> Known:
+    """What is known of a model's trial before it begins."""
     found: list[str] = []
     for node in listed(spec.get("evaluate") or spec["objective"]):
-        objective = objectives[node["name"]]
+        objective = model.objectives[node["name"]]
         assert isinstance(objective, Objective)
-        found += [f"val/{node['name']}/{name}" for name in dict.fromkeys((*objective.terms, *objective.metrics()))]
-    return found
+        found += [f"{node['name']}/{name}" for name in dict.fromkeys((*objective.terms, *objective.metrics()))]
+    return Known(tuple(found), spec["dims"]["length"], longest(model.topology))
+
+
+def longest(topology: Topology) -> int | None:
+    """How many rows its stacks can read; None: as many as one likes."""
+    reaches = [module.reach() for module in topology.modules() if isinstance(module, Position)]
+    lengths = [
+        topology.stage("body").shape.length
+        for module in topology.modules()
+        if isinstance(module, Attention) and module.traits.get("table")
+    ]
+    return min((rows for rows in (*reaches, *lengths) if rows is not None), default=None)
 
 
 def stand_in(spec: Mapping[str, Any], index: Index) -> Vocabulary:

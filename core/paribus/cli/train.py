@@ -148,6 +148,8 @@ def _show(record: dict[str, Any], folder: Path) -> None:
             out(line)
     for name, value in result["metrics"].items():
         out(f"{name}  {value:.4f}")
+    for name, why in result.get("unmeasured", {}).items():
+        out(f"{name}  none: {why}")
     for name, value in result["frequencies"].items():
         out(f"{name}  {value:.4f} by frequencies alone")
     out(f"{result['parameters']:,} parameters, {result['steps']} steps, {result['tokens']:,} tokens")

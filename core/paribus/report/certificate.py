@@ -18,7 +18,7 @@ from paribus.report.tensors import KINDS, Common, common, names
 DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.vocabulary", "trainer")
 """What decides the batches: one of these varied, they may differ."""
 BUDGET: Final = ("trainer", "data.batch", "dims.length")
-TRAINING: Final = (*DATA, "evaluate", "optimizer", "schedule", "dropout")
+TRAINING: Final = (*DATA, "evaluate", "measure", "optimizer", "schedule", "dropout")
 """What an untrained model's outputs need not show."""
 MOST: Final = 4  # of a kind that are told, in words that must fit a line
 

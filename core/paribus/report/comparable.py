@@ -11,7 +11,7 @@ from paribus.report.certificate import BUDGET
 from paribus.report.differences import touches
 from paribus.report.entry import Entry, Question
 from paribus.report.select import Chosen
-from paribus.studies.comparable import evaluated
+from paribus.studies.comparable import measured_by
 
 
 @final
@@ -36,8 +36,8 @@ CONDITIONS: Final = (
     Condition(
         "other-objective",
         "what is measured",
-        lambda entry: [node["name"] for node in evaluated(entry.spec)],
-        "`evaluate:` in the study, the same for every variant",
+        lambda entry: measured_by(entry.spec),
+        "`evaluate:` and `measure:` in the study, the same for every variant",
     ),
     Condition("other-length", "`dims.length`", lambda entry: entry.spec["dims"]["length"], "one length in a study"),
     Condition(

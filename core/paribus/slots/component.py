@@ -40,7 +40,7 @@ class Traits(TypedDict, total=False):
     final: bool  # a norm follows the last layer
     # embedding
     widens: bool  # brings its rows to the width of each stack, so that these may differ
-    # position and objective
+    # position, objective and measure
     sight: Literal["both", "past", "any"]  # what a row of the body may see for it to mean anything
     # objective
     forms: Literal["stream", "segments", "texts", "pairs", "images"]
@@ -60,6 +60,9 @@ class Traits(TypedDict, total=False):
     # embedding and objective
     told: dict[str, str]  # options that the corpus has a say in: `same` as what it tells, or at `least` that
     unembeds: bool  # scores rows against a vocabulary; unless said, it does
+    # measure
+    often: bool  # asked at each evaluation, and not only at the end
+    own: bool  # shows the model rows of its own making, which are tokens and have no other stack beside them
     # any
     compiles: bool
 

@@ -46,6 +46,13 @@ class Corpus(Component, ABC):
         """The names of what labels or tags number, in their order, where they have names."""
         return ()
 
+    def longer(self, times: int) -> Iterator[Document]:
+        """Documents `times` as long as those of the splits, and held out like those of `val`.
+
+        Asked of a corpus that draws its documents and says so (`provides: longer`); of another, more text is taken.
+        """
+        raise NotImplementedError
+
     def dropped(self) -> dict[str, int]:
         """How many inputs were left out, by reason; told before training starts."""
         return {}

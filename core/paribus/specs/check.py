@@ -60,7 +60,9 @@ def _resolved(checking: Checking, given: Mapping[str, Any]) -> dict[str, Any]:
     data = checking.mapping(data if data is not None else {}, ("data",), listed(option.name for option in DATA))
     found["data"] = checking.options(DATA, data or {}, ("data",), dims)
     found["trainer"] = trainer(checking, given)
-    found["evaluate"] = _evaluate(checking, given, dims)
+    found["evaluate"] = _several(checking, given, "evaluate", "objective", dims)
+    if given.get("measure") is not None:
+        found["measure"] = _several(checking, given, "measure", "measure", dims)
     found["parts"] = parts(checking, topology, given, dims)
     models = {key: source(checking, given, found, key) for key in SOURCES}
     return {**found, **{key: model for key, model in models.items() if model is not None}}
@@ -120,8 +122,9 @@ def _wanted(checking: Checking, given: Mapping[str, Any], slot: str, topology: E
     return present and read
 
 
-def _evaluate(checking: Checking, given: Mapping[str, Any], dims: Mapping[str, Any]) -> Any:
-    if given.get("evaluate") is None:
+def _several(checking: Checking, given: Mapping[str, Any], key: str, slot: str, dims: Mapping[str, Any]) -> Any:
+    """A list of components, which may be written as one."""
+    if given.get(key) is None:
         return None
-    listed_ = given["evaluate"] if isinstance(given["evaluate"], list) else [given["evaluate"]]
-    return nodes(checking, "objective", listed_, ("evaluate",), dims)
+    listed_ = given[key] if isinstance(given[key], list) else [given[key]]
+    return nodes(checking, slot, listed_, (key,), dims)

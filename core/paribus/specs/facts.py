@@ -67,6 +67,7 @@ class Facts:
     stacks: tuple[Stack, ...]
     objectives: tuple[Named, ...]
     evaluated: tuple[Named, ...]
+    measures: tuple[Named, ...]
     spec: Mapping[str, Any]
 
     @property
@@ -116,6 +117,7 @@ def facts(checking: Checking, topology: Entry, spec: Mapping[str, Any]) -> Facts
         tuple(_stack(index, part, spec) for part in topology.parts),
         _all(index, "objective", spec.get("objective"), ("objective",)),
         _all(index, "objective", spec.get("evaluate"), ("evaluate",)),
+        _all(index, "measure", spec.get("measure"), ("measure",)),
         spec,
     )
 

@@ -12,6 +12,7 @@ ARCHITECTURE: Final = ("embedding", "attention", "position", "norm", "placement"
 ALWAYS: Final = ("initialisation", "objective", "corpus", "tokenizer", "optimizer", "schedule")  # whatever the topology
 CYCLED: Final = ("attention", "position", "norm", "placement", "feedforward")  # a list is cycled over the layers
 SUMMED: Final = ("objective",)  # a list is a sum
+ASKED: Final = ("measure",)  # a list is asked one after the other
 CROSS: Final = ("attention", "position")  # what a cross-attention has of its own
 NO_POSITION: Final = "none"  # what tells rows of a memory apart, unless the spec says so: nothing
 
@@ -59,7 +60,7 @@ STEPS: Final = Option("max_steps", _INT, "training steps", (Range(1, 10**12),), 
 
 KEYS: Final = (
     "topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "initialisation",
-    "dropout", "objective", "corpus", "tokenizer", "data", "optimizer", "schedule", "trainer", "evaluate", "parts",
-    "from", "teacher", "seed",
+    "dropout", "objective", "corpus", "tokenizer", "data", "optimizer", "schedule", "trainer", "evaluate", "measure",
+    "parts", "from", "teacher", "seed",
 )  # fmt: skip
 META: Final = ("preset", "paribus", "plugins")  # about the spec; not in what it resolves to

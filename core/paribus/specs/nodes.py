@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from paribus.errors import listed
-from paribus.specs.fields import CYCLED, SUMMED
+from paribus.specs.fields import ASKED, CYCLED, SUMMED
 from paribus.specs.tree import UNREAD, Keys, dotted
 from paribus.specs.values import Checking, divisors
 
 
 def nodes(checking: Checking, slot: str, given: Any, keys: Keys, dims: Mapping[str, Any]) -> Any:
     """One component, or a list of them where the slot takes one."""
-    if not isinstance(given, list) or slot not in (*CYCLED, *SUMMED):
+    if not isinstance(given, list) or slot not in (*CYCLED, *SUMMED, *ASKED):
         return checking.component(slot, given, keys, dims)
     if not given:
         return checking.wrong("empty", keys, f"this list names no {slot}", "at least one")
@@ -22,15 +22,15 @@ def nodes(checking: Checking, slot: str, given: Any, keys: Keys, dims: Mapping[s
     if slot in CYCLED and isinstance(layers, int) and len(found) > layers:
         what = f"a list of {len(found)} is cycled over {layers} layers, so its end would be ignored"
         checking.wrong("not-read", keys, what, f"a list of at most {layers}")
-    if slot in SUMMED:
-        _once(checking, found, keys)
+    if slot in (*SUMMED, *ASKED):
+        _once(checking, slot, found, keys)
     return found
 
 
-def _once(checking: Checking, found: list[Any], keys: Keys) -> None:
+def _once(checking: Checking, slot: str, found: list[Any], keys: Keys) -> None:
     names = [node["name"] for node in found if node is not UNREAD]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        checking.wrong("twice", keys, f"`{name}` is in this list more than once", "each objective once")
+        checking.wrong("twice", keys, f"`{name}` is in this list more than once", f"each {slot} once")
 
 
 def sizes_agree(checking: Checking, dims: Mapping[str, Any], keys: Keys) -> None:

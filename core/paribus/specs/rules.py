@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from paribus.specs import mixing, modality, sizes, training
+from paribus.specs import measuring, mixing, modality, sizes, training
 from paribus.specs.facts import Broken, Facts
 
 Rule = Callable[[Facts], Iterable[Broken]]
@@ -33,4 +33,5 @@ RULES: Final[tuple[Rule, ...]] = (
     modality.embedding_reads_the_examples,
     modality.embedding_has_a_vocabulary,
     modality.corpus_has_the_last_word,
+    measuring.measure_can_ask,
 )

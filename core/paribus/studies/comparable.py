@@ -36,6 +36,11 @@ def evaluated(spec: Spec) -> list[Mapping[str, Any]]:
     return _listed(spec.get("evaluate")) or _listed(spec["objective"])
 
 
+def measured_by(spec: Spec) -> list[Any]:
+    """The names of the objectives that a trial is evaluated with, and the measures, how they are asked included."""
+    return [*(node["name"] for node in evaluated(spec)), *_listed(spec.get("measure"))]
+
+
 def _listed(node: Any) -> list[Mapping[str, Any]]:
     return list(node) if isinstance(node, list | tuple) else [node] if node else []
 
@@ -51,8 +56,8 @@ CONDITIONS: Final = (
     Condition(
         "other-objective",
         "what is measured",
-        lambda trial: [node["name"] for node in evaluated(trial.spec)],
-        "`evaluate:` in the study, the same for every variant",
+        lambda trial: measured_by(trial.spec),
+        "`evaluate:` and `measure:` in the study, the same for every variant",
     ),
     Condition("other-length", "`dims.length`", lambda trial: trial.spec["dims"]["length"], "one length in a study"),
     Condition(
@@ -100,7 +105,8 @@ def _metric(plan: Plan, trials: Mapping[str, Trial], index: Index, measured: Mea
     for name, trial in trials.items():
         if metric in _losses(trial.spec, index):
             continue
-        key = digest_json([trial.spec["objective"], trial.spec.get("evaluate")])
+        told = [trial.spec["objective"], trial.spec.get("evaluate")]
+        key = digest_json([trial.spec] if trial.spec.get("measure") else told)
         if key not in known:
             known[key] = measured(trial.spec)
         if metric not in known[key]:

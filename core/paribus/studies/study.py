@@ -16,7 +16,8 @@ from paribus.specs.values import Checking
 from paribus.studies.designs import DESIGNS
 
 KEYS: Final = (
-    "base", "vary", "design", "variants", "seeds", "budget", "match", "evaluate", "metric", "launcher", "timeout",
+    "base", "vary", "design", "variants", "seeds", "budget", "match", "evaluate", "measure", "metric", "launcher",
+    "timeout",
 )  # fmt: skip
 BUDGETS: Final = ("steps", "tokens")
 MATCHES: Final = ("params", "flops")
@@ -114,8 +115,9 @@ def _base(checking: Checking, given: Mapping[str, Any], index: Index) -> Tree:
         found = "missing" if base is None else shown(base)
         checking.wrong("missing", ("base",), f"`base` is {found}: what every variant starts from", "a preset's name")
         return Tree()
-    if "evaluate" in given:
-        put_at(tree, "evaluate", given["evaluate"], checking.tree.where(("evaluate",)))
+    for key in ("evaluate", "measure"):
+        if key in given:
+            put_at(tree, key, given[key], checking.tree.where((key,)))
     return tree
 
 

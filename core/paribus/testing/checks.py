@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from paribus.testing import draws, modules, passes, rows, training, weights
+from paribus.testing import draws, measuring, modules, passes, rows, training, weights
 from paribus.testing.cells import Case, Cell
 from paribus.testing.findings import Verdict
 from paribus.testing.options import options
@@ -58,6 +58,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "tokens": Check(training.tokenizing, ("tokenizer",), "once"),
     "documents read": Check(training.reading, ("corpus",), "once"),
     "images read": Check(training.picturing, ("corpus",), "once"),
+    "measuring": Check(measuring.measuring, ("measure",)),
     "rates": Check(training.scheduling, ("schedule",), "once"),
     "training": Check(
         training.training, (*ARCHITECTURE, "initialisation", "objective", "tokenizer", "optimizer", "schedule")

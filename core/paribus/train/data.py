@@ -56,8 +56,8 @@ class Data(LightningDataModule):
         self.steps = steps
         self.accumulate = accumulate
         self.done = 0  # steps taken before: a resumed run starts behind them
-        self.train_examples = Examples(encoded.train, trained, length, encoded, options.documents)
-        self.val_examples = Examples(encoded.val, evaluated, length, encoded, options.documents)
+        self.train_examples = self.examples(encoded.train, trained, length)
+        self.val_examples = self.examples(encoded.val, evaluated, length)
         self.val_count = min(options.validation, self.val_examples.count)
         self._order: tuple[int, np.ndarray[tuple[int], np.dtype[np.int64]]] | None = None
         self._whole: tuple[int, Batch] | None = None  # the step that was cut last: its next share is asked for next
@@ -65,6 +65,10 @@ class Data(LightningDataModule):
             raise DataError(_too_small("training", self.train_examples.count, options.batch, "data.batch"))
         if self.val_count < 1:
             raise DataError(_too_small("validation", self.val_count, 1, "corpus"))
+
+    def examples(self, tokens: Tokens, objectives: Mapping[str, Objective], length: int) -> Examples:
+        """Examples of `length` rows, as objectives form and corrupt them."""
+        return Examples(tokens, objectives, length, self.encoded, self.options.documents)
 
     @property
     def steps_an_epoch(self) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -19,14 +20,28 @@ def evaluate(model: Model, data: Data, names: Sequence[str] | None = None) -> di
 
     `names` are the objectives that it is evaluated with, unless they are its own.
     """
+    with used(model):
+        return observed(model, data.val_dataloader(), names)
+
+
+def observed(model: Model, batches: Iterable[Batch], names: Sequence[str] | None = None) -> dict[str, float]:
+    """The metrics of some batches."""
+    metrics = model.metrics(names)
+    for batch in batches:
+        model.observe(moved(batch, model), metrics, names)
+    return {name: float(metric.compute()) for name, metric in metrics.items()}
+
+
+@contextmanager
+def used(model: Model) -> Iterator[None]:
+    """The model as it is used: it drops nothing, takes no gradient, and is left in the mode in which it was found."""
     training = model.training
     model.eval()
-    metrics = model.metrics(names)
-    with torch.no_grad():
-        for batch in data.val_dataloader():
-            model.observe(moved(batch, model), metrics, names)
-    model.train(training)
-    return {name: float(metric.compute()) for name, metric in metrics.items()}
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
 
 
 def moved(batch: Batch, model: Model) -> Batch:

@@ -18,6 +18,7 @@ from paribus.train.checkpoint import Loaded, restore, save
 from paribus.train.data import Data
 from paribus.train.digests import batch_digest, chained
 from paribus.train.evaluate import evaluate
+from paribus.train.measuring import Measuring
 from paribus.train.model import Model
 
 UNSYNCED = 20  # on an accelerator, losses are read this many steps at a time, so that no step waits
@@ -53,6 +54,7 @@ class Keeper(Callback):
         due: Callable[[int], bool],
         asked: Callable[[], bool],
         tell: Callable[[int, float], None],
+        measure: Measuring | None = None,
     ) -> None:
         self.model = model
         self.data = data
@@ -62,6 +64,8 @@ class Keeper(Callback):
         self.due = due
         self.asked = asked
         self.tell = tell
+        self.measure = measure
+        self.unmeasured: dict[str, str] = {}  # what measures could not find, and why
         self.step = 0
         self.losses: list[float] = []
         self.curve: list[dict[str, Any]] = []
@@ -151,6 +155,10 @@ class Keeper(Callback):
     def _evaluate(self) -> None:
         self._pause()
         self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
+        if self.measure is not None:
+            found = self.measure(self.curve, last=self.step == self.steps)
+            self.curve[-1].update(found.metrics)
+            self.unmeasured = found.unmeasured
         self._began = time.perf_counter()
 
     def _pause(self) -> None:

@@ -36,6 +36,7 @@ from paribus.train.data import Data
 from paribus.train.digests import beginnings, outputs, tensor_digest, validation_digest
 from paribus.train.evaluate import frequencies
 from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper, keeping
+from paribus.train.measuring import Measuring, measuring
 from paribus.train.model import Model
 from paribus.train.provenance import provenance, watch_memory
 from paribus.train.text import Text, write_text
@@ -80,7 +81,7 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
         "outputs": outputs(model, data),
         "validation": validation_digest(data),
     }
-    keeper = _keeper(model, data, steps, terms)
+    keeper = _keeper(model, data, steps, terms, measuring(spec, classes, model, data))
     diverged: DivergedError | None = None
     trainer = _trainer(spec, steps - keeper.step, keeper, terms)
     try:
@@ -104,7 +105,7 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     return record
 
 
-def _keeper(model: Model, data: Data, steps: int, terms: Terms) -> Keeper:
+def _keeper(model: Model, data: Data, steps: int, terms: Terms, measures: Measuring | None) -> Keeper:
     fingerprint = surroundings(model.device)
     last = time.monotonic()
 
@@ -127,6 +128,7 @@ def _keeper(model: Model, data: Data, steps: int, terms: Terms) -> Keeper:
         due=due,
         asked=terms.asked_to_stop,
         tell=terms.tell,
+        measure=measures,
     )
     found = latest(checkpoints, terms.identity, fingerprint, files=terms.files)
     if isinstance(found, (Loaded, Lost)):
@@ -211,6 +213,8 @@ def _result(
             "no_gradient": keeper.no_gradient,
         },
     }
+    if keeper.unmeasured:
+        result["unmeasured"] = keeper.unmeasured
     if diverged is not None:
         return {**result, "diverged": {"step": diverged.step, "last": diverged.last}}
     optimizer = trainer.optimizers[0] if trainer.optimizers else None

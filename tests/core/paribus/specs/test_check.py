@@ -64,7 +64,8 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place(told: Told, write: Cal
     text = "preset: base\nattention:\n  name: gqa\n  kvheads: 3\nnorm: layernrm\ndims:\n  heads: four\ncolour: blue\n"
     said = told(write(text), "optimizer.lr=.nan", "dropout=1.0")
     keys = "topology, dims, embedding, attention, position, norm, placement, feedforward, initialisation, dropout, "
-    keys += "objective, corpus, tokenizer, data, optimizer, schedule, trainer, evaluate, parts, from, teacher, seed"
+    keys += "objective, corpus, tokenizer, data, optimizer, schedule, trainer, evaluate, measure, parts, from, "
+    keys += "teacher, seed"
     assert said.splitlines() == [
         f"error[unknown-key] colour (s.yaml:8): there is no `colour` here; valid: {keys}",
         'error[wrong-type] dims.heads (s.yaml:7): expected a whole number, but this is the text "four"; '

@@ -1,0 +1,106 @@
+"""The slot `measure`: what is asked of a trained model besides its losses."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from paribus.parts.draw import Draw
+from paribus.parts.rows import Batch
+from paribus.parts.shape import Shape
+from paribus.slots.component import Component
+from paribus.slots.tokenizer import Vocabulary
+
+
+class Known(NamedTuple):
+    """What is known of a trial before it begins."""
+
+    metrics: tuple[str, ...]  # of the objectives that it is evaluated with: clm/loss, clm/accuracy
+    length: int  # rows of an example
+    longest: int | None = None  # rows that the model can read; None: as many as one likes
+
+
+class Subject(Protocol):
+    """A model with its data, as a measure asks it: in the mode in which a model is used, and without a gradient."""
+
+    @property
+    def known(self) -> Known: ...
+
+    @property
+    def shape(self) -> Shape:
+        """That of the body."""
+        ...
+
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def curve(self) -> Sequence[Mapping[str, float]]:
+        """What each evaluation so far came to, this one last: `step`, `val/clm/loss`, and the measures before."""
+        ...
+
+    def batches(self, examples: int, *, times: int = 1) -> Iterator[Batch]:
+        """The first examples of the validation split, as objectives form and corrupt them; `times` as long as usual."""
+        ...
+
+    def metrics(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """What the objectives make of batches: `clm/loss`, `clm/accuracy`. Nothing of no batch."""
+        ...
+
+    def rows(self, tokens: Tensor) -> Batch:
+        """(B, T) ids as a batch of bare rows, for a model that reads no other stack."""
+        ...
+
+    def scores(self, batch: Batch) -> Tensor:
+        """(B, T, C): what the head of the first objective says of all rows of the body."""
+        ...
+
+    def weights(self, batch: Batch) -> list[Tensor]:
+        """Of each layer of the body that has any, how much its rows weigh each other: (B, H, T, S)."""
+        ...
+
+    def draw(self, examples: int) -> Draw:
+        """What a measure draws from: the same for every trial, and for every model."""
+        ...
+
+
+class Measure(Component, ABC):
+    """Asks something of a model that no loss says: what its attention does, how it fares on longer rows.
+
+    A measure trains nothing, takes no gradient and has no parameters. It runs at the end of a trial, and where its
+    trait `often` says so at each evaluation on the way. A spec lists measures, `measure: [span, induction]`; what one
+    finds stands in the record's metrics as `val/<measure>/<name>`, and a study may be about it:
+
+        class Sharpness(Measure):
+            traits = {"needs": ["weights"], "often": True}
+
+            def __init__(self, *, examples: Annotated[int, "validation examples", Range(1)] = 32) -> None:
+                self.examples = examples
+
+            def names(self, known: Known) -> Sequence[str]:
+                return ("largest",)
+
+            def measure(self, subject: Subject) -> Mapping[str, float | str]:
+                found = [each.amax(-1).mean() for b in subject.batches(self.examples) for each in subject.weights(b)]
+                return {"largest": float(torch.stack(found).mean())}
+
+    Traits say what it asks: attention that has `weights`, or `shares`, weights that share out 1 (`needs`); rows that
+    see only what came before (`sight`); a model that can be shown rows of the measure's own making (`own`), which are
+    tokens of a text and have no other stack beside them. A rule refuses the spec whose model cannot answer. What it
+    draws it draws from `subject.draw`; a fixed number of examples keeps its cost small.
+    """
+
+    @abstractmethod
+    def names(self, known: Known) -> Sequence[str]:
+        """What it will measure of a trial, told before it begins."""
+
+    @abstractmethod
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        """A number for each name; where there is none, the reason in a few words."""

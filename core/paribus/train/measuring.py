@@ -1,0 +1,127 @@
+"""Measures at work: a model with its data as they ask it, and what they find."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from paribus.assembly.components import Classes, make
+from paribus.assembly.measured import known_of
+from paribus.assembly.run import Pass
+from paribus.keyed import key32
+from paribus.parts.draw import Draw
+from paribus.parts.rows import Batch, Stream
+from paribus.parts.shape import Shape
+from paribus.slots.measure import Known, Measure
+from paribus.slots.tokenizer import Vocabulary
+from paribus.train.data import VALIDATION, Data, Examples
+from paribus.train.evaluate import moved, observed, used
+from paribus.train.model import Model
+
+Point = Mapping[str, Any]
+
+
+class Found(NamedTuple):
+    """What measures came to."""
+
+    metrics: dict[str, float]  # val/<measure>/<name>
+    unmeasured: dict[str, str]  # the same names, and why there is no number
+
+
+@final
+class Measuring:
+    """The measures of a spec, asked of a model at each of its evaluations."""
+
+    def __init__(self, measures: Mapping[str, Measure], model: Model, data: Data) -> None:
+        self.measures = measures
+        self.asked = Asked(model, data)
+
+    def __call__(self, curve: Sequence[Point] = (), *, last: bool = True) -> Found:
+        """What is found at the last point of the curve; on the way, of those measures that are asked often."""
+        found = Found({}, {})
+        for name, measure in self.measures.items():
+            if not last and not measure.traits.get("often"):
+                continue
+            self.asked.curve = [*curve[:-1], {**curve[-1], **found.metrics}] if curve else []
+            self._ask(name, measure, found)
+        return found
+
+    def _ask(self, name: str, measure: Measure, found: Found) -> None:
+        with used(self.asked.model):
+            answers = measure.measure(self.asked)
+        for each in measure.names(self.asked.known):
+            answer = answers[each]
+            if isinstance(answer, str):
+                found.unmeasured[f"val/{name}/{each}"] = answer
+            elif math.isfinite(answer):
+                found.metrics[f"val/{name}/{each}"] = float(answer)
+            else:
+                found.unmeasured[f"val/{name}/{each}"] = f"it is {answer}"
+
+
+def measuring(spec: Mapping[str, Any], classes: Classes, model: Model, data: Data) -> Measuring | None:
+    """The measures that a spec asks for, if it asks for any."""
+    nodes = spec.get("measure") or []
+    measures = {node["name"]: make(classes, "measure", node, kind=Measure) for node in nodes}
+    return Measuring(measures, model, data) if measures else None
+
+
+@final
+class Asked:
+    """A model with its data; it is a `slots.measure.Subject`."""
+
+    def __init__(self, model: Model, data: Data) -> None:
+        self.model = model
+        self.data = data
+        self.curve: Sequence[Point] = ()
+        self.known: Known = known_of(model.spec, model.assembled)
+        self._examples: dict[int, Examples] = {}
+
+    @property
+    def shape(self) -> Shape:
+        return self.model.topology.stage("body").shape
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.data.encoded.vocabulary
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def batches(self, examples: int, *, times: int = 1) -> Iterator[Batch]:
+        found = self.examples(times)
+        count = min(examples, found.count, self.data.val_count if times == 1 else found.count)
+        for first in range(0, count, self.data.batch_size):
+            index = torch.arange(first, min(first + self.data.batch_size, count))
+            yield moved(found.batch(Draw(0, VALIDATION, index)), self.model)
+
+    def examples(self, times: int) -> Examples:
+        """The validation split in examples `times` as long; made once."""
+        if times not in self._examples:
+            own = self.data.val_examples
+            made = own if times == 1 else self.data.examples(own.tokens, own.objectives, times * own.length)
+            self._examples[times] = made
+        return self._examples[times]
+
+    def metrics(self, batches: Iterable[Batch]) -> dict[str, float]:
+        seen = list(batches)
+        return {name.removeprefix("val/"): value for name, value in observed(self.model, seen).items()} if seen else {}
+
+    def rows(self, tokens: Tensor) -> Batch:
+        return Batch({"body": Stream(tokens.to(self.device))}, {}, torch.arange(len(tokens)))
+
+    def scores(self, batch: Batch) -> Tensor:
+        return self.model.run(batch).scores(self.model.evaluated[0])
+
+    def weights(self, batch: Batch) -> list[Tensor]:
+        run = Pass(self.model.topology, batch, capture=True)
+        captured = (layer.get("weights") for layer in run.output("body").captured)
+        return [weights[:, :, : weights.shape[-1]] for weights in captured if weights is not None]
+
+    def draw(self, examples: int) -> Draw:
+        return Draw(key32("measure"), VALIDATION, torch.arange(examples))

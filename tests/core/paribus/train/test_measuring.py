@@ -1,0 +1,208 @@
+"""Measures in a trial: what they are asked of, where what they find is kept, and what is refused before."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, final
+
+import pytest
+import torch
+
+import paribus
+from paribus import Example, Known, Measure, Range, SpecError, Subject, Traits
+from paribus.assembly.measured import measured
+from paribus.registry import Registry
+from paribus.specs import resolved
+from paribus.studies.identity import components_of
+from paribus.train.evaluate import evaluate
+from paribus.train.measuring import Asked, Measuring
+from paribus.train.model import Model
+from paribus.train.trial import Terms, run_trial
+
+Assemble = Callable[..., Model]
+Feed = Callable[..., Any]
+TINY = (
+    "dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=16", "data.batch=4", "data.validation=12",
+    "trainer.max_steps=8", "trainer.accelerator=cpu",
+)  # fmt: skip
+
+
+@final
+class Nine(Measure):
+    """Nine, each time that it is asked, and the last step."""
+
+    traits: ClassVar[Traits] = {"often": True}
+
+    def names(self, known: Known) -> Sequence[str]:
+        return ("is", "step")
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        return {"is": 9.0, "step": subject.curve[-1]["step"]}
+
+
+@final
+class Late(Measure):
+    """What another measure has found, at the end; nothing else."""
+
+    def __init__(self, *, least: Annotated[int, "of it", Range(0), Example(1)]) -> None:
+        self.least = least
+
+    def names(self, known: Known) -> Sequence[str]:
+        return ("again", "never", "nan")
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        found = subject.curve[-1]["val/nine/is"]
+        return {"again": max(found, self.least), "never": "nobody knows", "nan": float("nan")}
+
+
+@final
+class Weighing(Measure):
+    """How large the largest weight is."""
+
+    traits: ClassVar[Traits] = {"needs": ["weights", "shares"]}
+
+    def names(self, known: Known) -> Sequence[str]:
+        return ("largest",)
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        return {"largest": max(float(layer.max()) for batch in subject.batches(4) for layer in subject.weights(batch))}
+
+
+@final
+class Inventing(Measure):
+    """The scores of rows of its own making."""
+
+    traits: ClassVar[Traits] = {"own": True, "sight": "past"}
+
+    def names(self, known: Known) -> Sequence[str]:
+        return ("widest",)
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        tokens = subject.draw(3).below("tokens", subject.vocabulary.size, 5)
+        return {"widest": float(subject.scores(subject.rows(tokens)).shape[-1])}
+
+
+@pytest.fixture(scope="module")
+def registry(components: Registry) -> Registry:
+    return components.with_(measure={"nine": Nine, "late": Late, "weighing": Weighing, "inventing": Inventing})
+
+
+@pytest.fixture(scope="module")
+def record(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    spec = resolved("gpt-tiny", *TINY, "measure=[nine, {name: late, least: 3}]", registry=registry)
+    return run_trial(spec, registry, Terms("a", tmp_path_factory.mktemp("trial")))
+
+
+def test_what_measures_find_stands_beside_the_objectives_metrics(record: dict[str, Any]) -> None:
+    metrics = record["result"]["metrics"]
+    assert (metrics["val/nine/is"], metrics["val/nine/step"], metrics["val/late/again"]) == (9.0, 8.0, 9.0)
+    assert "val/clm/loss" in metrics
+
+
+def test_one_that_is_asked_often_has_a_curve_and_another_an_end(record: dict[str, Any]) -> None:
+    curve = record["result"]["curve"]
+    assert [point["val/nine/step"] for point in curve] == [2, 4, 6, 8]
+    assert ["val/late/again" in point for point in curve] == [False, False, False, True]
+
+
+def test_what_has_no_number_has_a_reason_in_its_place(record: dict[str, Any]) -> None:
+    assert record["result"]["unmeasured"] == {"val/late/never": "nobody knows", "val/late/nan": "it is nan"}
+    assert not {"val/late/never", "val/late/nan"} & set(record["result"]["metrics"])
+
+
+def test_what_a_spec_will_measure_is_known_before_it_runs(registry: Registry) -> None:
+    spec = paribus.spec("gpt-tiny", *TINY, "measure=[nine, weighing]", registry=registry)
+    names = measured(spec, registry, registry.index)
+    assert names == ["val/clm/loss", "val/clm/accuracy", "val/nine/is", "val/nine/step", "val/weighing/largest"]
+
+
+def test_a_study_may_be_about_what_a_measure_finds(registry: Registry, tmp_path: Path) -> None:
+    sizes = (each.split("=") for each in TINY if not each.startswith("trainer"))
+    base = {"preset": "gpt-tiny", **{key: int(value) for key, value in sizes}}
+    study: dict[str, Any] = {"base": base, "vary": {"attention": ["mqa"]}, "seeds": 2, "budget": {"steps": 2}}
+    study |= {"measure": ["nine"], "metric": {"name": "val/nine/is", "better": "higher"}}
+    planned = paribus.study(study, registry=registry, store=tmp_path)
+    assert all(trial.spec["measure"] == [{"name": "nine"}] for trial in planned.plan.trials)
+    with pytest.raises(SpecError, match=r"no variant would measure `val/nine/if`; valid: val/clm/loss.*val/nine/is"):
+        paribus.study({**study, "metric": "val/nine/if"}, registry=registry, store=tmp_path)
+    study |= {"vary": {"measure": [["nine", {"name": "late", "least": 2}]]}}
+    with pytest.raises(SpecError, match=r"would not share what is measured, .* valid: `evaluate:` and `measure:` in"):
+        paribus.study(study, registry=registry, store=tmp_path)
+
+
+def test_a_measure_is_part_of_what_a_trial_is(registry: Registry) -> None:
+    spec = resolved("gpt-tiny", "measure=nine", registry=registry)
+    assert ("measure", "nine") in set(components_of(spec, registry.index))
+    assert "measure" not in paribus.spec("gpt-tiny", registry=registry)
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "match"),
+    [
+        ("gpt-tiny", ["measure=[nine, nine]"], r"`nine` is in this list more than once; valid: each measure once"),
+        ("gpt-tiny", ["measure=late"], r"error\[missing\] measure.0.least .*`least` is missing: of it"),
+        (
+            "encoder-tiny",
+            ["attention=fourier", "position=none", "measure=weighing"],
+            r"measure `weighing` reads how much rows weigh each other, but attention `fourier` cannot say; "
+            r"valid: attention .*mha",
+        ),
+        (
+            "gpt-tiny",
+            ["attention=[talking-heads, mha]", "measure=weighing"],
+            r"takes weights that share out 1, but those of attention `talking-heads` may sum to anything",
+        ),
+        (
+            "encoder-tiny",
+            ["measure=inventing"],
+            r"measure `inventing` takes rows that see only what came before, but those of `encoder` see both sides; "
+            r"valid: topology .*decoder",
+        ),
+        (
+            "seq2seq-tiny",
+            ["measure=inventing"],
+            r"measure `inventing` shows the decoder rows of its own making, and the encoder has nothing to read; "
+            r"valid: topology decoder",
+        ),
+    ],
+)
+def test_what_no_model_could_answer_is_refused(
+    preset: str, overrides: list[str], match: str, registry: Registry
+) -> None:
+    with pytest.raises(SpecError, match=match):
+        paribus.spec(preset, *overrides, registry=registry)
+
+
+def test_layers_without_weights_stand_beside_those_that_are_asked(
+    registry: Registry, assemble: Assemble, feed: Feed
+) -> None:
+    overrides = ("attention=[mha, lstm]", "position=none", "measure=weighing")
+    model = assemble("gpt-tiny", *overrides, registry=registry)
+    asked = Asked(model, feed("gpt-tiny"))
+    (batch,) = asked.batches(8)
+    assert [tuple(layer.shape) for layer in asked.weights(batch)] == [(8, 4, 16, 16)]
+
+
+def test_examples_of_more_rows_are_more_of_the_same_text(assemble: Assemble, feed: Feed) -> None:
+    data = feed("gpt-tiny")
+    asked = Asked(assemble("gpt-tiny", "position=rope"), data)
+    (short,), (long,) = (list(asked.batches(4, times=times)) for times in (1, 2))
+    assert long.streams["body"].tokens.shape == (4, 32)
+    assert torch.equal(long.streams["body"].tokens[0, :16], short.streams["body"].tokens[0])
+    assert torch.equal(short.streams["body"].tokens, data.validation_batch(0).streams["body"].tokens[:4])
+
+
+def test_metrics_of_all_examples_are_those_of_the_evaluation(assemble: Assemble, feed: Feed) -> None:
+    model, data = assemble("gpt-tiny"), feed("gpt-tiny")
+    asked = Asked(model.eval(), data)
+    found = asked.metrics(asked.batches(data.val_count))
+    assert {f"val/{name}": value for name, value in found.items()} == pytest.approx(evaluate(model, data))
+    assert asked.metrics([]) == {}
+
+
+def test_a_model_is_asked_as_it_is_used_and_left_as_it_was(assemble: Assemble, feed: Feed) -> None:
+    model = assemble("gpt-tiny", "dropout=0.5").train()
+    first, again = (Measuring({"w": Weighing()}, model, feed("gpt-tiny"))() for _ in range(2))
+    assert first == again
+    assert first.metrics.keys() == {"val/w/largest"}
+    assert model.training
+    assert torch.is_grad_enabled()
