@@ -1,0 +1,62 @@
+"""A model that is nothing but its answers, so that what measures make of them can be worked out by hand."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Batch, Draw, Known, Shape, Stream, Vocabulary
+
+SHAPE = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=24, layers=1)
+
+
+@dataclass
+class Shown:
+    """A `paribus.Subject` with batches, weights and scores that a test gives it."""
+
+    shown: Sequence[Batch] = ()
+    weighs: Any = None  # of a batch: the weights of each layer
+    says: Any = None  # of a batch: the scores of each row
+    causal: bool = True
+    curve: Sequence[Mapping[str, float]] = ()
+    known: Known = Known(("clm/loss",), 16)
+    vocabulary: Vocabulary = Vocabulary(24, {"pad": 0, "eos": 1})
+    device: torch.device = torch.device("cpu")
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(**{**vars(SHAPE), "causal": self.causal})
+
+    def batches(self, examples: int, *, times: int = 1) -> Iterator[Batch]:
+        self.asked.append((examples, times))
+        yield from self.shown
+
+    def metrics(self, batches: Iterable[Batch]) -> dict[str, float]:
+        return {}
+
+    def rows(self, tokens: Tensor) -> Batch:
+        return rows(tokens)
+
+    def scores(self, batch: Batch) -> Tensor:
+        scores: Tensor = self.says(batch)
+        return scores
+
+    def weights(self, batch: Batch) -> list[Tensor]:
+        found: list[Tensor] = self.weighs(batch)
+        return found
+
+    def draw(self, examples: int) -> Draw:
+        return Draw(0, 0, torch.arange(examples))
+
+
+def rows(tokens: Tensor, documents: Tensor | None = None) -> Batch:
+    return Batch({"body": Stream(tokens, documents)}, {}, torch.arange(len(tokens)))
+
+
+@pytest.fixture
+def shown() -> type[Shown]:
+    return Shown
