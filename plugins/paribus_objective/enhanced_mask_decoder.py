@@ -28,7 +28,8 @@ from paribus import (
     rows_of,
 )
 from paribus_objective import masking, scoring, vocabulary_head
-from paribus_objective.span_masking import Spans, picking
+from paribus_objective.span_masking import Spans
+from paribus_objective.word_picking import picking
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -67,7 +68,7 @@ class EnhancedMaskDecoder(Objective, Adopting):
     ) -> None:
         super().__init__()
         self.classes, self.last = shape.vocabulary, shape.length - 1
-        self.masking = masking.Masking(vocabulary, rate, mask, random, picking(spans, rate))
+        self.masking = masking.Masking(vocabulary, rate, mask, random, picking(spans, rate, vocabulary))
         self.again = steps
         self.places = nn.Embedding(shape.length, shape.width)
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm)

@@ -27,7 +27,8 @@ from paribus import (
 )
 from paribus_objective import masking, scoring, vocabulary_head
 from paribus_objective.activation import ACTIVATIONS, Activation
-from paribus_objective.span_masking import Spans, picking
+from paribus_objective.span_masking import Spans
+from paribus_objective.word_picking import picking
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 
 @final
 class MaskedLanguageModelling(Objective, Adopting):
-    """Hidden tokens are predicted from both sides, hidden afresh in each epoch: "BERT" (Devlin et al. 2019), "RoBERTa".
+    """Hidden tokens are predicted from both sides: "BERT" (Devlin et al. 2019), "RoBERTa" (Liu et al. 2019).
 
-    They may be hidden in `spans`: "SpanBERT" (Joshi et al. 2020), "ALBERT" (Lan et al. 2020); those count whole words,
-    these tokens, as no stream says where a word begins.
+    They are hidden afresh in each epoch, or by so many masks in turn, at a rate that may change `over_time`; each by
+    itself, or in `spans` of tokens or of whole words: "SpanBERT" (Joshi et al. 2020), "ALBERT" (Lan et al. 2020).
     The head runs on the rows that were picked and on no other: (B, T, D) -> (B, N, D) -> (B, N, V). Special tokens and
     padding are never picked, and no special token is ever put in another's place.
     """
@@ -46,7 +47,7 @@ class MaskedLanguageModelling(Objective, Adopting):
     traits: ClassVar[Traits] = {"corrupts": True, "sight": "both", "parts": [], "segments": False, "needs": ["mask"]}
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
 
-    def __init__(  # noqa: PLR0913  # eight options, and what is injected
+    def __init__(  # noqa: PLR0913  # nine options, and what is injected
         self,
         shape: Shape,
         vocabulary: Vocabulary,
@@ -56,6 +57,7 @@ class MaskedLanguageModelling(Objective, Adopting):
         mask: masking.Mask = 0.8,
         random: masking.Random = 0.1,
         spans: Spans = Spans(),
+        over_time: masking.OverTime = masking.OverTime(),
         transform: Annotated[bool, "whether a dense layer, an activation and a norm precede the scores"] = True,
         transform_bias: Annotated[bool, "whether that dense layer has a bias (ModernBERT: no)"] = True,
         activation: Annotated[Activation, "between layer and norm; gelu is by erf (ALBERT: gelu-tanh)"] = "gelu",
@@ -63,7 +65,8 @@ class MaskedLanguageModelling(Objective, Adopting):
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
-        self.masking = masking.Masking(vocabulary, rate, mask, random, picking(spans, rate))
+        pick = picking(spans, over_time.most(rate), vocabulary)
+        self.masking = masking.Masking(vocabulary, rate, mask, random, pick, over_time)
         self.activation = ACTIVATIONS[activation]
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(
             shape, norm, transform=transform, transform_bias=transform_bias, bias=bias

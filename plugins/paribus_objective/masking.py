@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, final
 
 import numpy as np
@@ -28,6 +29,35 @@ class Picked(NamedTuple):
     draws: Array | None = None  # (B, N): which draw decides what is shown in each place; None: each has its own
 
 
+@dataclass(frozen=True)
+class OverTime:
+    """How masks change while a model is trained."""
+
+    masks: Annotated[
+        int | None,
+        "masks of a text, in turn (BERT: 10; 1: always the same); null: a new one each epoch",
+        Range(1),
+    ] = None
+    rate: Annotated[
+        float | None,
+        "what `rate` goes to, evenly, until `trainer.max_steps`, and what is evaluated at; null: it stays",
+        Range(above=0, high=1),
+    ] = None
+
+    def draw(self, draw: Draw) -> Draw:
+        """The draw of the mask whose turn it is; what is evaluated has one of its own."""
+        epoch = draw.epoch if self.masks is None or draw.epoch < 0 else draw.epoch % self.masks
+        return Draw(draw.seed, epoch, draw.index, draw.progress)
+
+    def at(self, rate: float, draw: Draw) -> float:
+        """What `rate` has come to."""
+        return rate if self.rate is None else rate + (self.rate - rate) * draw.progress
+
+    def most(self, rate: float) -> float:
+        """The highest that it is ever."""
+        return rate if self.rate is None else max(rate, self.rate)
+
+
 @final
 class Masking:
     """Hides `rate` of a text's tokens: most behind the mask token, some behind a random one, some behind themselves.
@@ -36,12 +66,19 @@ class Masking:
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, rate: float, mask: float, random: float, pick: Pick | None = None
+        self,
+        vocabulary: Vocabulary,
+        rate: float,
+        mask: float,
+        random: float,
+        pick: Pick | None = None,
+        over_time: OverTime = OverTime(),
     ) -> None:
         if mask + random > 1 + 1e-9:
             raise ValueError(f"`mask` ({mask:g}) and `random` ({random:g}) are shares of one whole; valid: a sum ≤ 1")
         self.rate, self.mask, self.random = rate, mask, random
         self.pick = pick or one_by_one
+        self.over_time = over_time
         self.token = specials.needed(vocabulary, "mask", "masking")
         self.reserved = specials.table(vocabulary)
         self.words = np.flatnonzero(~self.reserved[: vocabulary.size])
@@ -49,7 +86,8 @@ class Masking:
     def __call__(self, stream: Stream, most: int, draw: Draw) -> tuple[Stream, Tensor, Tensor]:
         """The stream with some tokens hidden, which of its rows they are, (B, N), and what they were, (B, N)."""
         tokens: Array = stream.tokens.numpy()
-        pick, left, draws = self.pick(self.outside(stream), stream, self.rate, most, draw)
+        rate, draw = self.over_time.at(self.rate, draw), self.over_time.draw(draw)
+        pick, left, draws = self.pick(self.outside(stream), stream, rate, most, draw)
         labels = np.take_along_axis(tokens, pick, axis=1)
         hidden = tokens.copy()
         np.put_along_axis(hidden, pick, np.where(left, labels, self.shown(labels, draws, draw)), axis=1)
@@ -58,7 +96,7 @@ class Masking:
 
     def most(self, length: int) -> int:
         """How many tokens of a text of `length` there is room for."""
-        return min(length, max(1, math.ceil(self.rate * length)))
+        return min(length, max(1, math.ceil(self.over_time.most(self.rate) * length)))
 
     def outside(self, stream: Stream) -> Array:
         """(B, T) bool: what is no text and stays as it is, that is special tokens and padding."""

@@ -31,7 +31,8 @@ from paribus import (
     Vocabulary,
 )
 from paribus_objective import scoring, specials, vocabulary_head
-from paribus_objective.span_masking import Spans, picking
+from paribus_objective.span_masking import Spans
+from paribus_objective.word_picking import picking
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -69,7 +70,7 @@ class PermutationLanguageModelling(Objective, Adopting):
     ) -> None:
         super().__init__()
         self.rate = rate
-        self.pick = picking(spans, rate)
+        self.pick = picking(spans, rate, vocabulary)
         self.classes = shape.vocabulary
         self.reserved = specials.table(vocabulary)
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=bias)

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple, final
 import numpy as np
 
 from paribus import Draw, Range, Stream
-from paribus_objective.masking import Array, Pick, Picked, first, one_by_one, share
+from paribus_objective.masking import Array, Picked, first, share
 from paribus_objective.segments import floored
 
 ROOM = 0.5  # spans lie apart, so there are no more of them than tokens that are left
@@ -24,6 +24,7 @@ class Spans:
         "chance that a span ends behind each token (SpanBERT: 0.2); null: one of n is as likely as 1/n (ALBERT)",
         Range(above=0, below=1),
     ] = None
+    words: Annotated[bool, "whether a word is hidden whole, and lengths count words (BERT's second version)"] = False
     together: Annotated[bool, "whether one draw decides what is shown for a whole span (SpanBERT: yes)"] = False
 
     def chances(self) -> Array:
@@ -79,11 +80,6 @@ class SpanPicking:
         np.put_along_axis(begins, lengths.cumsum(axis=1) - lengths, True, axis=1)
         span = begins[:, :most].cumsum(axis=1) - 1  # of each picked token
         return np.take_along_axis(before, np.clip(span, 0, None), axis=1) + np.arange(most)
-
-
-def picking(spans: Spans, rate: float) -> Pick:
-    """How tokens are picked where spans are these."""
-    return SpanPicking(spans, rate) if spans.longest > 1 else one_by_one
 
 
 class Runs(NamedTuple):

@@ -1,5 +1,6 @@
 """Statistics of what is hidden, and a head that runs where it must and nowhere else."""
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from paribus import IGNORED, PADDING, Draw, Formed, Objective, Run, SpecError, Stream, Vocabulary
-from paribus_objective.masking import rows
+from paribus_objective.masking import OverTime, rows
 
 Build = Callable[..., Objective]
 Passed = Callable[[Formed], Run]
@@ -111,3 +112,45 @@ def test_picked_rows_are_gathered_in_their_order() -> None:
     for b in range(2):
         for n in range(2):
             assert torch.equal(rows(hidden, pick)[b, n], hidden[b, pick[b, n]])
+
+
+def hidden(made: Objective, epoch: int, seed: int = 0, progress: float = 0.0) -> torch.Tensor:
+    """Which tokens are predicted, (B, N), sorted."""
+    tokens = torch.arange(64 * 32).reshape(64, 32) * 7 % 74 + 6
+    targets = made.corrupt({"body": Stream(tokens)}, {}, Draw(seed, epoch, torch.arange(64), progress)).targets
+    return torch.where(targets["labels"] == IGNORED, 99, targets["pick"]).sort(1).values
+
+
+def test_masks_that_are_counted_come_again_in_turn_and_others_never(build: Build, vocabulary: Vocabulary) -> None:
+    static = build("mlm", vocabulary, over_time=OverTime(masks=1))
+    ten = build("mlm", vocabulary, over_time=OverTime(masks=10))
+    fresh = build("mlm", vocabulary)
+    assert all(torch.equal(hidden(static, epoch), hidden(static, 0)) for epoch in (1, 2, 30))
+    assert torch.equal(hidden(ten, 13), hidden(ten, 3))
+    for made, epochs in ((ten, range(10)), (fresh, range(12))):
+        masks = [hidden(made, epoch) for epoch in epochs]
+        assert all(not torch.equal(one, other) for one, other in itertools.combinations(masks, 2))
+    assert not torch.equal(hidden(static, 0, seed=1), hidden(static, 0))
+
+
+def test_what_is_evaluated_is_hidden_alike_however_many_masks_there_are(build: Build, vocabulary: Vocabulary) -> None:
+    static = build("mlm", vocabulary, over_time=OverTime(masks=1))
+    assert torch.equal(hidden(static, -1), hidden(build("mlm", vocabulary), -1))
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.1, 0.5), (0.6, 0.2)])
+def test_a_rate_goes_evenly_from_its_start_to_its_end_in_batches_of_one_size(
+    start: float, end: float, build: Build, vocabulary: Vocabulary
+) -> None:
+    made = build("mlm", vocabulary, rate=start, over_time=OverTime(rate=end))
+    for progress in (0.0, 0.25, 0.5, 1.0):
+        found = hidden(made, 0, progress=progress)
+        assert found.shape == (64, made.picks(32)) == (64, math.ceil(max(start, end) * 32))
+        expected = 32 * (start + (end - start) * progress)
+        assert (found < 99).double().sum(1).mean().item() == pytest.approx(expected, abs=4 * 0.5 / 8)
+
+
+def test_a_rate_that_grows_hides_what_it_hid_before(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("mlm", vocabulary, rate=0.1, over_time=OverTime(masks=1, rate=0.5))
+    before, after = hidden(made, 0, progress=0.1), hidden(made, 7, progress=0.9)
+    assert all(set(one.tolist()) - {99} <= set(other.tolist()) for one, other in zip(before, after, strict=True))

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from paribus import IGNORED, PADDING, Draw, Stream, Vocabulary
 from paribus_objective.masking import Masking
-from paribus_objective.span_masking import SpanPicking, Spans, borders, picking, runs
+from paribus_objective.span_masking import SpanPicking, Spans, borders, runs
+from paribus_objective.word_picking import picking
 
 SPECIALS = {"pad": 0, "cls": 1, "sep": 50, "mask": 3, "eos": 99}
 VOCABULARY = Vocabulary(100, SPECIALS, (97, 98))
@@ -21,7 +22,7 @@ GEOMETRIC = Spans(longest=10, ends=0.2, together=True)
 
 
 def masking(spans: Spans = GEOMETRIC, rate: float = RATE) -> Masking:
-    return Masking(VOCABULARY, rate, 0.8, 0.1, picking(spans, rate))
+    return Masking(VOCABULARY, rate, 0.8, 0.1, picking(spans, rate, VOCABULARY))
 
 
 def stream(first: int = 0, count: int = B) -> Stream:
@@ -174,8 +175,8 @@ def test_spans_lie_apart_even_where_half_of_a_text_is_hidden() -> None:
 
 def test_what_leaves_no_room_between_spans_is_refused() -> None:
     with pytest.raises(ValueError, match=r"`rate` is 0.6, but spans that lie apart leave room for no more than 0.5"):
-        picking(GEOMETRIC, 0.6)
-    picking(Spans(), 0.6)  # single tokens may touch
+        picking(GEOMETRIC, 0.6, VOCABULARY)
+    picking(Spans(), 0.6, VOCABULARY)  # single tokens may touch
 
 
 def test_spans_are_fresh_in_every_epoch_and_do_not_depend_on_the_batch() -> None:
