@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from paribus import (
-    IGNORED,
     Cost,
     Draw,
     Formed,
@@ -29,8 +27,9 @@ from paribus import (
     Unembed,
     Vocabulary,
 )
-from paribus_objective import scoring, specials, vocabulary_head
+from paribus_objective import scoring, vocabulary_head
 from paribus_objective.spans import Array, amount, folded, sides, spans
+from paribus_objective.two_sides import Side, Sides
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -67,8 +66,7 @@ class SpanCorruption(Objective):
         self.classes = shape.vocabulary
         self.rate, self.mean_span = rate, mean_span
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=False)
-        self.eos = specials.needed(vocabulary, "eos", "span-corruption")
-        self.start = vocabulary.specials.get("pad", vocabulary.specials.get("bos", self.eos))
+        self.sides = Sides(vocabulary, "span-corruption")
         self.sentinels = np.array(vocabulary.sentinels, dtype=np.int64)
         self._check(shape.length)
 
@@ -80,25 +78,17 @@ class SpanCorruption(Objective):
         return text
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
-        body = streams["body"]
-        tokens: Array = body.tokens.numpy()
+        tokens: Array = streams["body"].tokens.numpy()
         noisy, begins = spans(tokens.shape[1], amount(tokens.shape[1], self.rate, self.mean_span), draw)
         ends = np.roll(begins, -1, axis=1)  # of the text between: no row begins in noise, so nothing comes around
         inputs, from_ = folded(tokens, noisy, begins, self.sentinels)
         labels, to = folded(tokens, ~noisy, ends, self.sentinels)
         to += np.take_along_axis(ends, to, axis=1)  # a sentinel belongs to the document of the span behind it
-        encoder = _stream(_closed(inputs, self.eos), body, from_)
-        written = _closed(labels, self.eos)
-        decoder = _stream(np.roll(written, 1, axis=1), body, to)
-        decoder.tokens[:, 0] = self.start
-        wanted = torch.from_numpy(written)
-        if decoder.documents is not None:
-            wanted = wanted.masked_fill(decoder.documents < 0, IGNORED)
-        return Formed({**streams, "encoder": encoder, "body": decoder}, {"labels": wanted})
+        return self.sides.formed(streams, Side(inputs, from_), Side(labels, to))
 
     def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
         """A text with sentinels in it is read, and what they stand for is written."""
-        return Prompt((self.start,), (*ids, self.eos), self.eos)
+        return self.sides.prompt(ids)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed)
@@ -134,17 +124,3 @@ class SpanCorruption(Objective):
                 f"{text} tokens, and needs a sentinel for each, but the tokenizer has {len(self.sentinels)}"
             )
             raise SpecError(Problem(code="too-few-sentinels", path="tokenizer", what=what, valid=f"≥ {needed}"))
-
-
-def _closed(tokens: Array, eos: int) -> Array:
-    return np.pad(tokens, ((0, 0), (0, 1)), constant_values=eos)
-
-
-def _stream(tokens: Array, body: Stream, places: Array) -> Stream:
-    """Tokens, each in the document and of the language of the place that it came from; eos in those of the last."""
-    places = np.pad(places, ((0, 0), (0, 1)), mode="edge")
-
-    def taken(vector: Tensor | None) -> Tensor | None:
-        return None if vector is None else torch.from_numpy(np.take_along_axis(vector.numpy(), places, axis=1))
-
-    return Stream(torch.from_numpy(tokens), taken(body.documents), languages=taken(body.languages))
