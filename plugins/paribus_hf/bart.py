@@ -29,7 +29,7 @@ class Bart(Family):
         "norm": {"name": "layernorm"},
         "placement": "post",
         "feedforward": {"name": "mlp"},
-        "objective": "span-corruption",
+        "objective": "denoise",
     }
     keys: ClassVar[tuple[Key, ...]] = barts.keys(50265, "gelu", scale=False, attention_dropout=0.0)
     fixed: ClassVar[Mapping[str, Any]] = barts.FIXED

@@ -32,7 +32,8 @@ def registry() -> Registry:
 def shapes(registry: Registry, spec: dict[str, Any]) -> Any:
     """The model without storage."""
     size, sentinels = spec["dims"]["vocabulary"] or 300, spec["tokenizer"].get("sentinels", 32)
-    return build(spec, registry, Vocabulary(size, SPECIALS, tuple(range(size - sentinels, size))), KERNELS)
+    vocabulary = Vocabulary(size, SPECIALS, tuple(range(size - sentinels, size)), frozenset())
+    return build(spec, registry, vocabulary, KERNELS)
 
 
 def test_the_hook_offers_this_folder(registry: Registry) -> None:
