@@ -13,7 +13,7 @@ from torch import Tensor
 from paribus import Cost, Draw, Formed, Load, Norms, Objective, Run, Shape, Term, Tokens, Traits, Unembed, Vocabulary
 from paribus_objective import scoring
 from paribus_objective.pooling import Pooled
-from paribus_objective.segments import MARKS, Index, Layout, Span, truncated
+from paribus_objective.segments import MARKS, Array, Index, Layout, Span, truncated
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -39,11 +39,14 @@ class NextSentencePrediction(Objective):
     def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Norms) -> None:
         super().__init__()
         self.layout = Layout(shape, vocabulary, "nsp")
-        self.index = Index("nsp", documents=2)
+        self.index = Index("nsp", documents=2, rows=shape.length)
         self.head = Pooled(shape.width, 2)
 
     def examples(self, tokens: Tokens, length: int) -> int:
         return len(self.index(tokens, length).first)
+
+    def lengths(self, tokens: Tokens, length: int) -> Array:
+        return self.index(tokens, length).lengths(length)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
         pairs = self.index(tokens, length)

@@ -33,6 +33,11 @@ class Pairs:
     first: Array  # (chunks,) the first sentence of each chunk
     last: Array  # (chunks,) the sentence after its last one
 
+    def lengths(self, most: int) -> Array:
+        """(chunks,) how many of `most` rows each takes, marks and all."""
+        sizes: Array = self.bounds[self.last] - self.bounds[self.first] + MARKS
+        return sizes.clip(max=most)
+
     def split(self, draw: Draw) -> tuple[Span, Span]:
         """The chunks `draw.index`, each split between two of its sentences, every place being as likely."""
         first, last = self.first[draw.index.numpy()], self.last[draw.index.numpy()]
@@ -60,17 +65,22 @@ class Pairs:
 
 @final
 class Index:
-    """The pairs of each corpus that was asked about, found once. Copies and other processes start without any."""
+    """The pairs of each corpus that was asked about, found once. Copies and other processes start without any.
 
-    def __init__(self, who: str, documents: int) -> None:
+    Chunks are cut for `rows` at least: a batch of shorter ones is of the same.
+    """
+
+    def __init__(self, who: str, documents: int, rows: int = 0) -> None:
         self.who = who
         self.documents = documents  # how many it takes at least
+        self.rows = rows
         self._found: dict[tuple[int, int], tuple[Tokens, Pairs]] = {}
 
-    def __reduce__(self) -> tuple[type[Index], tuple[str, int]]:
-        return Index, (self.who, self.documents)
+    def __reduce__(self) -> tuple[type[Index], tuple[str, int, int]]:
+        return Index, (self.who, self.documents, self.rows)
 
     def __call__(self, tokens: Tokens, length: int) -> Pairs:
+        length = max(length, self.rows)
         key = (id(tokens), length)
         if key not in self._found:  # the tokens are kept with what was found, so that nobody else gets their id
             self._found[key] = (tokens, self._checked(pairs(tokens, length - MARKS)))

@@ -39,11 +39,14 @@ class SentenceOrderPrediction(Objective):
     def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Norms) -> None:
         super().__init__()
         self.layout = Layout(shape, vocabulary, "sop")
-        self.index = Index("sop", documents=1)
+        self.index = Index("sop", documents=1, rows=shape.length)
         self.head = Pooled(shape.width, 2)
 
     def examples(self, tokens: Tokens, length: int) -> int:
         return len(self.index(tokens, length).first)
+
+    def lengths(self, tokens: Tokens, length: int) -> Array:
+        return self.index(tokens, length).lengths(length)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
         a, b = truncated(*self.index(tokens, length).split(draw), length - MARKS, draw)

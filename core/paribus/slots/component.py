@@ -49,6 +49,7 @@ class Traits(TypedDict, total=False):
     may: list[str]  # stacks that it gives something to read where there are any
     pads: bool  # fills up with padding what it makes of a flow of text
     orders: bool  # says who comes before whom, where there is no stack beside the body
+    packs: bool  # takes rows of several whole documents; unless said, one that makes no other rows of text
     segments: bool  # gives the rows segments
     needs: list[str]  # specials or other provisions it needs: mask, sentinels, sentences, documents, teacher
     # tokenizer

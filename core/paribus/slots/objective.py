@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
 from torch import Tensor, nn
 
 from paribus.parts.draw import Draw
@@ -109,8 +110,15 @@ class Objective(Component, nn.Module, ABC):
         """How many examples an epoch has; asked of the objective that `forms`."""
         raise NotImplementedError
 
+    def lengths(self, tokens: Tokens, length: int) -> np.ndarray[Any, np.dtype[Any]] | None:
+        """How many of `length` rows each example takes, for batches of about one length; None: all take all of them."""
+        return None
+
     def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
-        """The examples `draw.index`, of at most `length` rows each; asked of the objective that `forms`."""
+        """The examples `draw.index`, padded to `length` rows; asked of the objective that `forms`.
+
+        It may be fewer rows than `examples` was asked with, where none of these takes more by what `lengths` says.
+        """
         raise NotImplementedError
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:

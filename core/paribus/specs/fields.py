@@ -48,10 +48,18 @@ DATA: Final = (
     Option("validation", _INT, "examples of the validation split that are evaluated, at most", (Range(1, _SIZE),), 512),
     Option(
         "documents",
-        Kind("choice", choices=("mixed", "apart")),
-        "whether rows see rows of other documents in a packed example",
+        Kind("choice", choices=("mixed", "apart", "packed")),
+        "how documents share rows: one behind the other and cut wherever a row ends; the same, but none sees another; "
+        "whole ones, as many as fit, each at positions of its own",
         (),
         "mixed",
+    ),
+    Option(
+        "bucket",
+        _INT,
+        "batches whose examples are sorted by length together and padded to the longest; 0: all have dims.length rows",
+        (Range(0, _SIZE),),
+        0,
     ),
 )
 DROPOUT: Final = Option("dropout", Kind("float"), "share of activations that are dropped", (Range(0, below=1),), 0.0)

@@ -8,6 +8,7 @@ from typing import Final
 from paribus.errors import listed
 from paribus.registry import Entry
 from paribus.specs.facts import Broken, Facts, Mixing
+from paribus.specs.feeding import PADDED
 
 _VERBS: Final = {
     "rotate": "rotates queries and keys",
@@ -16,7 +17,6 @@ _VERBS: Final = {
     "read": "reads queries and keys",
     "embed": "adds to the rows",
 }
-_PADDED: Final = frozenset({"segments", "texts", "pairs"})  # examples formed so are filled up with padding
 
 
 def position_fits(facts: Facts) -> Iterator[Broken]:
@@ -90,12 +90,13 @@ def attention_crosses(facts: Facts) -> Iterator[Broken]:
 
 def attention_keeps_documents_apart(facts: Facts) -> Iterator[Broken]:
     """Where rows are padded, or documents are kept apart, the attention can do so."""
-    apart = facts.spec["data"].get("documents") == "apart"
-    padded = [each for each in facts.objectives if each.entry.traits.get("forms") in _PADDED or each.has("pads")]
+    documents = facts.spec["data"].get("documents")
+    apart = documents in ("apart", "packed")
+    padded = [each for each in facts.objectives if each.entry.traits.get("forms") in PADDED or each.has("pads")]
     for stack in facts.stacks:
         for mixing in (*stack.own, *stack.cross):
             if apart and not mixing.attention.has("documents"):
-                what = f"data.documents is apart, but {mixing.attention} lets rows see other documents"
+                what = f"data.documents is {documents}, but {mixing.attention} lets rows see other documents"
                 yield Broken("does-not-fit", mixing.attention.keys, what, facts.having("attention", "documents"))
             elif padded and not (mixing.attention.has("documents") or mixing.attention.has("padding")):
                 what = f"{padded[0]} pads its examples, but {mixing.attention} lets rows see padding"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from paribus.specs import measuring, mixing, modality, sizes, training
+from paribus.specs import feeding, measuring, mixing, modality, sizes, training
 from paribus.specs.facts import Broken, Facts
 
 Rule = Callable[[Facts], Iterable[Broken]]
@@ -16,6 +16,8 @@ RULES: Final[tuple[Rule, ...]] = (
     mixing.attention_is_causal,
     mixing.attention_crosses,
     mixing.attention_keeps_documents_apart,
+    feeding.objective_packs,
+    feeding.examples_can_be_sorted,
     mixing.placement_can_wrap,
     mixing.recurrence_reads,
     training.objective_fits,

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
 import torch
 from lightning import LightningDataModule
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from paribus.errors import DataError, Problem, SpecError
 from paribus.parts.draw import Draw, order
-from paribus.parts.rows import IGNORED, Batch, Stream
-from paribus.slots.objective import Formed, Objective
-from paribus.slots.tokens import Tokens
+from paribus.parts.rows import Batch, Stream
+from paribus.slots.objective import Objective
+from paribus.slots.tokens import Ints, Tokens
+from paribus.train.buckets import bucketed, needed
+from paribus.train.examples import Examples
 from paribus.train.tokens import Encoded
 
 VALIDATION = -1  # the epoch that validation draws are keyed by, with seed 0: the same for every trial of a study
@@ -29,7 +29,8 @@ class Feed:
     batch: int
     workers: int = 0
     validation: int = 512  # at most so many examples are evaluated
-    documents: str = "mixed"  # apart: rows of one document do not see those of another
+    documents: str = "mixed"  # apart: rows of one document do not see those of another; packed: whole ones, apart
+    bucket: int = 0  # batches that are sorted by length together, and padded to what each needs; 0: none
 
 
 @final
@@ -59,7 +60,8 @@ class Data(LightningDataModule):
         self.train_examples = self.examples(encoded.train, trained, length)
         self.val_examples = self.examples(encoded.val, evaluated, length)
         self.val_count = min(options.validation, self.val_examples.count)
-        self._order: tuple[int, np.ndarray[tuple[int], np.dtype[np.int64]]] | None = None
+        self._lengths = self.train_examples.lengths() if options.bucket else None
+        self._order: tuple[int, Ints] | None = None
         self._whole: tuple[int, Batch] | None = None  # the step that was cut last: its next share is asked for next
         if self.train_examples.count < options.batch:
             raise DataError(_too_small("training", self.train_examples.count, options.batch, "data.batch"))
@@ -68,20 +70,27 @@ class Data(LightningDataModule):
 
     def examples(self, tokens: Tokens, objectives: Mapping[str, Objective], length: int) -> Examples:
         """Examples of `length` rows, as objectives form and corrupt them."""
-        return Examples(tokens, objectives, length, self.encoded, self.options.documents)
+        return Examples(tokens, objectives, length, self.encoded.vocabulary, self.options.documents)
 
     @property
     def steps_an_epoch(self) -> int:
         return self.train_examples.count // self.batch_size
 
+    @property
+    def fill(self) -> float | None:
+        """Which share of the rows is text, where whole documents share them."""
+        packed = self.train_examples.packed
+        return None if packed is None else packed.fill
+
     def step(self, step: int) -> Batch:
         """The batch of optimizer step `step`, whole."""
         epoch, at = divmod(step, self.steps_an_epoch)
         if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, order(self.seed, epoch, self.train_examples.count))
-        index = torch.from_numpy(self._order[1][at * self.batch_size : (at + 1) * self.batch_size])
+            self._order = (epoch, self._ordered(epoch))
+        index = self._order[1][at * self.batch_size : (at + 1) * self.batch_size]
+        length = None if self._lengths is None else needed(self._lengths[index], self.train_examples.length)
         progress = step / self.steps if self.steps else 0.0
-        return self.train_examples.batch(Draw(self.seed, epoch, index, progress))
+        return self.train_examples.batch(Draw(self.seed, epoch, torch.from_numpy(index), progress), length)
 
     def micro(self, item: int, rank: int = 0, ranks: int = 1) -> Batch:
         """Micro-batch `item` of the run: a share of its step's rows, with the counts of the whole step."""
@@ -122,6 +131,14 @@ class Data(LightningDataModule):
         moved: Batch = super().transfer_batch_to_device(batch, device, dataloader_idx)
         return moved
 
+    def _ordered(self, epoch: int) -> Ints:
+        """In which order an epoch sees its examples."""
+        found = order(self.seed, epoch, self.train_examples.count)
+        if self._lengths is None:
+            return found
+        window = self.options.bucket
+        return bucketed(found, self._lengths, self.batch_size, window, seed=self.seed, epoch=epoch)
+
     def _loader(self, batches: _Batches, numbers: DistributedSampler[int], workers: int) -> DataLoader[Batch]:
         # fork: the default, a fork server of the worker's own, imports torch anew for each trial.
         context = "fork" if workers else None
@@ -140,90 +157,6 @@ class Data(LightningDataModule):
 def _as_made(batch: Batch) -> Batch:
     """In place of torch's own, which looks for arrays to convert."""
     return batch
-
-
-@final
-class Examples:
-    """The examples of one split, as a list of objectives forms and corrupts them."""
-
-    def __init__(
-        self, tokens: Tokens, objectives: Mapping[str, Objective], length: int, encoded: Encoded, documents: str
-    ) -> None:
-        self.tokens = tokens
-        self.objectives = objectives
-        self.length = length
-        self.former = next((name for name, each in objectives.items() if each.traits.get("forms")), None)
-        told = any("sentences" in objective.traits.get("needs", []) for objective in objectives.values())
-        apart = documents == "apart"
-        self._flow = Flow(tokens, encoded, apart=apart, sentences=told) if self.former is None else None
-        if self._flow is not None:
-            self.raw = max(objective.raw(length) for objective in objectives.values())
-            self.count = len(self._flow.ids) // self.raw
-        else:
-            assert self.former is not None
-            self.count = objectives[self.former].examples(tokens, length)
-
-    def batch(self, draw: Draw) -> Batch:
-        formed = self._formed(draw)
-        streams = formed.streams
-        targets: dict[str, Mapping[str, Tensor]] = {self.former: formed.targets} if self.former else {}
-        # Whoever changes what the model sees comes first, so that the others see what it will see.
-        for name, objective in sorted(self.objectives.items(), key=lambda each: not each[1].traits.get("corrupts")):
-            streams, targets[name] = objective.corrupt(streams, targets.get(name, {}), draw)
-        return Batch(streams, targets, draw.index, self._counts(targets))
-
-    def _formed(self, draw: Draw) -> Formed:
-        if self._flow is None:
-            assert self.former is not None
-            return self.objectives[self.former].form(self.tokens, self.length, draw)
-        return Formed({"body": self._flow.cut(draw.index.numpy(), self.raw)}, {})
-
-    def _counts(self, targets: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        return {
-            f"{name}/{term}": (targets[name][label] != IGNORED).sum()
-            for name, objective in self.objectives.items()
-            for term, label in objective.terms.items()
-        }
-
-
-@final
-class Flow:
-    """All documents of a split in one flow of ids, each closed by the tokenizer's end mark, of its own language."""
-
-    def __init__(self, tokens: Tokens, encoded: Encoded, *, apart: bool, sentences: bool = False) -> None:
-        ends = np.asarray(tokens.sentences)[np.asarray(tokens.documents)[1:]]
-        specials = encoded.vocabulary.specials
-        mark = specials.get("eos", specials.get("sep"))
-        ids = np.asarray(tokens.ids, dtype=np.int64)
-        self.ids = ids if mark is None else np.insert(ids, ends, mark)
-        self._ends = ends if mark is None else ends + np.arange(1, len(ends) + 1)
-        self._apart = apart
-        self._languages = tokens.languages
-        self._bounds = self._sentences(tokens, mark is not None) if sentences else None
-
-    def cut(self, index: np.ndarray[tuple[int], np.dtype[np.int64]], length: int) -> Stream:
-        """Pieces number `index` of `length` ids; kept apart by document where that was asked for."""
-        places = index[:, None] * length + np.arange(length)[None, :]
-        tokens = torch.from_numpy(self.ids[places])
-        sentences = self._numbered(places)
-        if not self._apart and self._languages is None:
-            return Stream(tokens, sentences=sentences)
-        document = np.searchsorted(self._ends, places, side="right")
-        apart = torch.from_numpy(document - document[:, :1]) if self._apart else None
-        languages = None if self._languages is None else torch.from_numpy(self._languages[document])
-        return Stream(tokens, documents=apart, languages=languages, sentences=sentences)
-
-    def _sentences(self, tokens: Tokens, marked: bool) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Where each sentence ends in the flow. An end mark lies behind the last one of its document."""
-        ends: np.ndarray[tuple[int], np.dtype[np.int64]] = np.array(tokens.sentences[1:], dtype=np.int64)
-        return ends + np.repeat(np.arange(len(tokens.documents) - 1), np.diff(tokens.documents)) if marked else ends
-
-    def _numbered(self, places: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Tensor | None:
-        """Which sentence each place is in, counted from the first of its row; an end mark is in the one behind it."""
-        if self._bounds is None:
-            return None
-        number = np.searchsorted(self._bounds, places, side="right")
-        return torch.from_numpy(number - number[:, :1])
 
 
 @final

@@ -18,8 +18,9 @@ from paribus.parts.rows import Batch, Stream
 from paribus.parts.shape import Shape
 from paribus.slots.measure import Known, Measure
 from paribus.slots.tokenizer import Vocabulary
-from paribus.train.data import VALIDATION, Data, Examples
+from paribus.train.data import VALIDATION, Data
 from paribus.train.evaluate import moved, observed, used
+from paribus.train.examples import Examples
 from paribus.train.model import Model
 
 Point = Mapping[str, Any]

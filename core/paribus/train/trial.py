@@ -203,7 +203,12 @@ def _result(
         "parameters": cost.parameters,
         "flops_per_token": cost.flops_per_token,
         "cache_bytes_per_token": cost.cache_bytes_per_token(),
-        "data": {"corpus": text.fingerprint, "tokenizer": text.tokenizer_fingerprint, "dropped": dict(text.dropped)},
+        "data": {
+            "corpus": text.fingerprint,
+            "tokenizer": text.tokenizer_fingerprint,
+            "dropped": dict(text.dropped),
+            **({} if data.fill is None else {"fill": data.fill}),
+        },
         "objectives": [node["name"] for node in listed(spec["objective"])],
         "certificate": {
             **began,

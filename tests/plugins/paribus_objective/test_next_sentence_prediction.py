@@ -66,7 +66,7 @@ def test_positives_begin_where_the_first_segment_ends(nsp: Objective, corpus: Co
 
 
 def test_both_labels_are_as_likely(nsp: Objective, corpus: Corpus) -> None:
-    labels = torch.cat([batch.targets["labels"] for batch in formed(nsp, corpus(SENTENCES), 12, 200)])
+    labels = torch.cat([batch.targets["labels"] for batch in formed(nsp, corpus(SENTENCES), 12, 600)])
     assert len(labels) > 2000
     assert stats.binomtest(int(labels.sum()), len(labels)).pvalue > 1e-4
 

@@ -59,7 +59,7 @@ def test_swapping_moves_every_token_and_changes_none(sop: Objective, corpus: Cor
 
 
 def test_both_orders_are_as_likely(sop: Objective, corpus: Corpus) -> None:
-    labels = torch.cat([batch.targets["labels"] for batch in batches(sop, corpus(SENTENCES), 12, 200)])
+    labels = torch.cat([batch.targets["labels"] for batch in batches(sop, corpus(SENTENCES), 12, 600)])
     assert len(labels) > 2000
     assert stats.binomtest(int(labels.sum()), len(labels)).pvalue > 1e-4
 

@@ -70,6 +70,28 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
         ),
         (
             "base",
+            ["attention=short", "position=none", "data.documents=packed"],
+            "data.documents is packed, but attention `short` lets rows see other documents; valid: gqa, mha, w",
+        ),
+        (
+            "base",
+            ["objective=[mlm, nsp]", "embedding.segments=2", "data.documents=packed"],
+            "error[does-not-fit] data.documents (override 3): data.documents is packed, but objective `nsp` forms "
+            "segments of its own; valid: mixed or apart, or objective ",
+        ),
+        (
+            "seq",
+            ["data.documents=packed"],
+            "data.documents is packed, but objective `spans` makes other rows of them, in which they would lie",
+        ),
+        (
+            "base",
+            ["data.bucket=2"],
+            "error[not-read] data.bucket (override 1): data.bucket puts examples of about one length together, but "
+            "those of objective `mlm` are all of one; valid: 0, or an objective that pads its examples",
+        ),
+        (
+            "base",
             ["attention=wide"],
             "attention `wide` does not return the width of the stream, so no placement can wrap it",
         ),
@@ -171,6 +193,9 @@ def test_what_does_not_fit_is_refused_with_the_reason_and_what_would(
         ("base", ["attention=short", "position=none", "objective=nsp"]),
         ("base", ["attention=[mha, window]", "attention.1.window=3"]),
         ("base", ["objective=[mlm, nsp]", "embedding.segments=2", "data.documents=apart"]),
+        ("base", ["objective=[mlm, nsp]", "embedding.segments=2", "data.bucket=9"]),
+        ("base", ["data.documents=packed"]),
+        ("gpt", ["data.documents=packed"]),
         ("base", ["parts.encoder.dims.width=32"]),
         ("seq", ["parts.encoder.dims.width=32", "embedding=narrow"]),
         ("base", ["objective=nsp", "corpus=silent"]),

@@ -12,8 +12,10 @@ from torch import Tensor
 from paribus import IGNORED, DataError, Draw, SpecError
 from paribus.parts.rows import Batch
 from paribus.slots.tokenizer import Vocabulary
-from paribus.train.data import Data, Examples, Flow
+from paribus.train.data import Data
 from paribus.train.digests import batch_digest
+from paribus.train.examples import Examples
+from paribus.train.flow import Flow
 from paribus.train.tokens import Encoded, Side
 
 Feed = Callable[..., Data]
@@ -188,28 +190,28 @@ def test_rows_of_documents_that_are_kept_apart_say_so(feed: Feed, text: Encoded)
 
 
 def test_a_flow_tells_the_sentences_of_its_tokens_where_they_are_asked_for(text: Encoded) -> None:
-    flow = Flow(text.train, text, apart=False, sentences=True)
+    flow = Flow(text.train, text.vocabulary, apart=False, sentences=True)
     owners: list[int] = []
     for first, last in itertools.pairwise(text.train.documents.tolist()):
         for sentence in range(first, last):
             owners += [sentence] * int(text.train.sentences[sentence + 1] - text.train.sentences[sentence])
         owners.append(last)  # the end mark is none of the sentence before it
-    assert len(owners) == len(flow.ids)
+    assert len(owners) == flow.size
     for at in range(3):
         told = flow.cut(np.array([at]), 16).sentences
         assert told is not None
         piece = owners[at * 16 : (at + 1) * 16]
         assert told[0].tolist() == [owner - piece[0] for owner in piece]
-    assert Flow(text.train, text, apart=False).cut(np.array([0]), 16).sentences is None
+    assert Flow(text.train, text.vocabulary, apart=False).cut(np.array([0]), 16).sentences is None
 
 
 def test_a_draw_knows_how_much_of_the_training_lies_behind_it(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[float] = []
     made = Examples.batch
 
-    def batch(self: Examples, draw: Draw) -> Batch:
+    def batch(self: Examples, draw: Draw, length: int | None = None) -> Batch:
         told.append(draw.progress)
-        return made(self, draw)
+        return made(self, draw, length)
 
     monkeypatch.setattr(Examples, "batch", batch)
     data = feed("encoder-tiny", "trainer.max_steps=8")
@@ -222,8 +224,11 @@ def test_a_draw_knows_how_much_of_the_training_lies_behind_it(feed: Feed, monkey
 def test_a_tokenizer_without_an_end_mark_closes_documents_with_what_it_has(text: Encoded) -> None:
     for specials, mark in (({"sep": 3}, [3]), ({"pad": 0}, [])):
         bare = Encoded(text.tokenizer, Vocabulary(40, specials), text.train, text.val, "", "", {}, 0)
-        flow = Flow(bare.train, bare, apart=True)
-        assert flow.ids.tolist() == [token for document in documents(text.train) for token in [*document, *mark]]
+        flow = Flow(bare.train, bare.vocabulary, apart=True)
+        cut = flow.cut(np.arange(flow.size), 1)
+        assert cut.tokens.flatten().tolist() == [
+            token for document in documents(text.train) for token in [*document, *mark]
+        ]
 
 
 def test_a_corpus_that_is_too_small_is_said_to_be(feed: Feed, text: Encoded) -> None:

@@ -1,0 +1,87 @@
+"""The examples of a split: formed, then corrupted, and nothing in them but what (seed, epoch, number) says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+import numpy as np
+from torch import Tensor
+
+from paribus.errors import Problem, SpecError
+from paribus.parts.draw import Draw
+from paribus.parts.rows import IGNORED, Batch
+from paribus.slots.objective import Formed, Objective
+from paribus.slots.tokenizer import Vocabulary
+from paribus.slots.tokens import Ints, Tokens
+from paribus.train.flow import Flow
+from paribus.train.packing import Packed
+
+
+@final
+class Examples:
+    """The examples of one split, as a list of objectives forms and corrupts them."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        objectives: Mapping[str, Objective],
+        length: int,
+        vocabulary: Vocabulary,
+        documents: str = "mixed",
+    ) -> None:
+        self.tokens = tokens
+        self.objectives = objectives
+        self.length = length
+        self.former = next((name for name, each in objectives.items() if each.traits.get("forms")), None)
+        self.packed: Packed | None = None  # where whole documents share rows
+        self._flow: Flow | None = None  # where documents are cut as they come
+        if self.former is not None:
+            self.count = objectives[self.former].examples(tokens, length)
+            return
+        self.raw = max(objective.raw(length) for objective in objectives.values())
+        told = any("sentences" in objective.traits.get("needs", []) for objective in objectives.values())
+        if documents == "packed":
+            self.packed = Packed(tokens, vocabulary, self.raw, sentences=told)
+            self.count = self.packed.count
+        else:
+            self._flow = Flow(tokens, vocabulary, apart=documents == "apart", sentences=told)
+            self.count = self._flow.count(self.raw)
+
+    def lengths(self) -> Ints:
+        """How many rows each example takes, for whoever wants those of about one length together."""
+        found = self.objectives[self.former].lengths(self.tokens, self.length) if self.former is not None else None
+        if found is None:
+            raise _all_alike(", ".join(self.objectives))
+        return np.asarray(found)
+
+    def batch(self, draw: Draw, length: int | None = None) -> Batch:
+        """The examples `draw.index`; of `length` rows, where the longest of them takes no more."""
+        formed = self._formed(draw, length or self.length)
+        streams = formed.streams
+        targets: dict[str, Mapping[str, Tensor]] = {self.former: formed.targets} if self.former else {}
+        # Whoever changes what the model sees comes first, so that the others see what it will see.
+        for name, objective in sorted(self.objectives.items(), key=lambda each: not each[1].traits.get("corrupts")):
+            streams, targets[name] = objective.corrupt(streams, targets.get(name, {}), draw)
+        return Batch(streams, targets, draw.index, self._counts(targets))
+
+    def _formed(self, draw: Draw, length: int) -> Formed:
+        if self.former is not None:
+            return self.objectives[self.former].form(self.tokens, length, draw)
+        index = draw.index.numpy()
+        if self.packed is not None:
+            return Formed({"body": self.packed.cut(index)}, {})
+        assert self._flow is not None
+        return Formed({"body": self._flow.cut(index, self.raw)}, {})
+
+    def _counts(self, targets: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        return {
+            f"{name}/{term}": (targets[name][label] != IGNORED).sum()
+            for name, objective in self.objectives.items()
+            for term, label in objective.terms.items()
+        }
+
+
+def _all_alike(objective: str) -> SpecError:
+    what = f"data.bucket puts examples of about one length together, but those of `{objective}` are all of one"
+    return SpecError(Problem(code="not-read", path="data.bucket", what=what, valid="0, or examples that are padded"))

@@ -1,0 +1,40 @@
+"""The flow: pieces of what is never made as a whole."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from paribus.slots.tokenizer import Vocabulary
+from paribus.train.flow import Flow
+from paribus.train.tokens import Side
+
+
+def side(lengths: list[int], languages: bool = False) -> Side:
+    """Documents of one sentence each; ids count up from 100, so that each says where it stood."""
+    bounds = np.cumsum([0, *lengths])
+    told = np.arange(len(lengths)) % 3 if languages else None
+    return Side(np.arange(100, 100 + bounds[-1]), bounds, np.arange(len(bounds)), languages=told)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 16, 50])
+@pytest.mark.parametrize("mark", [7, None])
+def test_a_piece_is_what_it_would_be_of_the_whole(length: int, mark: int | None) -> None:
+    luck = np.random.default_rng(length)
+    tokens = side(luck.integers(1, 9, size=40).tolist(), languages=True)
+    whole, owners = [], []
+    for number, (first, last) in enumerate(pairwise(tokens.sentences.tolist())):
+        document = [*tokens.ids[first:last].tolist(), *([] if mark is None else [mark])]
+        whole += document
+        owners += [number] * len(document)
+    flow = Flow(tokens, Vocabulary(1000, {} if mark is None else {"eos": mark}), apart=True)
+    assert (flow.size, flow.count(length)) == (len(whole), len(whole) // length)
+    index = luck.permutation(flow.count(length))
+    cut = flow.cut(index, length)
+    assert cut.documents is not None
+    assert cut.languages is not None
+    for at, ids, documents, languages in zip(index, cut.tokens, cut.documents, cut.languages, strict=True):
+        piece = slice(at * length, (at + 1) * length)
+        assert ids.tolist() == whole[piece]
+        assert documents.tolist() == [owner - owners[piece][0] for owner in owners[piece]]
+        assert languages.tolist() == [owner % 3 for owner in owners[piece]]
