@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from paribus import Objective, hookimpl, offered
 from paribus_objective.causal_language_modelling import CausalLanguageModelling as clm
+from paribus_objective.completion import Completion as completion
 from paribus_objective.denoising import Denoising as denoise
 from paribus_objective.detection import Detection as detection
 from paribus_objective.distill_rows import DistillRows as distill_rows

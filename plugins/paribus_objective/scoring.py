@@ -31,3 +31,15 @@ def accuracy(classes: int) -> Metric:
 def update(metric: Metric, logits: Tensor, labels: Tensor) -> None:
     """Shows a batch to `accuracy`: (…, C), (…)."""
     metric.update(logits.detach().argmax(-1).flatten(), labels.flatten())
+
+
+def exact() -> Metric:
+    """The share of examples of which every label that is not IGNORED was the first guess."""
+    from torchmetrics import MeanMetric
+
+    return MeanMetric()
+
+
+def update_exact(metric: Metric, logits: Tensor, labels: Tensor) -> None:
+    """Shows a batch to `exact`: (B, T, C), (B, T)."""
+    metric.update(((logits.detach().argmax(-1) == labels) | (labels == IGNORED)).all(-1).double())

@@ -1,0 +1,165 @@
+"""A prompt is read, its answer is predicted, and nothing else is."""
+
+import math
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paribus import IGNORED, PADDING, DataError, Draw, Formed, Objective, Run, SpecError, Tokens, Vocabulary
+
+Build = Callable[..., Objective]
+Passed = Callable[[Formed], Run]
+PAD, SEP, EOS = 0, 2, 5
+Pair = tuple[Sequence[int], Sequence[Sequence[int]]]  # a prompt, and the sentences of its answer
+PAIRS: list[Pair] = [([10, 11, 12], [[20, 21]]), ([13], [[22]]), ([14, 15], [[23], [24, 25], [26]])]
+
+
+def side(sentences: Sequence[Sequence[Sequence[int]]]) -> Any:
+    flat = [each for document in sentences for each in document]
+    ids = np.array([token for each in flat for token in each], dtype=np.uint16)
+    bounds = np.cumsum([0, *map(len, flat)])
+    documents = np.cumsum([0, *map(len, sentences)])
+    return SimpleNamespace(ids=ids, sentences=bounds, documents=documents, languages=None, targets=None, labels=None)
+
+
+def corpus(pairs: Sequence[Pair], marks: Sequence[float] | None = None) -> Tokens:
+    found: Any = side([[prompt] for prompt, _ in pairs])
+    found.targets = side([answer for _, answer in pairs])
+    if marks is not None:
+        found.labels = SimpleNamespace(values=np.array(marks, dtype=np.float64))
+    tokens: Tokens = found
+    return tokens
+
+
+def all_of(made: Objective, tokens: Tokens, length: int) -> Formed:
+    return made.form(tokens, length, Draw(0, 0, torch.arange(made.examples(tokens, length))))
+
+
+def test_what_is_labelled_is_the_answer_and_its_end(build: Build, vocabulary: Vocabulary) -> None:
+    formed = all_of(build("completion", vocabulary), corpus(PAIRS), 8)
+    body = formed.streams["body"]
+    assert body.tokens.tolist() == [
+        [10, 11, 12, SEP, 20, 21, EOS, PAD],
+        [13, SEP, 22, EOS, PAD, PAD, PAD, PAD],
+        [14, 15, SEP, 23, 24, 25, 26, EOS],
+    ]
+    i = IGNORED
+    assert formed.targets["labels"].tolist() == [
+        [i, i, i, 20, 21, EOS, i, i],
+        [i, 22, EOS, i, i, i, i, i],
+        [i, i, 23, 24, 25, 26, EOS, i],
+    ]
+    assert body.documents is not None
+    assert (body.documents != PADDING).sum(1).tolist() == [6, 3, 7]  # what ends an answer is read by nobody
+
+
+def test_without_a_separator_and_a_stop_there_is_the_text_alone(build: Build, vocabulary: Vocabulary) -> None:
+    formed = all_of(build("completion", vocabulary, separator=False, stop=False), corpus(PAIRS[:2]), 5)
+    assert formed.streams["body"].tokens.tolist() == [[10, 11, 12, 20, 21], [13, 22, EOS, PAD, PAD]]
+    assert formed.targets["labels"].tolist() == [[IGNORED, IGNORED, 20, 21, IGNORED], [22] + 4 * [IGNORED]]
+
+
+def test_what_is_given_in_an_answer_does_not_count(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("completion", vocabulary, marks=True, separator=False, stop=False)
+    labels = all_of(made, corpus(PAIRS, [1, 0, 1, 0, 1]), 6).targets["labels"]
+    assert [[label for label in row if label != IGNORED] for row in labels.tolist()] == [[20, 21], [], [23, 26]]
+    with pytest.raises(DataError, match=r"a mark for each sentence of a target, of which there are 5, but"):
+        all_of(made, corpus(PAIRS, [1, 0]), 6)
+
+
+def test_the_loss_and_the_metrics_are_those_of_the_labels(build: Build, vocabulary: Vocabulary, passed: Passed) -> None:
+    made = build("completion", vocabulary)
+    formed = all_of(made, corpus(PAIRS), 8)
+    run = passed(formed)
+    logits, labels = made.logits(run.hidden(), run.unembed), formed.targets["labels"]
+    rows = [(b, t) for b in range(3) for t in range(8) if labels[b, t] != IGNORED]
+    expected = sum(functional.cross_entropy(logits[b, t], labels[b, t]) for b, t in rows)
+    term = made(run)["loss"]
+    torch.testing.assert_close(term.total, torch.as_tensor(expected))
+    assert int(term.count) == len(rows)
+    metrics = made.metrics()
+    made.observe(run, metrics)
+    right = {(b, t): bool(logits[b, t].argmax() == labels[b, t]) for b, t in rows}
+    assert float(metrics["accuracy"].compute()) == pytest.approx(sum(right.values()) / len(rows))
+    whole = [all(hit for (b, _), hit in right.items() if b == row) for row in range(3)]
+    assert float(metrics["exact"].compute()) == pytest.approx(sum(whole) / 3)
+
+
+def test_one_wrong_token_makes_an_answer_wrong(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("completion", vocabulary)
+    formed = all_of(made, corpus(PAIRS), 8)
+    labels = formed.targets["labels"]
+    guesses = labels.clamp(min=0)
+    guesses[2, 3] = 99
+
+    def observed(guesses: Tensor) -> float:
+        from paribus_objective import scoring
+
+        metric = scoring.exact()
+        scoring.update_exact(metric, functional.one_hot(guesses, 100).double(), labels)
+        return float(metric.compute())
+
+    assert observed(labels.clamp(min=0)) == 1.0
+    assert observed(guesses) == pytest.approx(2 / 3)
+
+
+def test_a_prompt_is_what_training_showed(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("completion", vocabulary)
+    asked = made.prompt([10, 11, 12])
+    assert asked is not None
+    assert (list(asked.body), asked.stop) == ([10, 11, 12, SEP], EOS)
+    assert all_of(made, corpus(PAIRS), 8).streams["body"].tokens[0, :4].tolist() == list(asked.body)
+
+
+def test_pairs_that_do_not_fit_are_refused_left_out_or_cut_in_front(build: Build, vocabulary: Vocabulary) -> None:
+    pairs: list[Pair] = [([10, 11, 12, 13, 14], [[20, 21]]), ([15], [[22]])]
+    match = r"1 of 2 pairs take more than 6 rows, and as many as 8; valid: dims.length of 8 or more, or completion with"
+    with pytest.raises(DataError, match=match):
+        build("completion", vocabulary, length=6).examples(corpus(pairs), 6)
+    dropping: Any = build("completion", vocabulary, length=6, long="drop")
+    assert all_of(dropping, corpus(pairs), 6).streams["body"].tokens[:, :3].tolist() == [[15, SEP, 22]]
+    assert dropping.left_out(corpus(pairs), 6) == {"pairs that take more than 6 rows": 1}
+    cutting = build("completion", vocabulary, length=6, long="cut")
+    assert all_of(cutting, corpus(pairs), 6).streams["body"].tokens[0].tolist() == [12, 13, 14, SEP, 20, 21]
+    with pytest.raises(DataError, match=r"1 of 1 pairs take more than 3 rows"):
+        build("completion", vocabulary, length=3, long="drop").examples(corpus(pairs[:1]), 3)
+    with pytest.raises(SpecError, match=r"needs rows for a prompt and an answer, but there are 2; valid: ≥ 3"):
+        build("completion", vocabulary, length=2)
+
+
+def test_no_row_is_too_few_for_what_it_was_said_to_take(build: Build, vocabulary: Vocabulary) -> None:
+    made: Any = build("completion", vocabulary)
+    tokens = corpus(PAIRS)
+    for index, rows in enumerate(made.lengths(tokens, 32).tolist()):
+        one = made.form(tokens, rows, Draw(0, 0, torch.tensor([index])))
+        many = made.form(tokens, 32, Draw(0, 0, torch.tensor([index])))
+        assert torch.equal(one.targets["labels"], many.targets["labels"][:, :rows])
+        assert (many.targets["labels"][:, rows:] == IGNORED).all()
+        documents = one.streams["body"].documents
+        assert documents is not None
+        assert (documents != PADDING).all()
+
+
+def test_frequencies_are_those_of_what_is_predicted(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("completion", vocabulary, marks=True)
+    train, val = corpus(PAIRS, [1, 1, 1, 0, 1]), corpus(PAIRS[:1], [1])
+    counts = dict.fromkeys(range(100), 1)
+    for token in (20, 21, 22, 23, 26, EOS, EOS, EOS):
+        counts[token] += 1
+    nats = [-math.log(counts[token] / sum(counts.values())) for token in (20, 21, EOS)]
+    assert made.frequencies(train, val) == pytest.approx(sum(nats) / 3)
+
+
+def test_each_side_has_its_language(build: Build, vocabulary: Vocabulary) -> None:
+    tokens: Any = corpus(PAIRS)
+    tokens.languages, tokens.targets.languages = np.array([0, 0, 1]), np.array([1, 1, 0])
+    found = all_of(build("completion", vocabulary), tokens, 8).streams["body"].languages
+    assert found is not None
+    assert found[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert found[2].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
