@@ -12,6 +12,7 @@ from paribus_text.digits import Digits as digits
 from paribus_text.pixels import Pixels as pixels
 from paribus_text.python_docs import PythonDocs as python_docs
 from paribus_text.shapes import Shapes as shapes
+from paribus_text.symbols import Symbols as symbols
 from paribus_text.text import Text as text
 from paribus_text.word_piece import WordPiece as wordpiece
 

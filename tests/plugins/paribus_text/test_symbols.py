@@ -1,0 +1,45 @@
+"""Words as tokens."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus import SpecError
+from paribus_text.symbols import Symbols
+
+WORDS = st.text("abcd>(", min_size=1, max_size=3)
+
+
+def trained(*texts: str, size: int | None = None) -> Symbols:
+    made = Symbols(sentinels=0)
+    made.train(texts, size)
+    return made
+
+
+@given(st.lists(WORDS, min_size=1))
+def test_words_that_are_known_come_back(words: list[str]) -> None:
+    text = " ".join(words)
+    made = trained(text)
+    (ids,) = made.encode_batch([f"  {text}\n"])
+    assert made.decode(ids) == text
+    assert made.vocabulary().reserved.isdisjoint(ids)
+    assert max(ids) < made.vocabulary().size == made.vocabulary().size
+
+
+def test_what_is_not_known_is_unknown_and_the_rarest_go_first() -> None:
+    made = trained("b a a", "c c a", size=9)
+    unknown = made.vocabulary().specials["unk"]
+    assert made.encode_batch(["a b c d"]) == [[7, unknown, 8, unknown]]
+    assert made.decode([7, unknown, 8, 99]) == "a <unk> c <no token 99>"
+
+
+def test_it_is_carried_to_another_process_whole() -> None:
+    one, two = trained("x y", "z"), Symbols(sentinels=3)
+    two.load(one.state())
+    assert (two.vocabulary(), two.state()) == (one.vocabulary(), one.state())
+    assert two.encode_batch(["z y"]) == one.encode_batch(["z y"])
+
+
+def test_a_vocabulary_without_room_for_a_word_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"the tokenizer `symbols` cannot do with 7 ids: it has 7 specials"):
+        trained("a", size=7)
