@@ -1,0 +1,22 @@
+"""Probes: tasks drawn from a seed, each of which asks for one mechanism, a file each. Importing it imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paribus import Corpus, hookimpl, offered
+from paribus_probe.agreement import Agreement as agreement
+from paribus_probe.associative_recall import AssociativeRecall as recall
+from paribus_probe.copy import Copy as copy
+from paribus_probe.dyck import Dyck as dyck
+from paribus_probe.induction import Induction as induction
+from paribus_probe.list_operations import ListOperations as listops
+from paribus_probe.modular_addition import ModularAddition as mod_add
+from paribus_probe.reverse import Reverse as reverse
+from paribus_probe.selective_copy import SelectiveCopy as selective_copy
+from paribus_probe.sort import Sort as sort
+
+
+@hookimpl
+def corpus() -> Mapping[str, type[Corpus]]:
+    return offered(globals(), Corpus)

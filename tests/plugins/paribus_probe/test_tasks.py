@@ -1,0 +1,159 @@
+"""Every task: its answers are right, its splits share nothing, and it is the same on every machine."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from paribus import Corpus, DataError, Document, SpecError, Split
+from paribus_probe import corpus
+from paribus_probe.associative_recall import AssociativeRecall
+from paribus_probe.drawing import Asked, Drawn, Luck, letters
+
+TASKS: Mapping[str, Any] = corpus()  # what each takes besides, its file says
+SPLITS: tuple[Split, ...] = ("train", "val")
+SMALL = {"examples": 120, "held_out": 30}
+
+
+def made(name: str, **options: Any) -> Corpus:
+    task: Corpus = TASKS[name](**SMALL, **options)
+    return task
+
+
+def words(document: Document) -> tuple[list[str], list[str]]:
+    return document.text.removesuffix(" >").split(), " ".join(document.target).split()
+
+
+def reckoned(text: list[str]) -> int:
+    """The value of an expression of lists, by a stack."""
+    stack: list[list[Any]] = [[]]
+    for symbol in text:
+        if symbol.startswith("["):
+            stack.append([symbol[1:]])
+        elif symbol == "]":
+            name, *values = stack.pop()
+            values.sort()
+            found = {"MAX": values[-1], "MIN": values[0], "MED": values[(len(values) - 1) // 2], "SM": sum(values) % 10}
+            stack[-1].append(found[name])
+        else:
+            stack[-1].append(int(symbol))
+    ((value,),) = stack
+    return int(value)
+
+
+def closed(text: list[str]) -> list[str]:
+    open_: list[str] = []
+    for symbol in text:
+        if symbol.startswith("("):
+            open_.append(symbol[1:])
+        else:
+            assert open_.pop() == symbol[:-1]
+    return [f"{kind})" for kind in reversed(open_)]
+
+
+def recalled(text: list[str], answer: list[str]) -> bool:
+    value = dict(zip(text[:-1:2], text[1:-1:2], strict=True))
+    keys = [text[-1], *answer[1::2]]
+    return [value[key] for key in keys] == answer[::2] and len(set(keys)) == len(keys)
+
+
+def induced(text: list[str], answer: list[str]) -> bool:
+    place = text.index(text[-1])
+    return text.count(text[-1]) == 2 and place < len(text) - 2 and answer == [text[place + 1]]
+
+
+RIGHT: dict[str, Callable[[list[str], list[str]], bool]] = {
+    "agreement": lambda text, answer: answer == ["are" if text[1].endswith("s") else "is"],
+    "copy": lambda text, answer: answer == text,
+    "dyck": lambda text, answer: answer == closed(text) and bool(answer),
+    "induction": induced,
+    "listops": lambda text, answer: answer == [str(reckoned(text))],
+    "mod-add": lambda text, answer: answer == [str(sum(map(int, text[:-1:2])) % 31)],
+    "recall": recalled,
+    "reverse": lambda text, answer: answer == text[::-1],
+    "selective-copy": lambda text, answer: answer == [symbol for symbol in text if symbol != "."],
+    "sort": lambda text, answer: answer == sorted(text, key=int),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_answer_is_right(name: str) -> None:
+    task = made(name)
+    for documents in (task.documents("train"), task.documents("val"), task.longer(3)):
+        assert all(RIGHT[name](*words(document)) for document in documents)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_splits_share_no_question(name: str) -> None:
+    task = made(name)
+    splits = (task.documents("train"), task.documents("val"), task.longer(2))
+    train, val, longer = ({document.text for document in each} for each in splits)
+    assert not train & val
+    assert not (train | val) & longer
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_longer_ones_are_longer_than_all_others_and_of_the_same_symbols(name: str) -> None:
+    task = made(name)
+    short = [len(document.text.split()) for document in task.documents("train")]
+    known = {word for it in task.documents("train") for text in (it.text, *it.target) for word in text.split()}
+    lengths = [len(document.text.split()) for document in task.longer(4)]
+    if name == "listops":  # how long an expression is follows from how it was nested
+        assert sum(lengths) / len(lengths) > 2 * sum(short) / len(short)
+    else:
+        assert min(lengths) > max(short)
+    assert max(lengths) <= 4 * max(short) + 2
+    assert {word for document in task.longer(4) for word in document.text.split()} <= known
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_an_example_depends_on_seed_split_and_number_alone(name: str) -> None:
+    few, many = made(name), TASKS[name](examples=130, held_out=40)
+    assert list(many.documents("train"))[:120] == list(few.documents("train"))
+    assert list(many.documents("val"))[:30] == list(few.documents("val"))
+    assert list(made(name, seed=1).documents("train")) != list(few.documents("train"))
+    prints = {made(name).fingerprint(), made(name, seed=1).fingerprint(), many.fingerprint()}
+    assert len(prints) == 3
+    assert made(name).fingerprint() in prints
+
+
+def test_draws_are_the_same_on_every_machine() -> None:
+    luck = Luck("a key")
+    assert [luck.below(1000) for _ in range(4)] == [555, 199, 839, 117]
+    text = "".join(document.text for document in made("copy").documents("train"))
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "84890f03854fdc1e"
+
+
+def test_draws_are_even() -> None:
+    luck = Luck("even")
+    counts = [0] * 10
+    for _ in range(20_000):
+        counts[luck.below(10)] += 1
+    assert all(abs(count - 2000) < 4 * (20_000 * 0.09) ** 0.5 for count in counts)
+    firsts = [luck.some(range(5), 2)[0] for _ in range(5000)]
+    assert all(abs(firsts.count(each) - 1000) < 4 * 800**0.5 for each in range(5))
+
+
+def test_a_task_that_has_too_few_questions_is_told_of() -> None:
+    same = Drawn(lambda luck, times: Asked("always", ("the same",)), 1, 1, 0, __file__)
+    with pytest.raises(DataError, match=r"too few different questions to hold out one in 8 for the split `val`"):
+        [document for split in SPLITS for document in same.documents(split)]
+
+
+def test_keys_are_enough_for_the_pairs() -> None:
+    with pytest.raises(SpecError, match=r"8 pairs need as many different keys, and there are 7; valid: ≥ 8"):
+        AssociativeRecall(keys=7)
+    with pytest.raises(DataError, match=r"error\[too-few-keys\] corpus.keys: 72 pairs need as many different keys"):
+        list(AssociativeRecall().longer(9))
+
+
+def test_what_is_given_in_an_answer_is_marked() -> None:
+    for document in made("recall").documents("train"):
+        assert len(document.labels) == len(document.target)
+        assert document.labels == tuple(float(part.isupper()) for part in document.target)
+
+
+def test_symbols_are_apart() -> None:
+    assert len(set(letters(26 + 26**2))) == 26 + 26**2
+    assert letters(28)[-3:] == ("z", "aa", "ab")
