@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from paribus.parts.adopting import Converted as Converted
     from paribus.parts.adopting import leading as leading
     from paribus.parts.attend import Attend as Attend
+    from paribus.parts.context import Capture as Capture
     from paribus.parts.context import Context as Context
     from paribus.parts.context import Memory as Memory
     from paribus.parts.context import Pair as Pair
@@ -151,7 +152,7 @@ _WHERE: dict[str, str] = {
         "paribus.keyed": "key32",
         "paribus.parts.adopting": "Adopting Converted leading",
         "paribus.parts.attend": "Attend",
-        "paribus.parts.context": "Context Memory Pair Plan Scoring State",
+        "paribus.parts.context": "Capture Context Memory Pair Plan Scoring State",
         "paribus.parts.crossing": "Crossing",
         "paribus.parts.draw": "Draw",
         "paribus.parts.heads": "Heads",

@@ -86,6 +86,8 @@ class Differential(Attention):
         if ctx.capture is not None:
             first, second = ctx.capture["weights"].chunk(2, dim=1)
             ctx.capture["weights"] = first - less * second  # (B, H/2, T, S)
+        if ctx.heads is not None:
+            ctx.heads["v"] = v  # both halves
         pairs = self.norm(one - less * two) * (1 - self.lambda_init)
         return self.heads.merge(pairs)
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from paribus import (
     Adopting,
+    Capture,
     Converted,
     Cost,
     Draw,
@@ -52,6 +53,7 @@ class EnhancedMaskDecoder(Objective, Adopting):
         "segments": False,
         "needs": ["mask", "last-layer"],
     }
+    captures = Capture(read=True)
     roles: ClassVar[Mapping[str, Role]] = {**vocabulary_head.ROLES, "places.weight": "embedding"}
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from paribus import Builder, Memory, Output, Part, States, Stream, Topology, Traits
+from paribus import Builder, Capture, Memory, Output, Part, States, Stream, Topology, Traits
 from paribus_topology.passing import passed
 
 
@@ -31,7 +31,7 @@ class Encoder(Topology):
         *,
         memory: Memory | None = None,
         states: States | None = None,
-        capture: bool = False,
+        capture: Capture | bool = False,
     ) -> Output:
         assert part == "body", "the rules let an objective ask for no other part"
         assert memory is None, "there is nothing here that attends to a memory"

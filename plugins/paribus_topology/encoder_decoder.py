@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from paribus import Builder, Memory, Output, Part, States, Stream, Topology, Traits
+from paribus import Builder, Capture, Memory, Output, Part, States, Stream, Topology, Traits
 from paribus_topology.passing import passed
 
 
@@ -36,7 +36,7 @@ class EncoderDecoder(Topology):
         *,
         memory: Memory | None = None,
         states: States | None = None,
-        capture: bool = False,
+        capture: Capture | bool = False,
     ) -> Output:
         assert part in ("body", "encoder"), "the rules let an objective ask for no other part"
         assert (memory is None) == (part == "encoder"), "the decoder attends to the encoder's output, and it alone"

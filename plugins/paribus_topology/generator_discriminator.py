@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, final
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from paribus import Builder, Embedding, Memory, Output, Part, Role, States, Stream, Topology
+from paribus import Builder, Capture, Embedding, Memory, Output, Part, Role, States, Stream, Topology
 from paribus_topology.passing import passed
 
 
@@ -51,7 +51,7 @@ class GeneratorDiscriminator(Topology):
         *,
         memory: Memory | None = None,
         states: States | None = None,
-        capture: bool = False,
+        capture: Capture | bool = False,
     ) -> Output:
         assert part in ("body", "generator"), "the rules let an objective ask for no other part"
         assert memory is None, "there is nothing here that attends to a memory"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from paribus import Memory, Output, Place, Rows, Stack, States, Stream
+from paribus import Capture, Memory, Output, Place, Rows, Stack, States, Stream
 
 Embed = Callable[[Stream, int, Place, nn.Module | None], tuple[Tensor, Rows]]
 
@@ -18,7 +18,7 @@ def passed(
     *,
     memory: Memory | None,
     states: States | None,
-    capture: bool,
+    capture: Capture | bool,
 ) -> Output:
     """(B, T) -> (B, T, D), behind the rows that `states` remember."""
     x, rows = embedding(stream, states.past if states is not None else 0, stack.place, stack.embedding)

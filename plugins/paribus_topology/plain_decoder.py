@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from paribus import Builder, Memory, Output, Part, States, Stream, Topology
+from paribus import Builder, Capture, Memory, Output, Part, States, Stream, Topology
 from paribus_topology.passing import passed
 
 
@@ -33,7 +33,7 @@ class PlainDecoder(Topology):
         *,
         memory: Memory | None = None,
         states: States | None = None,
-        capture: bool = False,
+        capture: Capture | bool = False,
     ) -> Output:
         assert part == "body", "the rules let an objective ask for no other part"
         assert memory is None, "there is nothing here that attends to a memory"

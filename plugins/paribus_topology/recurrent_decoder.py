@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Attention, Crossing, Load, Memory, Output, Plan, Rows, Shape, Share, Stage, State, States
+from paribus import Attention, Capture, Crossing, Load, Memory, Output, Plan, Rows, Shape, Share, Stage, State, States
 from paribus_topology.cells import CELLS, Cell, Hidden, Kind, Weights, weights_of
 from paribus_topology.first_states import FirstStates
 from paribus_topology.places import Places, filled, places
@@ -100,12 +100,13 @@ class RecurrentDecoder(Stage):
         return replace(self.place, width=self.reads)
 
     def forward(
-        self, x: Tensor, rows: Rows, memory: Memory, states: States | None = None, capture: bool = False
+        self, x: Tensor, rows: Rows, memory: Memory, states: States | None = None, capture: Capture | bool = False
     ) -> Output:
         """(B, T, E) -> (B, T, R)."""
         cells = cast("list[Cell]", list(self.layers))
+        shows = capture.weights if isinstance(capture, Capture) else capture
         cross: State = {} if states is None else states.layers[0]["cross"]
-        run = _Pass(x, rows, memory, _seen(x, rows, states), [weights_of([cell]) for cell in cells], cross, capture)
+        run = _Pass(x, rows, memory, _seen(x, rows, states), [weights_of([cell]) for cell in cells], cross, shows)
         self._enter(run, states)
         given = cells[0].reads(x).unbind(1)  # what tokens give to the gates, made once
         plans = self._plans(run, slice(0, 1)) if rows.documents is None else None  # the same for every step

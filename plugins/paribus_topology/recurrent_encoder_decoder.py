@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, final
 
 from torch import Tensor
 
-from paribus import Builder, Memory, Output, Part, Range, States, Stream, Topology
+from paribus import Builder, Capture, Memory, Output, Part, Range, States, Stream, Topology
 from paribus_topology.cells import Kind
 from paribus_topology.recurrent_decoder import Manner, RecurrentDecoder
 from paribus_topology.recurrent_encoder import RecurrentEncoder
@@ -82,7 +82,7 @@ class RecurrentEncoderDecoder(Topology):
         *,
         memory: Memory | None = None,
         states: States | None = None,
-        capture: bool = False,
+        capture: Capture | bool = False,
     ) -> Output:
         assert part in ("body", "encoder"), "the rules let an objective ask for no other part"
         if part == "encoder":

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Builder, Memory, Output, Part, Role, States, Stream, Topology, Traits, repeated, rows_of
+from paribus import Builder, Capture, Memory, Output, Part, Role, States, Stream, Topology, Traits, repeated, rows_of
 from paribus_topology.passing import passed
 
 
@@ -38,7 +38,7 @@ class TwoStream(Topology):
         *,
         memory: Memory | None = None,
         states: States | None = None,
-        capture: bool = False,
+        capture: Capture | bool = False,
     ) -> Output:
         assert part == "body", "the rules let an objective ask for no other part"
         assert memory is None, "there is nothing here that attends to a memory"

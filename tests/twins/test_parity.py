@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 import paribus
 from paribus import PADDING, Stream
-from paribus.assembly.run import Pass
 from paribus.conversion.door import families
 from paribus.conversion.moves import into_theirs
 from paribus.parts.rows import Batch
@@ -91,7 +90,7 @@ def test_padding_is_hidden_as_the_twin_hides_it(
     told = spoken(theirs, tokens) | ({"position_ids": positions} if case.places == "given" else {})
     stream = Stream(tokens, torch.where(text, 0, PADDING), positions)
     with torch.no_grad():
-        run = Pass(ours.topology, Batch({"body": stream}, {}, place[:3])).of(ours.trained[0])
+        run = ours.run(Batch({"body": stream}, {}, place[:3])).of(ours.trained[0])
         found = ours.objective(ours.trained[0]).logits(run.hidden(), run.unembed)
         note(family, "scores", found[text], logits(theirs(tokens, attention_mask=text.long(), **told))[text])
 
@@ -179,7 +178,7 @@ def padding_of_both_sides(side: str, family: str, case: Case, twins: tuple[Model
         tokens = drawn(length).where(text, theirs.config.pad_token_id)
         streams[part] = Stream(tokens, torch.where(text, 0, PADDING), counted)
     with torch.no_grad():
-        run = Pass(ours.topology, Batch(streams, {}, torch.arange(3))).of(ours.trained[0])
+        run = ours.run(Batch(streams, {}, torch.arange(3))).of(ours.trained[0])
         found = ours.objective(ours.trained[0]).logits(run.hidden(), run.unembed)
         answer = theirs(
             input_ids=streams["encoder"].tokens,

@@ -8,6 +8,7 @@ from typing import final
 from torch import Tensor
 
 from paribus.errors import Problem, SpecError, listed
+from paribus.parts.context import Capture, counted
 from paribus.parts.rows import Batch, Stream
 from paribus.parts.stack import Output, Stack
 from paribus.slots.objective import Objective
@@ -23,13 +24,13 @@ class Pass:
         topology: Topology,
         batch: Batch,
         *,
-        capture: bool = False,
+        capture: Capture | bool = False,
         heads: Mapping[str, Objective] | None = None,
         teacher: Pass | None = None,
     ) -> None:
         self.topology = topology
         self.batch = batch
-        self.capture = capture
+        self.capture = capture if isinstance(capture, Capture) else Capture(weights=capture)
         self.outputs: dict[tuple[str, str], Output] = {}  # by part, and by what was read in place of its own tokens
         self.made: dict[str, dict[str, Tensor]] = {}  # of each objective, what it asked for once
         self.heads = heads or {}
@@ -44,8 +45,28 @@ class Pass:
             streams = self.batch.streams
             if tokens is not None:
                 streams = {**streams, part: streams[part]._replace(tokens=tokens)}
-            self.outputs[part, key] = self.topology.run(streams, part, memory=memory, capture=self.capture)
+            self.outputs[part, key] = self.topology.run(streams, part, memory=memory, capture=self.wanted(part))
         return self.outputs[part, key]
+
+    def wanted(self, part: str) -> Capture:
+        """Objectives ask of the layers of the body, and of no other part's."""
+        if part != "body":
+            return Capture(weights=self.capture.weights)
+        stack = self.topology.get_submodule("body")
+        try:
+            return self.capture.of(len(stack.layers)) if isinstance(stack, Stack) else self.capture
+        except ValueError as error:
+            raise SpecError(Problem(code="no-layer", path="objective", what=str(error))) from None
+
+    def layer(self, layer: int, name: str) -> Tensor:
+        """What was kept of a layer of the body."""
+        captured = self.output("body").captured
+        found = captured[counted(layer, len(captured)) - 1 if layer else 0] if captured else {}
+        key = "entering" if name == "rows" and not layer else name
+        if key not in found:
+            what = f"layer {layer} has no `{name}` to show: its attention compares no queries with keys"
+            raise SpecError(Problem(code="does-not-fit", path="attention", what=what, valid="attention=mha, for one"))
+        return found[key]
 
     def auxiliary(self) -> Tensor | None:
         """The sum of what the layers of all parts that ran add to the loss."""
@@ -55,7 +76,7 @@ class Pass:
     def again(self, asking: Tensor, at: Tensor, times: int) -> Tensor:
         output, stack = self.output("body"), self.topology.get_submodule("body")
         assert isinstance(stack, Stack), "a rule lets nobody ask this of a topology that does not provide it"
-        assert output.read is not None, "an objective sees whole sequences"
+        assert output.read is not None, "an objective that asks again says so in `captures`"
         crosses = next(each.cross for each in self.topology.parts if each.path == "body")
         memory = memory_of(self.output(crosses)) if crosses else None
         return stack.again(output.read, asking, at, times, memory)
@@ -96,8 +117,11 @@ class ObjectiveRun:
 
     def read(self) -> Tensor:
         read = self.shared.output("body").read
-        assert read is not None, "an objective sees whole sequences"
+        assert read is not None, "an objective that reads it says so in `captures`"
         return read.x[:, : read.rows.positions.shape[-1]]
+
+    def layer(self, layer: int, name: str) -> Tensor:
+        return self.shared.layer(layer, name)
 
     def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         return self.shared.again(asking, at, times)

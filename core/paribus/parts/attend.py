@@ -106,6 +106,8 @@ class Attend(nn.Module):
         content = self.content(heads, scoring)
         if ctx.capture is not None:
             ctx.capture["weights"] = attention_weights(q, k, plan, content)
+        if ctx.heads is not None:
+            ctx.heads.update(q=q, k=k, v=v)
         return plan.kernel(q, k, v, plan, content, self.dropout if self.training else 0.0)
 
     def content(self, heads: Projecting, scoring: Scoring | None) -> Content | None:

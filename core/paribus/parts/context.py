@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -116,6 +116,43 @@ class Memory(NamedTuple):
     handed: Tensor | None = None  # (B, S, …): what each row leaves to whom reads it besides, where it leaves anything
 
 
+class Capture(NamedTuple):
+    """What is wanted of a pass besides what it gives: nothing is computed or kept that nobody asked for.
+
+    Layers are counted from 1, and back from -1, which is the last.
+    """
+
+    weights: bool = False  # how much rows weigh each other, in every layer: forces the eager kernel
+    heads: tuple[int, ...] = ()  # layers whose attention's `q`, `k` and `v` are kept
+    rows: tuple[int, ...] = ()  # layers whose `rows` are kept, before any final norm; 0: what the first one read
+    read: bool = False  # what the last layer read, and all that it takes to ask it again
+
+    def of(self, layers: int) -> Capture:
+        """The same of a stack of so many layers, each counted from 1; one that is not there is an error."""
+        return self._replace(
+            heads=tuple(counted(layer, layers) for layer in self.heads),
+            rows=tuple(counted(layer, layers, least=0) for layer in self.rows),
+        )
+
+
+def counted(layer: int, layers: int, *, least: int = 1) -> int:
+    """Which layer of so many that is, counted from 1."""
+    found = layer if layer >= 0 else layer + layers + 1
+    if not least <= found <= layers or (layer < 0 and not found):
+        raise ValueError(f"there is no layer {layer}; valid: {least} to {layers}, or -1 to {-layers}")
+    return found
+
+
+def together(captures: Iterable[Capture]) -> Capture:
+    """All that any of them wants."""
+    weights, heads, rows, read = False, set[int](), set[int](), False
+    for each in captures:
+        weights, read = weights or each.weights, read or each.read
+        heads.update(each.heads)
+        rows.update(each.rows)
+    return Capture(weights, tuple(sorted(heads)), tuple(sorted(rows)), read)
+
+
 class Context(NamedTuple):
     """All that a sublayer is given besides its rows."""
 
@@ -127,3 +164,4 @@ class Context(NamedTuple):
     past: int = 0  # rows that the state holds already
     carry: dict[str, Tensor] | None = None  # what an early layer leaves for later ones; new in each forward pass
     capture: dict[str, Tensor] | None = None  # asked for: weights; forces the eager kernel
+    heads: dict[str, Tensor] | None = None  # asked for: q, k and v, as they meet; of rows among their own alone

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus.parts.attend import Attend
-from paribus.parts.context import Context, Demand, Kernel, Memory, Plan, State
+from paribus.parts.context import Capture, Context, Demand, Kernel, Memory, Plan, State
 from paribus.parts.layer import Layer
 from paribus.parts.rows import Rows
 from paribus.parts.shape import Shape
@@ -39,9 +39,9 @@ class Output(NamedTuple):
     hidden: Tensor  # (B, T, D)
     rows: Rows
     auxiliary: Tensor | None = None
-    captured: tuple[dict[str, Tensor], ...] = ()  # of each layer: `weights`, and `cross` of its attention to a memory
+    captured: tuple[dict[str, Tensor], ...] = ()  # of each layer, what a `Capture` says; `cross`: weights of a memory
     handed: Tensor | None = None  # what a memory made of it hands on
-    read: Read | None = None  # None where layers keep state, as what is read is not all there
+    read: Read | None = None  # where it is asked for
 
 
 @dataclass
@@ -157,19 +157,21 @@ class Stack(Stage):
         rows: Rows,
         memory: Memory | None = None,
         states: States | None = None,
-        capture: bool = False,
+        capture: Capture | bool = False,
         keys: Rows | None = None,
     ) -> Output:
         """(B, T, D) -> (B, T, D). Where `keys` are given, the leading rows are these, and the others only ask: they see
-        the leading ones, and no row sees them ("XLNet", Yang et al. 2019)."""
+        the leading ones, and no row sees them ("XLNet", Yang et al. 2019). `capture`: True is that of weights."""
+        wanted = capture.of(len(self.layers)) if isinstance(capture, Capture) else Capture(weights=capture)
         past = states.past if states is not None else 0
         assert keys is None or states is None, "rows that only ask do so of whole sequences"
         if keys is None:
             keys = rows if states is None else states.extend(rows)
-        if capture:
+        assert states is None or not wanted.read, "what is read is not all there where layers keep state"
+        if wanted.weights:
             layers = cast("list[Layer]", list(self.layers))
             can_show([each for layer in layers for each in (layer.attention, layer.cross) if each is not None])
-        plans = self.plans(x, rows, keys, past, memory, capture)
+        plans = self.plans(x, rows, keys, past, memory, wanted.weights)
         auxiliary: Tensor | None = None
         captured: list[dict[str, Tensor]] = []
         carry: dict[str, Tensor] = {}
@@ -177,24 +179,29 @@ class Stack(Stage):
         read = x
         for index, layer in enumerate(self.layers):
             state = states.layers[index] if states is not None else {}
-            if capture:
-                captured.append({})
-            own = state.get("attention")
-            ctx = Context(plans, rows, keys, None, own, past, carry, captured[-1] if capture else None)
+            kept = dict[str, Tensor]()
+            captured.append(kept)
+            if index == 0 and 0 in wanted.rows:
+                kept["entering"] = x  # layer 0, so to speak
+            shows, heads = kept if wanted.weights else None, kept if index + 1 in wanted.heads else None
+            ctx = Context(plans, rows, keys, None, state.get("attention"), past, carry, shows, heads)
             cross = None
             if memory is not None:
-                shown: dict[str, Tensor] | None = {} if capture else None
+                shown: dict[str, Tensor] | None = {} if wanted.weights else None
                 cross = Context(plans, rows, memory.rows, memory.hidden, state.get("cross"), past, cross_carry, shown)
             read = x
             x, extra = layer(x, ctx, cross)
             if cross is not None and cross.capture:
-                captured[-1]["cross"] = cross.capture["weights"]
+                kept["cross"] = cross.capture["weights"]
+            if index + 1 in wanted.rows:
+                kept["rows"] = x
             if extra is not None:
                 auxiliary = extra if auxiliary is None else auxiliary + extra
         if states is not None:
             states.past = past + rows.positions.shape[-1]
-        kept = None if states is not None else Read(read, keys, carry, cross_carry)
-        return Output(self.norm(x) if self.normed else x, rows, auxiliary, tuple(captured), read=kept)
+        again = Read(read, keys, carry, cross_carry) if wanted.read else None
+        found = tuple(captured) if wanted.weights or wanted.heads or wanted.rows else ()
+        return Output(self.norm(x) if self.normed else x, rows, auxiliary, found, read=again)
 
     def again(self, read: Read, asking: Tensor, at: Tensor, times: int, memory: Memory | None = None) -> Tensor:
         """(B, N, D), (B, N) -> (B, N, D): rows that stand where those of `at` do, put through the last layer.

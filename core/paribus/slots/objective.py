@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from torch import Tensor, nn
 
+from paribus.parts.context import Capture
 from paribus.parts.draw import Draw
 from paribus.parts.rows import Stream
 from paribus.slots.component import Component, Cost, Load
@@ -63,6 +64,11 @@ class Run(Protocol):
         """(B, T, D): what the last layer of the body read; asked of a topology that has such."""
         ...
 
+    def layer(self, layer: int, name: str) -> Tensor:
+        """What was kept of a layer of the body, as `captures` asked: `q`, `k` and `v`, (B, H|G, T, K), or its `rows`,
+        (B, T, D); those of layer 0 are what the first layer read."""
+        ...
+
     def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         """(B, N, D), (B, N) -> (B, N, D): rows that stand where those of `at` do, through that layer `times` over.
 
@@ -100,6 +106,8 @@ class Objective(Component, nn.Module, ABC):
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "vocabulary", "norm")
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels"}
+    captures: Capture = Capture()  # what it reads of a pass besides rows; nobody else's is computed
+    teaches: Capture = Capture()  # and of its teacher's
     again: int = 0  # how often the rows that its head runs on go through the last layer again
 
     def raw(self, length: int) -> int:

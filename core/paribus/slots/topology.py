@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from torch import nn
 
-from paribus.parts.context import Memory
+from paribus.parts.context import Capture, Memory
 from paribus.parts.rows import Stream
 from paribus.parts.shape import Shape
 from paribus.parts.stack import Output, Stack, States
@@ -90,7 +90,7 @@ class Topology(Component, nn.Module, ABC):
         *,
         memory: Memory | None = None,
         states: States | None = None,
-        capture: bool = False,
+        capture: Capture | bool = False,
     ) -> Output:
         """The output of one part. `memory` is that of the part it attends to, if it attends to one."""
 

@@ -14,6 +14,7 @@ from torchmetrics import Metric
 from paribus.assembly.build import Assembled
 from paribus.assembly.run import Pass
 from paribus.keyed import key32
+from paribus.parts.context import Capture, together
 from paribus.parts.rows import Batch, Stream
 from paribus.parts.stack import Output, States
 from paribus.slots.initialisation import About
@@ -94,10 +95,15 @@ class Model(LightningModule):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return self
 
-    def run(self, batch: Batch) -> Pass:
-        """A forward pass over a batch, for objectives; the teacher's waits until one asks."""
+    def run(self, batch: Batch, names: Sequence[str] | None = None, *, capture: Capture | None = None) -> Pass:
+        """A forward pass over a batch, for the named objectives or all; the teacher's waits until one asks."""
         heads = {name: self.objective(name) for name in self.assembled.objectives}
-        return Pass(self.topology, batch, heads=heads, teacher=self.teacher.run(batch) if self.teacher else None)
+        asking = list(heads.values()) if names is None else [heads[name] for name in names]
+        wanted = together(each.captures for each in asking) if capture is None else capture
+        taught = None
+        if self.teacher is not None:
+            taught = self.teacher.run(batch, capture=together(each.teaches for each in asking))
+        return Pass(self.topology, batch, capture=wanted, heads=heads, teacher=taught)
 
     def objective(self, name: str) -> Objective:
         found = self._assembled[0].objectives[name]
@@ -155,7 +161,7 @@ class Model(LightningModule):
 
     def loss(self, batch: Batch) -> Tensor:
         """The training loss: each term's sum over its count in the whole step, of which `batch` may be a part."""
-        run = self.run(batch)
+        run = self.run(batch, self.trained)
         loss: Tensor | None = None
         for name, term in self.terms(run, self.trained).items():
             count = term.count if batch.counts is None else batch.counts[name]
@@ -219,8 +225,8 @@ class Model(LightningModule):
 
     def observe(self, batch: Batch, metrics: Mapping[str, Metric], names: Sequence[str] | None = None) -> None:
         """Updates `metrics` with one batch of the validation split."""
-        run = self.run(batch)
         evaluated = self.evaluated if names is None else names
+        run = self.run(batch, evaluated)
         for name, term in self.terms(run, evaluated).items():
             metrics[f"val/{name}"].update(term.total, term.count)
         for name in evaluated:

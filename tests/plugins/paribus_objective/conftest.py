@@ -33,6 +33,9 @@ class Table:
     def read(self) -> Tensor:
         return self.hidden().sin()
 
+    def layer(self, layer: int, name: str) -> Tensor:
+        raise AssertionError("a table has no layers")
+
     def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         """Each row and what the last layer read where it stands, halved as often as it goes through."""
         where = self.read().gather(1, at.unsqueeze(-1).expand_as(asking))
@@ -62,6 +65,7 @@ class Taught:
     scored: Tensor
     targets: Mapping[str, Tensor]
     learned_from: Run | None = None
+    layers: Mapping[tuple[int, str], Tensor] = dataclasses.field(default_factory=dict)
 
     @property
     def streams(self) -> Mapping[str, Stream]:
@@ -72,6 +76,9 @@ class Taught:
 
     def read(self) -> Tensor:
         raise AssertionError("rows are given")
+
+    def layer(self, layer: int, name: str) -> Tensor:
+        return self.layers[layer, name]
 
     def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         raise AssertionError("rows are given")

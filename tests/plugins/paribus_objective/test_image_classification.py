@@ -52,6 +52,9 @@ class Pass:
     def again(self, asking: torch.Tensor, at: torch.Tensor, times: int = 1) -> torch.Tensor:
         raise AssertionError("nothing here asks the last layer")
 
+    def layer(self, layer: int, name: str) -> torch.Tensor:
+        raise AssertionError("nothing here has layers")
+
     def unembed(self, h: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         raise AssertionError("nothing here is scored against a vocabulary")
 

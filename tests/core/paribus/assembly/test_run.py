@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import Cost, FeedForward, Load, Shape, Stream
+from paribus import Capture, Cost, FeedForward, Load, Shape, SpecError, Stream
 from paribus.assembly.run import Pass
 from paribus.parts.rows import Batch
 from paribus.registry import Registry
@@ -113,6 +113,51 @@ def test_weights_are_captured_of_every_layer_where_somebody_asks(assemble: Assem
         torch.testing.assert_close(each["weights"].sum(-1), torch.ones(2, 4, 12))
         assert not each["weights"].triu(1).any()
     assert not Pass(model.topology, batch()).output("body").captured
+
+
+def test_rows_and_heads_are_kept_of_the_layers_that_somebody_asks_for_and_of_no_other(assemble: Assemble) -> None:
+    model = assemble("gpt-tiny", "attention=[gqa, mha]", "position=none")
+    run = Pass(model.topology, batch(), capture=Capture(heads=(-2,), rows=(0, 1, -1)))
+    assert [set(kept) for kept in run.output("body").captured] == [{"entering", "q", "k", "v", "rows"}, {"rows"}]
+    seen = run.of("clm")
+    assert [seen.layer(1, name).shape[1] for name in "qkv"] == [4, 2, 2]  # heads, and those that they share
+    norm = model.get_submodule("body.norm")
+    torch.testing.assert_close(norm(seen.layer(-1, "rows")), seen.hidden())
+    torch.testing.assert_close(seen.layer(2, "rows"), seen.layer(-1, "rows"))
+    first = model.get_submodule("embedding.tokens")(batch().streams["body"].tokens)
+    torch.testing.assert_close(seen.layer(0, "rows"), first)
+
+
+def test_queries_meet_keys_and_values_as_they_are_kept(assemble: Assemble) -> None:
+    model = assemble("gpt-tiny", "position=rope").double()
+    wanted = Pass(model.topology, batch(), capture=Capture(weights=True, heads=(2,)))
+    kept = wanted.output("body").captured[1]
+    scores = kept["q"] @ kept["k"].transpose(-1, -2) / kept["q"].shape[-1] ** 0.5
+    later = torch.ones(12, 12, dtype=torch.bool).triu(1)
+    torch.testing.assert_close(scores.masked_fill(later, -torch.inf).softmax(-1), kept["weights"], rtol=0, atol=1e-12)
+    asked, plain = Pass(model.topology, batch(), capture=Capture(heads=(1,))), Pass(model.topology, batch())
+    assert torch.equal(asked.output("body").hidden, plain.output("body").hidden)  # on the kernel that it has anyway
+
+
+def test_a_layer_that_is_not_there_is_named_and_so_is_one_without_heads(assemble: Assemble) -> None:
+    model = assemble("encoder-tiny", "attention=[mha, fourier]", "position=learned")
+    with pytest.raises(SpecError, match="there is no layer 3; valid: 0 to 2, or -1 to -2"):
+        Pass(model.topology, batch(), capture=Capture(rows=(3,))).output("body")
+    run = Pass(model.topology, batch(), capture=Capture(heads=(1, 2)))
+    with pytest.raises(SpecError, match="layer 2 has no `q` to show: its attention compares no queries with keys"):
+        run.layer(2, "q")
+
+
+def test_what_the_last_layer_read_is_kept_for_who_asks_for_it_alone(assemble: Assemble) -> None:
+    model = assemble("encoder-tiny")
+    assert Pass(model.topology, batch()).output("body").read is None
+    assert Pass(model.topology, batch(), capture=Capture(read=True)).output("body").read is not None
+
+
+def test_a_model_captures_what_its_objectives_ask_for(assemble: Assemble) -> None:
+    assert assemble("encoder-tiny", "objective=emd").run(batch()).capture.read
+    assert not assemble("encoder-tiny", "objective=emd").run(batch(), []).capture.read
+    assert not assemble("encoder-tiny").run(batch()).capture.read
 
 
 @final

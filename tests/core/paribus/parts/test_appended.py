@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Load, Rows, repeated
+from paribus import PADDING, Capture, Load, Rows, repeated
 from paribus.kernels import KERNELS
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
@@ -122,7 +122,7 @@ def test_what_asks_the_last_layer_again_is_what_stood_behind_all_along(component
     _, keys = streams("plain")
     x, asking = noise("rows", 2, LENGTH, 16), noise("asking", 2, 3, 16)
     with torch.no_grad():
-        output = stack(x, keys)
+        output = stack(x, keys, capture=Capture(read=True))
         assert output.read is not None
         at = AT.unsqueeze(-1).expand(-1, -1, 16)
         same = stack.again(output.read, output.read.x.gather(1, at), AT, 1)

@@ -204,7 +204,7 @@ def topology(**body: Any) -> type:
         def __init__(self, build: Any) -> None:
             super().__init__()
 
-        def run(self, streams: Any, part: str, *, memory: Any = None, states: Any = None, capture: bool = False) -> Any:
+        def run(self, streams: Any, part: str, *, memory: Any = None, states: Any = None, capture: Any = False) -> Any:
             raise AssertionError
 
     return Made
