@@ -41,6 +41,7 @@ class Saved:
     trial: bool
     seal: str  # the hash that the file of weights says it has; held against the file when it is read
     identity: str = ""  # of a trial
+    flops: int | None = None  # that its training took, with all that it began from; None: not known
 
     @property
     def weights(self) -> Path:
@@ -93,7 +94,9 @@ def saved(folder: str | Path) -> Saved:
     if not isinstance(spec, dict) or not isinstance(dtype, str) or not isinstance(tokenizer, str):
         raise damaged(place, "it does not say which model it holds")
     identity = str(document.get("identity", "")) if trial else ""
-    return Saved(place, spec, dtype, tokenizer, trial, _seal(place / WEIGHTS), identity)
+    flops = result.get("total_flops") if isinstance(result, dict) else document.get("flops")
+    known = flops if isinstance(flops, int) and not isinstance(flops, bool) and flops >= 0 else None
+    return Saved(place, spec, dtype, tokenizer, trial, _seal(place / WEIGHTS), identity, known)
 
 
 def unbound(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,11 @@ class Costs(NamedTuple):
         """Of a forward pass; a training step is about three times that."""
         return self.flops / self.length
 
+    @property
+    def training_flops(self) -> int:
+        """Of one example: forward, and twice as many backward, for what flows back and for the parameters."""
+        return 3 * self.flops
+
     def cache_bytes_per_token(self, bytes_an_element: int = 4) -> float:
         return self.state * bytes_an_element / self.length
 

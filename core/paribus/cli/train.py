@@ -129,6 +129,14 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
                 raise click.exceptions.Exit(stop.exit_code) from None
 
 
+def _flops(result: Mapping[str, Any]) -> str:
+    """The training's cost, and with what it began from, as far as that is known."""
+    own, whole = result.get("training_flops"), result.get("total_flops")
+    if own is None:
+        return ""
+    return f", {own:.3g} FLOPs" + ("" if whole in (own, None) else f" ({whole:.3g} with what it began from)")
+
+
 def begun(report: Mapping[str, Any]) -> Iterator[str]:
     """What the trial had of the saved model that it began from, and the damage before its first step."""
     counts = [f"{len(report[kind])} {kind}" for kind in ("kept", "converted", "new", "dropped")]
@@ -152,5 +160,5 @@ def _show(record: dict[str, Any], folder: Path) -> None:
         out(f"{name}  none: {why}")
     for name, value in result["frequencies"].items():
         out(f"{name}  {value:.4f} by frequencies alone")
-    out(f"{result['parameters']:,} parameters, {result['steps']} steps, {result['tokens']:,} tokens")
+    out(f"{result['parameters']:,} parameters, {result['steps']} steps, {result['tokens']:,} tokens{_flops(result)}")
     out(f"record and weights: {folder}")

@@ -17,6 +17,7 @@ COSTS: Final[Mapping[str, str]] = {
     "parameters": "params",
     "flops_per_token": "FLOPs/token",
     "cache_bytes_per_token": "cache/token",
+    "total_flops": "train FLOPs",
     "tokens_per_second": "tokens/s",
     "peak_bytes": "memory",
 }
@@ -93,7 +94,7 @@ def cost(row: Row, name: str) -> str:
         return NONE if found.ratio is None else f"{rough}{_ratio(found.ratio)}{TIMES}"
     if found.value is None:
         return NONE
-    return rough + (_compact(found.value, 1024, "BKMGT") if name in BYTES else _compact(found.value, 1000, " kMGT"))
+    return rough + (_compact(found.value, 1024, "BKMGT") if name in BYTES else _compact(found.value, 1000, " kMGTPEZ"))
 
 
 def costs(table: Table) -> list[str]:
@@ -102,7 +103,8 @@ def costs(table: Table) -> list[str]:
 
 
 def title(table: Table) -> str:
-    return f"{clean(table.study)}: {clean(table.metric)}, {table.better} is better"
+    stage = f" after {clean(table.stage)}" if table.stage else ""
+    return f"{clean(table.study)}: {clean(table.metric)}{stage}, {table.better} is better"
 
 
 def remarks(table: Table) -> Sequence[tuple[str, Sequence[str]]]:

@@ -40,7 +40,7 @@ def peak_bytes(entry: Entry) -> float | None:
 
 
 DECLARED: Final[Mapping[str, Number]] = {
-    name: declared(name) for name in ("parameters", "flops_per_token", "cache_bytes_per_token")
+    name: declared(name) for name in ("parameters", "flops_per_token", "cache_bytes_per_token", "total_flops")
 }
 MEASURED: Final[Mapping[str, Number]] = {"tokens_per_second": tokens_per_second, "peak_bytes": peak_bytes}
 

@@ -80,12 +80,13 @@ def adapt(source: Model | str | Path, overrides: Sequence[str] = (), *, registry
     classes = registry or installed()
     original = source if isinstance(source, Model) else restored(saved(source), classes)
     spec = resolved({**unbound(original.spec), **_keeping(original)}, *overrides, registry=classes)
-    text = text_of(spec, classes)
+    text = text_of(spec, classes, kept=None if original.text is None else original.text.tokenizer.state())
     _same_tokenizer(original.tokenizer, text)
     model = assembled(spec, classes, text.vocabulary)
     model.to(next(original.parameters()).dtype)
     model.tokenizer = original.tokenizer
     model.text = Text.of(text) if original.tokenizer else None
+    model.flops = original.flops
     return Adapted(model, begin(model, original, classes, text))
 
 
@@ -94,6 +95,7 @@ def beginning(spec: Spec, classes: Registry, text: Encoded, *, measured: bool) -
     model = assembled(spec, classes, text.vocabulary)
     model.tokenizer = text.tokenizer_fingerprint
     model.text = Text.of(text)
+    model.flops = 0
     if spec.get("teacher") is not None:
         model.learn_from(_named(spec, "teacher", classes, text)[0])
     if not {"name", "sha256", "trial"} & set(spec.get("from") or {}):
@@ -104,7 +106,7 @@ def beginning(spec: Spec, classes: Registry, text: Encoded, *, measured: bool) -
     else:
         report = Report(adopt(model, source, _recoded(model, source, classes, text)), ())
     report = replace(report, sha256=found.sha256)
-    model.adoption, model.origin = report.tensors, found.sha256
+    model.adoption, model.origin, model.flops = report.tensors, found.sha256, found.flops
     return model, report
 
 
@@ -131,9 +133,10 @@ def _recoded(model: Model, source: Model, classes: Registry, text: Encoded) -> R
     """What becomes of the tables, where the model has a vocabulary of its own."""
     if (model.spec.get("from") or {}).get("vocabulary") != "new":
         return None
-    read = text_of(source.spec, classes)
-    if source.tokenizer:
-        _same_tokenizer(source.tokenizer, read)
+    read = source.text or Text.of(text_of(source.spec, classes))
+    if source.tokenizer and source.tokenizer != read.fingerprint:
+        what = "what the saved model's tokenizer learned is not known any more: its corpus has changed"
+        raise SpecError(Problem(code="other-tokenizer", path="from", what=what, valid="a model saved with its text"))
     return recoded(model, source, text.tokenizer, read.tokenizer, classes)
 
 

@@ -15,6 +15,7 @@ from paribus.assembly.initialise import initialise
 from paribus.errors import ParibusError, Problem, SpecError
 from paribus.folders import cache_folder
 from paribus.kernels import KERNELS
+from paribus.saved import saved
 from paribus.slots.corpus import Corpus
 from paribus.slots.initialisation import Initialisation
 from paribus.slots.objective import Objective
@@ -23,6 +24,7 @@ from paribus.slots.schedule import Schedule
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
 from paribus.train.data import Data, Feed
 from paribus.train.model import Model
+from paribus.train.text import state_of
 from paribus.train.tokens import Encoded, Progress, encoded
 
 Spec = Mapping[str, Any]
@@ -33,8 +35,12 @@ def silent(what: str, done: int) -> None:
     """The progress of an encoding that nobody watches."""
 
 
-def text_of(spec: Spec, classes: Classes, progress: Progress = silent) -> Encoded:
-    """The spec's corpus as its tokenizer reads it, from the cache or encoded now."""
+def text_of(spec: Spec, classes: Classes, progress: Progress = silent, *, kept: bytes | None = None) -> Encoded:
+    """The spec's corpus as its tokenizer reads it, from the cache or encoded now.
+
+    A vocabulary that is not learned of this corpus is `kept`, where it is at hand, or that of the saved model which the
+    spec begins from; else it is learned again of what it was learned from.
+    """
     corpus = make(classes, "corpus", spec["corpus"], kind=Corpus)
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     said = {"corpus": spec["corpus"], "tokenizer": spec["tokenizer"]}
@@ -45,7 +51,7 @@ def text_of(spec: Spec, classes: Classes, progress: Progress = silent) -> Encode
         spec=said,
         size=spec["dims"]["vocabulary"],
         cache=cache_folder() / "tokens",
-        learned=None if learned is None else _state(learned, classes, progress),
+        learned=None if learned is None else kept or _state(spec["from"], classes, progress),
         progress=progress,
     )
     wanted = spec["dims"]["vocabulary"]
@@ -62,8 +68,13 @@ def text_of(spec: Spec, classes: Classes, progress: Progress = silent) -> Encode
     return found
 
 
-def _state(learned: Mapping[str, Any], classes: Classes, progress: Progress) -> bytes:
+def _state(began: Spec, classes: Classes, progress: Progress) -> bytes:
     """What the tokenizer learned of the corpus that it was trained on."""
+    if "name" in began:
+        state = state_of(saved(began["name"]))
+        if state is not None:
+            return state
+    learned = began["learned"]
     spec = {
         "corpus": learned["corpus"],
         "tokenizer": learned["tokenizer"],

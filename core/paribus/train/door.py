@@ -49,7 +49,7 @@ def save(model: Model, folder: str | Path, *, files: Files = FILES) -> None:
     place.mkdir(parents=True, exist_ok=True)
     save_weights(place / WEIGHTS, model, {}, files=files)
     write_text(place, model.text, files=files)
-    document = {"spec": model.spec, "dtype": _name(model), "tokenizer": model.tokenizer}
+    document = {"spec": model.spec, "dtype": _name(model), "tokenizer": model.tokenizer, "flops": model.flops}
     write_json(place / MODEL, document, files=files)
 
 

@@ -64,6 +64,7 @@ class Model(LightningModule):
         self.about: dict[str, About] = {}  # what the initialisation was told of each parameter
         self.adoption: Adoption | None = None  # what became of the tensors of the model that it began from
         self.origin = ""  # the sha256 of that model
+        self.flops: int | None = None  # what its values took, with those that it began from, where that is known
         self.tokenizer = ""  # the fingerprint of what makes its tokens, where that is known
         self.text: Text | None = None  # and what makes them, where that is at hand
         self._teacher: tuple[Model, ...] = ()  # a tuple, as it is none of this model's modules: it is never saved
@@ -179,6 +180,9 @@ class Model(LightningModule):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
+
+    def on_fit_start(self) -> None:
+        self.flops = None  # whoever trains it counts
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx % self.trainer.accumulate_grad_batches == 0:

@@ -27,5 +27,5 @@ def restored(found: Saved, classes: Registry, vocabulary: Vocabulary | None = No
     if found.dtype == "float64":
         model.double()
     load_weights(found.weights, model)
-    model.tokenizer, model.text = found.tokenizer, text
+    model.tokenizer, model.text, model.flops = found.tokenizer, text, found.flops
     return model

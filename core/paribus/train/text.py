@@ -80,6 +80,21 @@ def write_text(folder: Path, text: Text | None, *, files: Files = FILES) -> None
 def read_text(found: Saved, spec: Mapping[str, Any], classes: Classes) -> Text | None:
     """What stands beside the weights of a saved model, held against what these were trained with; None where nothing
     does."""
+    read = _read(found)
+    if read is None:
+        return None
+    tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
+    tokenizer.load(read[0])
+    return Text(tokenizer, read[1], read[2])
+
+
+def state_of(found: Saved) -> bytes | None:
+    """What the tokenizer of a saved model has learned, where that stands beside its weights."""
+    read = _read(found)
+    return None if read is None else read[0]
+
+
+def _read(found: Saved) -> tuple[bytes, tuple[str, ...], tuple[str, ...]] | None:
     path = found.folder / TEXT
     if not path.is_file():
         return None
@@ -92,6 +107,4 @@ def read_text(found: Saved, spec: Mapping[str, Any], classes: Classes) -> Text |
     if digest(state) != found.tokenizer:
         what = "the tokenizer in it is not the one that the weights beside it were trained with"
         raise StoreError(Problem(code="other-tokenizer", where=str(path), what=what, valid="the file of this model"))
-    tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
-    tokenizer.load(state)
-    return Text(tokenizer, languages, named)
+    return state, languages, named

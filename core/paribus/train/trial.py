@@ -76,6 +76,7 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     data = data_of(spec, classes, text)
     steps = (spec["trainer"] or {}).get("max_steps") or DEFAULT_STEPS
     model.steps = data.steps = steps
+    flops = model.flops
     began = {
         "tensors": beginnings(model),
         "outputs": outputs(model, data),
@@ -93,7 +94,11 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     record: Record = {
         "identity": terms.identity,
         "spec": dict(spec),
-        "result": {**_result(spec, model, data, keeper, trainer, began, diverged), **begun},
+        "result": {
+            **_result(spec, model, data, keeper, trainer, began, diverged),
+            **_flops(model, keeper.step * data.batch_size, flops),
+            **begun,
+        },
         "provenance": provenance(started, keeper.seconds, terms.contended, model.device),
     }
     if diverged is None:
@@ -227,6 +232,15 @@ def _result(
     if optimizer is not None:
         digests["optimizer"] = optimizer_digest(optimizer, model)
     return {**result, "digests": digests}
+
+
+def _flops(model: Model, examples: int, before: int | None) -> dict[str, int]:
+    """What the training took, and what it took with all that the model began from, where that is known."""
+    length = model.spec["dims"]["length"]
+    own = examples * costs(model.assembled, length).training_flops
+    if model.teacher is not None:
+        own += examples * costs(model.teacher.assembled, length).flops
+    return {"training_flops": own, **({} if before is None else {"total_flops": before + own})}
 
 
 def _hush() -> None:

@@ -165,3 +165,22 @@ def test_a_model_that_changed_since_the_spec_was_read_is_refused(
     shutil.copytree(other, tmp_path / "copy")
     with pytest.raises(StoreError, match="holds another model than when the spec was resolved"):
         run_trial(spec, registry, Terms("trial", tmp_path))
+
+
+def test_a_record_says_what_the_training_took_and_what_it_took_in_all(
+    run: Run, saved: Path, registry: Registry, tmp_path: Path
+) -> None:
+    first, after = run({}).result, run({"attention": "mqa"}, saved).result
+    for result in (first, after):
+        examples = 4 * 4  # steps and batch
+        assert result["training_flops"] == 3 * result["flops_per_token"] * 16 * examples
+    assert first["total_flops"] == first["training_flops"]
+    assert after["total_flops"] == after["training_flops"] + first["training_flops"]
+    model = paribus.load(saved)
+    assert model.flops == first["total_flops"]
+    paribus.save(paribus.adapt(model, ["attention=mqa"]).model, tmp_path / "adapted")
+    assert paribus.load(tmp_path / "adapted").flops == first["total_flops"]
+    model.on_fit_start()  # somebody else trains it
+    paribus.save(model, tmp_path / "theirs")
+    assert paribus.load(tmp_path / "theirs").flops is None
+    assert "total_flops" not in run({}, tmp_path / "theirs").result
