@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from paribus.report.table import Table
     from paribus.studies.events import Event
     from paribus.studies.planned import Planned
+    from paribus.studies.store import Trial
 
 
 MOST_TRIALS: Final = 10_000
@@ -100,13 +101,15 @@ def _show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> 
     seconds = sum(row.seconds for row in rows) / jobs
     if as_json:
         excluded = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
-        document = {"variants": [row._asdict() for row in rows], "excluded": excluded, "seconds": seconds, "jobs": jobs}
+        plain = [{key: value for key, value in row._asdict().items() if key != "stage" or value} for row in rows]
+        document = {"variants": plain, "excluded": excluded, "seconds": seconds, "jobs": jobs}
         out_json(document)
         return EXIT_OK
-    cells = [("variant", "trials", "left", "parameters", "FLOPs/token", "s/trial", "matched")]
+    cells = [("variant", "stage", "trials", "left", "parameters", "FLOPs/token", "s/trial", "matched")]
     cells += [
         (
             row.variant,
+            row.stage,
             str(row.trials),
             str(row.left),
             f"{row.parameters:,}",
@@ -116,7 +119,8 @@ def _show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> 
         )
         for row in rows
     ]
-    for line in table(cells):
+    staged = any(row.stage for row in rows)
+    for line in table(cells if staged else [(each[0], *each[2:]) for each in cells]):
         out(line)
     for each in planned.plan.excluded:
         out(f"excluded: {each.variant}: {each.why}")
@@ -132,6 +136,11 @@ def _minutes(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _whose(trial: Trial) -> str:
+    """The trials that a first step stands for."""
+    return f"{trial.variant}, {trial.stage}" if trial.stage else trial.variant
 
 
 @final
@@ -188,7 +197,7 @@ class Shown:
             self.ended[str(event.state)] += 1
             self._end(event)
         elif event.kind == "rehearsed" and event.state is not None:
-            self._say(f"{trial.variant}: its first step fails ({event.state}): {event.text}")
+            self._say(f"{_whose(trial)}: its first step fails ({event.state}): {event.text}")
         self._draw(event)
 
     @property
@@ -206,9 +215,9 @@ class Shown:
         assert event.trial is not None
         if event.state != "done":
             log = "" if event.state == "interrupted" else self.planned.store.logged(event.trial.identity)
-            self._say(f"{event.trial.variant}, seed {event.trial.seed}: {event.state}: {event.text}{log}")
+            self._say(f"{event.trial.named}: {event.state}: {event.text}{log}")
         elif self._bar is not None and self._bar.disable:
-            note(f"{self.done}/{self.left} trials: {event.trial.variant}, seed {event.trial.seed}: done")
+            note(f"{self.done}/{self.left} trials: {event.trial.named}: done")
 
     def _say(self, text: str) -> None:
         if self._bar is not None and not self._bar.disable:
@@ -224,5 +233,5 @@ class Shown:
             self._task,
             completed=self.done + sum(self.running.values()),
             done=self.done,
-            description=f"{event.trial.variant}, seed {event.trial.seed}{loss}",
+            description=f"{event.trial.named}{loss}",
         )

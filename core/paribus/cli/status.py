@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
     rows: list[dict[str, Any]] = [
         {
             "variant": trial.variant,
+            **({"stage": trial.stage} if trial.stage else {}),
             "seed": trial.seed,
             "state": states[trial.identity],
             "identity": trial.identity,
@@ -46,15 +48,15 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
         return EXIT_OK
     if each:
         folder = planned.store.folder
-        cells = [(r["variant"], f"seed {r['seed']}", r["state"], str(folder(r["identity"]))) for r in rows]
+        cells = [(_whose(r), f"seed {r['seed']}", r["state"], str(folder(r["identity"]))) for r in rows]
         for line in table(cells):
             out(line)
     else:
-        for line in table([(name, _counted(rows, name)) for name in dict.fromkeys(r["variant"] for r in rows)]):
+        for line in table([(name, _counted(rows, name)) for name in dict.fromkeys(map(_whose, rows))]):
             out(line)
     for row in rows:
         if row["why"]:
-            note(f"{row['variant']}, seed {row['seed']}: {row['state']}: {row['why']}")
+            note(f"{_whose(row)}, seed {row['seed']}: {row['state']}: {row['why']}")
     left = sum(row["state"] not in ("done", "diverged") for row in rows)
     out()
     following = f"; next: {session.command('run', study, store=store)}" if left else ""
@@ -67,6 +69,10 @@ def _why(store: Store, identity: str, state: str) -> str:
     return f"{failure['why']}{store.logged(identity)}" if failure is not None else ""
 
 
-def _counted(rows: list[dict[str, Any]], variant: str) -> str:
-    counts = Counter(str(row["state"]) for row in rows if row["variant"] == variant)
+def _whose(row: Mapping[str, Any]) -> str:
+    return f"{row['variant']}, {row['stage']}" if "stage" in row else str(row["variant"])
+
+
+def _counted(rows: list[dict[str, Any]], whose: str) -> str:
+    counts = Counter(str(row["state"]) for row in rows if _whose(row) == whose)
     return ", ".join(f"{count} {state}" for state, count in counts.most_common())

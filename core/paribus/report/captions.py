@@ -26,18 +26,28 @@ def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry]) ->
     )
     done = [entry for entry in trials if entry.done]
     steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
-    begun = bool(done) and all(entry.spec.get("from") for entry in done)
+    begun = bool(done) and all("sha256" in (entry.spec.get("from") or {}) for entry in done)
     drawn = "order of the data, first values of what is new" if begun else "first values, order of the data"
     model = "the saved model that all begin from, " if begun else ""
     yield (
         f"They generalise over seeds ({drawn}; n = {span([row.n for row in rows])}), not beyond {model}"
         f"this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
     )
+    if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.before is not None)):
+        yield f"Each begins from the trial of {listed(stages)} of its own variant and seed, and costs what both cost."
     gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
     if gains:
         low, high = (f"{gain:.2g}" if gain < 10 else f"{gain:,.0f}" for gain in (min(gains), max(gains)))
         times = low if low == high else f"{low} to {high}"
         yield f"Pairing by seed divided the variance of a difference by {times}, against independent seeds."
+
+
+def _stage(entry: Entry) -> str:
+    """What the trial that this one begins from is called in the study, with those before it."""
+    before = entry.before
+    assert before is not None
+    earlier = f"{_stage(before)}, " if before.before is not None else ""
+    return f"{earlier}`{before.trial.get('stage')}`"
 
 
 def _levels(rows: Sequence[Row]) -> str:

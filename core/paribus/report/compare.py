@@ -9,10 +9,11 @@ from typing import Any, Final, final
 
 from paribus.errors import listed
 from paribus.report.captions import caption, plural, warnings
-from paribus.report.certificate import Certificate, certify, merged
+from paribus.report.certificate import Certificate, merged
 from paribus.report.comparable import refuse
 from paribus.report.costs import Pairs, costs
 from paribus.report.entry import Entry, Question
+from paribus.report.line import certify_line
 from paribus.report.select import ENDED, Chosen, select
 from paribus.report.statistics import variance_reduction
 from paribus.report.table import UNLEARNED, Row, Table
@@ -65,6 +66,7 @@ def compare(entries: Iterable[Entry], question: Question, *, accept_code: Collec
     dropped = tuple(_dropped(trials, held, question))
     return Table(
         study=question.study,
+        stage=question.stage,
         metric=question.metric,
         better=question.better,
         margin=question.margin,
@@ -87,7 +89,7 @@ def _held(trials: Chosen, name: str, question: Question) -> Held:
     ]
     recorded = [pair for pair in both if pair[0].record is not None and pair[1].record is not None]
     pairs = [pair for pair in recorded if not _mixed(pair)]
-    certificates = [certify(*pair) for pair in recorded]
+    certificates = [certify_line(*pair) for pair in recorded]
     return Held(
         pairs=pairs,
         mixed=tuple(f"seed {pair[1].seed}: {_mixed(pair)}" for pair in recorded if _mixed(pair)),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from paribus.durable import digest_json
 from paribus.report.compare import compare as compared
 from paribus.report.entry import Question, gathered
 from paribus.report.table import Table
 from paribus.studies.designs import BASELINE
 from paribus.studies.identity import identity_of
 from paribus.studies.planned import Planned, study
+from paribus.studies.store import Trial
 
 
 def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ()) -> Table:
@@ -21,7 +23,9 @@ def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ())
     if not isinstance(planned, Planned):
         planned = study(planned)
     question = question_of(planned)
-    table = compared(gathered(planned.store, planned.plan.trials), question, accept_code=accept_code)
+    trials = [trial for variant in planned.plan.variants for trial in planned.plan.of(variant.name)]
+    found = gathered(planned.store, trials, planned.plan.trials)
+    table = compared(found, question, accept_code=accept_code)
     if any(row.n for row in table.rows):  # means alone tell which way it goes
         planned.store.looked(_baseline(planned), question.seeds)
     return table
@@ -29,8 +33,14 @@ def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ())
 
 def _baseline(planned: Planned) -> str:
     """What a study's verdicts are held against, whatever the seeds and the code."""
-    spec = planned.plan.of(BASELINE)[0].spec
-    return identity_of({**spec, "seed": 0}, "", "")
+    known = {trial.identity: trial for trial in planned.plan.trials}
+    trial: Trial | None = planned.plan.of(BASELINE)[0]
+    specs = []
+    while trial is not None:
+        began = {"from": {**trial.spec["from"], "trial": ""}} if trial.begins else {}
+        specs.append(identity_of({**trial.spec, **began, "seed": 0}, "", ""))
+        trial = known.get(trial.begins)
+    return specs[0] if len(specs) == 1 else digest_json(specs)
 
 
 def question_of(planned: Planned) -> Question:
@@ -46,5 +56,6 @@ def question_of(planned: Planned) -> Question:
         seeds=asked.seeds,
         store=str(planned.store.root.resolve()),
         unlearned=asked.metric.unlearned,
+        stage=asked.metric.stage,
         looks=tuple(planned.store.looks(_baseline(planned))),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from paribus.durable import number
+from paribus.durable import digest_json, number
 from paribus.report.verdict import Better
 from paribus.studies.identity import identity_of
 from paribus.studies.store import State, Store, Trial
@@ -30,6 +30,7 @@ class Question:
     margin: float | None = None
     seeds: tuple[int, ...] = ()
     store: str = ""  # the folder that was searched for records
+    stage: str = ""  # at whose end it is measured, of a study with several
     unlearned: bool = False  # whether verdicts are wanted of models that are no better than frequencies alone
     looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
     alpha: float = 0.05
@@ -52,6 +53,7 @@ class Entry:
     state: State = "pending"
     failure: Mapping[str, Any] | None = None
     stale: Stale = ""  # what has changed since the record was made
+    before: Entry | None = None  # of a study with stages: the trial that it begins from
 
     @property
     def result(self) -> Mapping[str, Any]:
@@ -104,34 +106,67 @@ class Entry:
         )
 
 
-def gathered(store: Store, trials: Iterable[Trial]) -> list[Entry]:
-    """The trials of a study as `store` has them, and the stale records of the same specs with other code or data."""
+def gathered(store: Store, trials: Iterable[Trial], others: Iterable[Trial] = ()) -> list[Entry]:
+    """The trials of a study as `store` has them, and the stale records of the same specs with other code or data.
+
+    `others` are those that they begin from.
+    """
     wanted = {trial.identity: trial for trial in trials}
-    records = {record["identity"]: record for record in store.records()}
-    entries = [_entry(store, trial, records.get(trial.identity)) for trial in wanted.values()]
-    same = {identity_of(trial.spec, "", ""): trial for trial in wanted.values()}
-    for identity in (identity for identity in records if identity not in wanted):
+    shelf = _Shelf(store, {**{trial.identity: trial for trial in others}, **wanted})
+    entries = [shelf.entry(trial) for trial in wanted.values()]
+    same = {shelf.line(trial.spec): trial for trial in wanted.values()}
+    for identity, record in shelf.records.items():
         document = store.trial(identity) or {}
-        trial = same.get(identity_of(records[identity]["spec"], "", ""))
+        trial = same.get(shelf.line(record["spec"])) if identity not in wanted else None
         if trial is not None and document:
             stale: Stale = "code" if document["corpus"] == trial.corpus else "data"
-            entries.append(_entry(store, trial, records[identity], {**document, "varied": dict(trial.varied)}, stale))
+            entries.append(shelf.entry(trial, {**document, "varied": dict(trial.varied)}, stale))
     return entries
 
 
-def _entry(
-    store: Store,
-    trial: Trial,
-    record: Mapping[str, Any] | None,
-    document: Mapping[str, Any] | None = None,
-    stale: Stale = "",
-) -> Entry:
-    return Entry(
-        variant=trial.variant,
-        seed=trial.seed,
-        trial=document or trial.document(),
-        record=record,
-        state=record["result"]["state"] if record else store.state(trial.identity),
-        failure=None if record else store.failure(trial.identity),
-        stale=stale,
-    )
+@final
+class _Shelf:
+    """What a store has, and what the study knows of it."""
+
+    def __init__(self, store: Store, planned: Mapping[str, Trial]) -> None:
+        self.store = store
+        self.planned = planned
+        self.records = {record["identity"]: record for record in store.records()}
+
+    def entry(self, trial: Trial, document: Mapping[str, Any] | None = None, stale: Stale = "") -> Entry:
+        """A trial, and what it begins from; `document` is of an older one of the same spec."""
+        document = document or trial.document()
+        record = self.records.get(document["identity"])
+        begins = document.get("begins") or ""
+        return Entry(
+            variant=trial.variant,
+            seed=trial.seed,
+            trial=document,
+            record=record,
+            state=record["result"]["state"] if record else self.store.state(document["identity"]),
+            failure=None if record else self.store.failure(document["identity"]),
+            stale=stale,
+            before=self._before(begins, trial) if begins else None,
+        )
+
+    def _before(self, identity: str, trial: Trial) -> Entry | None:
+        if identity in self.planned:
+            return self.entry(self.planned[identity])
+        document = self.store.trial(identity)
+        return None if document is None else self.entry(trial, document)
+
+    def line(self, spec: Mapping[str, Any]) -> str:
+        """What a spec is called whatever its code and data, and those of the trials that it follows from."""
+        began = spec.get("from") or {}
+        if "trial" not in began:
+            return identity_of(spec, "", "")
+        plain = {**spec, "from": {key: value for key, value in began.items() if key != "trial"}}
+        before = self._spec(began["trial"])
+        return digest_json([identity_of(plain, "", ""), began["trial"] if before is None else self.line(before)])
+
+    def _spec(self, identity: str) -> Mapping[str, Any] | None:
+        if identity in self.planned:
+            return self.planned[identity].spec
+        record = self.records.get(identity)
+        spec: Mapping[str, Any] | None = None if record is None else record["spec"]
+        return spec

@@ -78,6 +78,7 @@ class Table:
     warnings: tuple[str, ...]  # what weakens it
     notes: tuple[str, ...]  # trials that are not in it, and why
     certificates: Mapping[str, Certificate]
+    stage: str = ""  # at whose end the metric is measured, of a study with several
 
     @property
     def ok(self) -> bool:
@@ -107,7 +108,12 @@ class Table:
         """Valid JSON: every number is finite, or null."""
         return {
             "study": self.study,
-            "metric": {"name": self.metric, "better": self.better, "margin": self.margin},
+            "metric": {
+                "name": self.metric,
+                "better": self.better,
+                "margin": self.margin,
+                **({"stage": self.stage} if self.stage else {}),
+            },
             "alpha": self.alpha,
             "seeds": list(self.seeds),
             "baseline": self.baseline.to_json(self.metric),

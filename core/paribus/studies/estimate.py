@@ -20,9 +20,10 @@ TIMED: Final = 5
 
 
 class Row(NamedTuple):
-    """One variant of a plan."""
+    """One variant of a plan, at one stage; trials that an earlier variant has as well are that one's."""
 
     variant: str
+    stage: str
     trials: int
     left: int
     parameters: int
@@ -40,19 +41,25 @@ def estimate(plan: Plan, registry: Registry, states: Mapping[str, str]) -> list[
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [_row(plan, variant.name, registry, states) for variant in plan.variants]
+        return [
+            _row(plan, variant.name, stage.name, registry, states)
+            for stage in plan.study.stages
+            for variant in plan.variants
+            if plan.own(variant.name, stage.name)
+        ]
     finally:
         torch.set_num_threads(threads)
 
 
-def _row(plan: Plan, variant: str, registry: Registry, states: Mapping[str, str]) -> Row:
-    trials = plan.of(variant)
+def _row(plan: Plan, variant: str, stage: str, registry: Registry, states: Mapping[str, str]) -> Row:
+    trials = plan.own(variant, stage)
     spec = trials[0].spec
     seconds, parameters, flops = _timed(spec, registry)
     matched = plan.matched.get(variant)
     match = plan.study.match
     return Row(
         variant,
+        stage,
         len(trials),
         sum(states[trial.identity] not in FINISHED for trial in trials),
         parameters,

@@ -18,6 +18,7 @@ from paribus.slots.launcher import Ended
 from paribus.studies import rehearsal
 from paribus.studies.events import Event, OnEvent
 from paribus.studies.failures import EXIT_HELD
+from paribus.studies.following import barred
 from paribus.studies.outcomes import Outcome, outcome
 from paribus.studies.progress import Told
 from paribus.studies.rules import Rules
@@ -65,11 +66,17 @@ class _Here:
         for trial in rehearsal.to_rehearse(trials, pending, self.store, jobs=1) if self.rules.rehearse else ():
             came_to = self._rehearsed(trial)
             if came_to is not None:
-                broken.add(trial.variant)
-                self._give_up(trial, came_to, [each for each in pending if each.variant == trial.variant])
+                broken.add(rehearsal.kind(trial))
+                whose = rehearsal.kind(trial)
+                self._give_up(trial, came_to, [each for each in pending if rehearsal.kind(each) == whose])
+        known = {trial.identity: trial for trial in trials}
         for trial in pending:
-            if trial.variant not in broken:
-                self._run(trial)
+            if rehearsal.kind(trial) not in broken:
+                came_to = barred(trial, known, self.store)
+                if came_to is None:
+                    self._run(trial)
+                else:
+                    self._follow(trial, came_to)
 
     def _run(self, trial: Trial) -> None:
         """A trial, from its start to its state."""
@@ -98,6 +105,12 @@ class _Here:
             if overtime is not None:
                 self.store.fail(trial.identity, came_to.state, came_to.why)
             self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.why))
+
+    def _follow(self, trial: Trial, came_to: Outcome) -> None:
+        """A trial that has nothing to begin from."""
+        self.store.enter(trial)
+        self.store.fail(trial.identity, came_to.state, came_to.why)
+        self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.why))
 
     def _rehearsed(self, trial: Trial) -> Outcome | None:
         """What became of the variant's first step, unless that worked."""

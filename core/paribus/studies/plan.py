@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from paribus.errors import ParibusError, Problem, SpecError
 from paribus.registry import Index
-from paribus.specs.check import check
-from paribus.specs.tree import Tree, copied
-from paribus.studies.designs import BASELINE, DESIGNS, Change, Variant, size
-from paribus.studies.identity import code_of, components_of, identity_of, unidentified
+from paribus.studies.designs import BASELINE, DESIGNS, Variant, size
+from paribus.studies.identity import identity_of
 from paribus.studies.match import Matched, solve
 from paribus.studies.store import Trial
-from paribus.studies.study import Study, put_at
+from paribus.studies.study import Study
+from paribus.studies.trials import Fingerprint, Spec, Specs, at, code_behind, lineage, resolve, trials_of
 
 MOST_TRIALS: Final = 10_000
 
-Spec = dict[str, Any]
 Count = Callable[[Spec], int]  # parameters or operations of a resolved spec
-Fingerprint = Callable[[Spec], str]  # of a resolved spec's corpus
 
 
 class Excluded(NamedTuple):
@@ -39,12 +34,18 @@ class Plan:
 
     study: Study
     variants: tuple[Variant, ...]  # the baseline first
-    trials: tuple[Trial, ...]  # seed by seed, so that an early stop leaves whole pairs
+    trials: tuple[Trial, ...]  # seed by seed, so that an early stop leaves whole pairs; each once
     excluded: tuple[Excluded, ...]
     matched: Mapping[str, Matched]
+    gone_through: Mapping[tuple[str, str], tuple[Trial, ...]]  # by variant and stage; variants may share trials
 
-    def of(self, variant: str) -> list[Trial]:
-        return [trial for trial in self.trials if trial.variant == variant]
+    def of(self, variant: str, stage: str | None = None) -> tuple[Trial, ...]:
+        """A variant's trials of a stage, which is that of the metric unless another is named."""
+        return self.gone_through[variant, self.study.metric.stage if stage is None else stage]
+
+    def own(self, variant: str, stage: str) -> tuple[Trial, ...]:
+        """Those of them that no variant before this one has as well."""
+        return tuple(trial for trial in self.of(variant, stage) if trial.variant == variant)
 
 
 def plan(
@@ -59,20 +60,21 @@ def plan(
     """Every trial, or one error that names what no variant can be. `count` is only asked where the study matches."""
     _refuse_explosion(study, most)
     variants = [Variant(BASELINE), *DESIGNS[study.design](study.vary, study.variants)]
-    resolved: dict[str, Spec] = {}
+    resolved: dict[str, Specs] = {}
     kept: dict[str, Variant] = {}
     excluded: list[Excluded] = []
     problems: list[Problem] = []
     for variant in variants:
         try:
-            spec = resolve(study, variant, index)
+            specs = resolve(study, variant, index)
         except ParibusError as error:
             if variant.chosen:
                 problems += error.problems
             else:
                 excluded.append(Excluded(variant.name, "; ".join(problem.what for problem in error.problems)))
             continue
-        twin = next((name for name, other in resolved.items() if other == spec), None)
+        line = lineage(study, specs)
+        twin = next((name for name, other in resolved.items() if lineage(study, other) == line), None)
         if twin == BASELINE:
             excluded.append(Excluded(variant.name, f"the same spec as {twin}: it would change nothing"))
         elif twin is not None:
@@ -80,12 +82,19 @@ def plan(
         elif variant.name in resolved:
             problems.append(_alike(study, variant))
         else:
-            resolved[variant.name], kept[variant.name] = spec, variant
+            resolved[variant.name], kept[variant.name] = specs, variant
     if problems:
         raise SpecError(*_once(problems))
     matched = _matched(study, kept, resolved, index, count, solved)
-    trials = tuple(_trials(study, tuple(kept.values()), resolved, matched, index, fingerprint))
-    return Plan(study, tuple(kept.values()), trials, tuple(excluded), matched)
+    there = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint)
+    first: dict[str, Trial] = {}
+    for trial in there:
+        first.setdefault(trial.identity, trial)
+    through: dict[tuple[str, str], list[Trial]] = {}
+    for trial in there:
+        through.setdefault((trial.variant, trial.stage), []).append(first[trial.identity])
+    gone_through = {key: tuple(found) for key, found in through.items()}
+    return Plan(study, tuple(kept.values()), tuple(first.values()), tuple(excluded), matched, gone_through)
 
 
 def _alike(study: Study, variant: Variant) -> Problem:
@@ -97,41 +106,16 @@ def _alike(study: Study, variant: Variant) -> Problem:
     )
 
 
-def resolve(study: Study, variant: Variant, index: Index, more: Sequence[Change] = ()) -> Spec:
-    """The resolved spec of a variant with the study's first seed."""
-    tree = _copy(study.base)
-    for key, value in (*variant.changes, *more):
-        put_at(tree, key, value, study.where(("vary", key)))
-    _spend(study, tree)
-    return check(tree, index)
-
-
-def _spend(study: Study, tree: Tree) -> None:
-    """The budget as a number of steps."""
-    steps = study.budget.get("steps")
-    if "tokens" in study.budget:
-        batch = (tree.data.get("data") or {}).get("batch", 32)
-        length = (tree.data.get("dims") or {}).get("length", 1)
-        if isinstance(batch, int) and isinstance(length, int):
-            steps = max(1, math.ceil(study.budget["tokens"] / (batch * length)))
-    if steps is not None:
-        put_at(tree, "trainer.max_steps", steps, study.where(("budget",)))
-    put_at(tree, "seed", study.seeds[0], study.where(("seeds",)))
-
-
-def _copy(tree: Tree) -> Tree:
-    return Tree(copied(tree.data), dict(tree.marks), list(tree.problems))
-
-
 def _once(problems: Sequence[Problem]) -> list[Problem]:
     """The base's own problems are those of every variant: each is told once."""
     return list(dict.fromkeys(problems))
 
 
 def _refuse_explosion(study: Study, most: int) -> None:
-    count = (size(study.design, study.vary, study.variants) + 1) * len(study.seeds)
+    count = (size(study.design, study.vary, study.variants) + 1) * len(study.seeds) * len(study.stages)
     if count > most:
         axes = " x ".join(f"{key}: {len(values)}" for key, values in study.vary.items())
+        axes += f" x stages: {len(study.stages)}" if len(study.stages) > 1 else ""
         raise SpecError(
             Problem(
                 code="too-many-trials",
@@ -146,17 +130,21 @@ def _refuse_explosion(study: Study, most: int) -> None:
 def _matched(
     study: Study,
     kept: Mapping[str, Variant],
-    resolved: dict[str, Spec],
+    resolved: dict[str, Specs],
     index: Index,
     count: Count | None,
     solved: Mapping[str, Matched] | None,
 ) -> dict[str, Matched]:
-    """Turns the knob of every variant until it costs what the baseline costs; `resolved` is changed in place."""
+    """Turns the knob of every variant until it costs what the baseline costs; `resolved` is changed in place.
+
+    It is counted at the stage that the metric is of, and turned in all of them, so that they fit together.
+    """
     match = study.match
     if match is None:
         return {}
     assert count is not None or solved is not None, "a study that matches needs something to count with"
-    target = count(resolved[BASELINE]) if count is not None else 0
+    decides = study.metric.stage
+    target = count(resolved[BASELINE][decides]) if count is not None else 0
     found: dict[str, Matched] = {}
     for variant in kept.values():
         if variant.name == BASELINE:
@@ -165,7 +153,7 @@ def _matched(
             found[variant.name] = solved[variant.name]
         else:
             assert count is not None
-            start = _value_at(resolved[variant.name], match.by, study)
+            start = _value_at(resolved[variant.name][decides], match.by, study)
             counted = _counter(study, variant, index, count)
             found[variant.name] = solve(
                 counted, target, whole=isinstance(start, int), start=float(start), path=match.by
@@ -180,7 +168,7 @@ def _counter(study: Study, variant: Variant, index: Index, count: Count) -> Call
 
     def counted(value: float) -> int:
         if value not in known:
-            known[value] = count(resolve(study, variant, index, [(by, value)]))
+            known[value] = count(resolve(study, variant, index, [(by, value)])[study.metric.stage])
         return known[value]
 
     return counted
@@ -197,53 +185,7 @@ def _value_at(spec: Spec, dotted: str, study: Study) -> float | int:
     return value
 
 
-def _trials(
-    study: Study,
-    variants: Sequence[Variant],
-    resolved: Mapping[str, Spec],
-    matched: Mapping[str, Matched],
-    index: Index,
-    fingerprint: Fingerprint,
-) -> Iterator[Trial]:
-    followers = tuple(references(study.base.data))  # what follows a varied key by `${dims.width}` was not varied itself
-    described = {name: (code_behind(spec, index), fingerprint(spec)) for name, spec in resolved.items()}
-    for seed in study.seeds:
-        for variant in variants:
-            spec = {**resolved[variant.name], "seed": seed}
-            code, corpus = described[variant.name]
-            knobs = {key: at(spec, key) for key in followers}
-            if study.match is not None and variant.name in matched:
-                knobs[study.match.by] = matched[variant.name].value
-            identity = identity_of(spec, code, corpus)
-            yield Trial(identity, variant.name, seed, spec, dict(variant.changes), code, corpus, knobs)
-
-
-def references(value: Any, way: str = "") -> Iterator[str]:
-    """The dotted keys whose values refer to others."""
-    if isinstance(value, str) and "${" in value:
-        yield way
-    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in pairs:
-        yield from references(item, f"{way}.{key}" if way else str(key))
-
-
-def at(spec: Any, dotted: str) -> Any:
-    """What stands at a dotted key, or nothing."""
-    for key in dotted.split("."):
-        if isinstance(spec, list) and key.isdecimal() and int(key) < len(spec):
-            spec = spec[int(key)]
-        else:
-            spec = spec.get(key) if isinstance(spec, Mapping) else None
-    return spec
-
-
-def code_behind(spec: Mapping[str, Any], index: Index) -> str:
-    """One hash of the code of all components that a spec names."""
-    files = [index.find(slot, name).file for slot, name in components_of(spec, index)]
-    return code_of(Path(file) for file in files) if all(files) else unidentified()
-
-
-def single(spec: Mapping[str, Any], index: Index, fingerprint: Fingerprint) -> Trial:
+def single(spec: Spec, index: Index, fingerprint: Fingerprint) -> Trial:
     """A spec by itself, as a trial of no study."""
     code, corpus = code_behind(spec, index), fingerprint(dict(spec))
     return Trial(identity_of(spec, code, corpus), "alone", spec["seed"], spec, {}, code, corpus)

@@ -83,6 +83,7 @@ def _rows(trial: Trial, record: Mapping[str, Any] | None) -> Iterator[dict[str, 
     for point in record["result"]["curve"]:
         yield {
             "variant": trial.variant,
+            **({"stage": trial.stage} if trial.stage else {}),
             "seed": trial.seed,
             "state": record["result"]["state"],
             **point,

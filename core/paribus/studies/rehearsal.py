@@ -15,28 +15,38 @@ from paribus.studies.store import LOG, Store, Trial
 
 STUDY: Final = "rehearsal"
 
+Kind = tuple[str, str]
+
 
 def to_rehearse(trials: Sequence[Trial], pending: Sequence[Trial], store: Store, jobs: int) -> list[Trial]:
-    """The first pending trial of each variant of which no step is known to have worked.
+    """The first pending trial of each variant, at each stage, of which no step is known to have worked.
 
     None, where all start at once: then they tell by themselves.
     """
-    if len(pending) <= jobs:
+    if len(pending) <= jobs and not any(trial.begins for trial in pending):
         return []
-    tried = {trial.variant for trial in trials if _has_stepped(store, trial)}
-    first: dict[str, Trial] = {}
+    tried = {kind(trial) for trial in trials if _has_stepped(store, trial)}
+    first: dict[Kind, Trial] = {}
     for trial in pending:
-        if trial.variant not in tried:
-            first.setdefault(trial.variant, trial)
+        if kind(trial) not in tried:
+            first.setdefault(kind(trial), trial)
     return list(first.values())
 
 
+def kind(trial: Trial) -> Kind:
+    """What all seeds of a variant have in common: one of them steps for all."""
+    return trial.variant, trial.stage
+
+
 def first_step(trial: Trial) -> Trial:
-    """The trial cut down to a step, and to one batch of the validation split."""
+    """The trial cut down to a step, and to one batch of the validation split; it waits for none to begin from."""
     spec: dict[str, Any] = dict(trial.spec)
+    if trial.begins:
+        began = {key: value for key, value in spec["from"].items() if key == "learned"}
+        spec["from"] = began or None
     spec["trainer"] = {**(spec["trainer"] or {}), "max_steps": 1}
     spec["data"] = {**spec["data"], "validation": spec["data"]["batch"]}
-    return replace(trial, spec=spec)
+    return replace(trial, spec=spec, begins="")
 
 
 def fail(trial: Trial, outcome: Outcome, store: Store, log: Path) -> None:

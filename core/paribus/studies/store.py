@@ -38,6 +38,13 @@ class Trial:
     code: str
     corpus: str
     matched: Mapping[str, Any] = field(default_factory=dict)  # dotted key -> value: knobs turned to match a budget
+    stage: str = ""  # of a study with stages: `finetune/sections`
+    begins: str = ""  # the identity of the trial that it begins from
+
+    @property
+    def named(self) -> str:
+        """What it is called where people read: `attention=mqa, pretrain, seed 0`."""
+        return ", ".join(filter(None, (self.variant, self.stage, f"seed {self.seed}")))
 
     def document(self) -> dict[str, Any]:
         return {
@@ -49,6 +56,7 @@ class Trial:
             "matched": dict(self.matched),
             "code": self.code,
             "corpus": self.corpus,
+            **({"stage": self.stage, "begins": self.begins} if self.stage else {}),
         }
 
 

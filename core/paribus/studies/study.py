@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, final
 
 from paribus.errors import SpecError, listed, nearest
@@ -14,15 +15,16 @@ from paribus.specs.override import put
 from paribus.specs.tree import Keys, Tree, copied, shown
 from paribus.specs.values import Checking
 from paribus.studies.designs import DESIGNS
+from paribus.studies.stages import ALONE, Stage, clashes, measured_at, stages_of
 
 KEYS: Final = (
-    "base", "vary", "design", "variants", "seeds", "budget", "match", "evaluate", "measure", "metric", "launcher",
-    "timeout",
+    "base", "vary", "design", "variants", "stages", "seeds", "budget", "match", "evaluate", "measure", "metric",
+    "launcher", "timeout",
 )  # fmt: skip
 BUDGETS: Final = ("steps", "tokens")
 MATCHES: Final = ("params", "flops")
 METRIC: Final = re.compile(r"val/[a-z0-9._-]+/[a-z0-9._-]+")
-METRICS: Final = ("name", "better", "margin", "unlearned")
+METRICS: Final = ("name", "better", "margin", "unlearned", "stage", "task")
 SEEDS: Final = 5  # three make an interval 2.5 times as wide, after Holm
 MOST_SEEDS: Final = 10_000
 MOST_MARGIN: Final = 1e9
@@ -39,6 +41,7 @@ class Metric:
     better: Better = "lower"
     margin: float | None = None
     unlearned: bool = False  # whether a verdict is wanted of models that do not beat guessing by frequency
+    stage: str = ""  # the stage at whose end it is measured, with its task, where there are any
 
 
 @final
@@ -67,6 +70,7 @@ class Study:
     launcher: Any
     timeout: float | None
     marks: Mapping[Keys, str]  # where what varies was written
+    stages: tuple[Stage, ...] = ALONE
 
     def where(self, keys: Keys) -> str:
         return next((self.marks[keys[:end]] for end in range(len(keys), -1, -1) if keys[:end] in self.marks), "")
@@ -85,6 +89,8 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
         checking.wrong("unknown-design", ("design",), f"there is no design {shown(design)}", listed(DESIGNS), near)
     vary, variants = _vary(checking, given), _variants(checking, given)
     _filled(checking, design, vary, variants)
+    stages = stages_of(checking, given.get("stages"), partial(_budget, checking))
+    clashes(checking, stages, _varied(vary, variants))
     study = Study(
         name=name,
         base=_base(checking, given, index),
@@ -92,11 +98,12 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
         vary=vary,
         variants=variants,
         seeds=_seeds(checking, given.get("seeds", SEEDS)),
-        budget=_budget(checking, given.get("budget")),
+        budget=_budget(checking, given.get("budget"), ("budget",)),
         match=_match(checking, given.get("match")),
-        metric=_metric(checking, given.get("metric")),
+        metric=_metric(checking, given.get("metric"), stages),
         launcher=checking.component("launcher", given.get("launcher", "local"), ("launcher",), {}),
         timeout=_timeout(checking, given.get("timeout")),
+        stages=stages,
         marks=tree.marks,
     )
     if checking.problems:
@@ -169,17 +176,17 @@ def _seeds(checking: Checking, given: Any) -> tuple[int, ...]:
     return (0,)
 
 
-def _budget(checking: Checking, given: Any) -> dict[str, int]:
+def _budget(checking: Checking, given: Any, at: Keys) -> dict[str, int]:
     if given is None:
         return {}
-    found = checking.mapping(given, ("budget",), listed(BUDGETS)) or {}
+    found = checking.mapping(given, at, listed(BUDGETS)) or {}
     for key, value in found.items():
         if key not in BUDGETS:
-            checking.unknown(key, ("budget", key), BUDGETS)
+            checking.unknown(key, (*at, key), BUDGETS)
         elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            checking.wrong("wrong-type", ("budget", key), f"this is {shown(value)}", "a whole number ≥ 1")
+            checking.wrong("wrong-type", (*at, key), f"this is {shown(value)}", "a whole number ≥ 1")
     if len(found) > 1:
-        checking.wrong("too-many", ("budget",), "a budget is in one unit", listed(BUDGETS))
+        checking.wrong("too-many", at, "a budget is in one unit", listed(BUDGETS))
     return dict(found)
 
 
@@ -197,7 +204,7 @@ def _match(checking: Checking, given: Any) -> Match | None:
     return Match(str(found.get("on")), str(found.get("by")))
 
 
-def _metric(checking: Checking, given: Any) -> Metric:
+def _metric(checking: Checking, given: Any, stages: Sequence[Stage]) -> Metric:
     if isinstance(given, str):
         given = {"name": given}
     found = checking.mapping(given or {}, ("metric",), listed(METRICS)) or {}
@@ -216,7 +223,14 @@ def _metric(checking: Checking, given: Any) -> Metric:
     unlearned = found.get("unlearned", False)
     if not isinstance(unlearned, bool):
         checking.wrong("wrong-type", ("metric", "unlearned"), f"this is {shown(unlearned)}", "true, false")
-    return Metric(str(name), "higher" if better == "higher" else "lower", margin, unlearned is True)
+    stage = measured_at(checking, found, stages)
+    return Metric(str(name), "higher" if better == "higher" else "lower", margin, unlearned is True, stage)
+
+
+def _varied(vary: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[tuple[Keys, str]]:
+    """Every key that is varied, and where that was written."""
+    found: list[tuple[Keys, str]] = [(("vary", key), key) for key in vary]
+    return [*found, *((("variants", place, key), key) for place, each in enumerate(variants) for key in each)]
 
 
 def _is(found: Mapping[str, Any], key: str) -> str:

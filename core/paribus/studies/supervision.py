@@ -14,6 +14,7 @@ from paribus.slots.launcher import Ended, Job, Launcher, News, Note, Plugins, St
 from paribus.studies import rehearsal
 from paribus.studies.events import Event, OnEvent
 from paribus.studies.failures import EXIT_HELD
+from paribus.studies.following import barred
 from paribus.studies.outcomes import Outcome, outcome
 from paribus.studies.progress import Tail
 from paribus.studies.rules import Rules
@@ -45,7 +46,9 @@ class Supervision:
         self.waiting: deque[Task] = deque()
         self.running: dict[str, Running] = {}
         self.held: list[Task] = []
-        self.rehearsing: set[str] = set()  # variants
+        self.trials: dict[str, Trial] = {}
+        self.rehearsing: set[rehearsal.Kind] = set()
+        self.begun: set[str] = set()  # trials that others may begin from
         self.contended = False
         self.ending = False
         self.idle = 0.0  # since when there is nothing to do but wait for others
@@ -56,6 +59,7 @@ class Supervision:
             if self.stop.asked:
                 self.end()
                 raise InterruptedStudyError(self.stop.signal or signal.SIGINT, self.resume)
+            self._follow()
             self._fill()
             self._hear(TICK)
             self._watch()
@@ -79,12 +83,13 @@ class Supervision:
     # -- what is to be done --------------------------------------------------------------------------------------
 
     def _queue(self, trials: Sequence[Trial]) -> None:
-        once = list({trial.identity: trial for trial in trials}.values())
+        self.trials = {trial.identity: trial for trial in trials}
+        once = list(self.trials.values())
         pending = [trial for trial in once if self.store.record(trial.identity) is None]
         self._pass_on()
         for trial in rehearsal.to_rehearse(once, pending, self.store, self.rules.jobs) if self.rules.rehearse else ():
             self.waiting.append(Task(trial, rehearsed=True))
-            self.rehearsing.add(trial.variant)
+            self.rehearsing.add(rehearsal.kind(trial))
         self.waiting.extend(Task(trial) for trial in pending)
         self.contended = self.rules.jobs > 1 and len(pending) > 1
 
@@ -101,12 +106,35 @@ class Supervision:
             self._start(task)
 
     def _next(self) -> Task | None:
-        """The first that waits for nothing: a trial waits for the rehearsal of its variant."""
-        for at, task in enumerate(self.waiting):
-            if task.rehearsed or task.trial.variant not in self.rehearsing:
-                del self.waiting[at]
-                return task
-        return None
+        """The first that waits for nothing."""
+        task = next((task for task in self.waiting if self._ready(task)), None)
+        if task is not None:
+            self.waiting.remove(task)
+        return task
+
+    def _ready(self, task: Task) -> bool:
+        """Whether it may start: a trial waits for the rehearsal of its variant, and for the one that it begins from."""
+        if task.rehearsed:
+            return True
+        begun = not task.trial.begins or task.trial.begins in self.begun
+        return begun and rehearsal.kind(task.trial) not in self.rehearsing
+
+    def _follow(self) -> None:
+        """Lets begin what begins from a trial that has ended; where that left no model, its end is theirs."""
+        tasks = (*self.waiting, *self.held, *(running.task for running in self.running.values()))
+        left = {task.trial.identity for task in tasks if not task.rehearsed}
+        for task in [task for task in self.waiting if task.trial.begins and not task.rehearsed]:
+            before = task.trial.begins
+            if before in left or before in self.begun:
+                continue
+            came_to = barred(task.trial, self.trials, self.store)
+            if came_to is None:
+                self.begun.add(before)
+                continue
+            self.waiting.remove(task)
+            left.discard(task.trial.identity)  # for what begins from this one: trials come in order
+            self.store.enter(task.trial)
+            self._settle(task.trial, came_to)
 
     def _start(self, task: Task) -> None:
         store = self.spare if task.rehearsed else self.store
@@ -192,7 +220,7 @@ class Supervision:
             came_to = self._outcome(running, news, self.spare)
             if self._again(task, came_to):
                 return
-        self.rehearsing.discard(task.trial.variant)
+        self.rehearsing.discard(rehearsal.kind(task.trial))
         if came_to.state in ("done", "interrupted"):
             self.say(Event(kind="rehearsed", trial=task.trial))
         else:
@@ -202,7 +230,8 @@ class Supervision:
     def _give_up(self, rehearsed: Trial, came_to: Outcome) -> None:
         """A variant that cannot take one step is not tried with other seeds."""
         log = self.spare.folder(rehearsed.identity) / LOG
-        given_up = [task for task in self.waiting if task.trial.variant == rehearsed.variant]
+        whose = rehearsal.kind(rehearsed)
+        given_up = [task for task in self.waiting if not task.rehearsed and rehearsal.kind(task.trial) == whose]
         self.waiting = deque(task for task in self.waiting if task not in given_up)
         for task in given_up:
             rehearsal.fail(task.trial, came_to, self.store, log)
@@ -247,12 +276,13 @@ class Supervision:
 
     def _ask_again(self) -> None:
         """Trials that others held: once nothing else is left, they may have ended, or be free again."""
-        if not self.held or self.waiting or self.running:
+        if not self.held or self.running or any(map(self._ready, self.waiting)):
             return
         left = [task for task in self.held if not self._finished(task.trial)]
         self.held = [task for task in left if not self._free(task.trial)]
         self.waiting.extend(task for task in left if task not in self.held)
-        if self.held and not self.waiting and time.monotonic() - self.idle > HELD_SECONDS:
+        ready = any(map(self._ready, self.waiting))
+        if self.held and not ready and time.monotonic() - self.idle > HELD_SECONDS:
             raise StoreError(*(self._held(task.trial) for task in self.held))
 
     def _free(self, trial: Trial) -> bool:
@@ -263,5 +293,5 @@ class Supervision:
 
     def _held(self, trial: Trial) -> Problem:
         lock = self.store.lock(trial.identity)
-        what = f"trial {trial.variant}, seed {trial.seed}, is run by {lock.owner() or 'another process'}"
+        what = f"trial {trial.named}, is run by {lock.owner() or 'another process'}"
         return Problem(code="held", where=str(lock.path), what=what, valid="wait for it, or end that process")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -60,6 +61,14 @@ class Running:
         return signal.SIGKILL
 
 
+def _placed(trial: Trial, store: Store) -> Mapping[str, Any]:
+    """The trial's spec, with the folder of the one that it begins from."""
+    if not trial.begins:
+        return trial.spec
+    folder = str(store.folder(trial.begins).absolute())
+    return {**trial.spec, "from": {**trial.spec["from"], "name": folder}}
+
+
 def order_of(trial: Trial, store: Store, rules: Rules, **more: Any) -> Order:
     """What the process of a trial is told."""
     root = store.root.absolute()
@@ -67,7 +76,7 @@ def order_of(trial: Trial, store: Store, rules: Rules, **more: Any) -> Order:
         store=str(root.parent),
         study=root.name,
         identity=trial.identity,
-        spec=trial.spec,
+        spec=_placed(trial, store),
         checkpoint_seconds=rules.checkpoint_seconds,
         checkpoint_steps=rules.checkpoint_steps,
         **more,

@@ -525,3 +525,100 @@ def test_what_a_launcher_notes_is_passed_on(store: Store) -> None:
 def test_supervising_imports_no_torch() -> None:
     code = "import sys, paribus.studies.supervisor, paribus_launch; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- trials that begin from others ---
+
+
+def staged(variant: str, stage: str, begins: str = "", seed: int = 0) -> Trial:
+    spec = {**of(variant, seed).spec, **({"from": {"trial": begins, "learned": {}}} if begins else {})}
+    return Trial(f"{variant}-{stage}", variant, seed, spec, {}, "code", "corpus", {}, stage, begins)
+
+
+PRETRAIN, TUNE, AGAIN = staged("a", "pre"), staged("a", "tune", "a-pre"), staged("a", "again", "a-tune")
+OTHER = staged("b", "pre")
+
+
+def test_a_trial_waits_for_the_one_that_it_begins_from_and_is_given_its_folder(store: Store) -> None:
+    waiting: list[str] = []
+
+    def act(order: Order) -> End:
+        if order.identity == "a-pre" and not waiting:
+            waiting.append("a-pre")
+            return None  # it runs on
+        if order.identity == "b-pre":
+            done(Order(store=order.store, study=order.study, identity="a-pre", spec=order.spec))
+            launcher._end("a-pre", 0)
+        return done(order)
+
+    launcher = Acted(act)
+    supervised(store, launcher, PRETRAIN, TUNE, AGAIN, OTHER, jobs=2, rehearse=False)
+    assert launcher.ran == ["a-pre", "b-pre", "a-tune", "a-again"]
+    began = launcher.orders[2].spec["from"]
+    assert began == {"trial": "a-pre", "learned": {}, "name": str(store.folder("a-pre").absolute())}
+    assert "name" not in TUNE.spec["from"]  # where it lies is no part of the trial
+
+
+def test_what_it_begins_from_is_not_run_again(store: Store) -> None:
+    supervised(store, done, PRETRAIN)
+    launcher, _ = supervised(store, done, PRETRAIN, TUNE, rehearse=False)
+    assert launcher.ran == ["a-tune"]
+
+
+@pytest.mark.parametrize("state", ["diverged", "failed"])
+def test_where_that_came_to_nothing_so_does_all_that_begins_from_it(store: Store, state: str) -> None:
+    def act(order: Order) -> End:
+        if order.identity == "a-pre" and state == "diverged":
+            folder = Path(order.store) / order.study / order.identity
+            write_json(folder / RECORD, {"identity": order.identity, "result": {"state": "diverged"}})
+            return 0
+        return fails(order) if order.identity == "a-pre" else done(order)
+
+    launcher, events = supervised(store, act, PRETRAIN, TUNE, AGAIN, OTHER, rehearse=False)
+    assert launcher.ran == ["a-pre", "b-pre"]
+    assert [store.state(name) for name in ("a-pre", "a-tune", "a-again", "b-pre")] == [state, state, state, "done"]
+    why = ": ValueError: broken" if state == "failed" else ""
+    begun = f"it begins from a, pre, seed 0, which came to `{state}`{why}"
+    assert (store.failure("a-tune") or {})["why"] == begun
+    ends = {event.trial.identity: event.text for event in events if event.kind == "ended" and event.trial}
+    assert ends["a-tune"] == begun
+    assert ends["a-again"] == f"it begins from a, tune, seed 0, which came to `{state}`: {begun}"
+    supervised(store, done, PRETRAIN, TUNE, AGAIN, OTHER, rehearse=False)  # tried again, where that may help
+    expected = "diverged" if state == "diverged" else "done"
+    assert [store.state(name) for name in ("a-pre", "a-tune", "a-again")] == [expected] * 3
+
+
+def test_what_is_tried_again_is_waited_for(store: Store) -> None:
+    launcher, _ = supervised(store, in_turn(lambda order: KILL, done, done), PRETRAIN, TUNE, rehearse=False)
+    assert launcher.ran == ["a-pre", "a-pre", "a-tune"]
+    assert store.state("a-tune") == "done"
+
+
+def test_every_stage_is_rehearsed_by_itself_before_any_runs(store: Store) -> None:
+    launcher, _ = supervised(store, done, PRETRAIN, TUNE, jobs=4)
+    assert launcher.rehearsed == ["a-pre", "a-tune"]
+    assert [order.spec.get("from") for order in launcher.orders[:2]] == [None, {"learned": {}}]
+    assert launcher.ran == ["a-pre", "a-tune"]
+
+
+def test_a_stage_that_cannot_take_a_step_leaves_the_others_running(store: Store) -> None:
+    act = lambda order: fails(order) if order.rehearsal and order.identity == "a-tune" else done(order)  # noqa: E731  # as short as it is
+    launcher, _ = supervised(store, act, PRETRAIN, TUNE, AGAIN, OTHER)
+    assert launcher.ran == ["a-pre", "b-pre"]
+    assert [store.state(name) for name in ("a-pre", "a-tune", "a-again", "b-pre")] == [
+        "done",
+        "failed",
+        "failed",
+        "done",
+    ]
+
+
+def test_what_others_run_is_waited_for_as_well(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "HELD_SECONDS", 0.3)
+    acts = in_turn(lambda order: EXIT_HELD, done, done)
+    launcher, _ = supervised(store, acts, PRETRAIN, TUNE, rehearse=False)  # they gave it up
+    assert launcher.ran == ["a-pre", "a-pre", "a-tune"]
+    store.enter(OTHER)
+    with store.lock("b-pre"), pytest.raises(StoreError, match="trial b, pre, seed 0, is run by process"):
+        supervised(store, lambda order: EXIT_HELD, OTHER, staged("b", "tune", "b-pre"), rehearse=False)
+    assert store.state("b-tune") == "pending"

@@ -1,0 +1,158 @@
+"""What a variant comes to: its spec at each stage, and the trials that follow from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paribus.registry import Index
+from paribus.saved import reading
+from paribus.specs.check import check
+from paribus.specs.tree import Tree, copied
+from paribus.studies.designs import BASELINE, Change, Variant
+from paribus.studies.identity import code_of, components_of, identity_of, unidentified
+from paribus.studies.match import Matched
+from paribus.studies.stages import Stage, aimed
+from paribus.studies.store import Trial
+from paribus.studies.study import Study, put_at
+
+Spec = dict[str, Any]
+Specs = dict[str, Spec]  # of one variant, by the name of the stage
+Fingerprint = Callable[[Spec], str]  # of a resolved spec's corpus
+
+
+def resolve(study: Study, variant: Variant, index: Index, more: Sequence[Change] = ()) -> Specs:
+    """The resolved specs of a variant with the study's first seed, one for each stage; trials are still to be named."""
+    specs: Specs = {}
+    for stage in study.stages:
+        tree = _copy(study.base)
+        stage.put(tree)
+        for key, value in (*variant.changes, *more):
+            here = aimed(key, stage, study.stages)
+            if here is not None:
+                put_at(tree, here, value, study.where(("vary", key)))
+        _spend(study, tree, stage.budget or study.budget)
+        if stage.begins:
+            tree.data["from"] = {"trial": "", **_read(stage, specs[stage.begins])}
+        specs[stage.name] = check(tree, index)
+    return specs
+
+
+def _read(stage: Stage, before: Spec) -> dict[str, Any]:
+    """What a stage has of the vocabulary of the one that it begins from."""
+    return {"vocabulary": "new"} if stage.vocabulary == "new" else {"learned": reading(before)}
+
+
+def lineage(study: Study, specs: Mapping[str, Spec]) -> list[Spec]:
+    """The specs that the metric depends on: of its stage, of the one that this begins from, and so on."""
+    stages = {stage.name: stage for stage in study.stages}
+    name, found = study.metric.stage, [specs[study.metric.stage]]
+    while name := stages[name].begins:
+        found.append(specs[name])
+    return found
+
+
+def _spend(study: Study, tree: Tree, budget: Mapping[str, int]) -> None:
+    """The budget as a number of steps."""
+    steps = budget.get("steps")
+    if "tokens" in budget:
+        batch = (tree.data.get("data") or {}).get("batch", 32)
+        length = (tree.data.get("dims") or {}).get("length", 1)
+        if isinstance(batch, int) and isinstance(length, int):
+            steps = max(1, math.ceil(budget["tokens"] / (batch * length)))
+    if steps is not None:
+        put_at(tree, "trainer.max_steps", steps, study.where(("budget",)))
+    put_at(tree, "seed", study.seeds[0], study.where(("seeds",)))
+
+
+def _copy(tree: Tree) -> Tree:
+    return Tree(copied(tree.data), dict(tree.marks), list(tree.problems))
+
+
+def trials_of(
+    study: Study,
+    variants: Sequence[Variant],
+    resolved: Mapping[str, Specs],
+    matched: Mapping[str, Matched],
+    index: Index,
+    fingerprint: Fingerprint,
+) -> list[Trial]:
+    """For each seed the trials of a stage, variant by variant; what begins from another follows it."""
+    described = {
+        (variant.name, stage.name): (code_behind(spec, index), fingerprint(spec))
+        for variant in variants
+        for stage in study.stages
+        for spec in [resolved[variant.name][stage.name]]
+    }
+    found: list[Trial] = []
+    for seed in study.seeds:
+        there: dict[tuple[str, str], Trial] = {}
+        for stage in study.stages:
+            for variant in variants:
+                spec = {**resolved[variant.name][stage.name], "seed": seed}
+                before = there[variant.name, stage.begins].identity if stage.begins else ""
+                if before:
+                    spec["from"] = {**spec["from"], "trial": before}
+                code, corpus = described[variant.name, stage.name]
+                trial = Trial(
+                    identity_of(spec, code, corpus),
+                    variant.name,
+                    seed,
+                    spec,
+                    _changes(study, variant, stage, there, before),
+                    code,
+                    corpus,
+                    _knobs(study, variant, stage, spec, matched),
+                    stage.name,
+                    before,
+                )
+                there[variant.name, stage.name] = trial
+                found.append(trial)
+    return found
+
+
+def _changes(
+    study: Study, variant: Variant, stage: Stage, there: Mapping[tuple[str, str], Trial], before: str
+) -> dict[str, Any]:
+    """What the variant changes in the base at this stage: values of its own, and what it begins from."""
+    changes = {here: value for key, value in variant.changes if (here := aimed(key, stage, study.stages)) is not None}
+    if before and before != there[BASELINE, stage.begins].identity:
+        changes["from"] = {"trial": before}
+    return changes
+
+
+def _knobs(study: Study, variant: Variant, stage: Stage, spec: Spec, matched: Mapping[str, Matched]) -> dict[str, Any]:
+    """What was turned to match a budget, and what follows a varied key by `${dims.width}`: none of it was varied."""
+    knobs = {key: at(spec, key) for key in (*references(study.base.data), *references(stage.says.data))}
+    if study.match is not None and variant.name in matched:
+        by = aimed(study.match.by, stage, study.stages)
+        if by is not None:
+            knobs[by] = matched[variant.name].value
+    return knobs
+
+
+def references(value: Any, way: str = "") -> Iterator[str]:
+    """The dotted keys whose values refer to others."""
+    if isinstance(value, str) and "${" in value:
+        yield way
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in pairs:
+        yield from references(item, f"{way}.{key}" if way else str(key))
+
+
+def at(spec: Any, dotted: str) -> Any:
+    """What stands at a dotted key, or nothing."""
+    for key in dotted.split("."):
+        if isinstance(spec, list) and key.isdecimal() and int(key) < len(spec):
+            spec = spec[int(key)]
+        else:
+            spec = spec.get(key) if isinstance(spec, Mapping) else None
+    return spec
+
+
+def code_behind(spec: Mapping[str, Any], index: Index) -> str:
+    """One hash of the code of all components that a spec names."""
+    files = [index.find(slot, name).file for slot, name in components_of(spec, index)]
+    return code_of(Path(file) for file in files) if all(files) else unidentified()

@@ -1,0 +1,243 @@
+"""A study with stages: what each trains, what begins from what, and who shares a pretraining."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.errors import SpecError
+from paribus.registry import Index, index
+from paribus.specs.guard import plain
+from paribus.specs.read import read_file
+from paribus.studies.designs import BASELINE
+from paribus.studies.identity import identity_of
+from paribus.studies.plan import Plan, plan
+from paribus.studies.stages import aimed
+from paribus.studies.study import Study, study_of
+
+STUDY: dict[str, Any] = {
+    "base": {"preset": "bert-tiny", "dims.width": 32},
+    "vary": {"attention": ["mqa"]},
+    "stages": {
+        "pretrain": {"objective": ["mlm", "nsp"], "budget": {"steps": 6}},
+        "finetune": {
+            "optimizer.lr": 5e-4,
+            "budget": {"steps": 4},
+            "tasks": {"order": {"objective": "sop"}, "next": {"objective": "nsp", "budget": {"steps": 2}}},
+        },
+    },
+    "seeds": 2,
+    "metric": {"name": "val/sop/loss", "stage": "finetune", "task": "order"},
+}
+NAMES = ["pretrain", "finetune/order", "finetune/next"]
+
+
+@pytest.fixture(scope="module")
+def known() -> Index:
+    return index()
+
+
+def study(known: Index, **changes: Any) -> Study:
+    return study_of("mine", plain({**STUDY, **changes}, "study"), known)
+
+
+def planned(known: Index, corpus: str = "text", **changes: Any) -> Plan:
+    return plan(study(known, **changes), known, fingerprint=lambda spec: corpus)
+
+
+def staged(**stages: Any) -> dict[str, Any]:
+    return {**STUDY["stages"], **stages}
+
+
+def test_every_variant_goes_through_every_stage(known: Index) -> None:
+    found = planned(known)
+    assert [stage.name for stage in found.study.stages] == NAMES
+    assert len(found.trials) == len({trial.identity for trial in found.trials}) == 2 * 3 * 2
+    assert [(trial.seed, trial.stage, trial.variant) for trial in found.trials[:4]] == [
+        (0, "pretrain", BASELINE),
+        (0, "pretrain", "attention=mqa"),
+        (0, "finetune/order", BASELINE),
+        (0, "finetune/order", "attention=mqa"),
+    ]
+    assert found.trials[2].named == "baseline, finetune/order, seed 0"
+    assert found.of(BASELINE) == found.of(BASELINE, "finetune/order")  # those that the metric is of
+    steps = {trial.stage: trial.spec["trainer"]["max_steps"] for trial in found.trials}
+    assert steps == {"pretrain": 6, "finetune/order": 4, "finetune/next": 2}
+    rates = {trial.stage: trial.spec["optimizer"]["lr"] for trial in found.trials}
+    assert rates == {"pretrain": 1e-3, "finetune/order": 5e-4, "finetune/next": 5e-4}
+
+
+def test_a_trial_begins_from_that_of_its_own_variant_and_seed(known: Index) -> None:
+    found = planned(known)
+    for variant in (BASELINE, "attention=mqa"):
+        pretrained = {trial.seed: trial.identity for trial in found.of(variant, "pretrain")}
+        for name in NAMES[1:]:
+            for trial in found.of(variant, name):
+                assert trial.begins == trial.spec["from"]["trial"] == pretrained[trial.seed]
+                assert trial.document()["begins"] == trial.begins
+    assert all("from" not in trial.spec for trial in found.of(BASELINE, "pretrain"))
+
+
+def test_an_identity_follows_from_that_of_what_it_begins_from(known: Index) -> None:
+    def identity(**changes: Any) -> str:
+        return planned(known, **changes).of(BASELINE)[0].identity
+
+    longer = staged(pretrain={"objective": ["mlm", "nsp"], "budget": {"steps": 7}})
+    assert len({identity(), identity(stages=longer), identity(corpus="other")}) == 3
+    assert identity() == identity(vary={"attention": ["identity"]})
+
+
+def test_trials_have_the_same_names_in_every_process(known: Index) -> None:
+    code = (
+        "import json, sys; from paribus.studies.planned import study; "
+        "found = study(json.loads(sys.argv[1])).plan; print(*(trial.identity for trial in found.trials))"
+    )
+    words = [sys.executable, "-c", code, json.dumps(STUDY)]
+    one, two = (subprocess.run(words, capture_output=True, text=True, check=True).stdout for _ in range(2))
+    assert one == two
+    assert len(one.split()) == 12
+
+
+def test_a_pretraining_is_shared_by_all_that_begin_from_it(known: Index) -> None:
+    found = planned(known, vary={"finetune.optimizer.lr": [1e-2], "attention": ["mqa"]})
+    slow = "finetune.optimizer.lr=0.01"
+    assert found.of(slow, "pretrain") == found.of(BASELINE, "pretrain")
+    assert found.own(slow, "pretrain") == ()
+    assert {trial.begins for trial in found.of(slow)} == {trial.begins for trial in found.of(BASELINE)}
+    assert found.of(slow)[0].spec["optimizer"]["lr"] == 1e-2
+    assert len(found.trials) == 2 * (2 + 3 * 2)
+
+
+def test_what_changes_only_an_earlier_stage_changes_what_follows_from_it(known: Index) -> None:
+    found = planned(known, vary={"pretrain.objective": [["mlm", "sop"]]})
+    variant = "pretrain.objective=[mlm,sop]"
+    assert [node["name"] for node in found.of(variant, "pretrain")[0].spec["objective"]] == ["mlm", "sop"]
+    before, after = found.of(BASELINE)[0], found.of(variant)[0]
+    assert after.varied == {"from": {"trial": after.begins}}
+    assert before.varied == {}
+    plain_specs = [{**trial.spec, "from": None} for trial in (before, after)]
+    assert plain_specs[0] == plain_specs[1]
+    assert found.of(variant, "pretrain")[0].varied == {"objective": ["mlm", "sop"]}
+
+
+def test_what_would_change_nothing_that_is_measured_is_left_out_and_said(known: Index) -> None:
+    found = planned(known, vary={"attention": ["mqa"], "finetune.next.optimizer.lr": [1e-2]})
+    assert [each.variant for each in found.excluded] == ["finetune.next.optimizer.lr=0.01"]
+    assert "it would change nothing" in found.excluded[0].why
+    assert len(found.of("attention=mqa")) == 2
+
+
+def test_a_vocabulary_is_that_of_the_first_stage_unless_a_new_one_is_asked_for(known: Index) -> None:
+    other = {"name": "text", "path": ["mine.txt"]}
+    stages = staged(domain={"from": "pretrain", "objective": "mlm", "corpus": other})
+    metric = {"name": "val/mlm/loss", "stage": "domain"}
+    found = planned(known, stages=stages, metric=metric)
+    pretrained, domain = found.of(BASELINE, "pretrain")[0].spec, found.of(BASELINE)[0].spec
+    assert domain["from"]["learned"] == {"corpus": pretrained["corpus"], "tokenizer": pretrained["tokenizer"],
+                                         "vocabulary": pretrained["dims"]["vocabulary"]}  # fmt: skip
+    assert "learned" not in found.of(BASELINE, "finetune/order")[0].spec["from"]  # it is its own corpus
+    stages["domain"] = {**stages["domain"], "from": {"name": "pretrain", "vocabulary": "new"}, "tokenizer": "bpe"}
+    new = planned(known, stages=stages, metric=metric).of(BASELINE)[0]
+    assert new.spec["from"] == {"trial": new.begins, "vocabulary": "new"}
+    stages["domain"] = {**stages["domain"], "from": "pretrain"}
+    with pytest.raises(SpecError, match=r"the kept vocabulary is of the tokenizer `wordpiece`.*, and this is another"):
+        planned(known, stages=stages, metric=metric)
+
+
+def test_a_stage_may_begin_from_a_task_or_from_nothing(known: Index) -> None:
+    stages = staged(again={"from": "finetune/next", "objective": "sop"}, afresh={"from": None, "objective": "sop"})
+    found = planned(known, stages=stages, metric={"name": "val/sop/loss", "stage": "again"})
+    by = {trial.identity: trial for trial in found.trials}
+    last = found.of(BASELINE)[0]
+    assert [by[last.begins].stage, by[by[last.begins].begins].stage] == ["finetune/next", "pretrain"]
+    assert found.of(BASELINE, "afresh")[0].begins == ""
+    assert found.of(BASELINE, "again")[0].spec["trainer"] == {}
+
+
+def test_the_knob_of_a_match_is_turned_at_every_stage(known: Index) -> None:
+    asked: list[str] = []
+
+    def count(spec: dict[str, Any]) -> int:
+        asked.append(spec["objective"]["name"] if isinstance(spec["objective"], dict) else "several")
+        heads = 4 if spec["attention"]["name"] == "mha" else 1
+        return int(100 * spec["feedforward"]["expand"]) + 100 * heads
+
+    read = study(known, match={"on": "params", "by": "feedforward.expand"})
+    found = plan(read, known, fingerprint=lambda spec: "text", count=count)
+    assert set(asked) == {"sop"}  # at the stage that the metric is of
+    trials = [found.of("attention=mqa", name)[0] for name in NAMES]
+    assert {trial.spec["feedforward"]["expand"] for trial in trials} == {7.0}
+    assert all(trial.matched == {"feedforward.expand": 7.0} for trial in trials)
+
+
+@pytest.mark.parametrize(
+    ("key", "stage", "expected"),
+    [
+        ("attention", "pretrain", "attention"),
+        ("pretrain.objective", "pretrain", "objective"),
+        ("pretrain.objective", "finetune/order", None),
+        ("finetune.optimizer.lr", "finetune/next", "optimizer.lr"),
+        ("finetune.next.optimizer.lr", "finetune/next", "optimizer.lr"),
+        ("finetune.next.optimizer.lr", "finetune/order", None),
+    ],
+)
+def test_a_varied_key_says_for_which_stage_it_is_meant(
+    known: Index, key: str, stage: str, expected: str | None
+) -> None:
+    stages = study(known).stages
+    assert aimed(key, next(each for each in stages if each.name == stage), stages) == expected
+
+
+FAULTS = [
+    ({"stages": {}}, "stages.*this study has no stage"),
+    ({"stages": [1]}, "expected a mapping, but this is a list"),
+    ({"stages": staged(norm={})}, "`norm` cannot be the name of a stage: a spec has a key of that name"),
+    ({"stages": staged(Two={})}, "`Two` cannot be the name of a stage"),
+    ({"stages": staged(last={"from": "finetune"})}, "`finetune` has several tasks; valid: finetune/order, finetune/n"),
+    ({"stages": staged(last={})}, "which of them this one begins from is not said; valid: finetune/order, .*null"),
+    ({"stages": staged(last={"from": "pretrian"})}, "there is no stage `pretrian`; .*did you mean `pretrain`"),
+    ({"stages": {"a": {"from": "b"}, "b": {}}}, "the stage `b` does not come before this one"),
+    ({"stages": staged(last={"from": {"name": "pretrain", "vocabulary": "old"}})}, 'the text "old"; valid: kept, new'),
+    ({"stages": staged(last={"from": {"name": "pretrain", "rows": 1}})}, "there is no `rows` here"),
+    ({"stages": {"a": {"tasks": {}}}}, "this stage has no task"),
+    ({"stages": {"a": {"tasks": {"seed": {}}}}}, "`seed` cannot be the name of a task"),
+    ({"stages": {"a": {"tasks": {"b": {"from": "x"}}}}}, "`from` is the stage's to say"),
+    ({"stages": {"a": {"budget": {"stepps": 1}}}}, "stages.a.budget.stepps.*did you mean `steps`"),
+    ({"vary": {"objective": ["mlm"]}}, "`objective` is varied, and the stage `pretrain` says its own `objective`"),
+    ({"vary": {"optimizer": ["adamw"]}}, "says its own `optimizer.lr`; valid: `pretrain.optimizer`, to vary"),
+    ({"metric": {"name": "val/sop/loss"}}, "whose metric this is, is not said; valid: stage: finetune, task: order"),
+    ({"metric": {"name": "val/sop/loss", "stage": "finetun"}}, "there is no `finetun` in this study; valid: stage: p"),
+    ({"stages": None, "metric": {"name": "val/mlm/loss", "stage": "a"}}, "this study has no stages, so this would be"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), FAULTS)
+def test_a_mistake_is_told_with_what_would_do(known: Index, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        study(known, **changes)
+
+
+def test_a_task_alone_may_say_whose_metric_it_is(known: Index) -> None:
+    assert study(known, metric={"name": "val/nsp/loss", "task": "next"}).metric.stage == "finetune/next"
+
+
+def test_a_mistake_in_a_stage_has_its_line(tmp_path: Path, known: Index) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        "base: bert-tiny\nvary: {attention: [mqa]}\nstages:\n  a: {objective: mlm}\n  b:\n    objective: sopp\n"
+        "metric: val/sop/loss\n"
+    )
+    with pytest.raises(SpecError, match=r"objective \(study.yaml:6.*did you mean `sop`"):
+        plan(study_of("mine", read_file(path, "study.yaml"), known), known, fingerprint=lambda spec: "text")
+
+
+def test_a_study_without_stages_names_its_trials_as_it_did(known: Index) -> None:
+    found = planned(known, stages=None, metric="val/mlm/loss", budget={"steps": 3}).trials[0]
+    assert (found.stage, found.begins, found.named) == ("", "", "baseline, seed 0")
+    assert "stage" not in found.document()
+    assert found.identity == identity_of(found.spec, found.code, found.corpus)
