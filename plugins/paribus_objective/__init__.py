@@ -14,8 +14,10 @@ from paribus_objective.distill_scores import DistillScores as distill_scores
 from paribus_objective.enhanced_mask_decoder import EnhancedMaskDecoder as emd
 from paribus_objective.image_classification import ImageClassification as image_classify
 from paribus_objective.masked_language_modelling import MaskedLanguageModelling as mlm
+from paribus_objective.mixture_of_denoisers import MixtureOfDenoisers as ul2
 from paribus_objective.next_sentence_prediction import NextSentencePrediction as nsp
 from paribus_objective.permutation_language_modelling import PermutationLanguageModelling as permutation
+from paribus_objective.prefix_language_modelling import PrefixLanguageModelling as prefix_lm
 from paribus_objective.replaced_token_detection import ReplacedTokenDetection as rtd
 from paribus_objective.sentence_order_prediction import SentenceOrderPrediction as sop
 from paribus_objective.span_boundary_objective import SpanBoundaryObjective as sbo

@@ -28,8 +28,8 @@ from paribus import (
     Vocabulary,
 )
 from paribus_objective import scoring, vocabulary_head
-from paribus_objective.spans import Array, amount, folded, sides, spans
-from paribus_objective.two_sides import Side, Sides
+from paribus_objective.spans import Array, amount, apart, sides
+from paribus_objective.two_sides import Sides
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -79,12 +79,8 @@ class SpanCorruption(Objective):
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
         tokens: Array = streams["body"].tokens.numpy()
-        noisy, begins = spans(tokens.shape[1], amount(tokens.shape[1], self.rate, self.mean_span), draw)
-        ends = np.roll(begins, -1, axis=1)  # of the text between: no row begins in noise, so nothing comes around
-        inputs, from_ = folded(tokens, noisy, begins, self.sentinels)
-        labels, to = folded(tokens, ~noisy, ends, self.sentinels)
-        to += np.take_along_axis(ends, to, axis=1)  # a sentinel belongs to the document of the span behind it
-        return self.sides.formed(streams, Side(inputs, from_), Side(labels, to))
+        of = amount(tokens.shape[1], self.rate, self.mean_span)
+        return self.sides.formed(streams, *apart(tokens, of, self.sentinels, draw))
 
     def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
         """A text with sentinels in it is read, and what they stand for is written."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from paribus import Draw
 from paribus_objective.masking import first
+from paribus_objective.two_sides import Side
 
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
@@ -50,6 +51,16 @@ def parts(length: int, count: int, name: str, draw: Draw) -> Array:
     ends = np.pad(np.sort(cuts, axis=1), ((0, 0), (1, 1)))
     ends[:, -1] = length
     return np.diff(ends, axis=1)
+
+
+def apart(tokens: Array, of: Amount, sentinels: Array, draw: Draw) -> tuple[Side, Side]:
+    """What is left of each text, (B, n), and what was taken out of it, with a sentinel for each span on both sides."""
+    noisy, begins = spans(tokens.shape[1], of, draw)
+    ends = np.roll(begins, -1, axis=1)  # of the text between: no row begins in noise, so nothing comes around
+    inputs, from_ = folded(tokens, noisy, begins, sentinels)
+    labels, to = folded(tokens, ~noisy, ends, sentinels)
+    to += np.take_along_axis(ends, to, axis=1)  # a sentinel belongs to the document of the span behind it
+    return Side(inputs, from_), Side(labels, to)
 
 
 def folded(tokens: Array, gone: Array, marks: Array, sentinels: Array) -> tuple[Array, Array]:

@@ -25,14 +25,17 @@ class Side(NamedTuple):
 
 @final
 class Sides:
-    """An encoder reads one side; a decoder writes the other, fed with it shifted by one behind pad (bos where there is
-    no pad), or behind what `first` says. Both sides end in eos unless they are `open`."""
+    """An encoder reads one side; a decoder writes the other, and is fed with it shifted by one behind pad (bos where
+    there is no pad, and eos where there is neither).
 
-    def __init__(self, vocabulary: Vocabulary, who: str, *, open_: bool = False) -> None:
+    Both sides end in eos; those that are `cut` out of one text do not, and end where a document does.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, who: str, *, cut: bool = False) -> None:
         self.eos = specials.needed(vocabulary, "eos", who)
         self.start = vocabulary.specials.get("pad", vocabulary.specials.get("bos", self.eos))
         self.pad = vocabulary.specials.get("pad", self.eos)  # no row sees it, whatever it is
-        self.open = open_
+        self.cut = cut
 
     def formed(self, streams: Mapping[str, Stream], read: Side, written: Side) -> Formed:
         """The streams of both stacks, and `labels`: what the decoder writes."""
@@ -47,12 +50,12 @@ class Sides:
 
     def prompt(self, ids: Sequence[int], written: Sequence[int] = ()) -> Prompt:
         """A text that is read whole, and what is written of the other already."""
-        return Prompt((self.start, *written), tuple(ids) if self.open else (*ids, self.eos), self.eos)
+        return Prompt((self.start, *written), tuple(ids) if self.cut else (*ids, self.eos), self.eos)
 
     def _stream(self, side: Side, body: Stream) -> Stream:
         tokens, places = side.tokens, side.places
         ends = np.full(len(tokens), tokens.shape[1]) if side.lengths is None else side.lengths
-        if not self.open:
+        if not self.cut:
             tokens = np.pad(tokens, ((0, 0), (0, 1)))
             places = np.pad(places, ((0, 0), (0, 1)))
             np.put_along_axis(tokens, ends[:, None], self.eos, axis=1)

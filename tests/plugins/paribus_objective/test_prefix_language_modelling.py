@@ -1,0 +1,145 @@
+"""A prefix sees itself, nothing sees what it predicts, and both topologies are asked the same."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import paribus
+from paribus import IGNORED, PADDING, Draw, Formed, Objective, Shape, SpecError, Stream, Vocabulary
+from paribus.assembly.run import Pass
+from paribus.parts.rows import Batch
+from paribus_objective.prefix_language_modelling import PrefixLanguageModelling
+
+Build = Callable[..., Objective]
+
+PAD, EOS = 0, 1
+VOCABULARY = Vocabulary(1000, {"pad": PAD, "eos": EOS})
+B, N = 200, 33
+
+
+def tokens(count: int = B, length: int = N) -> torch.Tensor:
+    return torch.arange(count * length).reshape(count, length) % 900 + 10
+
+
+def formed(made: Objective, epoch: int = 0, length: int = N, **vectors: torch.Tensor) -> Formed:
+    return made.corrupt({"body": Stream(tokens(length=length), **vectors)}, {}, Draw(0, epoch, torch.arange(B)))
+
+
+@pytest.fixture
+def parted() -> Objective:
+    """As an encoder-decoder has it."""
+    shape = Shape(8, 2, 4, N - 1, 1000, layers=1)
+    both = Shape(8, 2, 4, N - 1, 1000, layers=1, others=(Shape(8, 2, 4, N - 1, 1000, layers=1, stack="encoder"),))
+    assert not PrefixLanguageModelling(shape, VOCABULARY, no_norm).encodes
+    return PrefixLanguageModelling(both, VOCABULARY, no_norm)
+
+
+def no_norm(width: int | None = None) -> Any:
+    raise AssertionError("a head without a transform has none")
+
+
+def test_each_row_from_the_last_of_the_prefix_on_predicts_the_token_behind_it(build: Build) -> None:
+    batch = formed(build("prefix-lm", VOCABULARY, N - 1))
+    body, labels = batch.streams["body"], batch.targets["labels"]
+    assert torch.equal(body.tokens, tokens()[:, :-1])
+    assert body.order is not None
+    for order, label, text in zip(body.order.tolist(), labels.tolist(), tokens().tolist(), strict=True):
+        prefix = order[0] + 1
+        assert order == [*([prefix - 1] * prefix), *range(prefix, N - 1)]
+        assert label == [*([IGNORED] * (prefix - 1)), *text[prefix:]]
+
+
+def test_an_encoder_reads_the_prefix_and_the_decoder_writes_the_rest(parted: Objective) -> None:
+    batch = formed(parted)
+    encoder, decoder, labels = batch.streams["encoder"], batch.streams["body"], batch.targets["labels"]
+    assert encoder.documents is not None
+    assert decoder.documents is not None
+    for b, text in enumerate(tokens().tolist()):
+        prefix = int((encoder.documents[b] == 0).sum())
+        assert encoder.tokens[b].tolist() == [*text[:prefix], *([PAD] * (N - 1 - prefix))]
+        assert labels[b].tolist() == [*text[prefix:], *([IGNORED] * (prefix - 1))]
+        assert decoder.tokens[b, : N - prefix].tolist() == [PAD, *text[prefix:-1]]
+        assert decoder.documents[b].tolist() == [*([0] * (N - prefix)), *([PADDING] * (prefix - 1))]
+
+
+@pytest.mark.parametrize("encodes", [False, True])
+def test_a_prefix_of_every_length_is_as_likely(encodes: bool, build: Build, parted: Objective) -> None:
+    made = parted if encodes else build("prefix-lm", VOCABULARY, N - 1)
+    asked = torch.cat([(formed(made, epoch).targets["labels"] != IGNORED).sum(1) for epoch in range(20)])
+    counts = np.bincount(asked.numpy(), minlength=N)[1:]
+    assert len(counts) == N - 1
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("share", "length"), [(0.0, 1), (0.25, 8), (0.5, 16), (1.0, 32)])
+def test_a_prefix_that_is_a_share_leaves_one_token_at_least(share: float, length: int, build: Build) -> None:
+    labels = formed(build("prefix-lm", VOCABULARY, N - 1, prefix=share)).targets["labels"]
+    assert set((labels != IGNORED).sum(1).tolist()) == {N - length}
+
+
+def test_documents_that_are_kept_apart_have_a_prefix_each_and_no_row_predicts_another(build: Build) -> None:
+    documents = torch.zeros(B, N, dtype=torch.int64)
+    documents[:, 10:], documents[:, 25:] = 1, PADDING
+    batch = formed(build("prefix-lm", VOCABULARY, N - 1), documents=documents)
+    order, labels = batch.streams["body"].order, batch.targets["labels"]
+    assert order is not None
+    assert (labels[:, 9] == IGNORED).all()
+    assert (labels[:, 24:] == IGNORED).all()
+    for first, end in ((0, 9), (10, 24)):
+        asked = (labels[:, first:end] != IGNORED).sum(1)
+        assert asked.min() >= 1
+        assert torch.equal(order[:, first], end - asked)
+    lengths = torch.stack([order[:, 0], order[:, 10] - 10], dim=1).double()
+    assert abs(torch.corrcoef(lengths.T)[0, 1]) < 4 / B**0.5  # each drawn by itself
+
+
+def test_a_model_sees_its_prefix_both_ways_and_nothing_that_is_to_be_predicted() -> None:
+    spec = paribus.spec("gpt-tiny", "objective=prefix-lm", "dims.length=12", "dims.width=16", "dims.vocabulary=300")
+    model = paribus.assemble(spec).double().eval()
+    text = torch.randint(0, 250, (3, 13), generator=torch.Generator().manual_seed(0))
+    made = model.objective("prefix-lm")
+    batch = made.corrupt({"body": Stream(text)}, {}, Draw(0, 5, torch.arange(3)))
+    body = batch.streams["body"]
+    assert body.order is not None
+
+    def hidden(stream: Stream) -> torch.Tensor:
+        run = Pass(model.topology, Batch({"body": stream}, {"prefix-lm": batch.targets}, torch.arange(3)))
+        return run.of("prefix-lm").hidden("body")
+
+    whole = hidden(body)
+    for at in range(12):
+        other = body.tokens.clone()
+        other[:, at] = (other[:, at] + 1) % 250
+        moved = (hidden(body._replace(tokens=other)) - whole).abs().amax(-1) > 1e-9
+        for b in range(3):
+            prefix = int(body.order[b, 0]) + 1
+            first = 0 if at < prefix else at
+            assert moved[b].tolist() == [row >= first for row in range(12)]
+
+
+def test_an_encoder_decoder_is_trained_by_both_sides() -> None:
+    model = paribus.assemble(paribus.spec("t5-tiny", "objective=prefix-lm", "dims.length=12", "dims.width=16"))
+    text = torch.randint(0, 250, (4, 13), generator=torch.Generator().manual_seed(0))
+    batch = model.objective("prefix-lm").corrupt({"body": Stream(text)}, {}, Draw(0, 0, torch.arange(4)))
+    model.loss(Batch(batch.streams, {"prefix-lm": batch.targets}, torch.arange(4))).backward()
+    assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())
+
+
+@pytest.mark.parametrize("overrides", [("gpt-tiny", "attention=lstm", "position=none"), ("lstm-lm-tiny",)])
+def test_what_goes_through_rows_one_after_another_is_refused_in_a_decoder(overrides: tuple[str, ...]) -> None:
+    with pytest.raises(SpecError, match=r"objective `prefix-lm` says who sees whom by an order, but attention `lstm`"):
+        paribus.spec(*overrides, "objective=prefix-lm")
+
+
+def test_a_text_is_read_both_ways_and_goes_on(build: Build, parted: Objective) -> None:
+    decoder = build("prefix-lm", VOCABULARY).prompt([20, 21])
+    assert decoder is not None
+    assert (decoder.body, decoder.source, decoder.stop, decoder.both) == ((20, 21), None, EOS, True)
+    both = parted.prompt([20, 21])
+    assert both is not None
+    assert (both.body, both.source, both.stop, both.both) == ((PAD,), (20, 21), EOS, False)
+    assert parted.prompt([]) == both._replace(source=(EOS,))
