@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from paribus.conversion.family import Architecture as Architecture
     from paribus.conversion.family import Family as Family
     from paribus.conversion.moves import Move as Move
+    from paribus.decode.attending import Attended as Attended
+    from paribus.decode.attending import attend as attend
     from paribus.decode.door import Generation as Generation
     from paribus.decode.door import Written as Written
     from paribus.decode.door import generate as generate
+    from paribus.decode.filling import Candidate as Candidate
+    from paribus.decode.filling import fill as fill
     from paribus.errors import DataError as DataError
     from paribus.errors import NotComparableError as NotComparableError
     from paribus.errors import ParibusError as ParibusError
@@ -148,7 +152,9 @@ _WHERE: dict[str, str] = {
         "paribus.conversion.door": "convert export",
         "paribus.conversion.family": "Alone Architecture Family",
         "paribus.conversion.moves": "Move",
+        "paribus.decode.attending": "Attended attend",
         "paribus.decode.door": "Generation Written generate",
+        "paribus.decode.filling": "Candidate fill",
         "paribus.keyed": "key32",
         "paribus.parts.adopting": "Adopting Converted leading",
         "paribus.parts.attend": "Attend",

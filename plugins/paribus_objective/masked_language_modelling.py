@@ -82,6 +82,9 @@ class MaskedLanguageModelling(Objective, Adopting):
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
+    def fills(self, run: Run) -> Tensor:
+        return self._logits(run)
+
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load)
 

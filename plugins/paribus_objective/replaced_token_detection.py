@@ -93,6 +93,10 @@ class ReplacedTokenDetection(Objective):
             "detection": detecting.loss(self._told(run), self._replaced(run), self.weight),
         }
 
+    def fills(self, run: Run) -> Tensor:
+        """It is the generator that fills."""
+        return self._filled(run)
+
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self.generator, load) + self.detector.cost(load.queries)
 

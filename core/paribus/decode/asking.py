@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from torch import Tensor
@@ -12,11 +13,14 @@ from paribus.decode.manner import Manner
 from paribus.decode.reading import Voice
 from paribus.errors import DataError, Problem, SpecError, listed, nearest
 from paribus.registry import Registry, installed
+from paribus.saved import saved
 from paribus.slots.objective import Objective, Prompt
 from paribus.slots.position import Position
+from paribus.slots.topology import Topology
 from paribus.specs import resolved
 from paribus.train.assemble import text_of
 from paribus.train.model import Model
+from paribus.train.restore import restored
 from paribus.train.text import Text
 
 Given = str | Sequence[int]
@@ -47,6 +51,11 @@ def text_needed(model: Model, registry: Registry | None = None) -> Text:
     return model.text
 
 
+def asked_model(model: Model | str | Path, registry: Registry | None = None) -> Model:
+    """A model, or what is in its folder."""
+    return model if isinstance(model, Model) else restored(saved(model), registry or installed())
+
+
 def listed_prompts(prompt: Given | Sequence[Given]) -> list[Given]:
     """One prompt or several, as several."""
     if isinstance(prompt, str):
@@ -61,7 +70,7 @@ def listed_prompts(prompt: Given | Sequence[Given]) -> list[Given]:
 def ids_of(model: Model, given: Sequence[Given], registry: Registry | None) -> list[list[int]]:
     """The ids of each prompt, all of them of the vocabulary."""
     ids = [text_needed(model, registry).read(each) if isinstance(each, str) else list(each) for each in given]
-    size = _size(model)
+    size = vocabulary_size(model)
     problems = [
         Problem(
             code="id-outside",
@@ -133,8 +142,17 @@ def _language(model: Model, name: str | None, key: str) -> int | None:
     return known.index(name)
 
 
-def _size(model: Model) -> int:
+def vocabulary_size(model: Model) -> int:
     return model.topology.stage("body").shape.vocabulary
+
+
+def check_room(model: Model, ids: Sequence[int], path: str = "body") -> None:
+    """Refuses a text that is empty, or longer than the positions of a part can tell."""
+    reach = reach_of(model.topology, path)
+    if not ids:
+        raise DataError(Problem(code="empty-prompt", path="text", what="it is empty", valid="at least one token"))
+    if reach is not None and len(ids) > reach:
+        raise DataError(_past("text", f"it has {len(ids):,} tokens", reach, f"≤ {reach:,} tokens"))
 
 
 def _empty(prompts: Sequence[Prompt], voice: Voice) -> Iterator[Problem]:
@@ -147,8 +165,8 @@ def _empty(prompts: Sequence[Prompt], voice: Voice) -> Iterator[Problem]:
 def _too_long(
     prompts: Sequence[Prompt], most: Sequence[int], voice: Voice, manner: Manner, length: int
 ) -> Iterator[Problem]:
-    reach = _reach(voice, "body")
-    far = None if voice.source is None else _reach(voice, voice.source)
+    reach = reach_of(voice.topology, "body")
+    far = None if voice.source is None else reach_of(voice.topology, voice.source)
     for place, (prompt, more) in enumerate(zip(prompts, most, strict=True)):
         path, rows = f"prompt {place + 1}", len(prompt.body)
         if far is not None and len(prompt.source or ()) > far:
@@ -169,9 +187,9 @@ def _past(path: str, what: str, reach: int, valid: str) -> Problem:
     return Problem(code="past-the-table", path=path, what=told, valid=valid)
 
 
-def _reach(voice: Voice, path: str) -> int | None:
+def reach_of(topology: Topology, path: str) -> int | None:
     """How many rows the positions of a part can tell apart; None: any number."""
-    own = [m for m in voice.topology.get_submodule(path).modules() if isinstance(m, Position)]
-    found = own or [m for m in voice.topology.modules() if isinstance(m, Position)]  # another part may lend its own
+    own = [m for m in topology.get_submodule(path).modules() if isinstance(m, Position)]
+    found = own or [m for m in topology.modules() if isinstance(m, Position)]  # another part may lend its own
     reaches = [reach for position in found if (reach := position.reach()) is not None]
     return min(reaches, default=None)

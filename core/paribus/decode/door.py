@@ -8,16 +8,14 @@ from typing import NamedTuple
 
 import torch
 
-from paribus.decode.asking import Asked, Given, asked, ids_of, listed_prompts
+from paribus.decode.asking import Asked, Given, asked, asked_model, ids_of, listed_prompts
 from paribus.decode.beams import searched
 from paribus.decode.manner import Manner
 from paribus.decode.reading import Reader
 from paribus.decode.writing import Line, Tell, written
 from paribus.errors import Problem, SpecError
-from paribus.registry import Registry, installed
-from paribus.saved import saved
+from paribus.registry import Registry
 from paribus.train.model import Model
-from paribus.train.restore import restored
 
 
 class Written(NamedTuple):
@@ -73,7 +71,7 @@ def generate(  # noqa: PLR0913  # all that may be said of a text, and each by it
     manner = Manner(tokens, temperature, *cuts, repetition_penalty, beam, length_penalty, n, seed)
     if batch < 1:
         raise SpecError(Problem(code="out-of-range", path="batch", what=f"it is {batch}", valid="≥ 1"))
-    model = model if isinstance(model, Model) else restored(saved(model), registry or installed())
+    model = asked_model(model, registry)
     ids = ids_of(model, listed_prompts(prompt), registry)
     found = asked(model, ids, manner, language=language, source_language=source_language)
     lines: dict[int, list[Line]] = {}

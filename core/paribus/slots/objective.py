@@ -161,6 +161,13 @@ class Objective(Component, nn.Module, ABC):
         several are told apart; None: whoever is trained for this cannot write."""
         return None
 
+    def fills(self, run: Run) -> Tensor | None:
+        """(B, N, V): scores of what is hidden in rows `run.targets["pick"]`, (B, N), of a text that every part reads.
+
+        None: whoever is trained for this fills no gaps.
+        """
+        return None
+
     def scored(self, length: int) -> int | None:
         """How many rows are scored against the vocabulary; None: all `picks`, if `logits` has them scored."""
         return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+import paribus
 from paribus.decode.manner import Manner
 from paribus.decode.reading import Reader, Voice
 from paribus.decode.writing import Line, written
@@ -20,7 +21,8 @@ from paribus.specs.check import check
 from paribus.specs.load import load
 from paribus.testing.covering import Row
 from paribus.testing.matrix import AXES, UNREAD, Matrix
-from paribus.testing.specimen import Specimen
+from paribus.testing.specimen import Specimen, noise
+from paribus.train.model import Model
 
 PROMPTS = ((17,), (20, 21, 22, 23, 24), (30, 31, 30))
 SOURCES = ((16, 18, 19, 25), (26,), (33, 32, 27))
@@ -92,3 +94,21 @@ def followed(voice: Voice, prompt: Prompt, ids: Sequence[int]) -> Tensor:
 def wrote(reader: Reader, manner: Manner) -> list[Line]:
     """The first line of each prompt."""
     return [lines[0] for lines in written(reader, manner, range(len(reader.prompts)), lambda done, most: None)]
+
+
+@pytest.fixture(scope="session")
+def assembled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Model]:
+    """A preset in a small size, in float64, far off where it starts."""
+    place = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    place.write_text("\n\n".join(f"The {number}th paragraph. A line, a word, a letter." for number in range(40)))
+
+    def assembled(preset: str, *overrides: str) -> Model:
+        corpus = f"corpus={{name: text, path: ['{place}'], documents: paragraph}}"
+        small = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.length=32", "dims.vocabulary=null")
+        model = paribus.assemble(paribus.spec(preset, *small, corpus, *overrides)).double()
+        with torch.no_grad():
+            for path, parameter in model.named_parameters():
+                parameter.add_(noise(path, *parameter.shape), alpha=0.3)
+        return model
+
+    return assembled

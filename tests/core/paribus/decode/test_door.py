@@ -14,29 +14,10 @@ import paribus
 from paribus.errors import DataError, SpecError, StoreError
 from paribus.saved import TEXT
 from paribus.slots.tokenizer import Vocabulary
-from paribus.testing.specimen import noise
 from paribus.train.model import Model
 
 Assembled = Callable[..., Model]
-SMALL = ("dims={width: 16, heads: 4, layers: 2, length: 32}",)
 PROMPTS = ("The import statement", "A", "Something else ")
-
-
-@pytest.fixture(scope="module")
-def assembled(tmp_path_factory: pytest.TempPathFactory) -> Assembled:
-    """A preset in a small size, in float64, far off where it starts."""
-    place = tmp_path_factory.mktemp("corpus") / "corpus.txt"
-    place.write_text("\n\n".join(f"The {number}th paragraph." for number in range(40)))
-    corpus = f"corpus={{name: text, path: ['{place}'], documents: paragraph}}"
-
-    def assembled(preset: str, *overrides: str) -> Model:
-        model = paribus.assemble(paribus.spec(preset, *SMALL, corpus, *overrides)).double()
-        with torch.no_grad():
-            for path, parameter in model.named_parameters():
-                parameter.add_(noise(path, *parameter.shape), alpha=0.3)
-        return model
-
-    return assembled
 
 
 @pytest.fixture(scope="module")

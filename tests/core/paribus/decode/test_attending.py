@@ -1,0 +1,113 @@
+"""The weights of any layer and head, with the tokens that their rows and columns stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import paribus
+from paribus.errors import DataError, SpecError
+from paribus.train.model import Model
+
+Assembled = Callable[..., Model]
+TEXT, SOURCE = "The 3rd", "A paragraph"
+
+
+def test_a_decoder_shows_its_own_rows(assembled: Assembled) -> None:
+    model = assembled("gpt-tiny")
+    assert model.text is not None
+    shown = paribus.attend(model, TEXT)
+    assert (shown.of, shown.rows, shown.columns) == ("own", tuple(TEXT), tuple(TEXT))
+    with torch.inference_mode():
+        wanted = model.eval().attention(torch.tensor([model.text.encode(TEXT)]))
+    for weights, layer in zip(shown.layers, wanted, strict=True):
+        assert weights is not None
+        torch.testing.assert_close(weights, layer["weights"][0], rtol=0, atol=0)
+    place, mean = shown.map()
+    assert place == 1
+    torch.testing.assert_close(mean, wanted[1]["weights"][0].mean(0), rtol=0, atol=0)
+    place, one = shown.map(0, 2)
+    assert place == 0
+    torch.testing.assert_close(one, wanted[0]["weights"][0, 2], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("preset", ["seq2seq-tiny", "rnnsearch-tiny", "luong-tiny"])
+def test_rows_that_read_a_source_are_called_by_what_they_write(assembled: Assembled, preset: str) -> None:
+    model = assembled(preset, "objective=span-corruption", "corpus.documents=paragraph")
+    shown = paribus.attend(model, TEXT, source=SOURCE)
+    assert (shown.of, shown.rows, shown.columns) == ("cross", (*TEXT, "<eos>"), (*SOURCE, "<eos>"))
+    assert model.text is not None
+    pad, eos = (model.text.vocabulary.specials[name] for name in ("pad", "eos"))
+    body, source = torch.tensor([[pad, *model.text.encode(TEXT)]]), torch.tensor([[*model.text.encode(SOURCE), eos]])
+    with torch.inference_mode():
+        wanted = model.eval().attention(body, source=source)
+    for weights, layer in zip(shown.layers, wanted, strict=True):
+        assert weights is not None
+        torch.testing.assert_close(weights, layer["cross"][0], rtol=0, atol=0)
+    written = paribus.generate(model, SOURCE)
+    found = paribus.attend(model, source=SOURCE)
+    assert found.rows[:-1] == tuple(model.text.decode([token]) for token in written.written[0][0].ids)
+
+
+def test_an_encoder_decoder_shows_all_three(assembled: Assembled) -> None:
+    model = assembled("seq2seq-tiny")
+    sizes: dict[Any, Any] = {}
+    for of in ("own", "cross", "source"):
+        shown = paribus.attend(model, TEXT, source=SOURCE, of=of)
+        assert shown.layers[0] is not None
+        sizes[of] = tuple(shown.layers[0].shape[1:])
+        assert sizes[of] == (len(shown.rows), len(shown.columns))
+        torch.testing.assert_close(shown.layers[0].sum(-1), torch.ones_like(shown.layers[0][..., 0]))
+    assert sizes == {"own": (8, 8), "cross": (8, 12), "source": (12, 12)}
+    assert paribus.attend(model, TEXT, source=SOURCE, of="own").rows == ("<pad>", *TEXT)
+
+
+def test_layers_without_weights_are_passed_over(assembled: Assembled) -> None:
+    model = assembled("gpt-tiny", "attention=[mha, linear]", "position=none")
+    shown = paribus.attend(model, TEXT)
+    assert shown.layers[1] is None
+    assert shown.map()[0] == 0
+    with pytest.raises(SpecError, match=r"error\[out-of-range\] layer: layer 1 has no weights to show; valid: 0"):
+        shown.map(1)
+    with pytest.raises(SpecError, match=r"error\[out-of-range\] layer: it is 7; valid: 0"):
+        shown.map(7)
+    with pytest.raises(SpecError, match=r"error\[out-of-range\] head: it is 4; valid: 0, 1, 2, 3"):
+        shown.map(0, 4)
+
+
+def test_what_cannot_be_shown_is_told(assembled: Assembled) -> None:
+    gpt, seq2seq = assembled("gpt-tiny"), assembled("seq2seq-tiny")
+    said: list[tuple[Model, str | None, dict[str, Any], str]] = [
+        (gpt, TEXT, {"source": SOURCE}, "error[source] source: this model reads no source; valid: none"),
+        (gpt, None, {}, "error[no-text] text: there is none; valid: a text"),
+        (gpt, TEXT, {"of": "cross"}, "error[no-weights] of: this model has no `cross` to show; valid: own"),
+        (seq2seq, TEXT, {}, "error[source] source: this model reads a source, and there is none; valid: a text"),
+        (
+            seq2seq,
+            TEXT,
+            {"source": SOURCE, "of": "all"},
+            "error[no-weights] of: this model has no `all` to show",
+        ),
+        (
+            assembled("gpt-tiny", "attention=linear", "position=none"),
+            TEXT,
+            {},
+            "error[no-weights] attention: there are no attention weights to show: Linear cannot say how much a row wei",
+        ),
+        (
+            assembled("rnnsearch-tiny"),
+            TEXT,
+            {"source": SOURCE, "of": "own"},
+            "error[no-weights] of: there are no attention weights to show: no layer says how much a row weighs another"
+            "; valid: cross, source",
+        ),
+    ]
+    for model, text, options, message in said:
+        with pytest.raises(SpecError) as raised:  # noqa: PT011  # matched below, with its brackets as they are
+            paribus.attend(model, text, **options)
+        assert str(raised.value).startswith(message)
+    with pytest.raises(DataError, match=r"error\[empty-prompt\] text: it is empty; valid: at least one token"):
+        paribus.attend(gpt, "")
