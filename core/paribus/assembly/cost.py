@@ -79,9 +79,11 @@ class Given(NamedTuple):
 def given_to_parts(model: Assembled, length: int) -> dict[str, Given]:
     """How many rows each part has of one example: an objective may give one more of them than another."""
     trained = [_objective(model, name) for name in model.trained]
-    forms = any(objective.traits.get("forms") for objective in trained)
-    raw = length if forms else max(objective.raw(length) for objective in trained)
-    streams: Mapping[str, Stream] = {"body": Stream(torch.zeros(1, raw, dtype=torch.long, device="cpu"))}
+    forming = [objective for objective in trained if objective.traits.get("forms")]
+    raw = length if forming else max(objective.raw(length) for objective in trained)
+    whole = Stream(torch.zeros(1, raw, dtype=torch.long, device="cpu"))
+    formed = ["body", *(path for objective in forming for path in objective.traits.get("parts", []))]
+    streams: Mapping[str, Stream] = dict.fromkeys(formed, whole)
     draw = Draw(0, 0, torch.zeros(1, dtype=torch.long, device="cpu"))
     for objective in trained:
         streams, _ = objective.corrupt(streams, {}, draw)

@@ -74,8 +74,9 @@ def modality(entry: Entry) -> str:
 
 
 def _told(facts: Facts, corpus: Named, value: Any) -> Any:
-    """A number, or what the option of this name is."""
-    return facts.at(corpus).get(value) if isinstance(value, str) else value
+    """A number, or what the option of this name is, or how much is listed there."""
+    said = facts.at(corpus).get(value) if isinstance(value, str) else value
+    return len(said) if isinstance(said, (list, tuple)) else said
 
 
 def _of(facts: Facts, slot: str, other: Entry) -> str:
