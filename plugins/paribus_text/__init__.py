@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from paribus import Corpus, Tokenizer, hookimpl, offered
 from paribus_text.byte_pair import BytePair as bpe
 from paribus_text.bytes import Bytes as bytes
+from paribus_text.dates import Dates as dates
 from paribus_text.digits import Digits as digits
 from paribus_text.pixels import Pixels as pixels
 from paribus_text.python_docs import PythonDocs as python_docs

@@ -122,6 +122,10 @@ class Objective(Component, nn.Module, ABC):
         """How many of `length` rows each example takes, for batches of about one length; None: all take all of them."""
         return None
 
+    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+        """What of the documents is in no example, by reason: told before training starts, and kept in the record."""
+        return {}
+
     def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
         """The examples `draw.index`, padded to `length` rows; asked of the objective that `forms`.
 

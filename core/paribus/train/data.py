@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
@@ -81,6 +82,15 @@ class Data(LightningDataModule):
         """Which share of the rows is text, where whole documents share them."""
         packed = self.train_examples.packed
         return None if packed is None else packed.fill
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """What of the corpus is in no example of either split, by reason."""
+        found = Counter(self.encoded.dropped)
+        for examples in (self.train_examples, self.val_examples):
+            for objective in examples.objectives.values():
+                found.update(objective.left_out(examples.tokens, examples.length))
+        return dict(found)
 
     def step(self, step: int) -> Batch:
         """The batch of optimizer step `step`, whole."""

@@ -77,6 +77,9 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     steps = (spec["trainer"] or {}).get("max_steps") or DEFAULT_STEPS
     model.steps = data.steps = steps
     flops = model.flops
+    for reason, count in data.left_out.items():
+        if count:
+            terms.note(f"left out: {count:,} {reason}")
     began = {
         "tensors": beginnings(model),
         "outputs": outputs(model, data),
@@ -211,7 +214,7 @@ def _result(
         "data": {
             "corpus": text.fingerprint,
             "tokenizer": text.tokenizer_fingerprint,
-            "dropped": dict(text.dropped),
+            "dropped": data.left_out,
             **({} if data.fill is None else {"fill": data.fill}),
         },
         "objectives": [node["name"] for node in listed(spec["objective"])],

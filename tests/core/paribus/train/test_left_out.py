@@ -1,0 +1,42 @@
+"""What of a corpus is in no example is told before training starts, and kept in the record."""
+
+from pathlib import Path
+
+import pytest
+
+from paribus.registry import Registry, installed
+from paribus.specs import resolved
+from paribus.train.trial import Terms, run_trial
+
+SMALL = (
+    "dims.width=16",
+    "dims.layers=1",
+    "data.batch=4",
+    "corpus.pairs=60",
+    "corpus.held_out=20",
+    "trainer.max_steps=1",
+)
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed(no_plugins=True)
+
+
+@pytest.mark.parametrize(("long", "what"), [("drop", "pairs"), ("cut", "ends of pairs")])
+def test_pairs_that_do_not_fit_are_counted(long: str, what: str, registry: Registry, tmp_path: Path) -> None:
+    notes: list[str] = []
+    spec = resolved("transformer-tiny", *SMALL, "dims.length=16", f"objective.long={long}", registry=registry)
+    record = run_trial(spec, registry, Terms("trial", tmp_path, note=notes.append))
+    dropped = record["result"]["data"]["dropped"]
+    reason = f"{what} that take more than 16 rows"
+    assert 0 < dropped[reason] < 80, "of both splits"
+    assert notes == [f"left out: {dropped[reason]} {reason}"]
+
+
+def test_where_all_is_in_examples_nothing_is_said(registry: Registry, tmp_path: Path) -> None:
+    notes: list[str] = []
+    spec = resolved("transformer-tiny", *SMALL, registry=registry)
+    record = run_trial(spec, registry, Terms("trial", tmp_path, note=notes.append))
+    assert set(record["result"]["data"]["dropped"].values()) == {0}
+    assert notes == []

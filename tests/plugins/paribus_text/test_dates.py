@@ -1,0 +1,153 @@
+"""The corpus of dates: what is written, where each field of it lies, and which dates are held out."""
+
+import hashlib
+from datetime import date
+from typing import Any, Literal
+
+import pytest
+
+from paribus import Document, SpecError, Split
+from paribus_text.dates import ONE_IN, Dates, held
+from paribus_text.locales import MANNERS, STYLES, Locale, read, written
+
+TINY: dict[str, Any] = {"pairs": 400, "held_out": 100}
+EVERYBODY = tuple(MANNERS)
+MARCH = date(1998, 3, 4)
+
+WRITTEN: dict[Locale, tuple[str, str, str]] = {  # as whoever lives there would write the fourth of March 1998
+    "en-us": ("3/4/1998", "Mar 4, 1998", "March 4, 1998"),
+    "en-gb": ("04/03/1998", "4 Mar 1998", "4 March 1998"),
+    "de": ("04.03.1998", "4. Mär 1998", "4. März 1998"),
+    "es": ("4/3/1998", "4 mar 1998", "4 de marzo de 1998"),
+    "fr": ("04/03/1998", "4 mars 1998", "4 mars 1998"),
+    "hu": ("1998. 03. 04.", "1998. márc. 4.", "1998. március 4."),
+    "it": ("04/03/1998", "4 mar 1998", "4 marzo 1998"),
+    "ja": ("1998/03/04", "1998年3月4日", "西暦1998年3月4日"),
+    "nl": ("04-03-1998", "4 mrt 1998", "4 maart 1998"),
+    "sv": ("1998-03-04", "4 mar 1998", "den 4 mars 1998"),
+}
+
+
+def day(document: Document) -> date:
+    return date.fromisoformat(document.name.rpartition(" ")[2])
+
+
+@pytest.mark.parametrize("locale", EVERYBODY)
+def test_a_date_is_written_as_people_there_write_it(locale: Locale) -> None:
+    assert tuple(written(MARCH, locale, style) for style in STYLES) == WRITTEN[locale]
+
+
+@pytest.mark.parametrize("locale", EVERYBODY)
+@pytest.mark.parametrize("style", STYLES)
+def test_what_was_written_is_read_again_with_each_field_in_its_place(locale: Locale, style: str) -> None:
+    for month in range(1, 13):
+        for number in (1, 9, 10, 28):
+            told = date(1987, month, number)
+            text = written(told, locale, style)  # type: ignore[arg-type]  # pytest hands on what it was given
+            found, fields = read(text, locale)
+            assert found == told
+            pieces = {field.name: text[field.start : field.end] for field in fields}
+            assert (int(pieces["day"]), pieces["year"]) == (number, "1987")
+            assert not pieces["month"].isdecimal() or int(pieces["month"]) == month
+            assert [field.start for field in fields] == sorted(field.start for field in fields)
+
+
+def test_a_text_that_is_no_date_of_a_place_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"'04\.03\.1998' is no date as `en-us` writes it"):
+        read("04.03.1998", "en-us")
+
+
+@pytest.mark.parametrize("ways", ["one", "all"])
+def test_both_sides_of_a_pair_tell_the_date_that_its_name_tells(ways: Literal["one", "all"]) -> None:
+    corpus = Dates(**TINY, locales=EVERYBODY, ways=ways)
+    met = set()
+    splits: tuple[Split, ...] = ("train", "val")
+    for split in splits:
+        for document in corpus.documents(split):
+            sides = (document.text, document.language), (" ".join(document.target), document.target_language)
+            assert [read(text, locale)[0] for text, locale in sides] == [day(document)] * 2  # type: ignore[arg-type]  # as above
+            met.add((document.language, document.target_language))
+    assert all(one != other for one, other in met)
+    assert len(met) == (90 if ways == "all" else 9)
+    assert ways == "all" or {one for one, _ in met} == {"en-us"}
+
+
+def test_each_field_of_a_target_is_a_field_of_its_source() -> None:
+    corpus = Dates(**TINY, locales=EVERYBODY, ways="all")
+    for document in corpus.documents("train"):
+        source, target = corpus.fields(document)
+        assert {field.name for field in source} == {field.name for field in target} == {"day", "month", "year"}
+        texts = [
+            {field.name: text[field.start : field.end] for field in fields}
+            for text, fields in ((document.sentences[0], source), (document.target[0], target))
+        ]
+        assert texts[0]["year"] == texts[1]["year"] == str(day(document).year)
+        assert int(texts[0]["day"]) == int(texts[1]["day"]) == day(document).day
+
+
+def test_the_german_date_is_told_by_the_american_one_where_it_lies() -> None:
+    source, target = Dates().fields(
+        Document("", ("March 4, 1998",), target=("4. März 1998",), language="en-us", target_language="de")
+    )
+    assert source == (("month", 0, 5), ("day", 6, 7), ("year", 9, 13))
+    assert target == (("day", 0, 1), ("month", 3, 7), ("year", 8, 12))
+
+
+def test_a_date_is_held_out_or_not_wherever_it_stands() -> None:
+    splits: tuple[Split, ...] = ("train", "val")
+    corpora = [Dates(**TINY, seed=seed, locales=pair) for seed in (0, 1) for pair in (("en-us", "de"), ("fr", "ja"))]
+    train, val = ({day(it) for each in corpora for it in each.documents(split)} for split in splits)
+    assert not train & val
+    swapped = {date(it.year, it.day, it.month) for it in train if it.day <= 12}
+    assert not swapped & val, "the fourth of March is written in one place as the third of April is in another"
+    assert all(map(held, val))
+    assert not any(map(held, train))
+
+
+def test_about_one_date_in_eight_is_held_out() -> None:
+    days = [date.fromordinal(number) for number in range(date(1900, 1, 1).toordinal(), date(2050, 1, 1).toordinal())]
+    assert sum(map(held, days)) / len(days) == pytest.approx(1 / ONE_IN, rel=0.05)
+
+
+def test_a_pair_depends_on_seed_split_and_number_alone() -> None:
+    few, many = Dates(pairs=16, held_out=8), Dates(pairs=30, held_out=9)
+    assert list(many.documents("train"))[:16] == list(few.documents("train"))
+    assert list(many.documents("val"))[:8] == list(few.documents("val"))
+    assert list(Dates(pairs=16, seed=1).documents("train")) != list(few.documents("train"))
+
+
+def test_the_dates_are_the_same_on_every_machine() -> None:
+    """Held to a digest, as a study's records are: a pair that moves would be another corpus of the same name."""
+    documents = list(Dates().documents("train"))
+    assert (documents[0].text, documents[0].target) == ("September 19, 2046", ("19. September 2046",))
+    texts = "".join(document.text + document.target[0] for document in documents)
+    assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "60929cd59ba376c4"
+
+
+def test_each_year_style_and_way_comes_up_about_as_often() -> None:
+    documents = list(Dates(pairs=3000, locales=("en-us", "de", "ja"), years=10).documents("train"))
+    years = [day(it).year for it in documents]
+    assert {years.count(year) > 200 for year in range(1900, 1910)} == {True}
+    assert 1300 < sum(it.target_language == "ja" for it in documents) < 1700
+    assert 850 < sum("/" in it.text for it in documents) < 1150
+
+
+def test_the_fingerprint_tells_options_apart() -> None:
+    assert Dates().fingerprint() == Dates().fingerprint()
+    changes: list[dict[str, Any]] = [{"seed": 1}, {"pairs": 17}, {"held_out": 3}, {"first": 1800}, {"years": 3}]
+    changes += [{"styles": ("long",)}, {"locales": ("de", "en-us")}, {"ways": "all"}]
+    assert len({Dates(**change).fingerprint() for change in ({}, *changes)}) == 9
+
+
+@pytest.mark.parametrize("named", [(), ("de",), ("de", "de")])
+def test_fewer_than_two_places_are_refused(named: tuple[Locale, ...]) -> None:
+    with pytest.raises(SpecError, match=r"corpus.locales: a date is written by one and by another.*; valid: two"):
+        Dates(locales=named)
+
+
+def test_no_style_and_years_of_five_digits_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"corpus.styles: .* but there is none; valid: short, medium, long"):
+        Dates(styles=())
+    with pytest.raises(SpecError, match=r"corpus.years: .* but these end with 9999; valid: fewer"):
+        Dates(first=9000, years=1000)
+    Dates(first=9000, years=999)
