@@ -20,7 +20,7 @@ from paribus.testing.specimen import Specimen
 GIVEN: Final = "the given spec"
 MOST: Final = 2  # values of a number that are tried
 PRESETS: Final = ("encoder-tiny", "gpt-tiny", "seq2seq-tiny")  # rows that see both sides, the past, another stack
-OTHERWISE: Final = ("vit-tiny", "vit-digits")  # the first that takes what is not for text, as none of the others does
+OTHERWISE: Final = ("vit-tiny", "vit-digits", "transformer-tiny")  # the first that takes what none of the others does
 SMALL: Final[Mapping[str, Any]] = {
     "dims.width": 16,
     "dims.layers": 2,

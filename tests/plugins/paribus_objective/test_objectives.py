@@ -36,7 +36,9 @@ def formed(made: Objective, corpus: Corpus, batch: int, *, length: int = 32, see
 def examples(made: Objective, corpus: Corpus, index: Tensor, *, length: int, seed: int, epoch: int) -> Formed:
     draw = Draw(seed, epoch, index)
     if made.traits.get("forms"):
-        formed = made.form(small(corpus(DOCUMENTS)), length, draw)
+        tokens = small(corpus(DOCUMENTS))
+        tokens.targets = small(corpus(DOCUMENTS[::-1]))
+        formed = made.form(tokens, length, draw)
         return made.corrupt(formed.streams, formed.targets, draw)
     flow = torch.arange(1000 * made.raw(length)).reshape(1000, -1) * 7 % 74 + 6
     return made.corrupt({"body": Stream(flow[index])}, {}, draw)

@@ -1,0 +1,323 @@
+"""What the encoder reads is the source, and what the decoder is to write is the target, whole or visibly cut."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paribus import IGNORED, PADDING, DataError, Draw, Formed, Run, SpecError, Tokens, Vocabulary
+
+Build = Callable[..., Any]  # an objective of whose own methods some are asked for
+Texts = Sequence[Sequence[int]]
+
+PAD, EOS, FIRST = 0, 5, 80  # and the first sentinel
+
+
+@pytest.fixture
+def pairs(corpus: Callable[[Texts], Any]) -> Callable[..., Any]:
+    """A corpus of pairs, by how long its texts are; the ids of its targets count up from 20."""
+
+    def of(source: Texts, target: Texts, languages: tuple[list[int], list[int]] | None = None) -> Any:
+        made, other = corpus(source), corpus(target)
+        made, other = replace(made, ids=made.ids % 9 + 10), replace(other, ids=other.ids % 50 + 20)
+        if languages is not None:
+            made, other = (
+                replace(it, languages=np.array(own)) for it, own in zip((made, other), languages, strict=True)
+            )
+        return replace(made, targets=other)
+
+    return of
+
+
+def draw(*index: int) -> Draw:
+    return Draw(0, 0, torch.tensor(index))
+
+
+def text(tokens: Any, document: int) -> list[int]:
+    first, last = (tokens.sentences[tokens.documents[document + at]] for at in (0, 1))
+    return [int(token) for token in tokens.ids[first:last]]
+
+
+def test_each_side_is_its_text_and_eos_and_the_body_is_fed_its_labels_shifted(
+    build: Build, pairs: Any, vocabulary: Vocabulary
+) -> None:
+    made = build("seq2seq", vocabulary, 12)
+    tokens = pairs([[3, 2], [1], [4]], [[2], [3, 3], [1]])
+    formed = made.form(tokens, 12, draw(2, 0, 1))
+    encoder, body, labels = formed.streams["encoder"], formed.streams["body"], formed.targets["labels"]
+    for row, document in enumerate((2, 0, 1)):
+        source, target = text(tokens, document), text(tokens.targets, document)
+        assert encoder.tokens[row].tolist() == [*source, EOS] + [PAD] * (11 - len(source))
+        assert labels[row].tolist() == [*target, EOS] + [IGNORED] * (11 - len(target))
+        assert body.tokens[row].tolist() == [PAD, *target] + [PAD] * (11 - len(target))
+        assert encoder.documents is not None and body.documents is not None  # noqa: PT018  # for the reader of types
+        assert (encoder.documents[row] == PADDING).sum() == 11 - len(source)
+        assert torch.equal(body.documents[row] == PADDING, labels[row] == IGNORED)
+        assert set(body.documents[row].tolist()) == {0, PADDING}
+
+
+@pytest.mark.parametrize("length", [5, 8, 20])
+def test_examples_are_as_wide_as_they_are_asked_for(
+    length: int, build: Build, pairs: Any, vocabulary: Vocabulary
+) -> None:
+    made = build("seq2seq", vocabulary, 20)
+    formed = made.form(pairs([[3]], [[4]]), length, draw(0, 0))
+    assert {tuple(it.shape) for it in (*(s.tokens for s in formed.streams.values()), formed.targets["labels"])} == {
+        (2, length)
+    }
+
+
+def test_the_start_is_that_of_span_corruption(build: Build, pairs: Any) -> None:
+    for specials, start in (({"pad": 7, "bos": 1, "eos": 2}, 7), ({"bos": 1, "eos": 2}, 1), ({"eos": 2}, 2)):
+        formed = build("seq2seq", Vocabulary(100, specials), 12).form(pairs([[3]], [[3]]), 12, draw(0))
+        assert formed.streams["body"].tokens[0, 0] == start
+
+
+def test_what_is_no_text_is_said_to_be_special(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+    formed = build("seq2seq", vocabulary, 6, languages=2).form(pairs([[3]], [[2]], ([0], [1])), 6, draw(0))
+    shown = {
+        name: stream.special.long().tolist() for name, stream in formed.streams.items() if stream.special is not None
+    }
+    assert shown == {"encoder": [[1, 0, 0, 0, 1, 1]], "body": [[1, 0, 0, 1, 1, 1]]}
+
+
+@pytest.mark.parametrize("languages", [None, 2])
+def test_a_source_is_read_from_its_end_where_that_was_asked_for(
+    languages: int | None, build: Build, pairs: Any, vocabulary: Vocabulary
+) -> None:
+    tokens = pairs([[3], [9]], [[2], [4]], ([0, 1], [1, 0]))
+    plain, other = (build("seq2seq", vocabulary, 7, languages=languages, reversed=asked) for asked in (False, True))
+    one, two = (made.form(tokens, 7, draw(0, 1)) for made in (plain, other))
+    lead = 1 if languages else 0
+    for row, rows in ((0, 3), (1, 6 - lead)):
+        there, back = (formed.streams["encoder"].tokens[row].tolist() for formed in (one, two))
+        assert back[lead : lead + rows] == there[lead : lead + rows][::-1]
+        assert (back[:lead], back[lead + rows :]) == (there[:lead], there[lead + rows :]), "marks stay where they are"
+    assert torch.equal(one.streams["body"].tokens, two.streams["body"].tokens)
+    prompt = other.prompt(text(tokens, 0), language=1)
+    assert prompt is not None
+    assert prompt.source == tuple(two.streams["encoder"].tokens[0, : lead + 4].tolist())
+
+
+# --- texts that are too long ---
+
+
+def test_a_pair_that_is_too_long_is_cut_on_the_side_that_is(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+    made = build("seq2seq", vocabulary, 5)
+    tokens = pairs([[9], [2], [4]], [[3], [7], [4]])
+    assert made.examples(tokens, 5) == 3
+    formed = made.form(tokens, 5, draw(0, 1, 2))
+    assert formed.streams["encoder"].tokens[0].tolist() == [*text(tokens, 0)[:4], EOS]
+    assert formed.targets["labels"][1].tolist() == [*text(tokens.targets, 1)[:4], EOS]
+    assert formed.targets["labels"][2].tolist() == [*text(tokens.targets, 2), EOS]
+    assert made.left_out(tokens, 5) == {"ends of pairs that take more than 5 rows": 2}
+
+
+def test_a_pair_that_is_too_long_is_dropped_where_that_was_asked_for(
+    build: Build, pairs: Any, vocabulary: Vocabulary
+) -> None:
+    made = build("seq2seq", vocabulary, 5, long="drop")
+    tokens = pairs([[9], [2], [4], [1]], [[3], [7], [4], [2]])
+    assert made.examples(tokens, 5) == 2
+    formed = made.form(tokens, 5, draw(0, 1))
+    assert formed.targets["labels"][0].tolist() == [*text(tokens.targets, 2), EOS]
+    assert formed.streams["encoder"].tokens[1].tolist() == [*text(tokens, 3), EOS, PAD, PAD, PAD]
+    assert made.left_out(tokens, 5) == {"pairs that take more than 5 rows": 2}
+    assert made.lengths(tokens, 5).tolist() == [5, 3]
+
+
+def test_where_no_pair_is_left_the_error_says_how_long_they_are(
+    build: Build, pairs: Any, vocabulary: Vocabulary
+) -> None:
+    made = build("seq2seq", vocabulary, 5, long="drop")
+    with pytest.raises(
+        DataError, match=r"all 2 pairs take more than 5 rows \(8 at least\).*dims.length of 8 or more.* long: cut"
+    ):
+        made.examples(pairs([[9], [2]], [[3], [7]]), 5)
+
+
+def test_how_many_rows_an_example_takes_is_what_its_longer_side_takes(
+    build: Build, pairs: Any, vocabulary: Vocabulary
+) -> None:
+    tokens = pairs([[3, 2], [1], [30]], [[2], [3, 3], [1]], ([0, 1, 0], [1, 0, 1]))
+    assert build("seq2seq", vocabulary, 12).lengths(tokens, 12).tolist() == [6, 7, 12]
+    assert build("seq2seq", vocabulary, 12, languages=2).lengths(tokens, 12).tolist() == [7, 7, 12]
+    made = build("seq2seq", vocabulary, 12)
+    for document, rows in enumerate(made.lengths(tokens, 12)):
+        formed = made.form(tokens, int(rows), draw(document))
+        whole = made.form(tokens, 12, draw(document))
+        for name in ("encoder", "body"):
+            assert torch.equal(formed.streams[name].tokens, whole.streams[name].tokens[:, :rows])
+
+
+def test_rows_that_hold_no_token_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+    with pytest.raises(SpecError, match=r"dims.length: seq2seq needs rows .* there are 2; valid: ≥ 3"):
+        build("seq2seq", vocabulary, 2, languages=2)
+    build("seq2seq", vocabulary, 2)
+
+
+# --- languages ---
+
+
+def test_a_source_begins_with_its_language_and_the_body_is_started_with_the_targets(
+    build: Build, pairs: Any, vocabulary: Vocabulary
+) -> None:
+    made = build("seq2seq", vocabulary, 8, languages=3)
+    tokens = pairs([[3], [7]], [[2], [2]], ([0, 2], [2, 1]))
+    formed = made.form(tokens, 8, draw(0, 1))
+    encoder, body = formed.streams["encoder"], formed.streams["body"]
+    assert encoder.tokens[0].tolist() == [FIRST, *text(tokens, 0), EOS, PAD, PAD, PAD]
+    assert encoder.tokens[1].tolist() == [FIRST + 2, *text(tokens, 1)[:6], EOS], "its mark and its end are kept"
+    assert body.tokens[:, 0].tolist() == [FIRST + 2, FIRST + 1]
+    assert formed.targets["labels"][0, :3].tolist() == [*text(tokens.targets, 0), EOS]
+    assert made.left_out(tokens, 8) == {"ends of pairs that take more than 8 rows": 1}
+
+
+def test_rows_are_of_the_language_of_their_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+    formed = build("seq2seq", vocabulary, 8).form(pairs([[3], [7]], [[2], [2]], ([0, 2], [2, 1])), 8, draw(0, 1))
+    languages = [formed.streams[name].languages for name in ("encoder", "body")]
+    assert [set(row.tolist()) for it in languages if it is not None for row in it] == [{0}, {2}, {2}, {1}]
+    silent = build("seq2seq", vocabulary, 8).form(pairs([[3]], [[2]]), 8, draw(0))
+    assert {stream.languages for stream in silent.streams.values()} == {None}
+
+
+def test_too_few_sentinels_for_the_languages_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+    with pytest.raises(SpecError, match=r"tokenizer: seq2seq marks 21 languages by sentinels, .* has 20; valid: ≥ 21"):
+        build("seq2seq", vocabulary, languages=21)
+
+
+def test_a_corpus_without_languages_or_with_too_many_is_refused(
+    build: Build, pairs: Any, vocabulary: Vocabulary
+) -> None:
+    made = build("seq2seq", vocabulary, languages=2)
+    with pytest.raises(
+        DataError, match=r"marks 2 languages, but the corpus says of no text which it is in; valid: null"
+    ):
+        made.examples(pairs([[3]], [[2]]), 32)
+    with pytest.raises(DataError, match=r"objective.languages: seq2seq marks 2 languages, .* corpus has 3; valid: ≥ 3"):
+        made.examples(pairs([[3]], [[2]], ([0], [2])), 32)
+
+
+# --- how it is asked to write ---
+
+
+def test_a_prompt_is_what_an_example_begins_with(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+    tokens = pairs([[3], [7]], [[2], [2]], ([0, 1], [1, 0]))
+    for options in ({}, {"languages": 2}):
+        made = build("seq2seq", vocabulary, 12, **options)
+        for document, language in ((0, 1), (1, 0)):
+            formed = made.form(tokens, 12, draw(document))
+            prompt = made.prompt(text(tokens, document), language=language if options else None)
+            assert prompt is not None
+            assert prompt.source is not None
+            assert formed.streams["encoder"].tokens[0, : len(prompt.source)].tolist() == list(prompt.source)
+            assert (formed.streams["encoder"].tokens[0, len(prompt.source) :] == PAD).all()
+            assert formed.streams["body"].tokens[0, :1].tolist() == list(prompt.body)
+            assert (prompt.stop, prompt.both) == (EOS, False)
+
+
+def test_among_three_languages_a_prompt_is_told_both(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("seq2seq", vocabulary, languages=3)
+    asked: Any = made.prompt
+    assert asked([9], language=2, source_language=1).source == (FIRST + 1, 9, EOS)
+    assert asked([FIRST, 9], language=2).source == (FIRST, 9, EOS)
+    with pytest.raises(SpecError, match=r"nobody says which of them it is to be read in; valid: 0 to 2"):
+        asked([9], language=2)
+    with pytest.raises(SpecError, match=r"nobody says which of them it is to be written in; valid: 0 to 2"):
+        asked([9])
+    with pytest.raises(SpecError, match=r"3 is none of them it is to be written in; valid: 0 to 2"):
+        asked([9], language=3)
+
+
+# --- the loss ---
+
+
+def smoothed(logits: Tensor, labels: Tensor, share: float) -> float:
+    """Cross-entropy with (1 - share) on the label, and share spread evenly over the vocabulary, summed by a loop."""
+    total = 0.0
+    for row, label in zip(logits.detach().flatten(0, 1), labels.flatten().tolist(), strict=True):
+        if label != IGNORED:
+            nats = -row.log_softmax(-1)
+            total += float((1 - share) * nats[label] + share * nats.mean())
+    return total
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+def test_labels_are_smoothed_while_training_and_not_when_evaluated(
+    smoothing: float, build: Build, pairs: Any, vocabulary: Vocabulary, passed: Callable[[Formed], Run]
+) -> None:
+    made = build("seq2seq", vocabulary, 12, smoothing=smoothing)
+    run = passed(made.form(pairs([[3], [7]], [[2], [5]]), 12, draw(0, 1)))
+    logits, labels = made.logits(run.hidden(), run.unembed), run.targets["labels"]
+    for training, share in ((True, smoothing), (False, 0.0)):
+        term = made.train(training)(run)["loss"]
+        assert term.total.item() == pytest.approx(smoothed(logits, labels, share), rel=1e-12)
+        assert term.count.item() == 3 + 6
+
+
+def test_padding_changes_no_loss(
+    build: Build, pairs: Any, vocabulary: Vocabulary, passed: Callable[[Formed], Run]
+) -> None:
+    made = build("seq2seq", vocabulary, 40)
+    tokens = pairs([[3], [7]], [[2], [5]])
+    terms = [made(passed(made.form(tokens, length, draw(0, 1))))["loss"] for length in (8, 40)]
+    torch.testing.assert_close(terms[0].total, terms[1].total, rtol=1e-12, atol=0)
+    assert terms[0].count == terms[1].count
+
+
+def test_exact_counts_the_pairs_that_are_written_without_a_fault(
+    build: Build, pairs: Any, vocabulary: Vocabulary
+) -> None:
+    made = build("seq2seq", vocabulary, 8)
+    formed = made.form(pairs([[3], [7], [2]], [[2], [5], [3]]), 8, draw(0, 1, 2))
+    labels = formed.targets["labels"]
+    scores = functional.one_hot(labels.clamp(min=0), 100).double()
+    scores[1, 2] = scores[1, 2].roll(1)  # one wrong token
+    scores[2, 6] = scores[2, 6].roll(1)  # and one that nobody asks for
+
+    class Written:
+        targets = formed.targets
+
+        def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+            return scores
+
+    metrics = made.metrics()
+    made.observe(Written(), metrics)
+    assert metrics["exact"].compute() == pytest.approx(2 / 3)
+    assert metrics["accuracy"].compute() == pytest.approx(12 / 13)
+
+
+def test_frequencies_are_those_of_the_targets_labels(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+    train, val = pairs([[3], [9], [2]], [[2], [3], [7]]), pairs([[3], [3]], [[4], [9]])
+    for length, long in ((30, "cut"), (6, "cut"), (6, "drop")):
+        made = build("seq2seq", vocabulary, length, long=long)
+        seen, asked = (
+            [
+                token
+                for document in range(made.examples(tokens, length))
+                for token in made.form(tokens, length, draw(document)).targets["labels"][0].tolist()
+                if token != IGNORED
+            ]
+            for tokens in (train, val)
+        )
+        counts = Counter(seen)
+        nats = [-math.log((counts[token] + 1) / (len(seen) + 100)) for token in asked]
+        assert made.frequencies(train, val) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
+
+
+def test_the_kept_pairs_are_found_once_and_not_copied(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+    import copy
+
+    made: Any = build("seq2seq", vocabulary, 8)
+    tokens: Tokens = pairs([[3], [7]], [[2], [5]])
+    assert made.pairs.kept(tokens) is made.pairs.kept(tokens)
+    other = copy.deepcopy(made)
+    assert not other.pairs._kept
+    assert other.examples(tokens, 8) == 2
