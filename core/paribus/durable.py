@@ -13,7 +13,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -92,11 +92,16 @@ FILES: Final = Files()
 
 def write_bytes(path: Path, *chunks: bytes | memoryview, files: Files = FILES) -> None:
     """Replace what is at `path` by the chunks, one after the other: all of them, or nothing has changed."""
-    beside = path.with_name(f"{STRAY}{os.getpid()}-{secrets.token_hex(8)}.tmp")
     views = [memoryview(chunk).cast("B") for chunk in chunks]
-    with _explained(path, f"{sum(map(len, views)):,} bytes could not be written"):
+    write_stream(path, views, sum(map(len, views)), files=files)
+
+
+def write_stream(path: Path, chunks: Iterable[bytes | memoryview], size: int, *, files: Files = FILES) -> None:
+    """The same for `size` bytes that nobody has to hold at once: a chunk is asked for when those before it are out."""
+    beside = path.with_name(f"{STRAY}{os.getpid()}-{secrets.token_hex(8)}.tmp")
+    with _explained(path, f"{size:,} bytes could not be written"):
         try:
-            _fill(beside, views, files)
+            _fill(beside, (memoryview(chunk).cast("B") for chunk in chunks), files)
             files.rename(beside, path)
             files.fsync_dir(path.parent)
         except BaseException:  # Ctrl-C as well
@@ -105,7 +110,7 @@ def write_bytes(path: Path, *chunks: bytes | memoryview, files: Files = FILES) -
             raise
 
 
-def _fill(path: Path, views: Sequence[memoryview], files: Files) -> None:
+def _fill(path: Path, views: Iterable[memoryview], files: Files) -> None:
     descriptor = files.create(path)
     try:
         for view in views:

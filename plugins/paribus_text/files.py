@@ -33,13 +33,13 @@ class Reading(NamedTuple):
 
     def all(self) -> Iterator[Document]:
         """The documents of all the files that match, in the order of their paths; `check` tells what was wrong."""
-        for path in self._matching():
+        for path in self.matching():
             yield from self._file(path)
 
     def _wrong(self, code: str, where: object, what: str, valid: str) -> None:
         self.problems.append(Problem(code=code, path=self.option, where=str(where), what=what, valid=valid))
 
-    def _matching(self) -> list[Path]:
+    def matching(self) -> list[Path]:
         found: set[Path] = set()
         for pattern in self.patterns:
             paths = [Path(name) for name in glob.glob(pattern, recursive=True)]  # noqa: PTH207  # Path's takes no absolute one

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple, final
 
 from paribus import Corpus, DataError, Document, Example, Problem, Range, Split, Traits
 from paribus_text.files import Reading, Unit, check
+from paribus_text.glancing import glance
 from paribus_text.holding import digest, hashed, hold_out
 
 _SPLITS: tuple[Split, ...] = ("train", "val")
@@ -61,6 +63,10 @@ class Text(Corpus):
     def fingerprint(self) -> str:
         self._scanned = None  # always of what the files hold now
         return self._scan().fingerprint
+
+    def glance(self) -> str | None:
+        options = [self._path, self._validation, self._share, self._unit, self._field, self._languages, str(Path.cwd())]
+        return glance(options, (path for split in _SPLITS for path in self._reading(split, Counter()).matching()))
 
     def dropped(self) -> dict[str, int]:
         return dict(self._scan().dropped)

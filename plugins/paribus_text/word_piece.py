@@ -41,7 +41,7 @@ class WordPiece(Tokenizer):
         self._library: Library | None = None
 
     def train(self, texts: Iterable[str], size: int | None) -> None:
-        texts = list(texts)
+        texts = list(texts) if isinstance(texts, Iterator) else texts  # they are gone through three times
         room = None if size is None else size - self._reserved.size
         if room is not None and room < 2:
             least = self._reserved.size + 2
@@ -101,7 +101,7 @@ class WordPiece(Tokenizer):
         self._library = _library(models.WordPiece(vocabulary, unk_token=UNKNOWN), self._lowercase)
 
     def _learned(
-        self, texts: Sequence[str], letters: Sequence[str], first: Sequence[str], size: int
+        self, texts: Iterable[str], letters: Sequence[str], first: Sequence[str], size: int
     ) -> Mapping[str, int]:
         from tokenizers import models, trainers
 

@@ -91,11 +91,25 @@ def _found(word: str, store: Path) -> str:
     return word if str(place) == value else f"{key}={place}"
 
 
+def _encoded(session: Session, trial: Trial) -> None:
+    """Encodes the corpus, and says what was left out: before there is a bar, whose thread would keep it to one core."""
+    import torch
+
+    from paribus.train.assemble import text_of
+    from paribus.train.encoding import left_out
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
+    found = left_out(text_of(trial.spec, session.registry()).dropped)
+    if found:
+        note(f"left out of the corpus: {found}")
+
+
 def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[str, Any]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     folder = store.enter(trial)
+    _encoded(session, trial)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with store.lock(trial.identity), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         import torch

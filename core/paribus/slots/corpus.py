@@ -42,6 +42,11 @@ class Corpus(Component, ABC):
     def fingerprint(self) -> str:
         """sha256 of all that decides what `documents` yields: contents, not paths or times."""
 
+    def glance(self) -> str | None:
+        """What is known of a large corpus without reading it, such as sizes and times of files: as long as that is the
+        same, so is the fingerprint. None: it is quick to read, or nothing short of reading tells."""
+        return None
+
     def classes(self) -> tuple[str, ...]:
         """The names of what labels or tags number, in their order, where they have names."""
         return ()

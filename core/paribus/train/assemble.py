@@ -22,21 +22,18 @@ from paribus.slots.objective import Objective
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
+from paribus.train.bar import Bar
 from paribus.train.data import Data, Feed
 from paribus.train.model import Model
 from paribus.train.text import state_of
-from paribus.train.tokens import Encoded, Progress, encoded
+from paribus.train.tokens import Encoded, encoded
 
 Spec = Mapping[str, Any]
 BYTES_A_PARAMETER: Final = 16  # itself, its gradient, and AdamW's two moments, in float32
 
 
-def silent(what: str, done: int) -> None:
-    """The progress of an encoding that nobody watches."""
-
-
-def text_of(spec: Spec, classes: Classes, progress: Progress = silent, *, kept: bytes | None = None) -> Encoded:
-    """The spec's corpus as its tokenizer reads it, from the cache or encoded now.
+def text_of(spec: Spec, classes: Classes, *, kept: bytes | None = None) -> Encoded:
+    """The spec's corpus as its tokenizer reads it, from the cache or encoded now, with a bar on stderr if that is slow.
 
     A vocabulary that is not learned of this corpus is `kept`, where it is at hand, or that of the saved model which the
     spec begins from; else it is learned again of what it was learned from.
@@ -45,15 +42,17 @@ def text_of(spec: Spec, classes: Classes, progress: Progress = silent, *, kept: 
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     said = {"corpus": spec["corpus"], "tokenizer": spec["tokenizer"]}
     learned = (spec.get("from") or {}).get("learned")
-    found = encoded(
-        corpus,
-        tokenizer,
-        spec=said,
-        size=spec["dims"]["vocabulary"],
-        cache=cache_folder() / "tokens",
-        learned=None if learned is None else kept or _state(spec["from"], classes, progress),
-        progress=progress,
-    )
+    state = None if learned is None else kept or _state(spec["from"], classes)
+    with Bar() as bar:
+        found = encoded(
+            corpus,
+            tokenizer,
+            spec=said,
+            size=spec["dims"]["vocabulary"],
+            cache=cache_folder() / "tokens",
+            learned=state,
+            progress=bar,
+        )
     wanted = spec["dims"]["vocabulary"]
     if wanted is not None and wanted < found.vocabulary.size:
         raise SpecError(
@@ -68,7 +67,7 @@ def text_of(spec: Spec, classes: Classes, progress: Progress = silent, *, kept: 
     return found
 
 
-def _state(began: Spec, classes: Classes, progress: Progress) -> bytes:
+def _state(began: Spec, classes: Classes) -> bytes:
     """What the tokenizer learned of the corpus that it was trained on."""
     if "name" in began:
         state = state_of(saved(began["name"]))
@@ -80,7 +79,7 @@ def _state(began: Spec, classes: Classes, progress: Progress) -> bytes:
         "tokenizer": learned["tokenizer"],
         "dims": {"vocabulary": learned["vocabulary"]},
     }
-    return text_of(spec, classes, progress).tokenizer.state()
+    return text_of(spec, classes).tokenizer.state()
 
 
 def _languages_have_rows(spec: Spec, languages: Sequence[str]) -> None:

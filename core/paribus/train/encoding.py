@@ -1,10 +1,9 @@
-"""A corpus and a tokenizer, to arrays of ids."""
+"""Documents, to arrays of ids: a part of a corpus at a time, which depends on nothing but itself."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, final
 
@@ -12,86 +11,131 @@ import numpy as np
 
 from paribus.durable import digest
 from paribus.errors import DataError, Problem
-from paribus.slots.corpus import Corpus, Document, Split
+from paribus.slots.corpus import Document, Split
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "val")
+KEY: Final = 16  # bytes of a document's key: two texts that share one are the same
 _BATCH: Final = 256  # documents that are encoded, and reported, at a time
 
 Progress = Callable[[str, int], None]  # what is being read (tokenizer, train, val), and how many documents of it
-Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Arrays(NamedTuple):
-    """One side of one split, as `Tokens` has it."""
+class Flat(NamedTuple):
+    """One side of some documents that come one after the other, by lengths: where they lie, whoever joins them says."""
 
     ids: Array
-    sentences: Array
-    documents: Array
-    languages: Array  # of each document; empty where no document of the corpus says its own
+    sentences: Array  # ids of each
+    documents: Array  # sentences of each
+    languages: Array  # of each document, as `Part.languages` numbers them
     labels: Array  # of all documents, one behind the other
-    labelled: Array  # document d has labels[labelled[d] : labelled[d + 1]]; empty where none has any
+    labelled: Array  # labels of each document
 
 
-@final
-@dataclass(frozen=True)
-class Made:
-    """What became of a corpus."""
+class Part(NamedTuple):
+    """What became of some documents of one split."""
 
-    sides: Mapping[str, Arrays]  # train, val; of a corpus of pairs also "train targets", "val targets"
-    dropped: Mapping[str, int]  # how many inputs were left out, by reason
-    overlap: int  # documents of the validation split whose text the training split has as well
-    held: int  # documents of the validation split
-    languages: tuple[str, ...] = ()  # in the order in which they came, where there is more than one
-    classes: tuple[str, ...] = ()  # the names of what labels number
+    sides: tuple[Flat, ...]  # one; of a corpus of pairs two
+    keys: Array  # (documents, KEY) uint8, of their texts
+    languages: tuple[str, ...]  # in the order in which they came
+    dropped: Mapping[str, int]  # how many documents were left out, by reason
 
 
-def encode(
-    corpus: Corpus, tokenizer: Tokenizer, size: int | None, progress: Progress, learned: bytes | None = None
-) -> Made:
-    """Trains the tokenizer on the training split, unless it has `learned` before, and encodes both."""
-    if learned is None:
-        tokenizer.train(_texts(corpus, progress), size)
-    else:
-        tokenizer.load(learned)
-    dropped: Counter[str] = Counter()
-    sides: dict[str, Arrays] = {}
-    keys: dict[Split, list[bytes]] = {}
+def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool) -> Part:
+    """`paired`: whether each document has another side, as the first of the corpus has or has not."""
+    vocabulary = tokenizer.vocabulary()
+    source, target = _Gathered(vocabulary), _Gathered(vocabulary)
     languages: dict[str, int] = {}
-    for split in SPLITS:
-        made, keys[split] = _gather(corpus, tokenizer, split, languages, dropped, progress)
-        if not keys[split]:
-            raise _nothing(split, {**corpus.dropped(), **dropped})
-        sides |= made
-    held = len(keys["val"])
-    if len(languages) < 2:
-        languages, sides = {}, {name: side._replace(languages=side.languages[:0]) for name, side in sides.items()}
-    overlap = shared(keys["train"], keys["val"])
-    return Made(sides, {**corpus.dropped(), **dropped}, overlap, held, tuple(languages), corpus.classes())
+    dropped: Counter[str] = Counter()
+    keys: list[bytes] = []
+    for batch in batches(iter(documents)):
+        rows = rows_of(tokenizer, [document.sentences for document in batch])
+        others = rows_of(tokenizer, [document.target for document in batch])
+        for document, row, other in zip(batch, rows, others, strict=True):
+            why = _unfit(document, row, other, paired)
+            if why:
+                dropped[why] += 1
+                continue
+            language = languages.setdefault(document.language, len(languages))
+            source.add(document.name, row, language, document.labels)
+            if paired:
+                language = languages.setdefault(document.target_language, len(languages))
+                target.add(f"{document.name}, target", other, language)
+            keys.append(_key(document))
+    sides = (source.flat(), target.flat()) if paired else (source.flat(),)
+    found = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY)
+    return Part(sides, found, tuple(languages), dropped)
 
 
-def shared(train: Iterable[Hashable], val: Iterable[Hashable]) -> int:
-    """How many texts of the validation split, or keys of them, the training split has as well, to the letter."""
-    known = set(train)
-    return sum(key in known for key in val)
+def pairs(documents: Iterable[Document], tokenizer: Tokenizer) -> bool:
+    """Whether documents have two sides, which the first that has any text decides for all."""
+    for batch in batches(iter(documents)):
+        rows = rows_of(tokenizer, [document.sentences for document in batch])
+        for document, row in zip(batch, rows, strict=True):
+            if row:
+                return bool(rows_of(tokenizer, [document.target])[0])
+    return False
+
+
+def batches(documents: Iterator[Document], size: int = _BATCH) -> Iterator[list[Document]]:
+    while batch := list(islice(documents, size)):
+        yield batch
+
+
+def counted(documents: Iterable[Document], what: str, progress: Progress) -> Iterator[Document]:
+    """The same documents, and word of how many there were so far."""
+    done = 0
+    for document in documents:
+        yield document
+        done += 1
+        if done % _BATCH == 0:
+            progress(what, done)
+    progress(what, done)
+
+
+def rows_of(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+    """The ids of each sentence of each text, without the blank ones and those that have none."""
+    kept = [[sentence for sentence in text if sentence.strip()] for text in texts]
+    ids = iter(tokenizer.encode_batch([" " * (place > 0) + it for text in kept for place, it in enumerate(text)]))
+    return [[row for row in islice(ids, len(text)) if row] for text in kept]
+
+
+def left_out(dropped: Mapping[str, int]) -> str:
+    """How many were left out, by reason; nothing where none was."""
+    return "; ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
+
+
+def _unfit(document: Document, row: Sequence[object], other: Sequence[object], paired: bool) -> str:
+    """Why a document is left out; nothing where it is not."""
+    if not row:
+        return "documents without a sentence"
+    if bool(other) != paired:
+        return "documents with one side among pairs, or with two among others"
+    if document.labels and (len(row), len(other)) != (len(document.sentences), len(document.target)):
+        return "documents whose labels count a sentence that has no token"
+    return ""
+
+
+def _key(document: Document) -> bytes:
+    text = "\0".join((document.text, *document.target))
+    return bytes.fromhex(digest(text.encode("utf-8", "surrogatepass")))[:KEY]
 
 
 @final
 class _Gathered:
-    """One side of one split while it is built."""
+    """One side of a part while it is built."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._size = vocabulary.size
         self._kind = np.uint16 if self._size <= 1 << 16 else np.int32
         self._ids: list[Array] = []
-        self._sentences: list[int] = []  # how long each is
-        self._documents: list[int] = []  # how many sentences each has
+        self._sentences: list[int] = []
+        self._documents: list[int] = []
         self._languages: list[int] = []
         self._labels: list[tuple[float, ...]] = []
 
-    def add(
-        self, name: str, sentences: Sequence[Sequence[int]], language: int = 0, labels: tuple[float, ...] = ()
-    ) -> None:
+    def add(self, name: str, sentences: Sequence[Sequence[int]], language: int, labels: tuple[float, ...] = ()) -> None:
         ids = np.fromiter(chain.from_iterable(sentences), np.int64)
         wrong = np.flatnonzero((ids < 0) | (ids >= self._size))
         if wrong.size:
@@ -102,95 +146,14 @@ class _Gathered:
         self._languages.append(language)
         self._labels.append(labels)
 
-    def arrays(self) -> Arrays:
+    def flat(self) -> Flat:
         ids = np.concatenate(self._ids) if self._ids else np.empty(0, self._kind)
-        languages = np.array(self._languages, np.int64)
         labels = np.fromiter(chain.from_iterable(self._labels), np.float64)
-        labelled = _offsets([len(each) for each in self._labels]) if labels.size else np.empty(0, np.int64)
-        return Arrays(ids, _offsets(self._sentences), _offsets(self._documents), languages, labels, labelled)
-
-
-def _offsets(lengths: Sequence[int]) -> Array:
-    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-
-
-def _gather(
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    split: Split,
-    languages: dict[str, int],
-    dropped: Counter[str],
-    progress: Progress,
-) -> tuple[dict[str, Arrays], list[bytes]]:
-    """The sides of a split, and a key for the text of each of its documents; `languages` are numbered as they come."""
-    vocabulary = tokenizer.vocabulary()
-    source, target = _Gathered(vocabulary), _Gathered(vocabulary)
-    keys: list[bytes] = []
-    paired = False
-    for batch in _batches(_counted(corpus.documents(split), split, progress)):
-        rows = _rows(tokenizer, [document.sentences for document in batch])
-        others = _rows(tokenizer, [document.target for document in batch])
-        for document, row, other in zip(batch, rows, others, strict=True):
-            paired = bool(other) if not keys else paired  # as the first is, so are all
-            if not row:
-                dropped["documents without a sentence"] += 1
-            elif bool(other) != paired:
-                dropped["documents with one side among pairs, or with two among others"] += 1
-            elif document.labels and (len(row), len(other)) != (len(document.sentences), len(document.target)):
-                dropped["documents whose labels count a sentence that has no token"] += 1
-            else:
-                language = languages.setdefault(document.language, len(languages))
-                source.add(document.name, row, language, document.labels)
-                if paired:
-                    language = languages.setdefault(document.target_language, len(languages))
-                    target.add(f"{document.name}, target", other, language)
-                keys.append(_key(document))
-    sides = {split: source.arrays()}
-    return sides | ({f"{split} targets": target.arrays()} if paired else {}), keys
-
-
-def _key(document: Document) -> bytes:
-    text = "\0".join((document.text, *document.target))
-    return bytes.fromhex(digest(text.encode("utf-8", "surrogatepass")))
-
-
-def _rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-    """The ids of each sentence of each text, without the blank ones and those that have none."""
-    kept = [[sentence for sentence in text if sentence.strip()] for text in texts]
-    ids = iter(tokenizer.encode_batch([" " * (place > 0) + it for text in kept for place, it in enumerate(text)]))
-    return [[row for row in islice(ids, len(text)) if row] for text in kept]
-
-
-def _texts(corpus: Corpus, progress: Progress) -> Iterator[str]:
-    for document in _counted(corpus.documents("train"), "tokenizer", progress):
-        yield document.text
-        if document.target:
-            yield " ".join(document.target)
-
-
-def _counted(documents: Iterable[Document], what: str, progress: Progress) -> Iterator[Document]:
-    done = 0
-    for document in documents:
-        yield document
-        done += 1
-        if done % _BATCH == 0:
-            progress(what, done)
-    progress(what, done)
-
-
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    while batch := list(islice(documents, _BATCH)):
-        yield batch
+        counts = (self._sentences, self._documents, self._languages)
+        sentences, documents, languages = (np.array(count, np.int64) for count in counts)
+        return Flat(ids, sentences, documents, languages, labels, np.array([len(it) for it in self._labels], np.int64))
 
 
 def _outside(name: str, position: int, token: int, size: int) -> DataError:
     what = f"document {name!r} has the id {token} at position {position}, of a vocabulary of {size:,}"
     return DataError(Problem(code="id-outside", path="tokenizer", what=what, valid=f"ids from 0 to {size - 1:,}"))
-
-
-def _nothing(split: Split, dropped: Mapping[str, int]) -> DataError:
-    left_out = "; ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
-    what = f"no document is left in the split `{split}`" + (f" (left out: {left_out})" if left_out else "")
-    return DataError(
-        Problem(code="no-documents", path="corpus", what=what, valid="at least one document in each split")
-    )

@@ -1,43 +1,42 @@
 """The token store: a corpus encoded once, memory-mapped by every trial that reads it.
 
 An entry of the cache is a folder named by all that decided its contents. Its data file is named by its own sha256, and
-`meta.json`, written last and sealed, points at it: two processes that build at once do not disturb each other, and an
-entry that was cut, edited or damaged is seen and built anew.
+`meta.json`, written last and sealed, points at it: an entry that was cut, edited or damaged is seen and built anew. It
+is built shard by shard in a folder within, by one process and those that it starts; others wait for it. What was
+finished when it was killed is taken up again.
 """
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import logging
+import os
 import secrets
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
 
-from paribus.durable import (
-    DamagedError,
-    Json,
-    damaged,
-    digest,
-    digest_json,
-    make_folder,
-    read_json,
-    write_bytes,
-    write_json,
-)
-from paribus.errors import DataError, Problem, StoreError
+from paribus.durable import DamagedError, Json, digest, digest_json, make_folder, read_json, write_json
+from paribus.errors import DataError, ParibusError, Problem, StoreError
+from paribus.slots.component import Component
 from paribus.slots.corpus import Corpus
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
 from paribus.slots.tokens import Ints, Labels, Tokens
-from paribus.train.encoding import SPLITS, Made, Progress, encode, shared
+from paribus.train.crew import cores
+from paribus.train.encoding import KEY, SPLITS, Array, Progress
+from paribus.train.shards import Shard, Shards, dropped
+from paribus.train.store import FORMAT, columns, read_entry, write_entry
 
-__all__ = ["Encoded", "Progress", "Side", "encoded", "shared", "unigram_nats"]
+__all__ = ["Encoded", "Progress", "Side", "encoded", "unigram_nats"]
 
-FORMAT: Final = 3
-_ALIGNED: Final = 8
+_BUILDING: Final = "building"
+_PIECE: Final = 1 << 22  # ids that are counted at a time
 
 _log = logging.getLogger("paribus")
 
@@ -73,6 +72,7 @@ class Encoded:
     overlap: int  # documents of the validation split whose text the training split has as well
     languages: tuple[str, ...] = ()  # by their numbers, where there is more than one
     classes: tuple[str, ...] = ()  # by their numbers, where they have names
+    built: bool = False  # whether it was encoded just now, and not found
 
     def show(self, tokens: Tokens, rows: slice) -> str:
         """The text of some ids, for whoever wonders what a model was fed."""
@@ -89,23 +89,27 @@ def encoded(
     learned: bytes | None = None,
     allow_overlap: bool = False,
     progress: Progress = lambda what, done: None,
+    processes: int | None = None,
 ) -> Encoded:
-    """The corpus as ids, from the cache or built into it.
+    """The corpus as ids, from the cache or built into it, by `processes` at once (None: one for each core).
 
     `tokenizer` comes untrained and leaves trained, on the training split and to at most `size` ids. `spec` is what the
     user wrote of corpus and tokenizer: with the corpus' fingerprint, the tokenizer's code and `size` it names the
     entry. `learned` is a tokenizer's state that is kept: nothing is learned of this corpus then.
     """
-    fingerprint = corpus.fingerprint()
+    fingerprint = _fingerprint(corpus, cache)
     kept: list[Json] = [] if learned is None else [digest(learned)]
     folder = cache / digest_json([FORMAT, fingerprint, spec, _code(tokenizer), size, *kept])
     entry = _found(folder)
+    built = False
     if entry is None:
-        made = encode(corpus, tokenizer, size, progress, learned)
-        if corpus.fingerprint() != fingerprint:
-            raise _changed()
-        _write(folder, tokenizer.state(), made)
-        entry = _opened(folder)
+        make_folder(folder)
+        with _alone(folder) as waited:
+            entry = _found(folder) if waited else None
+            if entry is None:
+                shards = Shards(folder / _BUILDING, corpus, tokenizer, progress)
+                _build(folder, shards, size, learned, fingerprint, processes or cores())
+                entry, built = read_entry(folder), True
     meta, data = entry
     if meta["overlap"] and not allow_overlap:
         raise _overlapping(meta["overlap"], meta["held"])
@@ -123,22 +127,50 @@ def encoded(
         meta["overlap"],
         tuple(meta["languages"]),
         tuple(meta["classes"]),
+        built,
     )
 
 
 def unigram_nats(train: Tokens, val: Tokens, size: int) -> float:
     """Nats a token of the validation split under the training split's frequencies, one added to each of `size` ids."""
-    counts = np.bincount(train.ids, minlength=size) + 1.0
-    asked = np.bincount(val.ids, minlength=size)
+    counts = _counts(train.ids, size) + 1.0
+    asked = _counts(val.ids, size)
     return float(-(asked @ np.log(counts / counts.sum())) / asked.sum())
 
 
-def _code(tokenizer: Tokenizer) -> str:
-    """The tokenizer's class, with the files of its folder.
+def _counts(ids: Ints, size: int) -> Ints:
+    """How often each id occurs; counted piece by piece, since numpy makes a copy of eight bytes an id."""
+    found = np.zeros(size, np.int64)
+    for start in range(0, len(ids), _PIECE):
+        piece = np.bincount(ids[start : start + _PIECE], minlength=size)
+        found = piece + np.pad(found, (0, len(piece) - len(found)))
+    return found
+
+
+# --- names ---
+
+
+def _fingerprint(corpus: Corpus, cache: Path) -> str:
+    """The corpus' own, or what it was when a glance told the same: a large one is not read for each trial."""
+    glance = corpus.glance()
+    if glance is None:
+        return corpus.fingerprint()
+    path = cache / "glances" / f"{digest_json([_code(corpus), glance])}.json"
+    with suppress(StoreError):
+        return str(read_json(path)["fingerprint"])
+    found = corpus.fingerprint()
+    if corpus.glance() == glance:
+        make_folder(path.parent)
+        write_json(path, {"fingerprint": found})
+    return found
+
+
+def _code(component: Component) -> str:
+    """The component's class, with the files of its folder.
 
     A notebook's class has none, and is never taken for one of another time.
     """
-    kind = type(tokenizer)
+    kind = type(component)
     name = f"{kind.__module__}.{kind.__qualname__}"
     try:
         files = sorted(Path(inspect.getfile(kind)).parent.glob("*.py"))
@@ -154,7 +186,7 @@ def _code(tokenizer: Tokenizer) -> str:
 def _found(folder: Path) -> tuple[dict[str, Any], Ints] | None:
     """An entry, where there is one and it is whole."""
     try:
-        return _opened(folder)
+        return read_entry(folder)
     except DamagedError as error:
         _log.warning("%s; it is built anew", error)
     except StoreError as error:
@@ -163,17 +195,76 @@ def _found(folder: Path) -> tuple[dict[str, Any], Ints] | None:
     return None
 
 
-def _opened(folder: Path) -> tuple[dict[str, Any], Ints]:
-    """An entry's meta data, and its data file mapped and held against its hash."""
-    meta = read_json(folder / "meta.json")
-    path = folder / f"{meta['data']}.tokens"
+@contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """While one process builds an entry the others wait for it: whether this one had to."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    waited = False
     try:
-        data = np.asarray(np.memmap(path, np.uint8, "r"))
-    except (OSError, ValueError) as error:  # numpy refuses an empty file by a ValueError
-        raise damaged(path, str(error)) from error
-    if digest(data.data) != meta["data"]:
-        raise damaged(path, "it does not have the hash that its name says")
-    return meta, data
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = True
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks: whoever builds there at the same time writes the same
+            pass
+        yield waited
+    finally:
+        os.close(descriptor)
+
+
+def _build(
+    folder: Path, shards: Shards, size: int | None, learned: bytes | None, fingerprint: str, processes: int
+) -> None:
+    corpus, place = shards.corpus, shards.folder
+    make_folder(place)
+    try:
+        state = shards.train(size, learned)
+        found = shards.build(processes)
+        if _fingerprint(corpus, folder.parent) != fingerprint:
+            raise _changed()
+        languages = _numbered(shard for split in SPLITS for shard in found[split])
+        sides = {
+            name: columns(found[split], side, languages)
+            for split in SPLITS
+            for side, name in enumerate((split, f"{split} targets")[: found[split][0].sides])
+        }
+        said: dict[str, Json] = {
+            "dropped": {**corpus.dropped(), **dropped(found)},
+            "overlap": overlap([shard.keys() for shard in found["train"]], [shard.keys() for shard in found["val"]]),
+            "held": sum(shard.count for shard in found["val"]),
+            "languages": list(languages),
+            "classes": list(corpus.classes()),
+        }
+        write_entry(folder, state, sides, said)
+    except ParibusError as error:
+        if isinstance(error, DataError):  # the same again, whoever builds it next
+            shutil.rmtree(place, ignore_errors=True)
+        raise
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _numbered(shards: Iterable[Shard]) -> dict[str, int]:
+    """All languages by number, in the order in which they came; nothing where there is only one."""
+    found: dict[str, int] = {}
+    for shard in shards:
+        for name in shard.languages:
+            found.setdefault(name, len(found))
+    return found if len(found) > 1 else {}
+
+
+def overlap(train: Iterable[Array], val: Sequence[Array]) -> int:
+    """How many texts of the validation split the training split has as well, to the letter; keys of each, (N, KEY)."""
+    held, counts = np.unique(np.concatenate([_whole(keys) for keys in val]), return_counts=True)
+    found = np.zeros(len(held), bool)
+    for keys in train:
+        found |= np.isin(held, _whole(keys))
+    return int(counts[found].sum())
+
+
+def _whole(keys: Array) -> Array:
+    """(N, KEY) bytes as N values: numpy drops zeros at their ends, which tells no two of one length apart."""
+    return np.ascontiguousarray(keys).view(f"S{KEY}").reshape(-1)
 
 
 def _side(sides: Mapping[str, Any], data: Ints, name: str) -> Side:
@@ -184,30 +275,6 @@ def _side(sides: Mapping[str, Any], data: Ints, name: str) -> Side:
     other = _side(sides, data, targets) if targets in sides else None
     told = Labels(labels, labelled) if len(labelled) else None
     return Side(ids, sentences, documents, other, languages if len(languages) else None, told)
-
-
-def _write(folder: Path, state: bytes, made: Made) -> None:
-    chunks: list[bytes | memoryview] = []
-    end = 0
-
-    def put(chunk: bytes | memoryview) -> int:
-        nonlocal end
-        padding = bytes(-len(chunk) % _ALIGNED)
-        chunks.extend((chunk, padding))
-        start, end = end, end + len(chunk) + len(padding)
-        return start
-
-    put(state)
-    sides: dict[str, Json] = {
-        name: [[array.dtype.str, put(array.data.cast("B")), len(array)] for array in arrays]
-        for name, arrays in made.sides.items()
-    }
-    data = digest(*chunks)
-    said: dict[str, Json] = {"dropped": made.dropped, "overlap": made.overlap, "held": made.held}
-    said |= {"languages": list(made.languages), "classes": list(made.classes)}
-    make_folder(folder)
-    write_bytes(folder / f"{data}.tokens", *chunks)
-    write_json(folder / "meta.json", {**said, "data": data, "state": len(state), "sides": sides})
 
 
 # --- what can be wrong ---

@@ -34,6 +34,7 @@ from paribus.train.checkpoint import (
 )
 from paribus.train.data import Data
 from paribus.train.digests import beginnings, outputs, tensor_digest, validation_digest
+from paribus.train.encoding import left_out
 from paribus.train.evaluate import frequencies
 from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper, keeping
 from paribus.train.measuring import Measuring, measuring
@@ -72,6 +73,8 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     watch_memory()
     _hush()
     text = text_of(spec, classes)
+    if text.built and left_out(text.dropped):  # once a study, not for each of its trials
+        terms.note(f"left out of the corpus: {left_out(text.dropped)}")
     model, adapted = beginning(spec, classes, text, measured=True)
     data = data_of(spec, classes, text)
     steps = (spec["trainer"] or {}).get("max_steps") or DEFAULT_STEPS

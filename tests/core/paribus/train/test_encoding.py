@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import final
 
 import numpy as np
@@ -10,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus import Corpus, DataError, Document, Split, Tokenizer, Vocabulary
-from paribus.train.encoding import encode, shared
+from paribus.train.encoding import Progress
+from paribus.train.tokens import Encoded, encoded, overlap
 
 
 @final
@@ -62,14 +65,17 @@ split = st.lists(st.lists(sentence, min_size=1, max_size=4), min_size=1, max_siz
 VAL = [Document("held", ("x", "y"))]
 
 
-def silent(what: str, done: int) -> None:
-    pass
+def encode(corpus: Corpus, tokenizer: Tokenizer, progress: Progress = lambda what, done: None) -> Encoded:
+    with TemporaryDirectory() as cache:
+        return encoded(
+            corpus, tokenizer, spec=None, size=None, cache=Path(cache), allow_overlap=True, progress=progress
+        )
 
 
 @given(split)
 def test_the_ids_of_a_document_are_those_of_its_text(texts: list[list[str]]) -> None:
     documents = [Document(f"{place}", tuple(text)) for place, text in enumerate(texts)]
-    side = encode(Listed(documents, VAL), Letters(), None, silent).sides["train"]
+    side = encode(Listed(documents, VAL), Letters()).train
     assert len(side.documents) == len(documents) + 1
     assert len(side.sentences) == sum(map(len, texts)) + 1
     for place, document in enumerate(documents):
@@ -85,18 +91,17 @@ def test_the_tokenizer_sees_no_text_of_the_validation_split() -> None:
     encode(
         Listed([Document("a", ("One.", "Two."), ("Eins.",))], [Document("b", ("Three.",), ("Drei.",))]),
         tokenizer,
-        None,
-        silent,
     )
     assert tokenizer.seen == ["One. Two.", "Eins."]
 
 
 def test_a_pair_keeps_its_two_sides_document_for_document() -> None:
     documents = [Document("a", ("One.",), ("Eins.",)), Document("b", ("Two.",)), Document("c", ("Three.",), ("Drei.",))]
-    made = encode(Listed(documents, documents[:1]), Letters(), None, silent)
-    assert bytes(made.sides["train"].ids.astype(np.uint8)) == b"One.Three."
-    assert bytes(made.sides["train targets"].ids.astype(np.uint8)) == b"Eins.Drei."
-    assert made.sides["train targets"].documents.tolist() == [0, 1, 2]
+    made = encode(Listed(documents, documents[:1]), Letters())
+    assert bytes(made.train.ids.astype(np.uint8)) == b"One.Three."
+    assert made.train.targets is not None
+    assert bytes(made.train.targets.ids.astype(np.uint8)) == b"Eins.Drei."
+    assert made.train.targets.documents.tolist() == [0, 1, 2]
     assert made.dropped["documents with one side among pairs, or with two among others"] == 1
 
 
@@ -106,27 +111,31 @@ def test_labels_stay_with_their_documents_and_languages_with_their_sides() -> No
         Document("b", ("One.", " "), ("Eins.",), "en", (1, 0), "de"),
         Document("c", ("Three.",), ("Drei.",), "en", (2.5,), "de"),
     ]
-    made = encode(Listed(documents, documents[2:]), Letters(), None, silent)
-    assert made.sides["train"].labels.tolist() == [1, 0, 2.5]
-    assert made.sides["train"].labelled.tolist() == [0, 2, 3]
-    assert made.sides["train targets"].labelled.size == 0
+    made = encode(Listed(documents, documents[2:]), Letters())
+    assert made.train.labels is not None
+    assert made.train.labels.values.tolist() == [1, 0, 2.5]
+    assert made.train.labels.documents.tolist() == [0, 2, 3]
+    assert made.train.targets is not None
+    assert made.train.targets.labels is None
     assert made.dropped["documents whose labels count a sentence that has no token"] == 1
     assert made.languages == ("en", "de")
-    assert made.sides["train"].languages.tolist() == [0, 0]
-    assert made.sides["train targets"].languages.tolist() == [1, 1]
+    assert made.train.languages is not None
+    assert made.train.languages.tolist() == [0, 0]
+    assert made.train.targets.languages is not None
+    assert made.train.targets.languages.tolist() == [1, 1]
 
 
 def test_documents_and_sentences_without_ids_are_left_out_and_counted() -> None:
     documents = [Document("a", ()), Document("b", ("\a",)), Document("c", ("", "One.", " "))]
-    made = encode(Listed(documents, VAL), Letters(), None, silent)
-    assert made.sides["train"].documents.tolist() == [0, 1]
-    assert made.sides["train"].sentences.tolist() == [0, 4]
+    made = encode(Listed(documents, VAL), Letters())
+    assert made.train.documents.tolist() == [0, 1]
+    assert made.train.sentences.tolist() == [0, 4]
     assert made.dropped == {"burnt": 2, "documents without a sentence": 2}
 
 
 @pytest.mark.parametrize(("size", "kind"), [(256, np.uint16), (1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
 def test_ids_take_no_more_room_than_the_vocabulary_asks_for(size: int, kind: type) -> None:
-    assert encode(Listed(VAL, VAL), Letters(size), None, silent).sides["val"].ids.dtype == kind
+    assert encode(Listed(VAL, VAL), Letters(size)).val.ids.dtype == kind
 
 
 def test_an_id_outside_of_the_vocabulary_is_named_with_its_place() -> None:
@@ -134,7 +143,7 @@ def test_an_id_outside_of_the_vocabulary_is_named_with_its_place() -> None:
     with pytest.raises(
         DataError, match=r"document 'a' has the id 122 at position 6, of a vocabulary of 122; valid: ids"
     ):
-        encode(corpus, Letters(122), None, silent)
+        encode(corpus, Letters(122))
 
 
 @pytest.mark.parametrize("empty", ["train", "val"])
@@ -144,23 +153,26 @@ def test_a_split_without_a_document_is_refused_with_what_was_left_out(empty: Spl
     with pytest.raises(
         DataError, match=rf"in the split `{empty}` \(left out: 2 burnt; 1 documents without a sentence\)"
     ):
-        encode(corpus, Letters(), None, silent)
+        encode(corpus, Letters())
 
 
 def test_documents_that_are_in_both_splits_are_counted() -> None:
     train = [Document("a", ("One.", "Two.")), Document("b", ("Three.",))]
     val = [Document("c", ("One. Two.",)), Document("d", ("Four.",)), Document("e", ("Three.",))]
-    made = encode(Listed(train, val), Letters(), None, silent)
-    assert (made.overlap, made.held) == (2, 3)
+    made = encode(Listed(train, val), Letters())
+    assert made.overlap == 2
 
 
-@given(st.lists(st.text()), st.lists(st.text()))
-def test_what_is_shared_is_what_a_search_finds(train: list[str], val: list[str]) -> None:
-    assert shared(train, val) == sum(text in train for text in val)
+@given(st.lists(st.binary(min_size=16, max_size=16)), st.lists(st.integers(0, 20), min_size=1))
+def test_what_is_shared_is_what_a_search_finds(train: list[bytes], picked: list[int]) -> None:
+    val = [train[at] if at < len(train) else bytes([at] * 16) for at in picked]
+    first, second = train[: len(train) // 2], train[len(train) // 2 :]
+    keys = [np.frombuffer(b"".join(part), np.uint8).reshape(-1, 16) for part in (first, second, val)]
+    assert overlap(keys[:2], keys[2:]) == sum(key in train for key in val)
 
 
 def test_a_long_reading_tells_how_far_it_is() -> None:
     told: list[tuple[str, int]] = []
-    encode(Listed(VAL * 600, VAL), Letters(), None, lambda what, done: told.append((what, done)))
+    encode(Listed(VAL * 600, VAL), Letters(), lambda what, done: told.append((what, done)))
     whole = [256, 512, 600]
     assert told == [*(("tokenizer", done) for done in whole), *(("train", done) for done in whole), ("val", 1)]

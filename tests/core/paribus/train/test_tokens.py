@@ -199,7 +199,7 @@ def test_a_build_that_was_cut_before_its_meta_leaves_no_entry(tmp_path: Path, mo
         raise KeyboardInterrupt("cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr("paribus.train.tokens.write_json", die)
+        patch.setattr("paribus.train.store.write_json", die)
         with pytest.raises(KeyboardInterrupt, match="cut"):
             build(tmp_path)
     corpus = Listed()
