@@ -16,7 +16,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-matrix lint format docs parity bench slow faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test test-matrix lint format docs parity baselines bench slow faults peers gpu constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ docs: $(VENV)/.installed  ## write docs/components.md anew from the registry
 
 parity: $(VENV)/.installed-test  ## hold converted models against their twins, and write docs/parity.md anew
 	PARIBUS_PARITY_TABLE=docs/parity.md $(PYTEST) tests/twins $(ARGS)
+
+baselines: $(VENV)/.installed-test  ## train every system in its tiny size, and write docs/baselines.md anew
+	PARIBUS_BASELINES_TABLE=docs/baselines.md $(PYTEST) tests/plugins/paribus_presets/test_baselines.py -m slow $(ARGS)
 
 bench: $(VENV)/.installed-bench  ## the benchmarks, one thread; a table, and results to benchmarks/results/
 	@mkdir -p '$(dir $(RESULTS))'
