@@ -7,6 +7,7 @@ file is left out and any reader of safetensors still opens it.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from paribus.saved import SEAL
 
 SCHEMA: Final = 1
 
+_ALIGNED: Final = 8
 _BLANK: Final = b"0" * 64
 
 
@@ -33,8 +35,19 @@ def write_tensors(
     text = canonical({"body": document, "schema": SCHEMA}).decode()
     metadata = {"format": "pt", "paribus": text, "sha256": _BLANK.decode()}
     data = memoryview(safetensors.torch.save(_apart(tensors), metadata))
-    at = _seal_at(data)
-    write_bytes(path, data[:at], digest(data).encode(), data[at + len(_BLANK) :], files=files)
+    head = _ordered(_header(data))
+    body = data[8 + int.from_bytes(data[:8], "little") :]
+    at = _seal_at(head)
+    write_bytes(path, head[:at], digest(head, body).encode() + head[at + len(_BLANK) :], body, files=files)
+
+
+def _ordered(header: bytes) -> bytes:
+    """The beginning of a file, with the metadata in order: safetensors has it in another each time it is asked."""
+    said = json.loads(header)
+    said["__metadata__"] = dict(sorted(said["__metadata__"].items()))
+    text = json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _ALIGNED)
+    return len(text).to_bytes(8, "little") + text
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -671,3 +671,10 @@ def test_an_optimizers_digest_sees_its_state_and_its_hyperparameters() -> None:
 def test_the_parts_of_a_checkpoint_are_those_that_are_checked(tmp_path: Path) -> None:
     document: Mapping[str, Json] = read_tensors(saved(tmp_path))[1]
     assert document.keys() == checkpoint._PARTS
+
+
+def test_the_same_weights_are_the_same_file_whenever_they_are_saved(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 2)
+    for number in range(8):  # safetensors orders its metadata otherwise each time
+        save_weights(tmp_path / f"{number}", model, {"identity": "one"})
+    assert len({(tmp_path / f"{number}").read_bytes() for number in range(8)}) == 1
