@@ -9,7 +9,7 @@ from paribus.errors import listed
 from paribus.registry import Entry
 from paribus.specs.facts import Broken, Facts
 
-_TEXT: Final = frozenset(  # what a corpus has; the rest a tokenizer
+IN_TEXT: Final = frozenset(  # what a corpus has; the rest a tokenizer
     {"sentences", "documents", "pairs", "labels", "scores", "tags", "answers"}
 )
 _STREAMS: Final = frozenset({"last-layer", "second-stream"})  # what a topology has: rows that ask what others hold
@@ -120,7 +120,7 @@ def needs_are_met(facts: Facts) -> Iterator[Broken]:
         for need in objective.list("needs"):
             if need in _STREAMS or need == TEACHER:
                 continue
-            slot = "corpus" if need in _TEXT else "tokenizer"
+            slot = "corpus" if need in IN_TEXT else "tokenizer"
             source = facts.named(slot)
             silent = source is None or (slot == "corpus" and "provides" not in source.entry.traits)
             if silent or source is None or need in source.list("provides"):

@@ -13,7 +13,7 @@ from paribus.schema import Option
 from paribus.specs import resolved
 from paribus.specs.fields import ARCHITECTURE, NO_POSITION
 from paribus.specs.load import Source
-from paribus.specs.training import misfit, unasked
+from paribus.specs.training import IN_TEXT, misfit, unasked
 from paribus.studies.identity import components_of
 from paribus.testing.specimen import Specimen
 
@@ -96,6 +96,8 @@ class Case:
             made["teacher"] = {"sha256": "under test"}  # which one there is decides who makes the model
         if self.entry.slot == "topology":
             made |= {slot: None for slot in ARCHITECTURE if slot not in self.entry.reads}
+        if self.entry.slot == "objective":
+            made |= self._telling(base, made)
         if self.entry.slot != "attention":
             return made
         plain = self.resolved(base, {})
@@ -109,6 +111,19 @@ class Case:
                 crosses = self.entry.traits.get("cross")
                 made[f"parts.{part.name}.cross.attention"] = node if crosses else plain["attention"]
         return made
+
+    def _telling(self, base: str, made: Mapping[str, Any]) -> dict[str, Any]:
+        """The first corpus that tells what the component, an objective, needs, where the base's own does not."""
+        needed = IN_TEXT.intersection(self.entry.traits.get("needs", []))
+        corpora = self.registry.index.entries["corpus"].values()
+        telling = [entry for entry in corpora if needed <= {*entry.traits.get("provides", [])}]
+        for told in ({}, *({"corpus": example(entry)} for entry in telling)) if needed else ():
+            try:
+                self.resolved(base, {**made, **told})
+            except SpecError:
+                continue  # it tells nothing, has more classes, or is of images
+            return told
+        return {}
 
     def _unasked(self, position: Any) -> bool:
         """Whether a base's position does what the component, an attention, never asks for."""
