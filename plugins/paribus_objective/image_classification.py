@@ -99,9 +99,7 @@ class ImageClassification(Objective):
 
     def frequencies(self, train: Tokens, val: Tokens) -> float:
         """With one added to each class that is scored."""
-        counts = np.bincount(labels_of(train), minlength=self.classes) + 1.0
-        asked = np.bincount(labels_of(val), minlength=self.classes)
-        return float(-(asked @ np.log(counts / counts.sum())) / asked.sum())
+        return scoring.prior(labels_of(train), labels_of(val), self.classes)
 
     def cost(self, load: Load) -> Cost:
         if isinstance(self.head, Pooled):

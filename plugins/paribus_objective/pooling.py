@@ -1,13 +1,16 @@
-"""The head of objectives that judge a sequence as a whole."""
+"""The heads of objectives that judge a sequence as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
+import torch
 from torch import Tensor, nn
 
-from paribus import Cost, Load, Role
+from paribus import Cost, Load, Role, Run
+
+Pool = Literal["first", "mean", "last"]
 
 
 @final
@@ -28,3 +31,35 @@ class Pooled(nn.Module):
 
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * load.picks * (self.dense.weight.numel() + self.scores.weight.numel()))
+
+
+@final
+class Plain(nn.Module):
+    """A score for each class, and nothing before it."""
+
+    roles: ClassVar[Mapping[str, Role]] = {"scores.weight": "head"}
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.scores = nn.Linear(width, classes)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(…, D) -> (…, C)."""
+        scores: Tensor = self.scores(hidden)
+        return scores
+
+    def cost(self, load: Load) -> Cost:
+        return Cost(flops=2 * load.picks * self.scores.weight.numel())
+
+
+def pooled(run: Run, pool: Pool) -> Tensor:
+    """(B, D): the row that stands for each sequence. The last one is where the targets say that it is `last`."""
+    hidden = run.hidden("body")
+    if pool == "first":
+        return hidden[:, 0]
+    if pool == "last":
+        return hidden[torch.arange(len(hidden), device=hidden.device), run.targets["last"]]
+    documents = run.streams["body"].documents
+    assert documents is not None, "texts of one batch differ in length"
+    there = (documents >= 0).unsqueeze(-1).to(hidden.dtype)
+    return (hidden * there).sum(1) / there.sum(1)

@@ -126,10 +126,15 @@ def truncated(a: Span, b: Span, most: int, draw: Draw) -> tuple[Span, Span]:
 
     What is kept lies anywhere in the segment: BERT flips a coin for each token between the two ends.
     """
-    half = np.where(a.length + b.length > most, np.maximum(most - b.length, (most + 1) // 2), most)
-    kept_a = np.minimum(a.length, half)
-    kept_b = np.minimum(b.length, most - kept_a)
+    kept_a, kept_b = halved(a.length, b.length, most)
     return _cut(a, kept_a, "cut a", draw), _cut(b, kept_b, "cut b", draw)
+
+
+def halved(a: Array, b: Array, most: int) -> tuple[Array, Array]:
+    """The lengths to which BERT's loop cuts two segments."""
+    half = np.where(a + b > most, np.maximum(most - b, (most + 1) // 2), most)
+    kept = np.minimum(a, half)
+    return kept, np.minimum(b, most - kept)
 
 
 def _cut(span: Span, kept: Array, name: str, draw: Draw) -> Span:
@@ -138,41 +143,59 @@ def _cut(span: Span, kept: Array, name: str, draw: Draw) -> Span:
 
 @final
 class Layout:
-    """`[cls] A [sep] B [sep]`, and padding up to the length."""
+    """`[cls] A [sep] B [sep]`, or `[cls] A [sep]` alone, and padding up to the length; with other `marks`, others."""
 
-    def __init__(self, shape: Shape, vocabulary: Vocabulary, who: str) -> None:
+    def __init__(
+        self, shape: Shape, vocabulary: Vocabulary, who: str, marks: tuple[str, str, str] = ("cls", "sep", "sep")
+    ) -> None:
         if shape.length < MARKS + 2:
-            what = f"{who} needs rows for cls, two sep and a token of each segment, but there are {shape.length}"
+            two = f"two {marks[1]}" if marks[1] == marks[2] else f"{marks[1]}, {marks[2]}"
+            what = f"{who} needs rows for {marks[0]}, {two} and a token of each segment, but there are {shape.length}"
             raise SpecError(Problem(code="too-short", path="dims.length", what=what, valid=f"≥ {MARKS + 2}"))
-        self.cls = specials.needed(vocabulary, "cls", who)
-        self.sep = specials.needed(vocabulary, "sep", who)
-        self.pad = vocabulary.specials.get("pad", self.sep)  # no row sees it, whatever it is
+        self.first, self.between, self.last = (specials.needed(vocabulary, mark, who) for mark in marks)
+        self.pad = vocabulary.specials.get("pad", self.last)  # no row sees it, whatever it is
 
-    def __call__(self, tokens: Tokens, a: Span, b: Span, length: int) -> Stream:
-        """(B,) spans -> (B, T)."""
+    def __call__(self, tokens: Tokens, a: Span, b: Span | None, length: int, *, other: Tokens | None = None) -> Stream:
+        """(B,) spans -> (B, T); those of B are of `other`, if that is given."""
         place = np.arange(length)[None, :]
-        middle, end = (1 + a.length)[:, None], (2 + a.length + b.length)[:, None]  # where the two sep are
-        source = np.where(place < middle, a.start[:, None] + place - 1, b.start[:, None] + place - middle - 1)
-        special = (place == 0) | (place == middle) | (place >= end)
-        ids = np.asarray(tokens.ids[np.where(special, a.start[:, None], source)], dtype=np.int64)
-        ids = np.where(special, self.sep, ids)
-        ids[:, 0] = self.cls
-        padding = place > end
+        middle = (1 + a.length)[:, None]
+        end = middle if b is None else middle + 1 + b.length[:, None]
+        second = (place > middle) & (place <= end)
+        ids = _taken(tokens, a.start[:, None] + place - 1, (place > 0) & (place < middle), self.pad)
+        if b is not None:
+            own = second & (place < end)
+            ids = np.where(own, _taken(other or tokens, b.start[:, None] + place - middle - 1, own, 0), ids)
+        ids = np.where(place == middle, self.between, ids)
+        ids = np.where(place == end, self.last, ids)
+        ids[:, 0] = self.first
         return Stream(
-            torch.from_numpy(np.where(padding, self.pad, ids)),
-            documents=torch.from_numpy(np.where(padding, PADDING, 0)),
+            torch.from_numpy(ids),
+            documents=torch.from_numpy(np.where(place > end, PADDING, 0)),
             positions=torch.arange(length).repeat(len(ids), 1),
-            segments=torch.from_numpy(((place > middle) & ~padding).astype(np.int64)),
-            languages=self._languages(tokens, a, b, place > middle),
-            special=torch.from_numpy(special),
+            segments=torch.from_numpy(second.astype(np.int64)),
+            languages=_languages(tokens, a, b, place > middle, other or tokens),
+            special=torch.from_numpy((place == 0) | (place == middle) | (place >= end)),
         )
 
-    def _languages(self, tokens: Tokens, a: Span, b: Span, second: Array) -> torch.Tensor | None:
-        """(B, T): each segment lies in one document, whose language its marks are of as well."""
-        if tokens.languages is None:
-            return None
-        starts = tokens.sentences[tokens.documents]
-        one, other = (
-            tokens.languages[np.searchsorted(starts, span.start, side="right") - 1][:, None] for span in (a, b)
-        )
-        return torch.from_numpy(np.where(second, other, one))
+
+def _taken(tokens: Tokens, source: Array, wanted: Array, filled: int) -> Array:
+    """The ids of some places, where they are wanted."""
+    ids: Array = np.asarray(tokens.ids[np.where(wanted, source, 0)], dtype=np.int64)
+    return np.where(wanted, ids, filled)
+
+
+def _languages(tokens: Tokens, a: Span, b: Span | None, behind: Array, other: Tokens) -> torch.Tensor | None:
+    """(B, T): each segment lies in one document, whose language its marks are of as well."""
+    own = _language(tokens, a)
+    theirs = own if b is None else _language(other, b)
+    if own is None or theirs is None:
+        return None
+    return torch.from_numpy(np.where(behind, theirs, own))
+
+
+def _language(tokens: Tokens, span: Span) -> Array | None:
+    if tokens.languages is None:
+        return None
+    starts = tokens.sentences[tokens.documents]
+    found: Array = tokens.languages[np.searchsorted(starts, span.start, side="right") - 1][:, None]
+    return found

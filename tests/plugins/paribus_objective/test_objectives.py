@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import IGNORED, Draw, Formed, Load, Objective, Run, Stream, Term, Tokens, Vocabulary
+from paribus import IGNORED, Draw, Formed, Labels, Load, Objective, Run, Stream, Term, Tokens, Vocabulary
 from paribus.schema import schema_of
 from paribus_objective import objective
 
@@ -16,7 +17,7 @@ Corpus = Callable[[list[list[int]]], Tokens]
 
 OF_IMAGES = {"image-classify"}  # which has a corpus of its own, and tests
 # Which need pairs, score rows and no classes, or learn from a teacher: the same is held of them in tests of their own.
-APART = ("completion", "detection", "distill-rows", "distill-scores", "rtd")
+APART = ("completion", "detection", "distill-rows", "distill-scores", "extract", "regress", "rtd")
 NAMES = tuple(sorted(set(objective()) - OF_IMAGES - set(APART)))
 FORMING = ("nsp", "sop")
 DOCUMENTS = [[3, 4, 5, 2], [6, 2, 3], [4, 4], [2, 9, 3, 1, 5], [1, 1, 1], [30, 20], [7, 8]]
@@ -28,6 +29,12 @@ def small(tokens: Tokens) -> Tokens:
     return tokens
 
 
+def told(tokens: Tokens) -> Tokens:
+    """The same with a class for each of its sentences, of which a document has the first where it has one label."""
+    tokens.labels = Labels(np.arange(float(len(tokens.sentences) - 1)) % 2, np.asarray(tokens.documents))
+    return tokens
+
+
 def formed(made: Objective, corpus: Corpus, batch: int, *, length: int = 32, seed: int = 0, epoch: int = 0) -> Formed:
     """A batch as the engine makes it."""
     return examples(made, corpus, torch.arange(batch), length=length, seed=seed, epoch=epoch)
@@ -36,7 +43,7 @@ def formed(made: Objective, corpus: Corpus, batch: int, *, length: int = 32, see
 def examples(made: Objective, corpus: Corpus, index: Tensor, *, length: int, seed: int, epoch: int) -> Formed:
     draw = Draw(seed, epoch, index)
     if made.traits.get("forms"):
-        tokens = small(corpus(DOCUMENTS))
+        tokens = told(small(corpus(DOCUMENTS)))
         tokens.targets = small(corpus(DOCUMENTS[::-1]))
         formed = made.form(tokens, length, draw)
         return made.corrupt(formed.streams, formed.targets, draw)

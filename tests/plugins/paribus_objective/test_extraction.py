@@ -1,0 +1,189 @@
+"""Answers within contexts: windows, labels, what is scored and what is said, held against loops."""
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paribus import DataError, Draw, Formed, Labels, Load, Objective, Run, SpecError, Tokens, Vocabulary
+from paribus_objective.extraction import spanned
+from paribus_objective.windows import contexts
+
+Build = Callable[..., Objective]
+Corpus = Callable[[list[list[int]]], Tokens]
+Passed = Callable[[Formed], Run]
+
+QUESTIONS, CONTEXTS = [[3, 2], [4], [30], [2]], [[2, 1, 3, 1], [1] * 40, [5] * 3, [2, 2]]
+ANSWERS = [[1.0, 2.0], [20.0, 22.0], [-1.0, -1.0], [0.0, 0.0]]
+
+
+@pytest.fixture
+def asked(corpus: Corpus) -> Tokens:
+    tokens, other = corpus(QUESTIONS), corpus(CONTEXTS)
+    tokens.ids = tokens.ids % 50
+    other.ids = other.ids - 70
+    tokens.targets = other
+    tokens.labels = Labels(np.array(ANSWERS).reshape(-1), np.arange(5) * 2)
+    return tokens
+
+
+@pytest.fixture
+def extract(build: Build, vocabulary: Vocabulary) -> Any:
+    return build("extract", vocabulary, 23, question=6, stride=7)
+
+
+def pieces(size: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """BERT's loop over a document's spans."""
+    found, start = [], 0
+    while start < size:
+        length = min(size - start, room)
+        found.append((start, length))
+        if start + length == size:
+            break
+        start += min(length, stride)
+    return found
+
+
+@pytest.mark.parametrize("stride", [1, 3, 7, 100])
+def test_windows_are_those_of_berts_loop(stride: int, asked: Tokens) -> None:
+    found = contexts(asked, 20, 6, stride)
+    for number, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
+        mine = found.document == number
+        kept = min(sum(question), 6)
+        assert (found.asked[mine] == kept).all()
+        spans = list(zip(found.start[mine].tolist(), found.length[mine].tolist(), strict=True))
+        assert spans == pieces(sum(context), 20 - kept, stride)
+
+
+def test_labels_are_the_rows_of_the_answer_or_the_first_where_it_is_not_whole(extract: Any, asked: Tokens) -> None:
+    assert asked.targets is not None
+    count = extract.examples(asked, 23)
+    formed = extract.form(asked, 23, Draw(0, 0, torch.arange(count)))
+    bounds, documents = asked.targets.sentences, asked.targets.documents
+    whole = 0
+    for row in range(count):
+        number = int(formed.targets["document"][row])
+        tokens, (first, last) = formed.streams["body"].tokens[row].tolist(), formed.targets["labels"][row].tolist()
+        words = [int(word) for word in ANSWERS[number]]
+        if words[0] >= 0 and last:
+            ends = bounds[documents[number] + words[0]], bounds[documents[number] + words[1] + 1]
+            assert tokens[first : last + 1] == asked.targets.ids[ends[0] : ends[1]].tolist()
+            whole += 1
+        else:
+            assert (first, last) == (0, 0)
+            inside = set(asked.targets.ids[bounds[documents[number] + words[0]] :][:3].tolist())
+            assert words[0] < 0 or not inside <= set(tokens)
+    assert whole >= 3
+    assert extract.lengths(asked, 23).tolist() == (formed.streams["body"].documents >= 0).sum(1).tolist()
+
+
+def test_only_the_first_row_and_those_of_the_context_are_scored(extract: Any, asked: Tokens, passed: Passed) -> None:
+    count = extract.examples(asked, 23)
+    formed = extract.form(asked, 23, Draw(0, 0, torch.arange(count)))
+    segments, documents = formed.streams["body"].segments, formed.streams["body"].documents
+    for row in range(count):
+        ends = (documents[row] >= 0).sum() - 1  # its last mark is none of the context
+        wanted = [place == 0 or (bool(segments[row, place]) and place < ends) for place in range(23)]
+        assert formed.targets["open"][row].tolist() == wanted
+    run = passed(formed)
+    scores = extract.head(run.hidden("body"))
+    total = torch.zeros((), dtype=torch.float64)
+    for row in range(count):
+        open_ = [place for place in range(23) if formed.targets["open"][row, place]]
+        for side in (0, 1):
+            at = open_.index(int(formed.targets["labels"][row, side]))
+            total -= scores[row, open_, side].log_softmax(0)[at]
+    term = extract(run)["loss"]
+    torch.testing.assert_close(term.total, total, rtol=0, atol=1e-10)
+    assert int(term.count) == 2 * count
+    wider = extract(passed(extract.form(asked, 40, Draw(0, 0, torch.arange(count)))))["loss"]
+    torch.testing.assert_close(wider.total, total, rtol=0, atol=1e-10)  # padding changes nothing
+
+
+@pytest.mark.parametrize("most", [1, 3, 30])
+def test_the_best_span_is_the_best_of_all_that_are_short_enough(most: int) -> None:
+    torch.manual_seed(0)
+    scores = torch.randn(6, 2, 9)
+    scores[3, :, 5:] = torch.finfo(torch.float32).min
+    found = spanned(scores, most)
+    for row in range(6):
+        spans = [(a, b) for a in range(1, 9) for b in range(a, min(a + most, 9))]
+        best = max(spans, key=lambda span: float(scores[row, 0, span[0]]) + float(scores[row, 1, span[1]]))
+        assert (int(found.first[row]), int(found.last[row])) == best
+        assert float(found.none[row]) == pytest.approx(float(scores[row, :, 0].sum()))
+
+
+def test_a_model_that_knows_scores_all_and_one_that_says_nothing_the_share_that_nothing_answers(
+    extract: Any, asked: Tokens, passed: Passed
+) -> None:
+    count = extract.examples(asked, 23)
+    formed = extract.form(asked, 23, Draw(0, 0, torch.arange(count)))
+    knowing = torch.full((count, 23, 2), -9.0, dtype=torch.float64)
+    for row, ends in enumerate(formed.targets["labels"].tolist()):
+        for side, place in enumerate(ends):
+            knowing[row, place, side] = 9.0 if place else 0.0
+    silent = torch.zeros_like(knowing)
+    silent[:, 0] = 5.0
+    for scores, wanted in ((knowing, 1.0), (silent, 1 / 4)):
+        extract.logits = lambda hidden, unembed, scores=scores: scores
+        metrics = extract.metrics()
+        extract.observe(passed(formed), metrics)
+        assert {name: float(metric.compute()) for name, metric in metrics.items()} == {"exact": wanted, "f1": wanted}
+
+
+def test_frequencies_are_those_of_whoever_knows_how_often_nothing_answers(extract: Any, asked: Tokens) -> None:
+    count = extract.examples(asked, 23)
+    targets = extract.form(asked, 23, Draw(0, 0, torch.arange(count))).targets
+    none = (targets["labels"] == 0).all(1)
+    share = (int(none.sum()) + 1) / (count + 2)
+    nats = [
+        -math.log(share) if none[row] else -math.log((1 - share) / (int(targets["open"][row].sum()) - 1))
+        for row in range(count)
+    ]
+    assert extract.frequencies(asked, asked) == pytest.approx(sum(nats) / count)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([1.0, 4.0], "document 0 has the answer 1 to 4, in a context of 4 words; valid: 0 ≤ first ≤ last < 4, or -1"),
+        ([2.0, 1.0], "document 0 has the answer 2 to 1"),
+        ([-1.0, 1.0], "document 0 has the answer -1 to 1"),
+    ],
+)
+def test_an_answer_that_is_not_in_its_context_is_refused(
+    answer: list[float], message: str, extract: Any, asked: Tokens
+) -> None:
+    asked.labels = Labels(np.array([answer, *ANSWERS[1:]]).reshape(-1), np.arange(5) * 2)
+    with pytest.raises(DataError, match=message):
+        extract.examples(asked, 23)
+
+
+def test_answers_have_two_ends(extract: Any, asked: Tokens) -> None:
+    asked.labels = Labels(np.zeros(7), np.array([0, 2, 3, 5, 7]))
+    with pytest.raises(DataError, match=r"document 1 has 1 labels, and extract takes two of each"):
+        extract.examples(asked, 23)
+
+
+def test_rows_that_hold_neither_question_nor_context_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+    with pytest.raises(SpecError, match=r"dims.length: extract needs rows for cls, two sep.* there are 4; valid: ≥ 5"):
+        build("extract", vocabulary, 4)
+    build("extract", vocabulary, 5)
+
+
+def test_the_head_runs_on_every_row(extract: Any) -> None:
+    assert extract.cost(Load(23, 23, picks=extract.picks(23))).flops == 2 * 23 * 8 * 2
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda once: pickle.loads(pickle.dumps(once))])
+def test_a_copy_of_what_was_found_holds_no_corpus(again: Callable[[Any], Any], extract: Any, asked: Tokens) -> None:
+    found = extract.windows(asked)
+    assert extract.windows(asked) is found
+    made = again(extract.windows)
+    assert made(asked) is not found
+    assert all((one == other).all() for one, other in zip(made(asked), found, strict=True))

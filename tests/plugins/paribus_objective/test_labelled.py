@@ -1,0 +1,199 @@
+"""Whole texts and pairs of texts as examples, held against loops; and labels that do not match."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paribus import IGNORED, DataError, Draw, Labels, Objective, Run, SpecError, Tokens, Vocabulary
+
+Build = Callable[..., Objective]
+Corpus = Callable[[list[list[int]]], Tokens]
+Passed = Callable[[Any], Run]
+
+TEXTS, OTHERS = [[3, 4], [20, 10], [1]], [[2], [9, 9], [40]]
+CLS, SEP, BOS = 1, 2, 4
+
+
+def told(tokens: Tokens, values: list[float], other: Tokens | None = None) -> Tokens:
+    tokens.labels = Labels(np.array(values), np.arange(len(values) + 1))
+    tokens.targets = other
+    return tokens
+
+
+@pytest.fixture
+def singles(corpus: Corpus) -> Tokens:
+    return told(corpus(TEXTS), [1.0, 0.0, 1.0])
+
+
+@pytest.fixture
+def pairs(corpus: Corpus) -> Tokens:
+    return told(corpus(TEXTS), [1.0, 0.0, 1.0], corpus(OTHERS))
+
+
+def rows(objective: Objective, tokens: Tokens, length: int) -> list[list[int]]:
+    """The tokens of each document's example, without padding."""
+    count = objective.examples(tokens, length)
+    stream = objective.form(tokens, length, Draw(0, 0, torch.arange(count))).streams["body"]
+    assert stream.documents is not None
+    assert stream.tokens.shape == (count, length)
+    return [row[there >= 0].tolist() for row, there in zip(stream.tokens, stream.documents, strict=True)]
+
+
+def document(tokens: Tokens, number: int) -> list[int]:
+    bounds = [int(tokens.sentences[tokens.documents[number + at]]) for at in (0, 1)]
+    found: list[int] = tokens.ids[bounds[0] : bounds[1]].tolist()
+    return found
+
+
+@pytest.mark.parametrize(("name", "marks"), [("classify", (CLS, SEP, SEP)), ("classify-causal", (BOS, SEP, CLS))])
+def test_a_text_lies_between_its_marks_and_a_pair_has_one_between(
+    name: str, marks: tuple[int, int, int], build: Build, singles: Tokens, pairs: Tokens, vocabulary: Vocabulary
+) -> None:
+    first, between, last = marks
+    objective = build(name, vocabulary, 64)
+    texts = [document(singles, number) for number in range(3)]
+    assert rows(objective, singles, 40) == [[first, *text, last] for text in texts]
+    assert pairs.targets is not None
+    others = [document(pairs.targets, number) for number in range(3)]
+    assert rows(objective, pairs, 64) == [[first, *a, between, *b, last] for a, b in zip(texts, others, strict=True)]
+
+
+def test_what_is_too_long_is_cut_at_its_end_and_of_a_pair_the_longer_first(
+    build: Build, singles: Tokens, pairs: Tokens, vocabulary: Vocabulary
+) -> None:
+    objective = build("classify", vocabulary, 64)
+    assert rows(objective, singles, 12)[1] == [CLS, *range(107, 117), SEP]
+    assert pairs.targets is not None
+    cut = rows(objective, pairs, 33)  # 30 tokens: of 30 and 18 the longer loses 12, and then both lose 3
+    assert cut[1] == [CLS, *range(107, 122), SEP, *document(pairs.targets, 1)[:15], SEP]
+    assert cut[2] == [CLS, 137, SEP, *document(pairs.targets, 2)[:29], SEP]
+
+
+def test_the_rows_that_are_told_are_those_that_are_taken(
+    build: Build, singles: Tokens, pairs: Tokens, vocabulary: Vocabulary
+) -> None:
+    objective: Any = build("classify", vocabulary, 64)
+    for tokens in (singles, pairs):
+        for length in (20, 64):
+            assert objective.lengths(tokens, length).tolist() == [len(row) for row in rows(objective, tokens, length)]
+
+
+@pytest.mark.parametrize("pool", ["first", "mean", "last"])
+def test_padding_changes_neither_loss_nor_guess(
+    pool: str, build: Build, passed: Passed, pairs: Tokens, vocabulary: Vocabulary
+) -> None:
+    pairs.ids = pairs.ids % 90
+    assert pairs.targets is not None
+    pairs.targets.ids = pairs.targets.ids % 90
+    objective = build("classify", vocabulary, 128, pool=pool)
+    losses = [
+        objective(passed(objective.form(pairs, length, Draw(0, 0, torch.arange(3)))))["loss"].total
+        for length in (51, 52, 90)
+    ]
+    torch.testing.assert_close(losses[1:], losses[:1] * 2, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("pool", ["first", "mean", "last"])
+def test_the_row_that_stands_for_all_is_the_one_asked_for(
+    pool: str, build: Build, passed: Passed, singles: Tokens, vocabulary: Vocabulary
+) -> None:
+    singles.ids = singles.ids % 90
+    objective: Any = build("classify", vocabulary, 64, pool=pool, classes=5)
+    run = passed(objective.form(singles, 40, Draw(0, 0, torch.arange(3))))
+    sizes, hidden = [9, 32, 3], run.hidden("body")
+    taken = {
+        "first": [hidden[row, 0] for row in range(3)],
+        "mean": [hidden[row, :size].mean(0) for row, size in enumerate(sizes)],
+        "last": [hidden[row, size - 1] for row, size in enumerate(sizes)],
+    }[pool]
+    scores = objective.head.scores(torch.tanh(objective.head.dense(torch.stack(taken))))
+    wanted = -scores.log_softmax(-1)[[0, 1, 2], [1, 0, 1]].sum()
+    torch.testing.assert_close(objective(run)["loss"].total, wanted, rtol=0, atol=1e-12)
+
+
+def test_smoothing_spreads_labels_in_training_alone(
+    build: Build, passed: Passed, singles: Tokens, vocabulary: Vocabulary
+) -> None:
+    singles.ids = singles.ids % 90
+    plain, smooth = (build("classify", vocabulary, 64, classes=4, smoothing=share) for share in (0.0, 0.2))
+    run = passed(plain.form(singles, 40, Draw(0, 0, torch.arange(3))))
+    logs = plain.logits(run.hidden("body")[:, 0], run.unembed).log_softmax(-1)
+    wanted = sum(-0.8 * logs[row, label] - 0.2 * logs[row].mean() for row, label in enumerate([1, 0, 1]))
+    torch.testing.assert_close(smooth.train()(run)["loss"].total, wanted, rtol=0, atol=1e-12)
+    torch.testing.assert_close(smooth.eval()(run)["loss"].total, plain.eval()(run)["loss"].total, rtol=0, atol=0)
+
+
+def test_the_model_that_goes_on_predicts_every_token_behind_the_first(
+    build: Build, passed: Passed, singles: Tokens, vocabulary: Vocabulary
+) -> None:
+    singles.ids = singles.ids % 90
+    objective = build("classify-causal", vocabulary, 64, auxiliary=0.25)
+    formed = objective.form(singles, 34, Draw(0, 0, torch.arange(3)))
+    tokens, following = formed.streams["body"].tokens, formed.targets["following"]
+    for row, size in enumerate([9, 32, 3]):
+        assert following[row].tolist() == [*tokens[row, 1:size].tolist(), *[IGNORED] * (34 - size + 1)]
+    run = passed(formed)
+    terms = objective(run)
+    logs = run.unembed(run.hidden("body")).log_softmax(-1)
+    wanted = sum(-logs[row, at, tokens[row, at + 1]] for row, size in enumerate([9, 32, 3]) for at in range(size - 1))
+    torch.testing.assert_close(terms["auxiliary"].total, wanted, rtol=0, atol=1e-10)
+    assert terms["auxiliary"].weight == 0.25
+    assert int(terms["auxiliary"].count) == 9 + 32 + 3 - 3
+
+
+def test_frequencies_are_those_of_the_labels(
+    build: Build, singles: Tokens, corpus: Corpus, vocabulary: Vocabulary
+) -> None:
+    val = told(corpus([[2], [3]]), [1.0, 1.0])
+    for name in ("classify", "classify-causal"):
+        assert build(name, vocabulary).frequencies(singles, val) == pytest.approx(-np.log(3 / 5))
+    assert build("regress", vocabulary).frequencies(singles, val) is None
+
+
+@pytest.mark.parametrize("wrong", [2.0, -1.0, 0.5])
+def test_a_label_that_is_no_class_is_refused(
+    wrong: float, build: Build, corpus: Corpus, vocabulary: Vocabulary
+) -> None:
+    tokens = told(corpus([[2], [3]]), [1.0, wrong])
+    with pytest.raises(DataError, match=rf"corpus: the corpus has the label {wrong:g}, but classify scores 2 classes"):
+        build("classify", vocabulary).examples(tokens, 32)
+
+
+@pytest.mark.parametrize("name", ["classify", "regress"])
+def test_a_document_without_its_one_label_is_refused(
+    name: str, build: Build, corpus: Corpus, vocabulary: Vocabulary
+) -> None:
+    tokens = corpus([[2], [3]])
+    tokens.labels = Labels(np.array([1.0, 0.0, 1.0]), np.array([0, 1, 3]))
+    with pytest.raises(DataError, match=rf"document 1 has 2 labels, and {name} takes one of each; valid: one label a"):
+        build(name, vocabulary).examples(tokens, 32)
+
+
+def test_rows_that_hold_no_pair_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+    with pytest.raises(SpecError, match=r"classify needs rows for cls, two sep and a token .* there are 4; valid: ≥ 5"):
+        build("classify", vocabulary, 4)
+    with pytest.raises(SpecError, match="classify-causal needs rows for bos, sep, cls and a token"):
+        build("classify-causal", vocabulary, 4)
+
+
+def test_the_error_is_squared_and_summed(build: Build, passed: Passed, pairs: Tokens, vocabulary: Vocabulary) -> None:
+    pairs.labels = Labels(np.array([0.25, -100.0, 3.5]), np.arange(4))
+    pairs.ids = pairs.ids % 90
+    assert pairs.targets is not None
+    pairs.targets.ids = pairs.targets.ids % 90
+    objective = build("regress", vocabulary, 64, pool="mean")
+    assert objective.examples(pairs, 64) == 3
+    run = passed(objective.form(pairs, 64, Draw(0, 0, torch.arange(3))))
+    rows = [run.hidden("body")[row, :size].mean(0) for row, size in enumerate([12, 51, 44])]
+    said = objective.logits(torch.stack(rows), run.unembed)[:, 0]
+    wanted = sum((said[row] - score) ** 2 for row, score in enumerate([0.25, -100.0, 3.5]))
+    term = objective(run)["loss"]
+    torch.testing.assert_close(term.total, wanted, rtol=0, atol=1e-9)
+    assert int(term.count) == 3  # a score may be any number, that of an ignored label as well
+    metrics = objective.metrics()
+    objective.observe(run, metrics)
+    wanted_r = np.corrcoef(said.detach().numpy(), [0.25, -100.0, 3.5])[0, 1]
+    assert float(metrics["pearson"].compute()) == pytest.approx(wanted_r)

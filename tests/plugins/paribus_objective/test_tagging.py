@@ -1,0 +1,86 @@
+"""A label for each word, at its first piece."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paribus import IGNORED, DataError, Draw, Labels, Objective, Tokens, Vocabulary
+from paribus_objective.windows import runs
+
+Build = Callable[..., Objective]
+Corpus = Callable[[list[list[int]]], Tokens]
+
+DOCUMENTS = [[1, 3, 2], [4, 4, 4, 1], [30, 2], [1]]
+
+
+def tagged(tokens: Tokens) -> Tokens:
+    tokens.labels = Labels(np.arange(float(len(tokens.sentences) - 1)), np.asarray(tokens.documents))
+    return tokens
+
+
+@pytest.fixture
+def tag(build: Build, vocabulary: Vocabulary) -> Any:
+    return build("tag", vocabulary, 12, classes=10)
+
+
+def test_every_word_is_in_one_example_and_no_example_is_longer_than_its_rows(corpus: Corpus) -> None:
+    for most in (1, 4, 7, 8, 100):
+        found = runs(corpus(DOCUMENTS), most)
+        words: list[int] = []
+        for document, first, last in zip(*found, strict=True):
+            sizes = [size for each in DOCUMENTS for size in each][first:last]
+            assert sum(sizes) <= most or len(sizes) == 1
+            words.extend(range(first, last))
+            before = sum(len(each) for each in DOCUMENTS[:document])
+            assert before <= first < last <= before + len(DOCUMENTS[document])
+        assert words == list(range(10))
+
+
+def test_a_run_is_as_long_as_there_is_room(corpus: Corpus) -> None:
+    found = runs(corpus(DOCUMENTS), 8)
+    assert list(zip(found.first.tolist(), found.last.tolist(), strict=True)) == [
+        (0, 3),
+        (3, 5),
+        (5, 7),
+        (7, 8),
+        (8, 9),
+        (9, 10),
+    ]
+
+
+def test_a_label_stands_at_its_words_first_piece_and_nowhere_else(tag: Any, corpus: Corpus) -> None:
+    tokens = tagged(corpus(DOCUMENTS))
+    assert tag.examples(tokens, 12) == 6  # of at most ten tokens
+    formed = tag.form(tokens, 12, Draw(0, 0, torch.arange(6)))
+    stream, labels = formed.streams["body"].tokens.tolist(), formed.targets["labels"].tolist()
+    assert stream[0] == [1, *range(100, 106), 2, 0, 0, 0, 0]
+    assert labels[0] == [IGNORED, 0, 1, IGNORED, IGNORED, 2, *[IGNORED] * 6]
+    both = [pair for row, told in zip(stream, labels, strict=True) for pair in zip(row, told, strict=True)]
+    seen = {label: token for token, label in both if label != IGNORED}
+    assert seen == {word: 100 + int(tokens.sentences[word]) for word in range(10)}
+    assert tag.lengths(tokens, 12).tolist() == [sum(token != 0 for token in row) for row in stream]
+    long = next(row for row in stream if 100 + int(tokens.sentences[7]) in row)
+    assert long == [1, *range(119, 129), 2]  # a word that has no room is cut, and keeps its label
+
+
+def test_what_is_ignored_in_the_corpus_is_ignored_here(tag: Any, corpus: Corpus) -> None:
+    tokens = tagged(corpus([[1, 2], [3]]))
+    assert tokens.labels is not None
+    tokens.labels.values[1] = IGNORED
+    assert tag.examples(tokens, 12) == 2
+    labels = tag.form(tokens, 12, Draw(0, 0, torch.arange(2))).targets["labels"]
+    assert sorted(labels[labels != IGNORED].tolist()) == [0, 2]
+    assert tag.frequencies(tokens, tokens) == pytest.approx(-np.log(2 / 12))
+
+
+def test_tags_that_are_no_words_are_refused(tag: Any, corpus: Corpus) -> None:
+    tokens = corpus([[1, 2], [3]])
+    tokens.labels = Labels(np.zeros(4), np.array([0, 2, 4]))
+    with pytest.raises(DataError, match="corpus: document 1 has 2 tags and 1 words; valid: a tag for each word"):
+        tag.examples(tokens, 12)
+    tokens.labels = Labels(np.array([0.0, 10.0, 1.0]), np.array([0, 2, 3]))
+    with pytest.raises(DataError, match="has the label 10, but tag scores 10 classes"):
+        tag.examples(tokens, 12)
