@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from paribus import Corpus, Tokenizer, hookimpl, offered
 from paribus_text.byte_pair import BytePair as bpe
 from paribus_text.bytes import Bytes as bytes
-from paribus_text.dates import Dates as dates
 from paribus_text.cloze import Cloze as cloze
 from paribus_text.code_words import CodeWords as code_words
+from paribus_text.dates import Dates as dates
 from paribus_text.digits import Digits as digits
 from paribus_text.follows import Follows as follows
 from paribus_text.overlap import Overlap as overlap
