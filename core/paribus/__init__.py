@@ -135,6 +135,7 @@ if TYPE_CHECKING:
     from paribus.studies.run import run as run
     from paribus.studies.zygote import Zygote as Zygote
     from paribus.train.adapt import adapt as adapt
+    from paribus.train.door import ask as ask
     from paribus.train.door import assemble as assemble
     from paribus.train.door import data as data
     from paribus.train.door import load as load
@@ -173,7 +174,7 @@ _WHERE: dict[str, str] = {
         "paribus.specs.resolve": "spec",
         "paribus.registry.classes": "Registry installed",
         "paribus.train.adapt": "adapt",
-        "paribus.train.door": "assemble data load save",
+        "paribus.train.door": "ask assemble data load save",
         "paribus.studies.planned": "records study",
         "paribus.studies.run": "run",
         "paribus.report.door": "compare",

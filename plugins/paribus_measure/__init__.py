@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paribus import Measure, hookimpl, offered
+from paribus_measure.associative_recall import AssociativeRecall as recall
 from paribus_measure.attention_entropy import AttentionEntropy as entropy
 from paribus_measure.effective_span import EffectiveSpan as span
+from paribus_measure.induction_score import InductionScore as induction
+from paribus_measure.length_extrapolation import LengthExtrapolation as extrapolation
+from paribus_measure.position_sensitivity import PositionSensitivity as positions
 from paribus_measure.sink_mass import SinkMass as sink
+from paribus_measure.steps_to_threshold import StepsToThreshold as threshold
 
 
 @hookimpl

@@ -47,7 +47,8 @@ class Subject(Protocol):
         ...
 
     def batches(self, examples: int, *, times: int = 1) -> Iterator[Batch]:
-        """The first examples of the validation split, as objectives form and corrupt them; `times` as long as usual."""
+        """The first examples of the validation split, as objectives form and corrupt them; or of `times` as many rows,
+        from the corpus where it draws such, and else from more of the same text."""
         ...
 
     def metrics(self, batches: Iterable[Batch]) -> dict[str, float]:
@@ -103,4 +104,5 @@ class Measure(Component, ABC):
 
     @abstractmethod
     def measure(self, subject: Subject) -> Mapping[str, float | str]:
-        """A number for each name; where there is none, the reason in a few words."""
+        """A number for each name; where there is none, the reason in a few words. What it did not name for a reason may
+        have that reason as well."""

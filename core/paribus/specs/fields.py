@@ -46,6 +46,7 @@ DATA: Final = (
     Option("batch", _INT, "examples in a batch", (Range(1, _SIZE),), 32),
     Option("workers", _INT, "processes that make batches; 0: none besides the trial's own", (Range(0, 1024),), 0),
     Option("validation", _INT, "examples of the validation split that are evaluated, at most", (Range(1, _SIZE),), 512),
+    Option("evaluations", _INT, "evaluations over a run, evenly, the last one at its end", (Range(1, 10_000),), 4),
     Option(
         "documents",
         Kind("choice", choices=("mixed", "apart", "packed")),

@@ -24,9 +24,10 @@ from paribus.slots.schedule import Schedule
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
 from paribus.train.bar import Bar
 from paribus.train.data import Data, Feed
+from paribus.train.examples import Examples
 from paribus.train.model import Model
 from paribus.train.text import state_of
-from paribus.train.tokens import Encoded, encoded
+from paribus.train.tokens import Encoded, encoded, read
 
 Spec = Mapping[str, Any]
 BYTES_A_PARAMETER: Final = 16  # itself, its gradient, and AdamW's two moments, in float32
@@ -140,6 +141,17 @@ def data_of(spec: Spec, classes: Classes, text: Encoded) -> Data:
         steps=trainer.get("max_steps"),
         accumulate=trainer.get("accumulate_grad_batches", 1),
     )
+
+
+def longer(spec: Spec, classes: Classes, data: Data, times: int) -> Examples:
+    """Validation examples of `times` as many rows: of what the corpus draws for it, or of more of its text."""
+    corpus = make(classes, "corpus", spec["corpus"], kind=Corpus)
+    drawn = "longer" in corpus.traits.get("provides", [])
+    tokens = read(corpus.longer(times), data.encoded.tokenizer) if drawn else data.encoded.val
+    asked, length = spec.get("evaluate") or spec["objective"], times * spec["dims"]["length"]
+    longer = {**spec, "dims": {**spec["dims"], "length": length}, "objective": asked, "evaluate": None}
+    objectives = build(longer, classes, data.encoded.vocabulary, KERNELS).objectives
+    return data.examples(tokens, _named(objectives, listed(asked)), length)
 
 
 def _named(objectives: nn.ModuleDict, nodes: list[Mapping[str, Any]]) -> dict[str, Objective]:

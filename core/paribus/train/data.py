@@ -30,6 +30,7 @@ class Feed:
     batch: int
     workers: int = 0
     validation: int = 512  # at most so many examples are evaluated
+    evaluations: int = 4  # over a run, the last one at its end
     documents: str = "mixed"  # apart: rows of one document do not see those of another; packed: whole ones, apart
     bucket: int = 0  # batches that are sorted by length together, and padded to what each needs; 0: none
 

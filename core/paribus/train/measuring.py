@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
@@ -18,6 +19,7 @@ from paribus.parts.rows import Batch, Stream
 from paribus.parts.shape import Shape
 from paribus.slots.measure import Known, Measure
 from paribus.slots.tokenizer import Vocabulary
+from paribus.train.assemble import longer
 from paribus.train.data import VALIDATION, Data
 from paribus.train.evaluate import moved, observed, used
 from paribus.train.examples import Examples
@@ -37,9 +39,9 @@ class Found(NamedTuple):
 class Measuring:
     """The measures of a spec, asked of a model at each of its evaluations."""
 
-    def __init__(self, measures: Mapping[str, Measure], model: Model, data: Data) -> None:
+    def __init__(self, measures: Mapping[str, Measure], asked: Asked) -> None:
         self.measures = measures
-        self.asked = Asked(model, data)
+        self.asked = asked
 
     def __call__(self, curve: Sequence[Point] = (), *, last: bool = True) -> Found:
         """What is found at the last point of the curve; on the way, of those measures that are asked often."""
@@ -54,8 +56,9 @@ class Measuring:
     def _ask(self, name: str, measure: Measure, found: Found) -> None:
         with used(self.asked.model):
             answers = measure.measure(self.asked)
-        for each in measure.names(self.asked.known):
-            answer = answers[each]
+        missing = [each for each in measure.names(self.asked.known) if each not in answers]
+        assert not missing, f"the measure `{name}` says nothing of {missing}, which it named"
+        for each, answer in answers.items():
             if isinstance(answer, str):
                 found.unmeasured[f"val/{name}/{each}"] = answer
             elif math.isfinite(answer):
@@ -68,16 +71,22 @@ def measuring(spec: Mapping[str, Any], classes: Classes, model: Model, data: Dat
     """The measures that a spec asks for, if it asks for any."""
     nodes = spec.get("measure") or []
     measures = {node["name"]: make(classes, "measure", node, kind=Measure) for node in nodes}
-    return Measuring(measures, model, data) if measures else None
+    return Measuring(measures, asked(spec, classes, model, data)) if measures else None
+
+
+def asked(spec: Mapping[str, Any], classes: Classes, model: Model, data: Data) -> Asked:
+    """The model of a spec with its data, to be asked."""
+    return Asked(model, data, partial(longer, spec, classes, data))
 
 
 @final
 class Asked:
     """A model with its data; it is a `slots.measure.Subject`."""
 
-    def __init__(self, model: Model, data: Data) -> None:
+    def __init__(self, model: Model, data: Data, longer: Callable[[int], Examples]) -> None:
         self.model = model
         self.data = data
+        self._longer = longer
         self.curve: Sequence[Point] = ()
         self.known: Known = known_of(model.spec, model.assembled)
         self._examples: dict[int, Examples] = {}
@@ -104,9 +113,7 @@ class Asked:
     def examples(self, times: int) -> Examples:
         """The validation split in examples `times` as long; made once."""
         if times not in self._examples:
-            own = self.data.val_examples
-            made = own if times == 1 else self.data.examples(own.tokens, own.objectives, times * own.length)
-            self._examples[times] = made
+            self._examples[times] = self.data.val_examples if times == 1 else self._longer(times)
         return self._examples[times]
 
     def metrics(self, batches: Iterable[Batch]) -> dict[str, float]:

@@ -25,15 +25,15 @@ import numpy as np
 from paribus.durable import DamagedError, Json, digest, digest_json, make_folder, read_json, write_json
 from paribus.errors import DataError, ParibusError, Problem, StoreError
 from paribus.slots.component import Component
-from paribus.slots.corpus import Corpus
+from paribus.slots.corpus import Corpus, Document
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
 from paribus.slots.tokens import Ints, Labels, Tokens
 from paribus.train.crew import cores
-from paribus.train.encoding import KEY, SPLITS, Array, Progress
+from paribus.train.encoding import KEY, SPLITS, Array, Progress, encode, pairs
 from paribus.train.shards import Shard, Shards, dropped
 from paribus.train.store import FORMAT, columns, read_entry, write_entry
 
-__all__ = ["Encoded", "Progress", "Side", "encoded", "unigram_nats"]
+__all__ = ["Encoded", "Progress", "Side", "encoded", "read", "unigram_nats"]
 
 _BUILDING: Final = "building"
 _PIECE: Final = 1 << 22  # ids that are counted at a time
@@ -129,6 +129,20 @@ def encoded(
         tuple(meta["classes"]),
         built,
     )
+
+
+def read(documents: Iterable[Document], tokenizer: Tokenizer) -> Side:
+    """Documents of no split, as a tokenizer that is trained reads them; nothing of it is kept."""
+    found = list(documents)
+    part = encode(found, tokenizer, paired=pairs(found, tokenizer))
+    sides: list[Side] = []
+    for flat in reversed(part.sides):
+        sentences, ends, labelled = (
+            np.insert(np.cumsum(sizes), 0, 0) for sizes in (flat.sentences, flat.documents, flat.labelled)
+        )
+        told = Labels(flat.labels, labelled) if len(flat.labels) else None
+        sides.append(Side(flat.ids, sentences, ends, sides[-1] if sides else None, labels=told))
+    return sides[-1]
 
 
 def unigram_nats(train: Tokens, val: Tokens, size: int) -> float:

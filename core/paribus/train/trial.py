@@ -44,7 +44,6 @@ from paribus.train.text import Text, write_text
 
 CHECKPOINTS = "checkpoints"
 DEFAULT_STEPS = 200
-POINTS = 4  # evaluations over a run, the last one at its end
 
 Spec = Mapping[str, Any]
 Record = dict[str, Any]
@@ -129,12 +128,12 @@ def _keeper(model: Model, data: Data, steps: int, terms: Terms, measures: Measur
         last = time.monotonic()
         return True
 
-    checkpoints = terms.folder / CHECKPOINTS
+    checkpoints, points = terms.folder / CHECKPOINTS, data.options.evaluations
     keeper = Keeper(
         model,
         data,
         steps=steps,
-        points=[math.ceil(steps * (at + 1) / POINTS) for at in range(POINTS)],
+        points=[math.ceil(steps * (at + 1) / points) for at in range(points)],
         keep=keeping(checkpoints, terms.identity, fingerprint, terms.files),
         due=due,
         asked=terms.asked_to_stop,

@@ -14,7 +14,7 @@ from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.studies.identity import components_of
 from paribus.train.evaluate import evaluate
-from paribus.train.measuring import Asked, Measuring
+from paribus.train.measuring import Asked, Measuring, asked
 from paribus.train.model import Model
 from paribus.train.trial import Terms, run_trial
 
@@ -81,6 +81,10 @@ class Inventing(Measure):
         return {"widest": float(subject.scores(subject.rows(tokens)).shape[-1])}
 
 
+def ask(model: Model, data: Any, registry: Registry) -> Asked:
+    return asked(model.spec, registry, model, data)
+
+
 @pytest.fixture(scope="module")
 def registry(components: Registry) -> Registry:
     return components.with_(measure={"nine": Nine, "late": Late, "weighing": Weighing, "inventing": Inventing})
@@ -102,6 +106,16 @@ def test_one_that_is_asked_often_has_a_curve_and_another_an_end(record: dict[str
     curve = record["result"]["curve"]
     assert [point["val/nine/step"] for point in curve] == [2, 4, 6, 8]
     assert ["val/late/again" in point for point in curve] == [False, False, False, True]
+
+
+def test_a_curve_has_as_many_points_as_are_asked_for(registry: Registry, tmp_path: Path) -> None:
+    spec = resolved("gpt-tiny", *TINY, "data.evaluations=3", "measure=nine", registry=registry)
+    result = run_trial(spec, registry, Terms("b", tmp_path))["result"]
+    assert [point["step"] for point in result["curve"]] == [3, 6, 8]
+    more = resolved("gpt-tiny", *TINY, "data.evaluations=100", "trainer.max_steps=2", registry=registry)
+    (tmp_path / "more").mkdir()
+    curve = run_trial(more, registry, Terms("c", tmp_path / "more"))["result"]["curve"]
+    assert [point["step"] for point in curve] == [1, 2]
 
 
 def test_what_has_no_number_has_a_reason_in_its_place(record: dict[str, Any]) -> None:
@@ -177,31 +191,31 @@ def test_layers_without_weights_stand_beside_those_that_are_asked(
 ) -> None:
     overrides = ("attention=[mha, lstm]", "position=none", "measure=weighing")
     model = assemble("gpt-tiny", *overrides, registry=registry)
-    asked = Asked(model, feed("gpt-tiny"))
-    (batch,) = asked.batches(8)
-    assert [tuple(layer.shape) for layer in asked.weights(batch)] == [(8, 4, 16, 16)]
+    subject = ask(model, feed("gpt-tiny"), registry)
+    (batch,) = subject.batches(8)
+    assert [tuple(layer.shape) for layer in subject.weights(batch)] == [(8, 4, 16, 16)]
 
 
-def test_examples_of_more_rows_are_more_of_the_same_text(assemble: Assemble, feed: Feed) -> None:
+def test_examples_of_more_rows_are_more_of_the_same_text(assemble: Assemble, feed: Feed, components: Registry) -> None:
     data = feed("gpt-tiny")
-    asked = Asked(assemble("gpt-tiny", "position=rope"), data)
-    (short,), (long,) = (list(asked.batches(4, times=times)) for times in (1, 2))
+    subject = ask(assemble("gpt-tiny", "position=rope"), data, components)
+    (short,), (long,) = (list(subject.batches(4, times=times)) for times in (1, 2))
     assert long.streams["body"].tokens.shape == (4, 32)
     assert torch.equal(long.streams["body"].tokens[0, :16], short.streams["body"].tokens[0])
     assert torch.equal(short.streams["body"].tokens, data.validation_batch(0).streams["body"].tokens[:4])
 
 
-def test_metrics_of_all_examples_are_those_of_the_evaluation(assemble: Assemble, feed: Feed) -> None:
+def test_metrics_of_all_are_those_of_the_evaluation(assemble: Assemble, feed: Feed, components: Registry) -> None:
     model, data = assemble("gpt-tiny"), feed("gpt-tiny")
-    asked = Asked(model.eval(), data)
-    found = asked.metrics(asked.batches(data.val_count))
+    subject = ask(model.eval(), data, components)
+    found = subject.metrics(subject.batches(data.val_count))
     assert {f"val/{name}": value for name, value in found.items()} == pytest.approx(evaluate(model, data))
-    assert asked.metrics([]) == {}
+    assert subject.metrics([]) == {}
 
 
-def test_a_model_is_asked_as_it_is_used_and_left_as_it_was(assemble: Assemble, feed: Feed) -> None:
+def test_a_model_is_asked_in_use_and_left_as_it_was(assemble: Assemble, feed: Feed, components: Registry) -> None:
     model = assemble("gpt-tiny", "dropout=0.5").train()
-    first, again = (Measuring({"w": Weighing()}, model, feed("gpt-tiny"))() for _ in range(2))
+    first, again = (Measuring({"w": Weighing()}, ask(model, feed("gpt-tiny"), components))() for _ in range(2))
     assert first == again
     assert first.metrics.keys() == {"val/w/largest"}
     assert model.training

@@ -1,0 +1,84 @@
+"""Which tokens came before behind the same one, by loops; and the curve's threshold."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Batch, Stream
+from paribus_measure.associative_recall import AssociativeRecall
+from paribus_measure.steps_to_threshold import StepsToThreshold
+
+
+def shows(count: int, documents: Tensor | None = None) -> Batch:
+    tokens = torch.randint(2, 6, (count, 16), generator=torch.Generator().manual_seed(count))
+    return Batch({"body": Stream(tokens, documents)}, {}, torch.arange(count))
+
+
+def says(batch: Batch) -> Tensor:
+    generator = torch.Generator().manual_seed(len(batch.index))
+    return torch.randn(*batch.streams["body"].tokens.shape, 24, generator=generator, dtype=torch.float64) * 3
+
+
+def looped(batches: list[Batch]) -> dict[str, float]:
+    hits: list[tuple[float, bool]] = []
+    rest: list[float] = []
+    for batch in batches:
+        body, scores = batch.streams["body"], says(batch).log_softmax(-1)
+        for row, tokens in enumerate(body.tokens.tolist()):
+            documents = [0] * 16 if body.documents is None else body.documents[row].tolist()
+            for t in range(15):
+                if documents[t] != documents[t + 1] or documents[t] < 0:
+                    continue
+                lost, guess = -float(scores[row, t, tokens[t + 1]]), int(scores[row, t].argmax())
+                before = [(tokens[s], tokens[s + 1]) for s in range(t) if documents[s] == documents[t]]
+                if (tokens[t], tokens[t + 1]) in before:
+                    hits.append((lost, guess == tokens[t + 1]))
+                else:
+                    rest.append(lost)
+    return {
+        "loss": sum(lost for lost, _ in hits) / len(hits),
+        "accuracy": sum(right for _, right in hits) / len(hits),
+        "rest": sum(rest) / len(rest),
+        "share": len(hits) / (len(hits) + len(rest)),
+    }
+
+
+def test_it_is_what_loops_find(shown: Any) -> None:
+    documents = torch.tensor([[0] * 6 + [1] * 7 + [-1] * 3]).expand(4, -1)
+    for batches in ([shows(3), shows(2)], [shows(4, documents)]):
+        found = AssociativeRecall().measure(shown(batches, says=says))
+        assert found == pytest.approx(looped(batches), rel=1e-9)
+
+
+def test_where_nothing_came_before_there_is_no_number(shown: Any) -> None:
+    once = Batch({"body": Stream(torch.arange(2, 18)[None])}, {}, torch.arange(1))
+    found = AssociativeRecall().measure(shown([once], says=says))
+    assert set(found.values()) == {"of what is predicted 0 tokens came before, and 15 did not"}
+
+
+CURVE = [{"step": step, "val/clm/accuracy": value} for step, value in ((10, 0.1), (20, 0.6), (30, 0.4), (40, 0.9))]
+
+
+@pytest.mark.parametrize(
+    ("at", "below", "found"),
+    [
+        (0.5, False, {"steps": 20.0, "reached": 1.0}),
+        (0.9, False, {"steps": 40.0, "reached": 1.0}),
+        (0.95, False, {"steps": 40.0, "reached": 0.0}),
+        (0.45, True, {"steps": 10.0, "reached": 1.0}),
+    ],
+)
+def test_a_threshold_is_passed_at_the_first_point_that_passes(
+    at: float, below: bool, found: dict[str, float], shown: Any
+) -> None:
+    measure = StepsToThreshold(metric="val/clm/accuracy", at=at, below=below)
+    assert measure.measure(shown(curve=CURVE)) == found
+
+
+def test_a_metric_that_no_evaluation_has_is_told_of(shown: Any) -> None:
+    measure = StepsToThreshold(metric="val/clm/acuracy", at=0.5)
+    said = "no evaluation has `val/clm/acuracy`; valid: val/clm/accuracy"
+    assert measure.measure(shown(curve=CURVE)) == {"steps": said, "reached": said}
+    assert "valid: none" in str(measure.measure(shown())["steps"])

@@ -1,0 +1,77 @@
+"""Prefix matching on random tokens that are repeated, against heads whose score is known."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paribus import Batch
+from paribus_measure.induction_score import InductionScore, repeated
+
+N = 7  # half of the rows that fit
+
+
+def uniform(rows: int) -> Tensor:
+    return torch.ones(rows, rows).tril() / torch.arange(1, rows + 1).unsqueeze(1)
+
+
+def wired(rows: int) -> Tensor:
+    """Each row of the second half weighs the one behind the last that holds its token, and no other."""
+    weights = torch.eye(rows)
+    for row in range(rows // 2, rows - 1):
+        weights[row] = functional.one_hot(torch.tensor(row - rows // 2 + 1), rows)
+    return weights
+
+
+def weighs(*heads: Any) -> Any:
+    def of(batch: Batch) -> list[Tensor]:
+        count, rows = batch.streams["body"].tokens.shape
+        return [torch.stack([head(rows) for head in heads]).expand(count, -1, -1, -1)]
+
+    return of
+
+
+def says(batch: Batch) -> Tensor:
+    """Nothing of the first half, and in the second what came before."""
+    tokens = batch.streams["body"].tokens
+    scores = torch.zeros(*tokens.shape, 24)
+    half = tokens.shape[1] // 2
+    scores[:, half:-1] = 1000.0 * functional.one_hot(tokens[:, half + 1 :], 24)
+    return scores
+
+
+def test_an_induction_head_has_1_and_an_average_what_it_has(shown: Any) -> None:
+    found = InductionScore(tokens=N).measure(shown(weighs=weighs(uniform, wired, uniform), says=says))
+    average = sum(1 / rows for rows in range(N + 1, 2 * N)) / (N - 1)
+    assert found["score"] == pytest.approx(1.0)
+    assert found["mean"] == pytest.approx((1 + 2 * average) / 3, rel=1e-6)
+    lone = InductionScore(tokens=N).measure(shown(weighs=weighs(uniform), says=says))
+    assert lone["score"] == lone["mean"] == pytest.approx(average, rel=1e-6)
+
+
+def test_a_head_that_finds_the_same_token_and_not_the_next_has_nothing(shown: Any) -> None:
+    found = InductionScore(tokens=N).measure(shown(weighs=weighs(lambda rows: wired(rows).roll(-1, 1)), says=says))
+    assert found["score"] == 0.0
+
+
+def test_what_is_copied_is_no_loss_and_a_gain_over_knowing_nothing(shown: Any) -> None:
+    found = InductionScore(tokens=N).measure(shown(weighs=weighs(uniform), says=says))
+    assert found["loss"] == pytest.approx(0.0, abs=1e-9)
+    assert found["gain"] == pytest.approx(torch.tensor(24.0).log().item(), rel=1e-6)
+
+
+def test_tokens_are_of_text_each_different_and_repeated(shown: Any) -> None:
+    tokens = repeated(shown(), 100, 9)
+    assert tokens.shape == (9, 16)
+    assert torch.equal(tokens[:, :8], tokens[:, 8:])
+    assert all(len(set(row)) == 8 and not {0, 1} & set(row) for row in tokens[:, :8].tolist())
+    assert len({tuple(row) for row in tokens.tolist()}) == 9
+    assert torch.equal(repeated(shown(), 100, 9), tokens)
+
+
+def test_a_model_of_three_rows_is_asked_nothing(shown: Any) -> None:
+    subject = shown(weighs=weighs(uniform), says=says)
+    subject.known = subject.known._replace(length=3)
+    assert set(InductionScore().measure(subject).values()) == {"there is no room for two tokens and the same again"}

@@ -1,0 +1,112 @@
+"""Measures of whole models: what is known of these beforehand."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import paribus
+from paribus import Draw, Registry, SpecError
+from paribus.train.assemble import longer
+from paribus_measure.induction_score import InductionScore
+from paribus_measure.length_extrapolation import LengthExtrapolation
+from paribus_measure.position_sensitivity import PositionSensitivity
+from paribus_probe.associative_recall import AssociativeRecall
+from paribus_probe.copy import Copy
+
+TINY = (
+    "dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=36", "data.batch=8", "data.validation=20",
+    "tokenizer=symbols", "objective={name: completion, separator: false}", "corpus.examples=64", "corpus.held_out=20",
+)  # fmt: skip
+DRAW = Draw(0, 0, torch.arange(4))
+Found = dict[str, Any]
+Ask = Callable[..., Found]
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    offers: Any = {
+        "corpus": {"probed": Copy, "recalled": AssociativeRecall},
+        "measure": {"longer": LengthExtrapolation, "placed": PositionSensitivity, "induced": InductionScore},
+    }
+    return paribus.installed().with_(**offers)
+
+
+@pytest.fixture(scope="module")
+def ask(registry: Registry) -> Ask:
+    """What a measure finds of a model that has learned nothing, but is moved off where it starts."""
+
+    def ask(measure: str, *overrides: str, uniform: bool = False) -> Found:
+        spec = paribus.spec("gpt-tiny", "corpus=probed", *TINY, f"measure=[{measure}]", *overrides, registry=registry)
+        model = paribus.assemble(spec, registry=registry)
+        with torch.no_grad():
+            for path, parameter in model.named_parameters():
+                generator = torch.Generator().manual_seed(len(path))
+                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
+                if uniform and "heads.q" in path:
+                    parameter.zero_()
+        found = paribus.ask(model, paribus.data(spec, registry=registry), registry=registry)
+        return {**found.metrics, **found.unmeasured}
+
+    return ask
+
+
+def test_rows_without_positions_do_not_care_where_they_are(ask: Ask) -> None:
+    found = ask("placed", "position=none")
+    assert found == pytest.approx({"val/placed/shifted": 0.0, "val/placed/shuffled": 0.0}, abs=1e-6)
+
+
+@pytest.mark.parametrize("position", ["rope", "alibi"])
+def test_a_position_of_distances_knows_no_shift_and_every_shuffle(position: str, ask: Ask) -> None:
+    found = ask("placed", f"position={position}")
+    assert found["val/placed/shifted"] < 1e-4
+    assert 0.001 < found["val/placed/shuffled"] <= 1
+
+
+def test_a_table_of_places_knows_both(ask: Ask) -> None:
+    found = ask("placed", "position=learned")
+    assert all(0.01 < value <= 1 for value in found.values())
+
+
+def test_equal_weights_have_the_induction_score_of_an_average(ask: Ask) -> None:
+    found = ask("{name: induced, tokens: 6}", uniform=True)
+    average = sum(1 / rows for rows in range(7, 12)) / 5
+    assert found["val/induced/score"] == pytest.approx(average, rel=1e-5)
+    assert found["val/induced/mean"] == pytest.approx(average, rel=1e-5)
+
+
+def test_longer_questions_are_those_that_the_corpus_draws(ask: Ask, registry: Registry) -> None:
+    found = ask("{name: longer, times: [2, 3]}", "position=rope")
+    names = {f"val/longer/completion.{name}.x{times}" for name in ("loss", "accuracy", "exact") for times in (2, 3)}
+    assert found.keys() == names
+    assert all(math.isfinite(value) for value in found.values())
+    spec = paribus.spec("gpt-tiny", "corpus=probed", *TINY, "measure=longer", registry=registry)
+    data = paribus.data(spec, registry=registry)
+    rows = longer(spec, registry, data, 3).batch(DRAW).streams["body"].tokens
+    shown = [data.encoded.tokenizer.decode(row.tolist()) for row in rows]
+    drawn = [document.text for document, _ in zip(Copy(examples=64, held_out=20).longer(3), range(4), strict=False)]
+    assert [text.split(" > ")[0] + " >" for text in shown] == drawn
+
+
+def test_a_learned_table_ends_and_the_record_says_so(ask: Ask, registry: Registry) -> None:
+    found = ask("{name: longer, times: [2]}", "position=learned")
+    assert set(found.values()) == {"the model has places for 36 rows, and these are 72"}
+    found = ask("{name: longer, times: [2]}", "position={name: learned, length: 72}")
+    assert all(isinstance(value, float) for value in found.values())
+
+
+def test_a_study_of_what_a_table_cannot_have_is_refused_before_it_runs(registry: Registry, tmp_path: Any) -> None:
+    sizes = {key: int(value) for key, value in (each.split("=") for each in TINY if each.startswith("dims"))}
+    base = {"preset": "gpt-tiny", "position": "rope", **sizes}
+    study = {"base": base, "vary": {"position": ["learned", "alibi"]}, "seeds": 2, "measure": ["longer"]}
+    study |= {"metric": "val/longer/clm.loss.x2", "budget": {"steps": 2}}
+    with pytest.raises(SpecError, match=r"position=learned would not measure `val/longer/clm.loss.x2`"):
+        paribus.study(study, registry=registry, store=tmp_path)
+
+
+def test_more_pairs_than_there_are_keys_are_no_question(ask: Ask) -> None:
+    recalled = ("corpus=recalled", "corpus.keys=8", "corpus.examples=64", "corpus.held_out=20", "objective.marks=true")
+    found = ask("{name: longer, times: [2]}", *recalled, "position=rope")
+    assert set(found.values()) == {"16 pairs need as many different keys, and there are 8"}
