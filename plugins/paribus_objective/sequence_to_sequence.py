@@ -90,6 +90,9 @@ class SequenceToSequence(Objective):
         """Of two languages the source is in the other one, unless it begins with the token of its own."""
         return self.pairs.prompt(ids, language, source_language)
 
+    def translation(self, ids: Sequence[int], source_language: int | None, language: int | None) -> Prompt:
+        return self.prompt(ids, language=language, source_language=source_language)
+
     def frequencies(self, train: Tokens, val: Tokens) -> float:
         return self.pairs.frequencies(train, val)
 

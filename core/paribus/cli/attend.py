@@ -29,21 +29,23 @@ _SAID = {
 @click.option("--of", type=click.Choice(["own", "cross", "source"]), help="Whose rows; cross: the alignment.")
 @click.option("--layer", type=int, help="Counted from 0; the last that has weights unless said.")
 @click.option("--head", type=int, help="Counted from 0; the mean of all unless said.")
+@click.option("--language", help="The language to be written, where the corpus tells any apart.")
+@click.option("--source-language", help="That of the source.")
 @click.option("--all", "every", is_flag=True, help="A map for each layer and each head.")
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The weights of all layers and heads, unless one is named.")
 @click.pass_obj
 def verb(
     session: Session,
+    /,
     model: str,
     text: str | None,
-    source: str | None,
-    of: Any,
     layer: int | None,
     head: int | None,
     every: bool,
     store: Path,
     as_json: bool,
+    **said: Any,
 ) -> int:
     """Show how much each row of TEXT weighs each other, or those of a source.
 
@@ -55,7 +57,7 @@ def verb(
     import paribus
 
     found = asked(session, model, store)
-    shown = paribus.attend(found, text, source=source, of=of, registry=session.registry())
+    shown = paribus.attend(found, text, **said, registry=session.registry())
     if as_json:
         out_json(_document(shown, layer, head))
         return EXIT_OK

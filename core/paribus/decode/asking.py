@@ -27,6 +27,13 @@ Given = str | Sequence[int]
 """A text, or its ids."""
 
 
+class Languages(NamedTuple):
+    """By their numbers: what is to be written, and what is read to that end; None where nobody says."""
+
+    to: int | None = None
+    of: int | None = None
+
+
 class Asked(NamedTuple):
     """A model that can write, its prompts, and how many tokens may follow each."""
 
@@ -86,22 +93,10 @@ def ids_of(model: Model, given: Sequence[Given], registry: Registry | None) -> l
     return ids
 
 
-def asked(
-    model: Model,
-    ids: Sequence[Sequence[int]],
-    manner: Manner,
-    *,
-    language: str | None = None,
-    source_language: str | None = None,
-) -> Asked:
+def asked(model: Model, ids: Sequence[Sequence[int]], manner: Manner, languages: Languages = Languages()) -> Asked:
     """How the model is asked to write behind `ids`."""
-    to, of = (
-        _language(model, name, key) for name, key in ((language, "language"), (source_language, "source_language"))
-    )
-    objective = writing_objective(model)
-    found = [objective.prompt(row, language=to) for row in ids]
-    prompts = tuple(prompt for prompt in found if prompt is not None)
-    voice = Voice(model.topology, _head(model, objective), to, of)
+    objective, prompts = prompted(model, ids, languages)
+    voice = Voice(model.topology, _head(model, objective), languages.to, languages.of)
     length = int(model.spec["dims"]["length"])
     most = tuple(manner.tokens or length + 1 - len(prompt.body) for prompt in prompts)
     problems = [*_empty(prompts, voice)] or [*_too_long(prompts, most, voice, manner, length)]
@@ -110,15 +105,28 @@ def asked(
     return Asked(voice, prompts, most)
 
 
-def writing_objective(model: Model) -> Objective:
-    """The first of those that it was trained for which can write."""
+def prompted(model: Model, ids: Sequence[Sequence[int]], languages: Languages) -> tuple[Objective, tuple[Prompt, ...]]:
+    """The first objective that it was trained for which can write, and what that makes of each text."""
     for name in model.trained:
-        if model.objective(name).prompt([0]) is not None:
-            return model.objective(name)
+        objective = model.objective(name)
+        found = [objective.translation(row, languages.of, languages.to) for row in ids]
+        prompts = tuple(prompt for prompt in found if prompt is not None)
+        if len(prompts) == len(found):
+            return objective, prompts
     what = f"a model that was trained for {listed(model.trained)} cannot write: nothing taught it what comes next"
     raise SpecError(
         Problem(code="cannot-write", path="objective", what=what, valid="a model that was trained to write")
     )
+
+
+def spoken(model: Model, language: str | None, source_language: str | None) -> Languages:
+    """The numbers of the languages that a user names; of two, a source is in the other one."""
+    to, of = _language(model, language, "language"), _language(model, source_language, "source_language")
+    known = () if model.text is None else model.text.languages
+    crosses = any(part.cross for part in model.topology.parts if part.path == "body")
+    if crosses and len(known) == 2 and (to is None) != (of is None):
+        return Languages(1 - of, of) if of is not None else Languages(to, 1 - (to or 0))
+    return Languages(to, of)
 
 
 def _head(model: Model, objective: Objective) -> Callable[[Tensor], Tensor]:
@@ -133,6 +141,8 @@ def _language(model: Model, name: str | None, key: str) -> int | None:
     if name is None:
         return None
     known = model.text.languages if model.text is not None else ()
+    if name.isdecimal() and int(name) < len(known):
+        return int(name)
     if name not in known:
         what = f"there is no language `{name}` in what the model was trained on"
         valid = listed(known) or "none, as it tells no languages apart"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from paribus.decode.asking import Given, asked_model, check_room, ids_of, text_needed, writing_objective
-from paribus.decode.door import generate
+from paribus.decode.asking import Given, Languages, asked, asked_model, check_room, ids_of, spoken, text_needed
+from paribus.decode.manner import Manner
+from paribus.decode.reading import Reader
 from paribus.decode.whole import whole
+from paribus.decode.writing import written
 from paribus.errors import Problem, SpecError, listed
+from paribus.parts.context import Memory
+from paribus.parts.rows import Stream
 from paribus.registry import Registry
+from paribus.slots.topology import Topology, memory_of
 from paribus.train.model import Model
 
 Of = Literal["own", "cross", "source"]
@@ -50,6 +55,8 @@ def attend(
     *,
     source: Given | None = None,
     of: Of | None = None,
+    language: str | None = None,
+    source_language: str | None = None,
     registry: Registry | None = None,
 ) -> Attended:
     """How much each row of a text weighs which: its own rows, or those of a `source` (`cross`, the alignment matrix).
@@ -64,48 +71,47 @@ def attend(
     model.eval()
     try:
         with torch.inference_mode():
-            if crosses is None:
-                assert text is not None, "there is a text where there is no source"
-                ids = whole(model, text, registry)
-                return _shown(model, of, ids, ids, _weights(model, ids, None, None), registry)
-            assert source is not None, "what reads a source is given one"
-            return _with_source(model, of, crosses, text, source, registry)
+            if source is not None:
+                languages = spoken(model, language, source_language)
+                return _with_source(model, of, text, source, languages, registry)
+            assert text is not None, "there is a text where there is no source"
+            ids = whole(model, text, registry)
+            rows = Stream(torch.tensor([ids], device=model.device))
+            return _shown(model, of, ids, ids, _weights(model.topology, "body", rows), registry)
     finally:
         model.train(training)
 
 
 def _with_source(
-    model: Model, of: Of, crosses: str, text: Given | None, source: Given, registry: Registry | None
+    model: Model, of: Of, text: Given | None, source: Given, languages: Languages, registry: Registry | None
 ) -> Attended:
     (given,) = ids_of(model, [source], registry)
-    prompt = writing_objective(model).prompt(given)
-    assert prompt is not None, "it can write"
-    read = list(prompt.source or given)
-    check_room(model, read, crosses)
+    voice, (prompt,), most = asked(model, [given], Manner(), languages)
+    assert voice.source is not None, "it reads one"
+    read = list(prompt.source or ())
     if of == "source":
-        return _shown(model, of, read, read, _weights(model, read, None, crosses), registry)
+        stream = voice.stream(read, voice.source_language)
+        return _shown(model, of, read, read, _weights(voice.topology, voice.source, stream), registry)
     if text is None:
-        written = list(generate(model, source, registry=registry).written[0][0].ids)
+        reader = Reader(voice, [prompt], most, cached=voice.steps)
+        ids = list(written(reader, Manner(), [0], lambda done, most: None)[0][0].ids)
     else:
-        (written,) = ids_of(model, [text], registry)
-    ended = written if prompt.stop is None else [*written, prompt.stop]
-    if not ended:
-        check_room(model, ended)
-    rows = [*prompt.body, *ended][: len(prompt.body) + len(ended) - 1]
-    check_room(model, rows)
-    weights = _weights(model, rows, read, None)
+        (ids,) = ids_of(model, [text], registry)
+    ended = ids if prompt.stop is None else [*ids, prompt.stop]
+    rows = [*prompt.body, *ended[:-1]]
+    check_room(model, rows if ended else [])
+    memory = memory_of(voice.topology.run({voice.source: voice.stream(read, voice.source_language)}, voice.source))
+    weights = _weights(voice.topology, "body", voice.stream(rows, voice.language), memory)
     if of == "own":
         return _shown(model, of, rows, rows, weights, registry)
     return _shown(model, of, [*rows[1:], ended[-1]], read, weights, registry)
 
 
 def _weights(
-    model: Model, ids: Sequence[int], source: Sequence[int] | None, part: str | None
-) -> list[dict[str, Tensor]]:
-    rows = torch.tensor([list(ids)], device=model.device)
-    read = None if source is None else torch.tensor([list(source)], device=model.device)
+    topology: Topology, part: str, stream: Stream, memory: Memory | None = None
+) -> Sequence[Mapping[str, Tensor]]:
     try:
-        return model.attention(rows, source=read, part=part or "body")
+        return topology.run({part: stream}, part, memory=memory, capture=True).captured
     except ValueError as error:
         raise SpecError(Problem(code="no-weights", path="attention", what=str(error))) from error
 
@@ -115,7 +121,7 @@ def _shown(
     of: Of,
     rows: Sequence[int],
     columns: Sequence[int],
-    weights: Sequence[dict[str, Tensor]],
+    weights: Sequence[Mapping[str, Tensor]],
     registry: Registry | None,
 ) -> Attended:
     key = "cross" if of == "cross" else "weights"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from paribus.decode.asking import Asked, Given, asked, asked_model, ids_of, listed_prompts
+from paribus.decode.asking import Asked, Given, asked, asked_model, ids_of, listed_prompts, spoken
 from paribus.decode.beams import searched
 from paribus.decode.manner import Manner
 from paribus.decode.reading import Reader
@@ -73,7 +73,7 @@ def generate(  # noqa: PLR0913  # all that may be said of a text, and each by it
         raise SpecError(Problem(code="out-of-range", path="batch", what=f"it is {batch}", valid="≥ 1"))
     model = asked_model(model, registry)
     ids = ids_of(model, listed_prompts(prompt), registry)
-    found = asked(model, ids, manner, language=language, source_language=source_language)
+    found = asked(model, ids, manner, spoken(model, language, source_language))
     lines: dict[int, list[Line]] = {}
     kept = 0
     training = model.training

@@ -32,6 +32,11 @@ class Voice(NamedTuple):
     def device(self) -> torch.device:
         return next(self.topology.parameters()).device
 
+    def stream(self, ids: Sequence[int], language: int | None) -> Stream:
+        """One sequence, of a language."""
+        tokens = torch.tensor([list(ids)], device=self.device)
+        return Stream(tokens, languages=_all(tokens, language))
+
     @property
     def pads(self) -> bool:
         """Whether prompts of different lengths can be read at once: all attentions take rows for none."""

@@ -165,6 +165,10 @@ class Objective(Component, nn.Module, ABC):
         several are told apart; None: whoever is trained for this cannot write."""
         return None
 
+    def translation(self, ids: Sequence[int], source_language: int | None, language: int | None) -> Prompt | None:
+        """The same of a text whose own language is known as well, for whoever marks that."""
+        return self.prompt(ids, language=language)
+
     def fills(self, run: Run) -> Tensor | None:
         """(B, N, V): scores of what is hidden in rows `run.targets["pick"]`, (B, N), of a text that every part reads.
 

@@ -28,8 +28,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus.write_text("\n\n".join(f"The {number}th paragraph says something." for number in range(60)))
     said = (f"corpus={{name: text, path: ['{corpus}'], documents: paragraph}}", *TINY)
     assert main(["train", "gpt-tiny", *said, "data.batch=4", "--store", str(place / "runs")]) == 0
-    for preset in ("encoder-tiny", "rnnsearch-tiny"):
-        paribus.save(paribus.assemble(paribus.spec(preset, *said)), place / preset)
+    for preset, objective in (("encoder-tiny", "mlm"), ("rnnsearch-tiny", "span-corruption")):
+        spec = paribus.spec(preset, *said, f"objective={objective}")
+        paribus.save(paribus.assemble(spec), place / preset)
     return place
 
 

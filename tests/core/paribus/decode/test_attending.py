@@ -36,7 +36,7 @@ def test_a_decoder_shows_its_own_rows(assembled: Assembled) -> None:
 
 @pytest.mark.parametrize("preset", ["seq2seq-tiny", "rnnsearch-tiny", "luong-tiny"])
 def test_rows_that_read_a_source_are_called_by_what_they_write(assembled: Assembled, preset: str) -> None:
-    model = assembled(preset, "objective=span-corruption", "corpus.documents=paragraph")
+    model = assembled(preset, "objective=span-corruption")
     shown = paribus.attend(model, TEXT, source=SOURCE)
     assert (shown.of, shown.rows, shown.columns) == ("cross", (*TEXT, "<eos>"), (*SOURCE, "<eos>"))
     assert model.text is not None
@@ -98,7 +98,7 @@ def test_what_cannot_be_shown_is_told(assembled: Assembled) -> None:
             "error[no-weights] attention: there are no attention weights to show: Linear cannot say how much a row wei",
         ),
         (
-            assembled("rnnsearch-tiny"),
+            assembled("rnnsearch-tiny", "objective=span-corruption"),
             TEXT,
             {"source": SOURCE, "of": "own"},
             "error[no-weights] of: there are no attention weights to show: no layer says how much a row weighs another"

@@ -14,10 +14,19 @@ import paribus
 from paribus.errors import DataError, SpecError, StoreError
 from paribus.saved import TEXT
 from paribus.slots.tokenizer import Vocabulary
+from paribus.testing.specimen import noise
 from paribus.train.model import Model
 
 Assembled = Callable[..., Model]
 PROMPTS = ("The import statement", "A", "Something else ")
+
+
+def shaken(model: Model) -> Model:
+    model.double()
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            parameter.add_(noise(path, *parameter.shape), alpha=0.3)
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +140,49 @@ def test_a_folder_is_asked_as_well_and_an_older_one_without_its_tokenizer(gpt: M
     with pytest.raises(StoreError, match="there is no such folder"):
         paribus.generate(tmp_path / "nowhere", "A")
     shutil.rmtree(tmp_path / "gpt")
+
+
+@pytest.mark.parametrize("locales", [("en-us", "de"), ("en-us", "de", "ja")])
+def test_languages_are_asked_for_by_name_and_of_two_the_other_is_read(locales: tuple[str, ...]) -> None:
+    corpus = f"corpus={{name: dates, locales: [{', '.join(locales)}], ways: all, pairs: 40, held_out: 8}}"
+    objective = f"objective={{name: seq2seq, languages: {len(locales)}}}"
+    small = ("dims.width=16", "dims.layers=1", "dims.heads=4", "dims.length=48", "embedding.languages=3")
+    model = shaken(paribus.assemble(paribus.spec("transformer-tiny", *small, corpus, objective)))
+    assert model.text is not None
+    assert set(model.text.languages) == set(locales)
+    asked: list[tuple[int, int, int]] = []  # the first token that each part reads, its language, and how many there are
+
+    def watched(_: Any, given: Any) -> None:
+        stream = given[0]
+        asked.append((int(stream.tokens[0, 0]), int(stream.languages.unique()), stream.tokens.shape[1]))
+
+    hook = model.topology.embedding.register_forward_pre_hook(watched)
+    to, of = model.text.languages.index("de"), model.text.languages.index("en-us")
+    marks = model.text.vocabulary.sentinels
+    paribus.generate(model, "1/2/2021", language="de", source_language="en-us", tokens=2)
+    assert asked == [(marks[of], of, 10), (marks[to], to, 1), (asked[2][0], to, 1)]
+    found = [list(asked)]
+    for said in ({"language": "de"}, {"source_language": "en-us"}, {"language": str(to), "source_language": str(of)}):
+        asked.clear()
+        options: dict[str, Any] = {**said, "tokens": 2}
+        if len(locales) == 2 or len(said) == 2:
+            paribus.generate(model, "1/2/2021", **options)
+            found.append(list(asked))
+        else:
+            with pytest.raises(SpecError, match=r"error\[no-language\]"):
+                paribus.generate(model, "1/2/2021", **options)
+    assert all(each == found[0] for each in found)
+    hook.remove()
+    shown = paribus.attend(model, "1.", source="1/2/2021", language="de", source_language="en-us")
+    assert shown.rows == ("1", ".", "<eos>")
+    known = ", ".join(model.text.languages)
+    refused(
+        model,
+        "1",
+        f"error[unknown-language] language: there is no language `d` in what the model was trained on; valid: {known}; "
+        "did you mean `de`?",
+        language="d",
+    )
 
 
 # -- what cannot be asked ----------------------------------------------------------------------------------------
