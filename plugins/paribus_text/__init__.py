@@ -10,6 +10,7 @@ from paribus_text.byte_pair import BytePair as bpe
 from paribus_text.bytes import Bytes as bytes
 from paribus_text.cloze import Cloze as cloze
 from paribus_text.code_words import CodeWords as code_words
+from paribus_text.datasets import Datasets as datasets
 from paribus_text.dates import Dates as dates
 from paribus_text.digits import Digits as digits
 from paribus_text.follows import Follows as follows
@@ -19,6 +20,7 @@ from paribus_text.python_docs import PythonDocs as python_docs
 from paribus_text.sections import Sections as sections
 from paribus_text.shapes import Shapes as shapes
 from paribus_text.symbols import Symbols as symbols
+from paribus_text.table import Table as table
 from paribus_text.text import Text as text
 from paribus_text.word_order import WordOrder as word_order
 from paribus_text.word_piece import WordPiece as wordpiece

@@ -57,6 +57,7 @@ class Traits(TypedDict, total=False):
     # corpus, tokenizer, embedding
     modality: Literal["text", "images"]  # what documents are, or are read as; unless said, text
     # corpus
+    where: dict[str, str]  # of what it provides, that which only one with this option given does
     tells: dict[str, int | str]  # what it says of its documents: a number, or which option of it has the number
     # embedding and objective
     told: dict[str, str]  # options that the corpus has a say in: `same` as what it tells, or at `least` that

@@ -7,7 +7,7 @@ from typing import Final
 
 from paribus.errors import listed
 from paribus.registry import Entry
-from paribus.specs.facts import Broken, Facts
+from paribus.specs.facts import Broken, Facts, Named
 
 IN_TEXT: Final = frozenset(  # what a corpus has; the rest a tokenizer
     {"sentences", "documents", "pairs", "labels", "scores", "tags", "answers"}
@@ -123,11 +123,22 @@ def needs_are_met(facts: Facts) -> Iterator[Broken]:
             slot = "corpus" if need in IN_TEXT else "tokenizer"
             source = facts.named(slot)
             silent = source is None or (slot == "corpus" and "provides" not in source.entry.traits)
-            if silent or source is None or need in source.list("provides"):
+            if silent or source is None:
+                continue
+            if need in source.list("provides"):
+                yield from _given(facts, objective, source, need)
                 continue
             fitting = [entry.name for entry in facts.entries(slot) if need in entry.traits.get("provides", [])]
             what = f"{objective} needs `{need}`, which the {source} does not have"
             yield Broken("does-not-fit", objective.keys, what, f"{slot} {listed(fitting) or '(none has it)'}")
+
+
+def _given(facts: Facts, objective: Named, source: Named, need: str) -> Iterator[Broken]:
+    """What is provided where an option is given, which it is not."""
+    option = source.entry.traits.get("where", {}).get(need)
+    if option is not None and facts.at(source).get(option) is None:
+        what = f"{objective} needs `{need}`, which the {source} has where it is told its `{option}`"
+        yield Broken("does-not-fit", objective.keys, what, f"{'.'.join(map(str, source.keys))}.{option}=…")
 
 
 def teacher_is_asked(facts: Facts) -> Iterator[Broken]:

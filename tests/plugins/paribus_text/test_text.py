@@ -174,11 +174,9 @@ def test_a_file_that_is_not_there_is_named_with_the_folder_that_was_searched(fol
     assert said.startswith(f"error[no-file] corpus.path: no file matches 'missing.txt' in {folder}")
 
 
-def test_a_folder_is_refused_with_the_pattern_that_would_do(folder: Path) -> None:
+def test_an_empty_folder_is_refused(folder: Path) -> None:
     (folder / "in").mkdir()
-    assert "'in' is no file; valid: a file, or a pattern that files match, such as 'in/**/*.txt'" in refusal(
-        path=("in",)
-    )
+    assert "there is no file in the folder 'in'; valid: a file, a folder, or a pattern" in refusal(path=("in",))
 
 
 def test_a_kind_of_file_that_is_not_read_is_refused(folder: Path) -> None:
@@ -207,9 +205,9 @@ def test_a_byte_order_mark_is_no_text(folder: Path) -> None:
         ('"Two."', "(a.jsonl:2): this line is no object, but str"),
         (
             '{"body": "Two.", "id": 1}',
-            "(a.jsonl:2): there is no field 'text'; valid: corpus.field: one of 'body', 'id'",
+            "(a.jsonl:2): there is no field 'text'; valid: a field of the rows: 'body', 'id'",
         ),
-        ("{}", "valid: corpus.field: one of none"),
+        ("{}", "valid: a field of the rows: none"),
         ('{"text": 7}', "(a.jsonl:2): the field 'text' is int; valid: text in quotes"),
     ],
 )

@@ -93,6 +93,10 @@ ENTRIES = (
     entry("corpus", "lines", traits={"provides": []}),
     entry("corpus", "silent"),
     entry(
+        "corpus", "rows", Option("split", Kind("str", optional=True), "", (), None),
+        traits={"provides": ["sentences"], "where": {"sentences": "split"}},
+    ),
+    entry(
         "corpus", "text",
         Option("path", Kind("list", items=(STR,)), "patterns", (), None, True, ["*.txt"]),
         Option("betas", Kind("list", items=(FLOAT, FLOAT)), "two", (Range(0, below=1),), [0.9, 0.99]),

@@ -35,7 +35,7 @@ IMAGES = ("corpus=shapes", "tokenizer=pixels")
     ("base", "override", "words"),
     [
         ("vit-tiny", "corpus=python-docs", "tokenizer `pixels` reads images, but corpus `python-docs` has text"),
-        ("vit-tiny", "tokenizer=bytes", "valid: tokenizer pixels with corpus `shapes`; corpus python-docs, text with"),
+        ("vit-tiny", "tokenizer=bytes", "valid: tokenizer pixels with corpus `shapes`; corpus "),
         ("vit-tiny", "objective=mlm", "embedding `patches` reads images, but the examples of objective `mlm` are none"),
         ("vit-tiny", "objective=mlm", "`mlm` scores rows against the vocabulary, but embedding `patches` has none"),
         ("vit-tiny", "objective=[image-classify, mlm]", "objective `mlm` scores rows against the vocabulary"),

@@ -147,6 +147,12 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
         ),
         (
             "base",
+            ["objective=nsp", "corpus=rows"],
+            "objective `nsp` needs `sentences`, which the corpus `rows` has where it is told its `split`; valid: "
+            "corpus.split=…",
+        ),
+        (
+            "base",
             ["dims.vocabulary=6"],
             "error[out-of-range] dims.vocabulary (override 1): `dims.vocabulary` (6) has no room: tokenizer `bytes` "
             "keeps 2 specials, 4 sentinels; valid: at least 7, one of them for text",
@@ -199,6 +205,7 @@ def test_what_does_not_fit_is_refused_with_the_reason_and_what_would(
         ("base", ["parts.encoder.dims.width=32"]),
         ("seq", ["parts.encoder.dims.width=32", "embedding=narrow"]),
         ("base", ["objective=nsp", "corpus=silent"]),
+        ("base", ["objective=nsp", "corpus=rows", "corpus.split=lines"]),
         ("base", ["dims.vocabulary=7"]),
         ("seq", []),
         ("seq", ["attention=window", "attention.window=4", "parts.decoder.cross.attention=mha"]),

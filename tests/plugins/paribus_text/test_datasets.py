@@ -1,0 +1,70 @@
+"""Hugging Face's data sets, of files that lie here: nothing is downloaded."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus import DataError
+from paribus_text.datasets import Datasets
+from paribus_text.table import Table
+
+LIBRARY = "the library `datasets` is not installed (extra `datasets`)"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    Path("a.jsonl").write_text(
+        "\n".join(json.dumps({"text": f"Text {at}. More.", "label": at % 2}) for at in range(40))
+    )
+    return tmp_path
+
+
+def both(corpus: Any) -> list[list[tuple[Any, ...]]]:
+    """What is in each split, by what it is and not by what it is called."""
+    return [sorted((it.sentences, it.labels) for it in corpus.documents(split)) for split in ("train", "val")]
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    match = (
+        r"error\[not-installed\] corpus: the corpus `datasets` takes the library of that name, which is not installed"
+    )
+    with pytest.raises(DataError, match=match + r"; valid: pip install 'paribus\[datasets\]', or files"):
+        Datasets(dataset="json").fingerprint()
+
+
+def test_only_a_commit_is_known_without_reading() -> None:
+    commit = "0123456789abcdef" * 2 + "01234567"
+    assert Datasets(dataset="glue", revision="main").glance() is None
+    assert Datasets(dataset="json", files=("a.jsonl",), revision=commit).glance() is None
+    one, other = (Datasets(dataset="glue", revision=commit, config=config).glance() for config in ("cola", "sst2"))
+    assert one != other
+    assert None not in (one, other)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_files_are_read_as_the_corpus_of_files_reads_them(streaming: bool) -> None:
+    pytest.importorskip("datasets", reason=LIBRARY)
+    corpus = Datasets(dataset="json", files=("a.jsonl",), label="label", streaming=streaming)
+    assert both(corpus) == both(Table(path=("a.jsonl",), label="label"))
+    assert corpus.fingerprint() == Table(path=("a.jsonl",), label="label").fingerprint()
+    few = Datasets(dataset="json", files=("a.jsonl",), streaming=streaming, most=5)
+    assert sum(map(len, both(few))) == 5
+
+
+def test_what_the_library_does_not_load_is_told() -> None:
+    pytest.importorskip("datasets", reason=LIBRARY)
+    match = r"error\[no-dataset\] corpus.split: the library `datasets` does not load 'json': "
+    with pytest.raises(DataError, match=match):
+        Datasets(dataset="json", files=("none.jsonl",)).fingerprint()
+    with pytest.raises(
+        DataError, match=r"\(json train, row 0\): there is no field 'body'; valid: a field of the rows: 't"
+    ):
+        Datasets(dataset="json", files=("a.jsonl",), text="body").fingerprint()

@@ -1,0 +1,135 @@
+"""Labelled files: texts and pairs with their classes and scores, and every label that is none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus import DataError, Document, SpecError
+from paribus.train.tokens import encoded
+from paribus_text.bytes import Bytes
+from paribus_text.table import Table
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def table(*rows: tuple[Any, ...], header: tuple[str, ...] = ("text", "label"), name: str = "a.csv") -> None:
+    lines = [",".join(map(str, row)) for row in (header, *rows)]
+    Path(name).write_text("\n".join(lines) + "\n")
+
+
+def all_of(corpus: Table) -> list[Document]:
+    return sorted((*corpus.documents("train"), *corpus.documents("val")), key=lambda document: document.name)
+
+
+def refusal(**options: Any) -> str:
+    with pytest.raises(DataError, match=r"corpus\.") as raised:
+        Table(path=("a.csv",), **options).fingerprint()
+    return str(raised.value)
+
+
+def test_a_row_is_a_text_and_its_class() -> None:
+    table(("A film. Good.", 1), ("Bad.", 0), ("So so.", "1.0"))
+    assert [(it.name, it.sentences, it.labels) for it in all_of(Table(path=("a.csv",), label="label"))] == [
+        ("a.csv:2", ("A film.", "Good."), (1,)),
+        ("a.csv:3", ("Bad.",), (0,)),
+        ("a.csv:4", ("So so.",), (1,)),
+    ]
+
+
+def test_classes_may_have_names() -> None:
+    table(("One.", "no"), ("Two.", "yes"), ("Three.", "2"))
+    corpus = Table(path=("a.csv",), label="label", classes=3, names=("yes", "no", "perhaps"))
+    assert [document.labels for document in all_of(corpus)] == [(1,), (0,), (2,)]
+    assert corpus.classes() == ("yes", "no", "perhaps")
+
+
+def test_pairs_have_another_side_and_scores_are_any_number() -> None:
+    table(("One.", "Eins.", 0.5), ("Two.", "Zwei.", "-3e2"), header=("a", "b", "s"))
+    found = all_of(Table(path=("a.csv",), text="a", second="b", score="s"))
+    assert [(it.text, it.target, it.labels) for it in found] == [
+        ("One.", ("Eins.",), (0.5,)),
+        ("Two.", ("Zwei.",), (-300.0,)),
+    ]
+
+
+def test_lines_of_json_are_rows_as_well() -> None:
+    Path("a.jsonl").write_text("\n".join(json.dumps({"text": f"Text {at}.", "label": at % 2}) for at in range(4)))
+    assert [document.labels for document in all_of(Table(path=("a.jsonl",), label="label"))] == [(0,), (1,), (0,), (1,)]
+
+
+@pytest.mark.parametrize(
+    ("label", "options", "said"),
+    [
+        (
+            "good",
+            {},
+            "(a.csv:3): the label 'good' is none of the 2 classes; valid: a whole number from 0 to 1 (corpus.",
+        ),
+        (
+            "2",
+            {},
+            "(a.csv:3): the label '2' is none of the 2 classes; valid: a whole number from 0 to 1 (corpus.classes),",
+        ),
+        ("-1", {}, "the label '-1' is none of the 2 classes"),
+        ("0.5", {}, "the label '0.5' is none of the 2 classes"),
+        ("nan", {}, "the label 'nan' is none of the 2 classes"),
+        ("on", {"names": ("off", "ON")}, "the label 'on' is none of the 2 classes; valid: off, ON, or a whole number"),
+    ],
+)
+def test_a_label_that_is_none_is_told_with_its_row(label: str, options: dict[str, Any], said: str) -> None:
+    table(("One.", 1), ("Two.", label), ("Three.", 0))
+    told = refusal(label="label", **options)
+    assert told.startswith("error[no-label] corpus.path (a.csv:3): ")
+    assert said in told
+
+
+@pytest.mark.parametrize("score", ["much", "inf", "1_000"])
+def test_a_score_that_is_no_number_is_told_with_its_row(score: str) -> None:
+    table(("One.", 1), ("Two.", score))
+    said = f"error[no-number] corpus.path (a.csv:3): the score {score!r} is no number; valid: a number that is finite"
+    assert said in refusal(score="label")
+
+
+def test_what_has_no_label_or_no_text_is_left_out_and_counted() -> None:
+    table(("One.", 1), ("Two.", ""), (" ", 1), ("Three.", 0))
+    corpus = Table(path=("a.csv",), label="label")
+    assert len(all_of(corpus)) == 2
+    assert corpus.dropped() == {"rows without a label": 1, "documents without text": 1}
+
+
+def test_the_same_text_is_in_one_split_whatever_its_label() -> None:
+    table(*((f"Text {at % 10}.", at % 2) for at in range(40)))
+    corpus = Table(path=("a.csv",), label="label", held_out=0.3)
+    train, val = ({document.text for document in corpus.documents(split)} for split in ("train", "val"))
+    assert train.isdisjoint(val)
+    assert len(train | val) == 10
+
+
+def test_a_label_is_part_of_what_a_corpus_is() -> None:
+    table(("One.", 1), ("Two.", 0))
+    before = Table(path=("a.csv",), label="label").fingerprint()
+    table(("One.", 0), ("Two.", 0))
+    assert Table(path=("a.csv",), label="label").fingerprint() != before
+
+
+def test_options_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"error\[too-many\] corpus.score: a row has a label or a score to be told"):
+        Table(path=("a.csv",), label="a", score="b")
+    with pytest.raises(
+        SpecError, match=r"corpus.names: 3 names are given, but `corpus.classes` is 2; valid: 2 names, or"
+    ):
+        Table(path=("a.csv",), label="a", names=("a", "b", "c"))
+
+
+def test_labels_come_with_their_documents(tmp_path: Path) -> None:
+    table(*((f"Text {at}.", at % 3) for at in range(30)))
+    corpus = Table(path=("a.csv",), label="label", classes=3)
+    found = encoded(corpus, Bytes(), spec=None, size=None, cache=tmp_path / "cache")
+    assert found.train.labels is not None
+    assert found.train.labels.values.tolist() == [it.labels[0] for it in corpus.documents("train")]
