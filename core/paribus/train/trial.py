@@ -79,9 +79,9 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     steps = (spec["trainer"] or {}).get("max_steps") or DEFAULT_STEPS
     model.steps = data.steps = steps
     flops = model.flops
-    for reason, count in data.left_out.items():
-        if count:
-            terms.note(f"left out: {count:,} {reason}")
+    examples = left_out({why: count for why, count in data.left_out.items() if why not in text.dropped})
+    if examples:
+        terms.note(f"left out of the examples: {examples}")
     began = {
         "tensors": beginnings(model),
         "outputs": outputs(model, data),
