@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from paribus.decode.door import Generation as Generation
     from paribus.decode.door import Written as Written
     from paribus.decode.door import generate as generate
+    from paribus.decode.embedding import Embedded as Embedded
+    from paribus.decode.embedding import embed as embed
     from paribus.decode.filling import Candidate as Candidate
     from paribus.decode.filling import fill as fill
     from paribus.errors import DataError as DataError
@@ -155,6 +157,7 @@ _WHERE: dict[str, str] = {
         "paribus.conversion.moves": "Move",
         "paribus.decode.attending": "Attended attend",
         "paribus.decode.door": "Generation Written generate",
+        "paribus.decode.embedding": "Embedded embed",
         "paribus.decode.filling": "Candidate fill",
         "paribus.keyed": "key32",
         "paribus.parts.adopting": "Adopting Converted leading",

@@ -1,0 +1,75 @@
+"""`embed` as its user sees it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.core.paribus.cli.conftest import Said
+
+import paribus
+
+Cli = Callable[..., Said]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("models") / "bert"
+    sizes = ("dims.width=16", "dims.layers=2", "dims.length=32", "dims.vocabulary=300")
+    paribus.save(paribus.assemble(paribus.spec("bert-tiny", *sizes)), folder)
+    return str(folder)
+
+
+def test_each_text_is_a_line_or_each_of_its_tokens_is(cli: Cli, bert: str) -> None:
+    said = cli("embed", bert, "Two texts.", "Both")
+    assert said.code == 0
+    lines = said.out.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("'Two texts.'  16 numbers  norm ")
+    assert lines[0].endswith(" …")
+    rows = cli("embed", bert, "Both", "--pool", "none").out.splitlines()
+    assert len(rows) == len(paribus.embed(bert, "Both").ids[0])
+
+
+def test_as_json_it_tells_every_number(cli: Cli, bert: str) -> None:
+    document = json.loads(cli("embed", bert, "Two texts.", "--layer", "1", "--pool", "none", "--json").out)
+    found = paribus.embed(bert, "Two texts.", layer=1, pool="none")
+    assert (document["layer"], document["pool"]) == (1, "none")
+    (text,) = document["texts"]
+    assert text["ids"] == list(found.ids[0])
+    assert text["tokens"] == list(found.tokens[0])
+    assert torch.allclose(torch.tensor(text["vectors"]), found.vectors[0])
+
+
+def test_vectors_are_written_to_a_file(cli: Cli, bert: str, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("Two texts.\n\nBoth\n")
+    texts = ["Two texts.", "Both"]
+    said = cli("embed", bert, "--file", str(tmp_path / "texts.txt"), "-o", str(tmp_path / "v.npy"))
+    assert (said.code, said.out) == (0, "")
+    assert said.err.startswith("written to ")
+    assert np.allclose(np.load(tmp_path / "v.npy"), torch.stack(paribus.embed(bert, texts).vectors).numpy())
+    cli("embed", bert, *texts, "--pool", "none", "-o", str(tmp_path / "v.safetensors"))
+    read, rows = load_file(tmp_path / "v.safetensors"), paribus.embed(bert, texts, pool="none")
+    assert torch.allclose(read["vectors"], torch.cat(rows.vectors))
+    assert read["lengths"].tolist() == [len(vectors) for vectors in rows.vectors]
+
+
+def test_what_cannot_be_written_is_said_first(cli: Cli, bert: str, tmp_path: Path) -> None:
+    said = cli("embed", bert, "A", "-o", str(tmp_path / "v.txt"))
+    assert said.code == 2
+    assert "valid: a name that ends in .npy or .safetensors" in said.err
+    (tmp_path / "v.npy").write_text("mine")
+    said = cli("embed", bert, "A", "-o", str(tmp_path / "v.npy"))
+    assert said.code != 0
+    assert "is there already, and nothing is written over" in said.err
+    assert (tmp_path / "v.npy").read_text() == "mine"
+
+
+def test_errors_have_their_exit_codes(cli: Cli, bert: str) -> None:
+    assert cli("embed", bert, "A", "--layer", "9").code == 2
+    assert cli("embed", bert, "one two " * 40).code == 4
