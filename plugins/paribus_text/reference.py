@@ -93,6 +93,7 @@ class Reference:
     def _distinct(self, texts: Mapping[str, str]) -> list[Topic]:
         """A topic for each text, in the order of their names; a paragraph that repeats is left out."""
         seen: set[str] = set()
+        whole: set[tuple[str, ...]] = set()
         found: list[Topic] = []
         for name in sorted(texts, key=lambda name: (len(texts[name]), name)):
             kept: list[Paragraph] = []
@@ -104,8 +105,12 @@ class Reference:
                 if len(key) >= _LONG:
                     seen.add(key)
                 kept.append(_read(paragraph))
-            if kept:
-                found.append(Topic(name, tuple(kept)))
+            topic = Topic(name, tuple(kept))
+            if topic.sentences in whole:  # of short paragraphs alone, which may come again
+                self._repeated += len(kept)
+            elif kept:
+                whole.add(topic.sentences)
+                found.append(topic)
         return sorted(found, key=lambda topic: topic.name)
 
 

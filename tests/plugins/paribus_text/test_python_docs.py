@@ -77,7 +77,9 @@ def test_docstrings_are_read_when_asked_for(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     for letter in "ab":
         (tmp_path / f"{letter}.py").write_text(f'"""About the module {letter}. It does nothing."""')
+        (tmp_path / f"of_{letter}.py").write_text('"""As another has it."""')
     corpus = PythonDocs(docstrings=True)
     found = {document.name: document for document in [*corpus.documents("train"), *corpus.documents("val")]}
     assert {"module a", "module b"} < set(found)
+    assert len({"module of_a", "module of_b"} & set(found)) == 1  # the same text twice would be in both splits
     assert found["module a"].sentences == ("About the module a.", "It does nothing.")
