@@ -22,6 +22,7 @@ from paribus_text.shapes import Shapes as shapes
 from paribus_text.symbols import Symbols as symbols
 from paribus_text.table import Table as table
 from paribus_text.text import Text as text
+from paribus_text.text_to_text import TextToText as text_to_text
 from paribus_text.word_order import WordOrder as word_order
 from paribus_text.word_piece import WordPiece as wordpiece
 
