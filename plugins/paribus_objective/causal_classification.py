@@ -80,6 +80,9 @@ class CausalClassification(Objective):
     def lengths(self, tokens: Tokens, length: int) -> labelled.Array:
         return self.texts.lengths(tokens, length)
 
+    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+        return self.texts.left_out(tokens, length)
+
     def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
         index = draw.index.numpy()
         stream, last = self.texts(tokens, index, length)

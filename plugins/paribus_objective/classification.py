@@ -78,6 +78,9 @@ class Classification(Objective):
     def lengths(self, tokens: Tokens, length: int) -> labelled.Array:
         return self.texts.lengths(tokens, length)
 
+    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+        return self.texts.left_out(tokens, length)
+
     def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
         index = draw.index.numpy()
         laid = self.texts(tokens, index, length)

@@ -95,6 +95,19 @@ class Extraction(Objective):
         rows: Array = np.minimum(found.asked + found.length + MARKS, length)
         return rows
 
+    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+        found = self.windows(tokens)
+        every = np.arange(len(tokens.documents) - 1)
+        answers, whole = _answers(tokens, found.document), np.zeros(len(every), dtype=bool)
+        np.logical_or.at(whole, found.document, _inside(answers, found))
+        asked = found.asked[np.searchsorted(found.document, every)]
+        return {
+            "answers that no window has whole": int((~whole & (_answers(tokens, every)[:, 0] != NONE)).sum()),
+            "tokens of questions that are longer than asked for": int(
+                (labelled.whole(tokens, every).length - asked).sum()
+            ),
+        }
+
     def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
         assert tokens.targets is not None, "the rules let only a corpus of pairs come here"
         found = Contexts(*(column[draw.index.numpy()] for column in self.windows(tokens)))
@@ -103,8 +116,7 @@ class Extraction(Objective):
         stream = self.layout(tokens, a, Span(begins, found.length), length, other=tokens.targets)
         answers = _answers(tokens, found.document)
         row = 2 + found.asked  # the first of the context
-        inside = (answers[:, 0] >= found.start) & (answers[:, 1] < found.start + found.length)
-        labels = np.where(inside[:, None], answers + (row - found.start)[:, None], 0)
+        labels = np.where(_inside(answers, found)[:, None], answers + (row - found.start)[:, None], 0)
         place = np.arange(length)[None, :]
         open_ = (place == 0) | ((place >= row[:, None]) & (place < (row + found.length)[:, None]))
         targets = {"labels": labels, "open": open_, "answers": answers, "document": found.document}
@@ -126,8 +138,7 @@ class Extraction(Objective):
         none, windows = [], []
         for side in (train, val):
             found = self.windows(side)
-            answers = _answers(side, found.document)
-            none.append((answers[:, 0] < found.start) | (answers[:, 1] >= found.start + found.length))
+            none.append(~_inside(_answers(side, found.document), found))
             windows.append(found)
         share = (none[0].sum() + 1) / (len(none[0]) + 2)
         nats = np.where(none[1], -math.log(share), np.log(windows[1].length) - math.log(1 - share))
@@ -181,6 +192,12 @@ def spanned(scores: Tensor, most: int) -> Best:
     score, size = best.max(1)
     starts = torch.stack([each.argmax(1) for each in sums], dim=1).gather(1, size.unsqueeze(1)).squeeze(1) + 1
     return Best(starts, starts + size, score, none)
+
+
+def _inside(answers: Array, found: Contexts) -> Array:
+    """(B,) whether a window has the whole answer."""
+    inside: Array = (answers[:, 0] >= found.start) & (answers[:, 1] < found.start + found.length)
+    return inside
 
 
 def _answers(tokens: Tokens, document: Array) -> Array:

@@ -45,12 +45,19 @@ class Texts:
 
     def lengths(self, tokens: Tokens, length: int) -> Array:
         """How many rows each document takes."""
-        every = np.arange(len(tokens.documents) - 1)
-        sizes = whole(tokens, every).length + MARKS - 1
-        if tokens.targets is not None:
-            sizes = sizes + whole(tokens.targets, every).length + 1
-        rows: Array = np.minimum(sizes, length)
+        rows: Array = np.minimum(_rows(tokens), length)
         return rows
+
+    def left_out(self, tokens: Tokens, length: int) -> dict[str, int]:
+        """Tokens behind where texts were cut."""
+        return {"tokens of texts that are longer than their rows": int(np.maximum(_rows(tokens) - length, 0).sum())}
+
+
+def _rows(tokens: Tokens) -> Array:
+    """How many rows each document would take."""
+    every = np.arange(len(tokens.documents) - 1)
+    sizes = whole(tokens, every).length + MARKS - 1
+    return sizes if tokens.targets is None else sizes + whole(tokens.targets, every).length + 1
 
 
 def whole(tokens: Tokens, index: Array) -> Span:

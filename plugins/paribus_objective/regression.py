@@ -74,6 +74,9 @@ class Regression(Objective):
     def lengths(self, tokens: Tokens, length: int) -> labelled.Array:
         return self.texts.lengths(tokens, length)
 
+    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+        return self.texts.left_out(tokens, length)
+
     def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
         index = draw.index.numpy()
         laid = self.texts(tokens, index, length)

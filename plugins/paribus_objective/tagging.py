@@ -90,6 +90,11 @@ class Tagging(Objective):
         rows: Array = np.minimum(self._span(tokens, found).length + MARKS - 1, length)
         return rows
 
+    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+        found, bounds = self.runs(tokens), np.asarray(tokens.sentences)
+        cut = bounds[found.last] - bounds[found.first] - self._span(tokens, found).length
+        return {"tokens of words that are longer than their rows": int(cut.sum())}
+
     def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
         found = Words(*(column[draw.index.numpy()] for column in self.runs(tokens)))
         span = self._span(tokens, found)

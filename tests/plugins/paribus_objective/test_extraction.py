@@ -82,6 +82,16 @@ def test_labels_are_the_rows_of_the_answer_or_the_first_where_it_is_not_whole(ex
     assert extract.lengths(asked, 23).tolist() == (formed.streams["body"].documents >= 0).sum(1).tolist()
 
 
+def test_what_no_example_has_is_counted(build: Build, vocabulary: Vocabulary, asked: Tokens) -> None:
+    """In rows for four tokens of context, the answer of three words that begins with the 21st is in no window."""
+    lost = "answers that no window has whole", "tokens of questions that are longer than asked for"
+    for stride, answers in ((1, 0), (4, 1)):
+        narrow: Any = build("extract", vocabulary, 11, question=4, stride=stride)
+        assert narrow.left_out(asked, 11) == {lost[0]: answers, lost[1]: 27}
+    wide: Any = build("extract", vocabulary, 128)
+    assert set(wide.left_out(asked, 128).values()) == {0}
+
+
 def test_only_the_first_row_and_those_of_the_context_are_scored(extract: Any, asked: Tokens, passed: Passed) -> None:
     count = extract.examples(asked, 23)
     formed = extract.form(asked, 23, Draw(0, 0, torch.arange(count)))

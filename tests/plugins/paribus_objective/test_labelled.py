@@ -78,7 +78,11 @@ def test_the_rows_that_are_told_are_those_that_are_taken(
     objective: Any = build("classify", vocabulary, 64)
     for tokens in (singles, pairs):
         for length in (20, 64):
-            assert objective.lengths(tokens, length).tolist() == [len(row) for row in rows(objective, tokens, length)]
+            taken = [len(row) for row in rows(objective, tokens, length)]
+            assert objective.lengths(tokens, length).tolist() == taken
+            marks, sides = 3 if tokens.targets else 2, [tokens, *([tokens.targets] if tokens.targets else [])]
+            lost = sum(len(side.ids) for side in sides) + 3 * marks - sum(taken)
+            assert objective.left_out(tokens, length) == {"tokens of texts that are longer than their rows": lost}
 
 
 @pytest.mark.parametrize("pool", ["first", "mean", "last"])

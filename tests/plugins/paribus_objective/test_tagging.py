@@ -62,6 +62,7 @@ def test_a_label_stands_at_its_words_first_piece_and_nowhere_else(tag: Any, corp
     seen = {label: token for token, label in both if label != IGNORED}
     assert seen == {word: 100 + int(tokens.sentences[word]) for word in range(10)}
     assert tag.lengths(tokens, 12).tolist() == [sum(token != 0 for token in row) for row in stream]
+    assert tag.left_out(tokens, 12) == {"tokens of words that are longer than their rows": 20}
     long = next(row for row in stream if 100 + int(tokens.sentences[7]) in row)
     assert long == [1, *range(119, 129), 2]  # a word that has no room is cut, and keeps its label
 

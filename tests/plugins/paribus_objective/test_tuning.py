@@ -1,0 +1,57 @@
+"""A pretrained encoder that is tuned on labels: what is kept of it, what is new, and what is dropped."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.registry import Registry, installed
+from paribus.specs import resolved
+from paribus.train.trial import Terms, run_trial
+
+SMALL = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.vocabulary=400", "data.batch=4", "data.validation=8")
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed()
+
+
+def ran(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
+    folder.mkdir()
+    spec = resolved("bert-tiny", *SMALL, *overrides, registry=registry)
+    result: dict[str, Any] = run_trial(spec, registry, Terms(folder.name, folder))["result"]
+    return result
+
+
+@pytest.fixture(scope="module")
+def pretrained(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trials") / "pretrained"
+    ran(registry, folder, "trainer.max_steps=2")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "head", "prior"),
+    [
+        (("classify", "word-order"), {"head.dense.weight", "head.scores.weight"}, True),
+        (("tag", "code-words"), {"head.weight"}, True),
+        (("extract", "cloze"), {"head.weight"}, True),
+        (("regress", "overlap"), {"head.dense.weight", "head.scores.weight"}, False),
+    ],
+)
+def test_the_body_is_kept_the_head_is_new_and_those_that_nothing_asks_any_more_are_dropped(
+    task: tuple[str, str], head: set[str], prior: bool, pretrained: Path, registry: Registry, tmp_path: Path
+) -> None:
+    objective, corpus = task
+    given = (f"from={pretrained}", f"objective={objective}", f"corpus={corpus}", "trainer.max_steps=2")
+    result = ran(registry, tmp_path / "tuned", *given)
+    begun = result["from"]
+    assert begun["converted"] == {}
+    assert all(path.startswith(("body.", "embedding.")) for path in begun["kept"])
+    assert {f"objectives.{objective}.{path}" for path in head} <= set(begun["new"])
+    assert all(path.startswith(f"objectives.{objective}.") for path in begun["new"])
+    assert all(path.startswith(("objectives.mlm.", "objectives.nsp.")) for path in begun["dropped"])
+    assert (f"val/{objective}/loss" in result["frequencies"]) == prior
+    assert all(map(math.isfinite, result["metrics"].values()))
