@@ -14,6 +14,7 @@ from paribus_text.datasets import Datasets as datasets
 from paribus_text.dates import Dates as dates
 from paribus_text.digits import Digits as digits
 from paribus_text.follows import Follows as follows
+from paribus_text.message_catalogues import MessageCatalogues as gettext
 from paribus_text.overlap import Overlap as overlap
 from paribus_text.pixels import Pixels as pixels
 from paribus_text.python_docs import PythonDocs as python_docs

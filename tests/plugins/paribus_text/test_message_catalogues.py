@@ -1,0 +1,210 @@
+"""Catalogues of messages, as translators write them and as programs read them."""
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus import DataError, Document
+from paribus_text import message_catalogues
+from paribus_text.catalogues import messages
+from paribus_text.message_catalogues import MessageCatalogues
+
+HEADER = "Content-Type: text/plain; charset=UTF-8\nPlural-Forms: nplurals=2; plural=(n != 1);\nLanguage: de\n"
+WRITTEN = r"""
+# a comment
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\n"
+"Plural-Forms: nplurals=2; plural=(n != 1);\n"
+"Language: de\n"
+
+#: file.c:12
+msgid "Open"
+msgstr "Öffnen"
+
+msgctxt "a door"
+msgid "Close"
+msgstr "Schließen"
+
+#, c-format
+msgid "one \"file\"\n"
+msgid_plural "%d files\n"
+msgstr[0] "eine »Datei«\n"
+msgstr[1] "%d Dateien\n"
+
+#, fuzzy
+msgid "Perhaps"
+msgstr "Nie"
+
+msgid "Same"
+msgstr "Same"
+
+msgid "Missing"
+msgstr ""
+
+msgid ""
+"a long "
+"message\tof two lines"
+msgstr "eine lange Nachricht"
+"\tin zwei Zeilen"
+msgid "without a blank line before"
+msgstr "ohne Leerzeile davor"
+
+#~ msgid "Old"
+#~ msgstr "Alt"
+"""
+PAIRS = {
+    ("Open", "Öffnen"),
+    ("Close", "Schließen"),
+    ('one "file"', "eine »Datei«"),
+    ("a long message of two lines", "eine lange Nachricht in zwei Zeilen"),
+    ("without a blank line before", "ohne Leerzeile davor"),
+}
+
+
+def compiled(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """A catalogue as programs read it: a table of messages, one of translations, and the texts."""
+    sides = [[text.encode() + b"\0" for text in side] for side in zip(*sorted(pairs), strict=True)]
+    count = len(sides[0])
+    at = 28 + 16 * count
+    tables = b""
+    for side in sides:
+        for text in side:
+            tables += struct.pack("<2I", len(text) - 1, at)
+            at += len(text)
+    head = struct.pack("<7I", 0x950412DE, 0, count, 28, 28 + 8 * count, 0, 0)
+    return head + tables + b"".join(text for side in sides for text in side)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def all_of(corpus: MessageCatalogues) -> list[Document]:
+    return [*corpus.documents("train"), *corpus.documents("val")]
+
+
+def texts(corpus: MessageCatalogues) -> set[tuple[str, str]]:
+    return {(document.text, document.target[0]) for document in all_of(corpus)}
+
+
+def installed(folder: Path, languages: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with one program, translated into some languages."""
+    for language in languages:
+        place = folder / "locale" / language / "LC_MESSAGES" / "program.mo"
+        place.parent.mkdir(parents=True)
+        pairs = [(f"message {number}", f"{language} {number}") for number in range(40)]
+        place.write_bytes(compiled([("", HEADER.replace("Language: de\n", "")), *pairs]))
+    found = sorted((folder / "locale").glob("*/LC_MESSAGES/*.mo"))
+    monkeypatch.setattr(message_catalogues, "machine", lambda: found)
+
+
+def test_both_kinds_say_the_same(folder: Path) -> None:
+    (folder / "de.po").write_text(WRITTEN)
+    corpus = MessageCatalogues(path=("de.po",))
+    assert texts(corpus) == PAIRS
+    plain = {("Open", "Öffnen"), ("a door\x04Close", "Schließen"), ("x", "Unbekannter")}
+    forms = ("one file\0%d files", "eine Datei\0%d Dateien")
+    (folder / "other.mo").write_bytes(compiled([("", HEADER), forms, *plain]))
+    found = texts(MessageCatalogues(path=("*.mo",)))
+    assert found == {("Open", "Öffnen"), ("Close", "Schließen"), ("x", "Unbekannter"), ("one file", "eine Datei")}
+
+
+def test_what_is_left_out_is_counted(folder: Path) -> None:
+    (folder / "de.po").write_text(WRITTEN)
+    assert MessageCatalogues(path=("de.po",)).dropped() == {
+        "translations that are marked as uncertain": 1,
+        "translations that are the message itself": 1,
+        "messages without a translation": 1,
+    }
+
+
+def test_a_pair_says_which_languages_it_is_in(folder: Path) -> None:
+    (folder / "de.po").write_text(WRITTEN)
+    for document in all_of(MessageCatalogues(path=("de.po",))):
+        assert (document.language, document.target_language) == ("en", "de")
+    (folder / "fr.po").write_text(WRITTEN.replace('"Language: de\\n"\n', ""))
+    (read,) = {found.language for found in messages(folder / "fr.po")}
+    assert read == "fr"
+
+
+def test_a_message_is_of_one_split_in_all_languages_and_counts_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(folder, ["de", "fr", "pt_BR"], monkeypatch)
+    extra = folder / "locale" / "de" / "LC_MESSAGES" / "zebra.mo"
+    extra.write_bytes(compiled([("", HEADER), ("message 3", "noch eine"), ("own", "eigene")]))
+    monkeypatch.setattr(message_catalogues, "machine", lambda: sorted(folder.glob("locale/*/*/*.mo")))
+    corpus = MessageCatalogues(languages=None, held_out=0.2)
+    train, val = ([*corpus.documents(split)] for split in ("train", "val"))
+    assert not {document.text for document in train} & {document.text for document in val}
+    assert {document.target_language for document in val} == {"de", "fr", "pt_BR"}
+    assert len(train) + len(val) == 3 * 40 + 1
+    assert ("message 3", "de 3") in texts(corpus)
+    assert corpus.dropped() == {"messages that another catalogue has in the same language": 1}
+    assert {document.target_language for document in all_of(MessageCatalogues(languages=("fr",)))} == {"fr"}
+
+
+def test_the_fingerprint_is_that_of_what_is_read(folder: Path) -> None:
+    (folder / "de.po").write_text(WRITTEN)
+    corpus = MessageCatalogues(path=("de.po",))
+    before = corpus.fingerprint()
+    (folder / "moved").mkdir()
+    (folder / "de.po").rename(folder / "moved" / "de.po")
+    assert MessageCatalogues(path=("moved/*.po",)).fingerprint() == before
+    (folder / "de.po").write_text(WRITTEN.replace("Öffnen", "Auf"))
+    assert corpus.fingerprint() != before
+
+
+def test_a_machine_without_catalogues_is_told_what_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_catalogues, "machine", list)
+    match = r"error\[no-catalogues\] corpus.path: this machine has no message catalogues .*; valid: `path` with .mo or"
+    with pytest.raises(DataError, match=match):
+        MessageCatalogues().fingerprint()
+
+
+def test_a_language_that_the_machine_does_not_have_is_told_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(folder, ["fr", "nl"], monkeypatch)
+    with pytest.raises(DataError, match=r"corpus.languages: this machine has no catalogue in de; valid: fr, nl"):
+        MessageCatalogues().fingerprint()
+
+
+def test_a_broken_catalogue_of_the_machine_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(folder, ["de"], monkeypatch)
+    broken = folder / "locale" / "de" / "LC_MESSAGES" / "a.mo"
+    broken.write_bytes(b"no catalogue at all")
+    monkeypatch.setattr(message_catalogues, "machine", lambda: sorted(folder.glob("locale/*/*/*.mo")))
+    assert MessageCatalogues().dropped() == {"catalogues that are broken": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "match"),
+    [
+        ("a.mo", b"short", r"\(a.mo\): it is no catalogue that gettext reads"),
+        ("a.mo", struct.pack("<7I", 0x950412DE, 0, 9, 28, 28, 0, 0), r"it is no catalogue that gettext reads"),
+        ("a.po", b'msgid "x"\nmsgstr y\n', r"error\[broken-catalogue\] corpus.path \(a.po:2\): this is no line of"),
+        ("a.po", b'"before any part"\n', r"\(a.po:1\): this is no line of a catalogue: '\"before any part\"'"),
+        ("a.po", b'msgid "x"\nmsgstr "\xff"\n', r"error\[not-text\] corpus.path \(a.po:2\): it is not utf-8"),
+        (
+            "a.po",
+            b'msgid "x"\nmsgstr "y"\n',
+            r"there are 0 different messages with a translation in de .*not asked",
+        ),
+        ("a.txt", b"text", r"error\[no-file\] corpus.path: a.txt is no catalogue; valid: a pattern of .mo and .po"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_the_users_is_told(name: str, data: bytes, match: str, folder: Path) -> None:
+    (folder / name).write_bytes(data)
+    with pytest.raises(DataError, match=match):
+        MessageCatalogues(path=(name,)).fingerprint()
+
+
+def test_a_pattern_that_nothing_matches_is_told_of(folder: Path) -> None:
+    corpus: Any = MessageCatalogues(path=("po/*.po",))
+    with pytest.raises(DataError, match=r"no file matches 'po/\*.po' in "):
+        list(corpus.documents("train"))
