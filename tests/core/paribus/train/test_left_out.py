@@ -31,7 +31,7 @@ def test_pairs_that_do_not_fit_are_counted(long: str, what: str, registry: Regis
     dropped = record["result"]["data"]["dropped"]
     reason = f"{what} that take more than 16 rows"
     assert 0 < dropped[reason] < 80, "of both splits"
-    assert notes == [f"left out: {dropped[reason]} {reason}"]
+    assert notes == [f"left out of the examples: {dropped[reason]} {reason}"]
 
 
 def test_where_all_is_in_examples_nothing_is_said(registry: Registry, tmp_path: Path) -> None:
