@@ -9,6 +9,7 @@ from paribus_objective.causal_classification import CausalClassification as clas
 from paribus_objective.causal_language_modelling import CausalLanguageModelling as clm
 from paribus_objective.classification import Classification as classify
 from paribus_objective.completion import Completion as completion
+from paribus_objective.control import Control as control
 from paribus_objective.denoising import Denoising as denoise
 from paribus_objective.detection import Detection as detection
 from paribus_objective.distill_rows import DistillRows as distill_rows
@@ -28,6 +29,7 @@ from paribus_objective.sequence_to_sequence import SequenceToSequence as seq2seq
 from paribus_objective.span_boundary_objective import SpanBoundaryObjective as sbo
 from paribus_objective.span_corruption import SpanCorruption as span_corruption
 from paribus_objective.tagging import Tagging as tag
+from paribus_objective.translation_language_modelling import TranslationLanguageModelling as tlm
 
 
 @hookimpl

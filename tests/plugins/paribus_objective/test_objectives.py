@@ -43,8 +43,9 @@ def formed(made: Objective, corpus: Corpus, batch: int, *, length: int = 32, see
 def examples(made: Objective, corpus: Corpus, index: Tensor, *, length: int, seed: int, epoch: int) -> Formed:
     draw = Draw(seed, epoch, index)
     if made.traits.get("forms"):
-        tokens = told(small(corpus(DOCUMENTS)))
-        tokens.targets = small(corpus(DOCUMENTS[::-1]))
+        documents = DOCUMENTS * (3 if "labels" in made.traits.get("needs", []) else 1)
+        tokens = told(small(corpus(documents)))
+        tokens.targets = small(corpus(documents[::-1]))
         formed = made.form(tokens, length, draw)
         return made.corrupt(formed.streams, formed.targets, draw)
     flow = torch.arange(1000 * made.raw(length)).reshape(1000, -1) * 7 % 74 + 6

@@ -1,0 +1,121 @@
+"""A code before each piece, which is of one class, and the text behind it, whole and in its order."""
+
+import copy
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paribus import IGNORED, DataError, Draw, Formed, Labels, Objective, SpecError, Tokens, Vocabulary
+from paribus_objective.control import Index
+
+Build = Callable[..., Objective]
+Corpus = Callable[[Sequence[Sequence[int]]], Tokens]
+
+EOS = 1
+CODES = tuple(range(60, 66))
+VOCABULARY = Vocabulary(5000, {"pad": 0, "eos": EOS}, CODES)
+DOCUMENTS = [[5, 6], [30, 2], [7], [1], [44, 3], [9, 9], [12]]
+CLASSES = [2, 0, 2, 4, 0, 2, 0]
+
+
+@pytest.fixture
+def tokens(corpus: Corpus) -> Any:
+    made: Any = corpus(DOCUMENTS)
+    made.labels = Labels(np.array(CLASSES, dtype=np.float64), np.arange(len(CLASSES) + 1))
+    return made
+
+
+def everything(made: Objective, tokens: Tokens, length: int) -> Formed:
+    count = made.examples(tokens, length)
+    return made.form(tokens, length, Draw(0, 0, torch.arange(count)))
+
+
+def texts(tokens: Any) -> dict[int, list[int]]:
+    """The text of each class, its documents one behind the other, each with an end mark."""
+    found: dict[int, list[int]] = {}
+    for document, kind in enumerate(CLASSES):
+        first, last = tokens.documents[document], tokens.documents[document + 1]
+        ids = tokens.ids[tokens.sentences[first] : tokens.sentences[last]].tolist()
+        found.setdefault(kind, []).extend([*ids, EOS])
+    return found
+
+
+@pytest.mark.parametrize("length", [2, 8, 16, 40])
+def test_pieces_are_the_text_of_their_class_behind_its_code(length: int, build: Build, tokens: Any) -> None:
+    batch = everything(build("control", VOCABULARY, length), tokens, length)
+    rows, labels, special = batch.streams["body"].tokens, batch.targets["labels"], batch.streams["body"].special
+    assert rows.shape == labels.shape == (len(rows), length)
+    assert special is not None
+    assert special[:, 0].all()
+    assert not special[:, 1:].any()
+    left = {kind: list(text) for kind, text in texts(tokens).items()}
+    for row, label in zip(rows.tolist(), labels.tolist(), strict=True):
+        kind = CODES.index(row[0])
+        piece = left[kind][:length]
+        del left[kind][:length]
+        missing = length - len(piece)
+        assert label == [*piece, *([IGNORED] * missing)]
+        assert row[1:] == [*piece, *([EOS] * missing)][:-1]
+    assert all(len(rest) < length for rest in left.values())
+    assert all(len(text) < length or CODES[kind] in rows[:, 0] for kind, text in texts(tokens).items())
+
+
+def test_every_class_has_a_piece_however_short_its_text_and_every_piece_a_target(build: Build, tokens: Any) -> None:
+    batch = everything(build("control", VOCABULARY, 400), tokens, 400)
+    assert sorted(batch.streams["body"].tokens[:, 0].tolist()) == [CODES[0], CODES[2], CODES[4]]
+    assert (batch.targets["labels"] != IGNORED).sum(1).tolist() == [
+        len(text) for _, text in sorted(texts(tokens).items())
+    ]
+
+
+def test_no_code_is_predicted(build: Build, tokens: Any) -> None:
+    labels = everything(build("control", VOCABULARY, 16), tokens, 16).targets["labels"]
+    assert not set(CODES) & set(labels.flatten().tolist())
+
+
+def test_each_row_is_of_the_language_of_its_document(build: Build, tokens: Any) -> None:
+    tokens.languages = np.arange(len(DOCUMENTS))
+    made = build("control", VOCABULARY, 8)
+    batch = everything(made, tokens, 8)
+    languages = batch.streams["body"].languages
+    assert languages is not None
+    bounds = tokens.sentences[tokens.documents]
+    for row, tongues in zip(batch.streams["body"].tokens.tolist(), languages.tolist(), strict=True):
+        for token, tongue in zip(row, tongues, strict=True):
+            if token >= 100:
+                assert tongue == int(np.searchsorted(bounds, token - 100, side="right")) - 1
+        assert tongues[0] == tongues[1]
+
+
+def test_a_copy_and_another_process_find_the_same(build: Build, tokens: Any) -> None:
+    made = build("control", VOCABULARY, 8)
+    whole = everything(made, tokens, 8)
+    assert torch.equal(everything(copy.deepcopy(made), tokens, 8).targets["labels"], whole.targets["labels"])
+    other = pickle.loads(pickle.dumps(Index(3)))  # our own
+    with pytest.raises(DataError, match="but the tokenizer has 3"):
+        other(tokens, 8)
+
+
+def test_more_classes_than_sentinels_are_refused(build: Build, tokens: Any) -> None:
+    made = build("control", VOCABULARY._replace(sentinels=CODES[:4]), 8)
+    words = r"tokenizer: control has a sentinel for each of 5 classes, but the tokenizer has 4; .* 5 or"
+    with pytest.raises(DataError, match=words):
+        made.examples(tokens, 8)
+
+
+def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
+    with pytest.raises(SpecError, match="control needs the special token `eos`"):
+        build("control", Vocabulary(5000, {"pad": 0}, CODES))
+
+
+def test_a_text_goes_on_behind_the_code_that_was_asked_for(build: Build) -> None:
+    made = build("control", VOCABULARY)
+    asked, first = made.prompt([20, 21], language=3), made.prompt([])
+    assert asked is not None
+    assert first is not None
+    assert (asked.body, asked.source, asked.stop, asked.both) == ((CODES[3], 20, 21), None, EOS, False)
+    assert first.body == (CODES[0],)

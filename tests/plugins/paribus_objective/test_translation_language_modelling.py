@@ -1,0 +1,160 @@
+"""Pairs in one row: what stands where, in which language, what is hidden of either, and what of one alone."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from paribus import IGNORED, PADDING, Draw, Formed, Objective, SpecError, Stream, Tokens, Vocabulary
+
+Build = Callable[..., Objective]
+Corpus = Callable[[Sequence[Sequence[int]]], Tokens]
+
+PAD, CLS, SEP, MASK = 0, 1, 2, 3
+VOCABULARY = Vocabulary(9000, {"pad": PAD, "cls": CLS, "sep": SEP, "mask": MASK})
+ONE = [[4, 3], [10], [5, 5, 5], [1], [40], [30]] * 30
+OTHER = [[8], [9, 2], [6], [2], [3], [33, 4]] * 30
+
+
+@pytest.fixture
+def tokens(corpus: Corpus) -> Any:
+    """Ids of the one side are below 4000, of the other above."""
+    made: Any = corpus(ONE)
+    made.ids = made.ids.astype(np.int64)
+    made.targets = corpus(OTHER)
+    made.targets.ids = made.targets.ids.astype(np.int64) + 4900
+    made.languages, made.targets.languages = np.zeros(180, np.int64), 1 + np.arange(180) % 2
+    return made
+
+
+def texts(side: Any) -> list[list[int]]:
+    bounds = side.sentences[side.documents]
+    return [side.ids[first:last].tolist() for first, last in itertools.pairwise(bounds)]
+
+
+def laid(made: Objective, tokens: Tokens, length: int = 32, epoch: int = 0) -> Stream:
+    """The examples before anything is hidden."""
+    return made.form(tokens, length, Draw(0, epoch, torch.arange(180))).streams["body"]
+
+
+def halves(row: list[int]) -> list[list[int]]:
+    """What stands between each cls and its sep."""
+    found = []
+    while CLS in row:
+        end = row.index(SEP)
+        assert row[0] == CLS
+        found.append(row[1:end])
+        row = row[end + 1 :]
+    assert set(row) <= {PAD}
+    return found
+
+
+def test_a_text_and_its_translation_stand_in_one_row_as_far_as_there_is_room(build: Build, tokens: Any) -> None:
+    body = laid(build("tlm", VOCABULARY), tokens)
+    one, other = texts(tokens), texts(tokens.targets)
+    first = []
+    for at, row in enumerate(body.tokens.tolist()):
+        found = halves(row)
+        assert len(found) == 2
+        first.append(found[0][0] >= 5000)
+        mine, theirs = reversed(found) if first[-1] else found
+        assert one[at][: len(mine)] == mine
+        assert other[at][: len(theirs)] == theirs
+        room = 28 - len(mine) - len(theirs)
+        whole = len(one[at]) == len(mine) and len(other[at]) == len(theirs)
+        assert whole or room == 0
+        if not whole and min(len(one[at]), len(other[at])) > 14:
+            assert {len(mine), len(theirs)} == {14}
+    assert sum(first) == pytest.approx(90, abs=4 * 0.5 * 180**0.5)
+
+
+def test_positions_begin_anew_and_rows_are_of_their_texts_language(build: Build, tokens: Any) -> None:
+    body = laid(build("tlm", VOCABULARY), tokens)
+    assert body.positions is not None
+    assert body.languages is not None
+    assert body.documents is not None
+    assert body.segments is None
+    for at, row in enumerate(body.tokens.tolist()):
+        found = halves(row)
+        one, other = len(found[0]) + 2, len(found[1]) + 2
+        assert body.positions[at, : one + other].tolist() == [*range(one), *range(other)]
+        tongues = [1 + at % 2 if text[0] >= 5000 else 0 for text in found]
+        assert body.languages[at, : one + other].tolist() == [tongues[0]] * one + [tongues[1]] * other
+        assert body.documents[at].tolist() == [0] * (one + other) + [PADDING] * (32 - one - other)
+    assert body.positions.max() < 32
+
+
+def test_a_share_of_the_examples_is_one_side_alone(build: Build, tokens: Any) -> None:
+    made = build("tlm", VOCABULARY, alone=0.5)
+    rows = [halves(row) for epoch in range(10) for row in laid(made, tokens, epoch=epoch).tokens.tolist()]
+    single = [row[0] for row in rows if len(row) == 1]
+    assert len(single) == pytest.approx(900, abs=4 * (1800 / 4) ** 0.5)
+    other = sum(text[0] >= 5000 for text in single)
+    assert other == pytest.approx(len(single) / 2, abs=4 * (len(single) / 4) ** 0.5)
+    assert max(map(len, single)) == 30
+    assert {len(row) for row in map(halves, laid(build("tlm", VOCABULARY, alone=1.0), tokens).tokens.tolist())} == {1}
+
+
+def test_both_sides_are_hidden_alike_and_no_mark_and_no_padding_is(build: Build, tokens: Any) -> None:
+    made = build("tlm", VOCABULARY, rate=0.2)
+    hidden, there = np.zeros(2), np.zeros(2)
+    for epoch in range(20):
+        draw = Draw(0, epoch, torch.arange(180))
+        formed = made.form(tokens, 32, draw)
+        batch = made.corrupt(formed.streams, formed.targets, draw)
+        labels = batch.targets["labels"]
+        assert (labels != IGNORED).any(1).all()
+        text = formed.streams["body"].tokens
+        assert torch.equal(text.gather(1, batch.targets["pick"])[labels != IGNORED], labels[labels != IGNORED])
+        for side, those in enumerate((slice(100, 5000), slice(5000, 9000))):
+            hidden[side] += int(((labels >= those.start) & (labels < those.stop)).sum())
+            there[side] += int(((text >= those.start) & (text < those.stop)).sum())
+        assert (labels[labels != IGNORED] > MASK).all()
+    expected = there * hidden.sum() / there.sum()
+    assert stats.chisquare(hidden, expected).pvalue > 1e-4
+    # At least one of each text is hidden, which is more than a fifth of some.
+    assert hidden.sum() / there.sum() == pytest.approx(0.2, abs=0.01)
+
+
+def test_examples_say_how_long_they_are_and_shorter_batches_hold_the_same(build: Build, tokens: Any) -> None:
+    made = build("tlm", VOCABULARY)
+    lengths = made.lengths(tokens, 32)
+    assert lengths is not None
+    expected = [
+        min(len(one) + len(other) + 4, 32) for one, other in zip(texts(tokens), texts(tokens.targets), strict=True)
+    ]
+    assert lengths.tolist() == expected
+    short = torch.from_numpy(np.flatnonzero(lengths <= 20))
+    wide, narrow = (made.form(tokens, length, Draw(0, 0, short)).streams["body"].tokens for length in (32, 20))
+    assert torch.equal(wide[:, :20], narrow)
+
+
+def test_a_corpus_without_languages_has_none(build: Build, tokens: Any) -> None:
+    tokens.languages = None
+    assert laid(build("tlm", VOCABULARY), tokens).languages is None
+
+
+def test_too_short_a_row_is_refused(build: Build) -> None:
+    words = r"dims\.length: tlm needs rows for two cls, two sep and a token of each text, but there are 5; valid: ≥ 6"
+    with pytest.raises(SpecError, match=words):
+        build("tlm", VOCABULARY, 5)
+
+
+def test_nothing_is_written(build: Build) -> None:
+    assert build("tlm", VOCABULARY).prompt([5]) is None
+
+
+def test_an_epoch_has_each_pair_once(build: Build, tokens: Any) -> None:
+    assert build("tlm", VOCABULARY).examples(tokens, 32) == 180
+
+
+def test_what_is_formed_is_left_as_it_was(build: Build, tokens: Any) -> None:
+    made = build("tlm", VOCABULARY)
+    body = laid(made, tokens)
+    before = body.tokens.clone()
+    made.corrupt(Formed({"body": body}, {}).streams, {}, Draw(0, 0, torch.arange(180)))
+    assert torch.equal(body.tokens, before)
