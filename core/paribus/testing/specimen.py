@@ -23,8 +23,8 @@ from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.topology import memory_of
 
 _SPECIALS: Final = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
-_SENTINELS: Final = 8
-SIZE: Final = 40
+_SENTINELS: Final = 32
+SIZE: Final = 64
 VOCABULARY: Final = Vocabulary(
     SIZE,
     {name: at for at, name in enumerate(_SPECIALS)},
