@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from paribus.parts.context import State as State
     from paribus.parts.crossing import Crossing as Crossing
     from paribus.parts.draw import Draw as Draw
+    from paribus.parts.feed import Fed as Fed
+    from paribus.parts.feed import Feed as Feed
     from paribus.parts.heads import Heads as Heads
     from paribus.parts.roles import Role as Role
     from paribus.parts.root_mean_square import RootMeanSquare as RootMeanSquare
@@ -165,6 +167,7 @@ _WHERE: dict[str, str] = {
         "paribus.parts.context": "Capture Context Memory Pair Plan Scoring State",
         "paribus.parts.crossing": "Crossing",
         "paribus.parts.draw": "Draw",
+        "paribus.parts.feed": "Fed Feed",
         "paribus.parts.heads": "Heads",
         "paribus.parts.roles": "Role",
         "paribus.parts.root_mean_square": "RootMeanSquare",

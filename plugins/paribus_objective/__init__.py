@@ -24,6 +24,7 @@ from paribus_objective.permutation_language_modelling import PermutationLanguage
 from paribus_objective.prefix_language_modelling import PrefixLanguageModelling as prefix_lm
 from paribus_objective.regression import Regression as regress
 from paribus_objective.replaced_token_detection import ReplacedTokenDetection as rtd
+from paribus_objective.scheduled_sampling import ScheduledSampling as scheduled_sampling
 from paribus_objective.sentence_order_prediction import SentenceOrderPrediction as sop
 from paribus_objective.sequence_to_sequence import SequenceToSequence as seq2seq
 from paribus_objective.span_boundary_objective import SpanBoundaryObjective as sbo

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, cast, final
 
@@ -111,8 +111,8 @@ class RecurrentDecoder(Stage):
         given = cells[0].reads(x).unbind(1)  # what tokens give to the gates, made once
         plans = self._plans(run, slice(0, 1)) if rows.documents is None else None  # the same for every step
         asking, read, said = list[Tensor](), list[Tensor](), list[Tensor]()
-        for t, row in enumerate(given):
-            asks = self._step(run, cells, t, row, plans)
+        for t, (token, row) in enumerate(zip(x.unbind(1), given, strict=True)):
+            asks = self._step(run, cells, t, token, row, plans)
             asking.append(asks.state)
             read += [] if asks.read is None else [asks.read]
             said += [] if asks.said is None else [asks.said]
@@ -127,8 +127,30 @@ class RecurrentDecoder(Stage):
         captured = ({"cross": torch.cat(run.captured, dim=2)},) if run.captured else ()
         return Output(functional.dropout(hidden, self.place.dropout, self.training), rows, captured=captured)
 
-    def _step(self, run: _Pass, cells: list[Cell], t: int, given: Tensor, plans: Plans | None) -> _Asked:
-        """One row through all layers: (B, G) -> what asks the memory, and as far as it did so now, what came of it."""
+    def led(self, x: Tensor, rows: Rows, memory: Memory, read: Callable[[int, Tensor], Tensor | None]) -> Output:
+        """The same, but that each row but the first reads what `read` makes of what was said at the one before it,
+        (B, R) -> (B, E), or as None its own token."""
+        cells = cast("list[Cell]", list(self.layers))
+        run = _Pass(x, rows, memory, _seen(x, rows, None), [weights_of([cell]) for cell in cells], {}, capture=False)
+        self._enter(run, None)
+        plans = self._plans(run, slice(0, 1)) if rows.documents is None else None
+        hidden = list[Tensor]()
+        for t, own in enumerate(x.unbind(1)):
+            made = read(t, hidden[-1]) if hidden else None
+            token = own if made is None else made
+            asks = self._step(run, cells, t, token, cells[0].reads(token), plans)
+            said = asks.said
+            if said is None:
+                found = asks.read
+                if found is None:
+                    found = self._read(run, asks.state.unsqueeze(1), slice(t, t + 1), plans).squeeze(1)
+                said = self.readout(asks.state, found, token)
+            hidden.append(functional.dropout(said, self.place.dropout, self.training))
+        return Output(torch.stack(hidden, dim=1), rows)
+
+    def _step(self, run: _Pass, cells: list[Cell], t: int, token: Tensor, given: Tensor, plans: Plans | None) -> _Asked:
+        """One row through all layers, which read `token`, (B, E), as (B, G): what asks the memory, and as far as it did
+        so now, what came of it."""
         if run.seen is not None and run.seen.begins[t]:
             self._begin(run, run.seen, t)
         asked, read, said = run.top, None, None
@@ -146,7 +168,7 @@ class RecurrentDecoder(Stage):
             asked = run.top
             if self.feeding:
                 read = self._read(run, asked.unsqueeze(1), slice(t, t + 1), plans).squeeze(1)
-                said = run.fed = self.readout(asked, read, run.x[:, t])
+                said = run.fed = self.readout(asked, read, token)
         return _Asked(asked, read, said)
 
     def _begin(self, run: _Pass, seen: Places, t: int) -> None:

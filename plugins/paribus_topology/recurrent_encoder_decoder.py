@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, final
 
+import torch
 from torch import Tensor
 
-from paribus import Builder, Capture, Memory, Output, Part, Range, States, Stream, Topology
+from paribus import Builder, Capture, Feed, Memory, Output, Part, Range, States, Stream, Topology, Traits
 from paribus_topology.cells import Kind
 from paribus_topology.recurrent_decoder import Manner, RecurrentDecoder
 from paribus_topology.recurrent_encoder import RecurrentEncoder
@@ -30,6 +31,7 @@ class RecurrentEncoderDecoder(Topology):
         Part("encoder", "encoder", causal=False, recurrent=True),
     )
     reads: ClassVar[tuple[str, ...]] = ("embedding", "attention")
+    traits: ClassVar[Traits] = {"provides": ["feedback"]}
 
     def __init__(
         self,
@@ -95,6 +97,36 @@ class RecurrentEncoderDecoder(Topology):
         x, rows = self.embedding(streams[part], past, unplaced, self.body.embedding)
         output: Output = self.body(x, rows, memory, states, capture)
         return output
+
+    def led(self, streams: Mapping[str, Stream], feed: Feed, memory: Memory | None) -> Output:
+        assert memory is not None, "the decoder attends to the encoder's output, and it alone"
+        stream = streams["body"]
+        x, rows = self.embedding(stream, 0, unplaced, self.body.embedding)
+        table: list[Tensor] = []  # (V, E), made once, where what is fed is more than a token
+
+        def read(t: int, said: Tensor) -> Tensor | None:
+            fed = feed(t, said)
+            if fed is None:
+                return None
+            row = self._embedded(_place(stream, t, fed.tokens), t)[:, 0]
+            if fed.rest is None:
+                return row
+            if not table:
+                every = torch.arange(fed.rest.shape[-1], device=x.device).unsqueeze(0)
+                table.append(self._embedded(Stream(every), 0)[0])
+            return row + fed.rest @ table[0]
+
+        return self.body.led(x, rows, memory, read)
+
+    def _embedded(self, stream: Stream, past: int) -> Tensor:
+        x: Tensor = self.embedding(stream, past, unplaced, self.body.embedding)[0]
+        return x
+
+
+def _place(stream: Stream, t: int, tokens: Tensor) -> Stream:
+    """One place of a stream, with other tokens there, (B,)."""
+    here = Stream(*(None if vector is None else vector[:, t : t + 1] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    return here._replace(tokens=tokens.unsqueeze(1))
 
 
 def unplaced(x: Tensor, positions: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from paribus.errors import Problem, SpecError, listed
 from paribus.parts.context import Capture, counted
+from paribus.parts.feed import Feed
 from paribus.parts.rows import Batch, Stream
 from paribus.parts.stack import Output, Stack
 from paribus.slots.objective import Objective
@@ -81,6 +82,11 @@ class Pass:
         memory = memory_of(self.output(crosses)) if crosses else None
         return stack.again(output.read, asking, at, times, memory)
 
+    def led(self, feed: Feed) -> Tensor:
+        crosses = next(each.cross for each in self.topology.parts if each.path == "body")
+        memory = memory_of(self.output(crosses)) if crosses else None
+        return self.topology.led(self.batch.streams, feed, memory).hidden
+
     def scores(self, of: str | None) -> Tensor:
         """What a head says of all rows of the body; it may be asked of a model and of its teacher."""
         known = [name for name, head in self.heads.items() if head.traits.get("unembeds", True) and not taught(head)]
@@ -125,6 +131,9 @@ class ObjectiveRun:
 
     def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         return self.shared.again(asking, at, times)
+
+    def led(self, feed: Feed) -> Tensor:
+        return self.shared.led(feed)
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return self.shared.topology.embedding.unembed(h, bias)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from paribus.parts.context import Capture
 from paribus.parts.draw import Draw
+from paribus.parts.feed import Feed
 from paribus.parts.rows import Stream
 from paribus.slots.component import Component, Cost, Load
 from paribus.slots.embedding import Unembed
@@ -74,6 +75,11 @@ class Run(Protocol):
 
         Each sees what the layer read, and none is seen.
         """
+        ...
+
+    def led(self, feed: Feed) -> Tensor:
+        """(B, T, D): what the body says where `feed` has rows read what the one before them said; asked of a topology
+        that provides `feedback`."""
         ...
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 from torch import nn
 
 from paribus.parts.context import Capture, Memory
+from paribus.parts.feed import Feed
 from paribus.parts.rows import Stream
 from paribus.parts.shape import Shape
 from paribus.parts.stack import Output, Stack, States
@@ -93,6 +94,13 @@ class Topology(Component, nn.Module, ABC):
         capture: Capture | bool = False,
     ) -> Output:
         """The output of one part. `memory` is that of the part it attends to, if it attends to one."""
+
+    def led(self, streams: Mapping[str, Stream], feed: Feed, memory: Memory | None) -> Output:
+        """The output of the body where each row but the first may read what was made of the one before it.
+
+        Asked of a topology that provides `feedback`, since its rows are made one after the other.
+        """
+        raise NotImplementedError
 
     def start(self, batch: int, length: int) -> States:
         """Empty decoding state for the body."""

@@ -13,6 +13,7 @@ IN_TEXT: Final = frozenset(  # what a corpus has; the rest a tokenizer
     {"sentences", "documents", "pairs", "labels", "scores", "tags", "answers"}
 )
 _STREAMS: Final = frozenset({"last-layer", "second-stream"})  # what a topology has: rows that ask what others hold
+_TOPOLOGY: Final = _STREAMS | {"feedback"}  # and rows that may read what the one before them said
 _ASKED: Final = {"appended": "lets none ask behind its keys", "order": "follows no order but the rows' own"}
 TEACHER: Final = "teacher"  # what an objective needs that neither has
 
@@ -39,7 +40,7 @@ def misfit(objective: Entry, topology: Entry) -> str:
         return f"objective `{objective.name}` reads the stack `{path}`, which the topology `{topology.name}` has not"
     for path in sorted(set(others) - reads - set(objective.traits.get("may", []))):
         return f"objective `{objective.name}` gives the {others[path]} nothing to read, and `{topology.name}` has one"
-    lacking = [need for need in objective.traits.get("needs", []) if need in _STREAMS - set(provided(topology))]
+    lacking = [need for need in objective.traits.get("needs", []) if need in _TOPOLOGY - set(provided(topology))]
     if lacking:
         return f"objective `{objective.name}` needs a `{lacking[0]}`, which the topology `{topology.name}` has not"
     causal = next(part.causal for part in topology.parts if part.path == "body")
@@ -118,7 +119,7 @@ def needs_are_met(facts: Facts) -> Iterator[Broken]:
     """What an objective needs, the tokenizer or the corpus has."""
     for objective in (*facts.objectives, *facts.evaluated):
         for need in objective.list("needs"):
-            if need in _STREAMS or need == TEACHER:
+            if need in _TOPOLOGY or need == TEACHER:
                 continue
             slot = "corpus" if need in IN_TEXT else "tokenizer"
             source = facts.named(slot)

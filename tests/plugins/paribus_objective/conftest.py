@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import Formed, Objective, Run, Shape, Stream, Tokens, Vocabulary
+from paribus import Feed, Formed, Objective, Run, Shape, Stream, Tokens, Vocabulary
 from paribus_objective import objective
 
 SPECIALS = {"pad": 0, "cls": 1, "sep": 2, "mask": 3, "bos": 4, "eos": 5}
@@ -40,6 +40,14 @@ class Table:
         """Each row and what the last layer read where it stands, halved as often as it goes through."""
         where = self.read().gather(1, at.unsqueeze(-1).expand_as(asking))
         return (asking + where) * 0.5**times
+
+    def led(self, feed: Feed) -> Tensor:
+        """Each row knows nothing of the others, but may be told another token by what the one before it said."""
+        tokens = self.streams["body"].tokens.clone()
+        for row in range(1, tokens.shape[1]):
+            fed = feed(row, self.hidden(tokens=tokens)[:, row - 1])
+            tokens[:, row] = tokens[:, row] if fed is None else fed.tokens
+        return self.hidden(tokens=tokens)
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return nn.functional.linear(h, self.table.weight, bias)
@@ -81,6 +89,9 @@ class Taught:
         return self.layers[layer, name]
 
     def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
+        raise AssertionError("rows are given")
+
+    def led(self, feed: Feed) -> Tensor:
         raise AssertionError("rows are given")
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:

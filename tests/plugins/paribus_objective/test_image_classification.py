@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from paribus import DataError, Draw, Formed, Labels, Load, Objective, Run, Stream, Vocabulary
+from paribus import DataError, Draw, Feed, Formed, Labels, Load, Objective, Run, Stream, Vocabulary
 
 Build = Callable[..., Objective]
 VALUES = 12
@@ -54,6 +54,9 @@ class Pass:
 
     def layer(self, layer: int, name: str) -> torch.Tensor:
         raise AssertionError("nothing here has layers")
+
+    def led(self, feed: Feed) -> torch.Tensor:
+        raise AssertionError("nothing here is fed")
 
     def unembed(self, h: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         raise AssertionError("nothing here is scored against a vocabulary")

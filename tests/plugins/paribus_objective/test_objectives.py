@@ -223,7 +223,9 @@ def test_rows_are_brought_to_the_width_at_which_they_are_scored_at_the_cost_that
 ) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
-    made = build(name, vocabulary, table_width=table_width)
+    made = build(
+        name, vocabulary, table_width=table_width
+    ).eval()  # as what is evaluated: nobody is fed what was scored
     run = passed(formed(made, corpus, 3))
     scored: list[Tensor] = []
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import paribus
-from paribus import Output, SpecError, Stream, memory_of
+from paribus import Fed, Output, SpecError, Stream, memory_of
 from paribus.assembly.cost import costs, given_to_parts
 from paribus.registry import installed
 from paribus.testing.operations import counting
@@ -48,6 +48,44 @@ def test_padding_on_either_side_of_source_and_target_changes_nothing(
         for row, (source, target) in enumerate(zip(SOURCES, targets, strict=True)):
             start = 4 - len(target) if side == "left" else 0
             same(hidden[row, start : start + len(target)], alone(both, model, source, target))
+
+
+@pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
+def test_rows_that_are_fed_are_those_of_what_they_were_fed(
+    manner: tuple[str, ...], recurrent: Recurrent, padded: Padded, both: Both
+) -> None:
+    """Some read their own token, some another one, and some a mean of two, which is one where both are the same."""
+    model, read = recurrent(*manner), {1: torch.tensor([90, 91]), 3: torch.tensor([92, 93])}
+    source, target = padded(SOURCES), padded(TARGETS)
+    memory = memory_of(model.topology.run({"encoder": source}, "encoder"))
+    said: dict[int, Tensor] = {}
+
+    def feed(row: int, before: Tensor) -> Fed | None:
+        said[row - 1] = before
+        if row not in read:
+            return None
+        nothing = torch.zeros(2, 300, dtype=torch.float64)
+        return Fed(read[row], nothing if row == 3 else None)
+
+    hidden = model.topology.led({"body": target}, feed, memory).hidden
+    tokens = target.tokens.clone()
+    for row, fed in read.items():
+        tokens[:, row] = fed
+    same(hidden, both(model, source, target._replace(tokens=tokens)).hidden)
+    assert list(said) == [0, 1, 2]
+    same(torch.stack([*said.values()], dim=1), hidden[:, :-1])
+
+    def mean(row: int, before: Tensor) -> Fed:
+        weights = torch.nn.functional.one_hot(torch.tensor([50, 51]), 300) - torch.nn.functional.one_hot(
+            tokens[:, row], 300
+        )
+        return Fed(tokens[:, row], weights.double())
+
+    other = torch.cat([tokens[:, :1], torch.tensor([[50], [51]]).expand(-1, 3)], dim=1)
+    same(
+        model.topology.led({"body": target}, mean, memory).hidden,
+        both(model, source, target._replace(tokens=other)).hidden,
+    )
 
 
 @pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)

@@ -1,0 +1,210 @@
+"""A decoder that is fed its own words where coins say so, while it is trained, and the target everywhere else."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import paribus
+from paribus import Draw, SpecError, Vocabulary
+from paribus.parts.rows import Batch
+from paribus.train.model import Model
+
+Build = Callable[..., Any]
+WORDS = ("drawn", "best", "straight-through", "soft")
+SIZES = ("dims.width=6", "dims.vocabulary=300", "topology.embedded=5", "topology.scored=4", "corpus.pairs=60")
+
+
+@pytest.fixture
+def made(build: Build, vocabulary: Vocabulary) -> Build:
+    return lambda **options: build("scheduled-sampling", vocabulary, **options)
+
+
+@pytest.fixture
+def tokens(corpus: Callable[[Sequence[Sequence[int]]], Any]) -> Any:
+    source, target = corpus([[3], [4], [5]]), corpus([[9], [8], [9]])
+    target.ids = target.ids % 60 + 10
+    return replace(source, ids=source.ids % 60 + 10, targets=target)
+
+
+def formed(objective: Any, tokens: Any, index: Tensor, progress: float) -> Any:
+    draw = Draw(0, 0, index, progress)
+    made = objective.form(tokens, 10, draw)
+    return objective.corrupt(made.streams, made.targets, draw)
+
+
+# --- coins ---
+
+
+@pytest.mark.parametrize(("growth", "shares"), [("constant", [0.4] * 3), ("linear", [0, 0.2, 0.4])])
+def test_the_share_of_own_words_grows_as_it_was_asked_to(growth: str, shares: list[float], made: Build) -> None:
+    objective = made(rate=0.4, growth=growth)
+    assert [objective.share(progress) for progress in (0, 0.5, 1)] == pytest.approx(shares)
+
+
+def test_a_sigmoid_grows_from_next_to_nothing_to_next_to_all() -> None:
+    share = paribus.installed(no_plugins=True).get("objective", "scheduled-sampling").share
+
+    class Half:
+        rate, growth = 0.5, "sigmoid"
+
+    values = [share(Half, step / 10) for step in range(11)]
+    assert values == sorted(values)
+    assert values[0] == pytest.approx(0.5 / (1 + 2.718281828**6), rel=1e-6)
+    assert values[5] == pytest.approx(0.25)
+    assert values[10] == pytest.approx(0.5 - values[0])
+
+
+def test_coins_fall_as_often_as_they_should_and_never_on_the_start(made: Build, tokens: Any) -> None:
+    objective = made(rate=0.5, growth="linear")
+    for progress in (0.2, 1.0):
+        own = formed(objective, tokens, torch.arange(3000) % 3, progress).targets["own"]
+        distinct = torch.cat([formed(objective, tokens, torch.arange(3), progress).targets["own"]])
+        assert not own[:, 0].any()
+        assert torch.equal(own[:3], distinct), "each example has its own"
+    draws = [Draw(seed, 0, torch.arange(3), 1.0) for seed in range(700)]
+    shares = torch.stack(
+        [objective.corrupt(objective.form(tokens, 10, draw).streams, {}, draw).targets["own"] for draw in draws]
+    )
+    count = shares[..., 1:].numel()
+    assert abs(shares[..., 1:].double().mean() - 0.5) < 4 * (0.25 / count) ** 0.5
+
+
+def test_what_an_example_draws_moves_with_nothing_else(made: Build, tokens: Any) -> None:
+    """Not with the batch that it is in, nor with the share: who is fed at 0.2 is fed at 0.4 too."""
+    few, more = (
+        formed(made(rate=rate, growth="constant"), tokens, torch.arange(3), 1.0).targets for rate in (0.2, 0.4)
+    )
+    assert (few["own"] <= more["own"]).all()
+    assert few["own"].sum() < more["own"].sum()
+    assert torch.equal(few["keys"], more["keys"])
+    alone = formed(made(rate=0.4, growth="constant"), tokens, torch.tensor([2]), 1.0).targets
+    assert torch.equal(alone["own"][0], more["own"][2])
+    assert alone["keys"][0] == more["keys"][2]
+    assert len(set(more["keys"].tolist())) == 3
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_where_a_coin_says_no_the_target_is_read(words: str, made: Build) -> None:
+    objective, scores = made(words=words), torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).double()
+    target, keys = torch.tensor([11, 12, 13, 14]), torch.arange(4)
+    own = torch.tensor([True, False, True, False])
+    fed = objective.fed(scores, 3, own, target, keys)
+    assert fed.tokens[~own].tolist() == [12, 14]
+    if words == "best":
+        assert torch.equal(fed.tokens[own], scores[own].argmax(-1))
+    if fed.rest is not None:
+        assert not fed.rest[~own].any()
+        torch.testing.assert_close(fed.rest.sum(-1), torch.zeros(4).double(), rtol=0, atol=1e-12)
+    assert (fed.rest is None) == (words in ("drawn", "best"))
+
+
+def test_words_are_drawn_by_the_softmax_of_their_scores(made: Build) -> None:
+    scores = torch.zeros(20_000, 100)
+    scores[:, 7], scores[:, 9] = 5.0, 4.0
+    nobody = torch.zeros(len(scores), dtype=torch.int64)
+    tokens = made().fed(scores, 2, torch.ones(len(scores)).bool(), nobody, torch.arange(len(scores))).tokens
+    for token in (7, 9, 50):
+        share = float(scores[0].softmax(-1)[token])
+        assert abs((tokens == token).double().mean() - share) < 4 * (share * (1 - share) / len(scores)) ** 0.5
+
+
+def test_a_straight_through_word_is_one_word_with_the_gradient_of_the_soft_one(made: Build) -> None:
+    generator = torch.Generator().manual_seed(0)
+    table, weigh = (torch.randn(shape, generator=generator).double() for shape in ((100, 3), (4, 3)))
+    own, target, keys = torch.ones(4).bool(), torch.zeros(4).long(), torch.arange(4)
+    grads, values = [], []
+    for words in ("straight-through", "soft"):
+        scores = torch.randn(4, 100, generator=torch.Generator().manual_seed(1)).double().requires_grad_()
+        fed = made(words=words, temperature=0.7).fed(scores, 1, own, target, keys)
+        assert fed.rest is not None
+        row = table[fed.tokens] + fed.rest @ table
+        (row * weigh).sum().backward()
+        grads.append(scores.grad)
+        values.append((row.detach(), fed.tokens))
+    assert grads[0] is not None
+    torch.testing.assert_close(grads[0], grads[1], rtol=0, atol=1e-12)
+    assert grads[0].abs().max() > 1e-3
+    torch.testing.assert_close(values[0][0], table[values[0][1]], rtol=0, atol=1e-12)
+    assert (values[1][0] - table[values[1][1]]).abs().max() > 0.1
+
+
+# --- in a model ---
+
+
+@pytest.fixture(scope="module")
+def batch() -> Callable[..., tuple[Model, Batch]]:
+    def of(*overrides: str) -> tuple[Model, Batch]:
+        spec = paribus.spec("rnnsearch-tiny", "objective=scheduled-sampling", *SIZES, *overrides)
+        model, data = paribus.assemble(spec).double(), paribus.data(spec)
+        data.steps = 10
+        return model, data.step(9)
+
+    return of
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("preset", [(), ("topology.query=current", "topology.cell=lstm", "topology.readout=tanh")])
+def test_a_pass_is_that_of_the_words_that_were_read(
+    words: str, preset: tuple[str, ...], batch: Callable[..., tuple[Model, Batch]]
+) -> None:
+    """Row by row: what each row of a teacher-forced pass over the words that were fed says, the led pass says too."""
+    model, given = batch(f"objective.words={words}", "objective.rate=0.5", "objective.growth=constant", *preset)
+    objective: Any = model.objective("scheduled-sampling")
+    read: dict[int, Tensor] = {}
+    original = objective.fed
+
+    def noted(scores: Tensor, row: int, *others: Tensor) -> Any:
+        fed = original(scores, row, *others)
+        read[row] = fed.tokens
+        return fed
+
+    objective.fed = noted
+    loss = model.train().loss(given)
+    tokens = given.streams["body"].tokens.clone()
+    for row, fed in read.items():
+        tokens[:, row] = fed
+    own = given.targets["scheduled-sampling"]["own"]
+    assert torch.equal(tokens[~own], given.streams["body"].tokens[~own])
+    assert (tokens != given.streams["body"].tokens).any()
+    forced = given._replace(streams={**given.streams, "body": given.streams["body"]._replace(tokens=tokens)})
+    objective.rate = 0.0
+    if words == "soft":
+        assert abs(model.loss(forced) - loss) > 1e-6, "a mean of words is no word"
+    else:
+        torch.testing.assert_close(model.loss(forced), loss, rtol=1e-12, atol=0)
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_model_is_evaluated_and_trained_without_a_rate_on_the_target_alone(
+    batch: Callable[..., tuple[Model, Batch]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, given = batch("objective.rate=1", "objective.growth=constant", "evaluate=[seq2seq]")
+
+    def never(*given: Any) -> Any:
+        raise AssertionError("nothing is fed its own words here")
+
+    trained = model.train().loss(given)
+    monkeypatch.setattr(type(model.topology), "led", never)
+    evaluated = model.eval().loss(given)
+    objective: Any = model.objective("scheduled-sampling")
+    objective.rate = 0.0
+    assert torch.equal(model.train().loss(given), evaluated)
+    assert abs(trained - evaluated) > 1e-6
+
+
+def test_a_topology_without_feedback_is_refused_with_one_that_has_it() -> None:
+    match = (
+        "objective `scheduled-sampling` needs a `feedback`, which the topology `encoder-decoder` has not.*"
+        "topology recurrent-encoder-decoder with objective scheduled-sampling"
+    )
+    with pytest.raises(SpecError, match=re.compile(match, re.DOTALL)):
+        paribus.spec("transformer-tiny", "objective=scheduled-sampling")
