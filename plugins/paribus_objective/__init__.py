@@ -12,6 +12,7 @@ from paribus_objective.completion import Completion as completion
 from paribus_objective.control import Control as control
 from paribus_objective.denoising import Denoising as denoise
 from paribus_objective.detection import Detection as detection
+from paribus_objective.distill_relations import DistillRelations as distill_relations
 from paribus_objective.distill_rows import DistillRows as distill_rows
 from paribus_objective.distill_scores import DistillScores as distill_scores
 from paribus_objective.enhanced_mask_decoder import EnhancedMaskDecoder as emd

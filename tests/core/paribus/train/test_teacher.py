@@ -107,6 +107,46 @@ def test_a_model_that_is_its_own_teacher_has_nothing_to_learn_from_it(assemble: 
     assert all(abs(float(terms[f"{name}/loss"].total)) < 1e-9 for name in ("distill-scores", "distill-rows"))
 
 
+def test_nor_in_its_layers(assemble: Assemble, feed: Feed) -> None:
+    words = ("objective=[clm, distill-relations, {name: distill-rows, layers: [0, 1, -1], of: [0, 1, -1]}]", HASHED)
+    model = assemble("gpt-tiny", *words).double().eval()
+    model.learn_from(assemble("gpt-tiny", "objective=clm").double())
+    with torch.no_grad():
+        terms = model.terms(model.run(feed("gpt-tiny", *words).step(0)), model.trained)
+    assert all(abs(float(terms[f"{name}/loss"].total)) < 1e-9 for name in ("distill-relations", "distill-rows"))
+
+
+def test_a_layer_of_the_teacher_is_asked_for_what_is_learned_of_it_alone(
+    pair: tuple[Model, Model], feed: Feed, assemble: Assemble
+) -> None:
+    words = ("objective=[mlm, {name: distill-relations, layer: 1, of: 3}]", HASHED)
+    model = assemble("bert-tiny", *words).double()
+    model.learn_from(pair[1])
+    run = model.run(feed("bert-tiny", *words).step(0))
+    with torch.no_grad():
+        model.terms(run, model.trained)
+    assert run.teacher is not None
+    assert [set(kept) for kept in run.teacher.output("body").captured] == [set(), set(), {"q", "k", "v"}]
+    model = assemble("bert-tiny", words[0].replace("of: 3", "of: 4"), HASHED).double()
+    model.learn_from(pair[1])
+    with pytest.raises(SpecError, match="there is no layer 4; valid: 1 to 3, or -1 to -3"):
+        model.loss(feed("bert-tiny", *words).step(0))
+
+
+def test_a_teacher_with_another_vocabulary_of_the_same_size_is_refused(
+    base: dict[str, Any], registry: Registry, tmp_path: Path
+) -> None:
+    learned = {**base, "tokenizer": "bpe", "dims": {**base["dims"], "vocabulary": 310}}
+    (tmp_path / "other.txt").write_text("\n\n".join(f"Quite unlike the others: {n} zebras." for n in range(200)))
+    other = {**learned, "corpus": {**base["corpus"], "path": [str(tmp_path / "other.txt")]}}
+    theirs = paribus.assemble(other, registry=registry)
+    assert theirs.spec["dims"]["vocabulary"] == 310
+    paribus.save(theirs, tmp_path / "teacher")
+    taught = {**learned, "objective": ["clm", "distill-scores"], "teacher": str(tmp_path / "teacher")}
+    with pytest.raises(SpecError, match=r"error\[other-tokenizer\].*an id would mean another token"):
+        paribus.assemble(taught, registry=registry)
+
+
 def test_a_head_that_one_of_the_two_has_not_is_named(pair: tuple[Model, Model], feed: Feed, assemble: Assemble) -> None:
     words = ("objective=[mlm, {name: distill-scores, of: sop}]", HASHED)
     model = assemble("bert-tiny", *words).double()

@@ -1,0 +1,162 @@
+"""Rows relate to each other as the teacher's do."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.plugins.paribus_objective.conftest import Taught
+from torch import Tensor
+
+import paribus
+from paribus import IGNORED, PADDING, Load, Objective, SpecError, Stream, Vocabulary
+from paribus.assembly.run import Pass
+from paribus.parts.context import Capture
+from paribus.parts.rows import Batch
+from paribus.registry import installed
+from paribus.specs import resolved
+from paribus.train.trial import Terms, run_trial
+from paribus_objective.distill_relations import related, visible
+
+Build = Callable[..., Objective]
+Heads = dict[tuple[int, str], Tensor]
+
+
+def heads(layer: int, count: int, width: int, kv: int | None = None) -> Heads:
+    """Queries, keys and values of a layer: (2, H, 5, K)."""
+    sizes = {"q": count, "k": kv or count, "v": kv or count}
+    return {(layer, name): torch.randn(2, size, 5, width, dtype=torch.float64) for name, size in sizes.items()}
+
+
+def cut(x: Tensor, b: int, t: int, head: int, among: int, into: int) -> list[float]:
+    """What one relation head holds of one row."""
+    side: list[float] = []
+    for h in range(among):
+        side += x[b, h * x.shape[1] // among, t].tolist()
+    width = len(side) // into
+    return side[head * width : (head + 1) * width]
+
+
+def softmax(scores: list[float]) -> list[float]:
+    most = max(scores)
+    powers = [math.exp(score - most) for score in scores]
+    return [power / sum(powers) for power in powers]
+
+
+def by_hand(ours: Heads, theirs: Heads, relation: str, into: int, sees: Callable[[int, int, int], bool]) -> float:
+    total = 0.0
+    for b in range(2):
+        for t in range(5):
+            seen = [s for s in range(5) if sees(b, t, s)]
+            for head in range(into) if seen else ():
+                told = []
+                for side in (ours, theirs):
+                    (layer, _), q = next((key, value) for key, value in side.items() if key[1] == "q")
+                    one, other = (side[layer, name] for name in relation)
+                    x = cut(one, b, t, head, q.shape[1], into)
+                    rows = [cut(other, b, s, head, q.shape[1], into) for s in seen]
+                    products = [sum(i * j for i, j in zip(x, y, strict=True)) / math.sqrt(len(x)) for y in rows]
+                    told.append(softmax(products))
+                total += sum(p * math.log(p / q) for q, p in zip(*told, strict=True)) / into
+    return total
+
+
+@pytest.mark.parametrize("relations", [("qk", "vv"), ("qq", "kk", "vv")])
+@pytest.mark.parametrize("shape", ["alike", "grouped", "another"])
+def test_relations_are_those_of_the_papers(
+    relations: tuple[str, ...], shape: str, build: Build, vocabulary: Vocabulary
+) -> None:
+    into = {"alike": None, "grouped": 2, "another": 4}[shape]
+    ours = heads(-1, 2, 4, kv=1 if shape == "grouped" else None)
+    theirs = heads(3, *{"alike": (2, 6), "grouped": (4, 4, 2), "another": (3, 8)}[shape])
+    documents = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 0, PADDING]])
+    rows = torch.zeros(2, 5, dtype=torch.long).masked_fill(documents < 0, IGNORED)
+    made = build("distill-relations", vocabulary, relations=relations, heads=into, of=3, weight=0.5)
+    nothing = torch.empty(0)
+
+    class Streamed(Taught):
+        @property
+        def streams(self) -> dict[str, Stream]:
+            return {"body": Stream(rows, documents)}
+
+    run = Streamed(nothing, nothing, {"rows": rows}, Taught(nothing, nothing, {}, layers=theirs), ours)
+    term = made(run)["loss"]
+
+    def sees(b: int, t: int, s: int) -> bool:
+        return bool(documents[b, t] == documents[b, s] and documents[b, t] >= 0)
+
+    expected = sum(by_hand(ours, theirs, relation, into or 2, sees) for relation in relations)
+    assert float(term.total) == pytest.approx(expected, rel=1e-9)
+    assert (int(term.count), term.weight) == (9, 0.5)
+    assert made.captures == Capture(heads=(-1,))
+    assert made.teaches == Capture(heads=(3,))
+
+
+def test_a_row_relates_to_those_that_it_sees(build: Build, vocabulary: Vocabulary) -> None:
+    rows = torch.zeros(1, 3, dtype=torch.long)
+    assert visible(None, rows, causal=False)[0, 0].int().tolist() == [[1, 1, 1]] * 3
+    documents = torch.tensor([[0, 0, 1]])
+    assert visible(documents, rows, causal=True)[0, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
+
+
+def test_of_queries_and_keys_it_is_how_much_rows_attend_to_each_other() -> None:
+    model = paribus.assemble(resolved("gpt-tiny", "position=rope"), registry=installed(no_plugins=True)).double()
+    batch = Batch({"body": Stream(torch.arange(24).reshape(2, 12))}, {}, torch.arange(2))
+    with torch.no_grad():
+        kept = Pass(model.topology, batch, capture=Capture(weights=True, heads=(2,))).output("body").captured[1]
+    seen = visible(None, torch.zeros(2, 12), causal=True)
+    found = related(kept["q"], kept["k"], 4, 4, seen).exp()
+    torch.testing.assert_close(found, kept["weights"], rtol=0, atol=1e-12)
+
+
+def test_what_does_not_fit_is_refused_and_what_would_is_named(build: Build, vocabulary: Vocabulary) -> None:
+    rows, nothing = torch.zeros(2, 5, dtype=torch.long), torch.empty(0)
+
+    class Streamed(Taught):
+        @property
+        def streams(self) -> dict[str, Stream]:
+            return {"body": Stream(rows)}
+
+    def run(**options: Any) -> None:
+        teacher = Taught(nothing, nothing, {}, layers=heads(-1, 3, 8))
+        made = build("distill-relations", vocabulary, **options)
+        made(Streamed(nothing, nothing, {"rows": rows}, teacher, heads(-1, 2, 4)))
+
+    with pytest.raises(SpecError, match=r"the teacher has 3 heads, and the model 2; valid: `heads`"):
+        run()
+    with pytest.raises(SpecError, match=r"the model's attention is 8 wide, which is no multiple of 3 relation heads"):
+        run(heads=3)
+    with pytest.raises(ValueError, match=r"`relations` are qq, qq; valid: some of qk, qq, kk and vv, each once"):
+        build("distill-relations", vocabulary, relations=("qq", "qq"))
+    with pytest.raises(ValueError, match="layer 0 has no attention"):
+        build("distill-relations", vocabulary, layer=0)
+
+
+def test_it_costs_the_products_of_its_relations(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("distill-relations", vocabulary, relations=("qk", "vv"))
+    assert made.cost(Load(5, 5, picks=5)).flops == 2 * (2 * 5 * 5 * 8)
+    assert not list(made.parameters())
+
+
+@pytest.mark.slow
+def test_a_student_of_relations_learns_faster_than_one_by_itself(tmp_path: Path) -> None:
+    registry = installed(no_plugins=True)
+    taught = resolved("encoder-tiny", "trainer.max_steps=600", "data.validation=256", registry=registry)
+    for name in ("teacher", "alone", "taught"):
+        (tmp_path / name).mkdir()
+    run_trial(taught, registry, Terms("teacher", tmp_path / "teacher"))
+    small = ("dims.width=32", "dims.layers=1", "trainer.max_steps=150", "data.validation=256", "seed=1")
+    alone = resolved("encoder-tiny", *small, registry=registry)
+    with_it = resolved(
+        "encoder-tiny",
+        *small,
+        "objective=[mlm, {name: distill-relations, relations: [qk, vv]}, {name: distill-scores, weight: 2.0}]",
+        f"teacher={tmp_path / 'teacher'}",
+        registry=registry,
+    )
+    losses = {}
+    for name, spec in (("alone", alone), ("taught", with_it)):
+        losses[name] = run_trial(spec, registry, Terms(name, tmp_path / name))["result"]["metrics"]["val/mlm/loss"]
+    assert losses["taught"] < losses["alone"]
