@@ -47,7 +47,7 @@ def verb(
     index = session.index()
     source, words = begins(spec, overrides, store)
     plain = resolved(source, *words, registry=index)
-    trial = single(plain, index, lambda each: fingerprint(each["corpus"], index))
+    trial = single(plain, index, lambda each: fingerprint(each, index))
     place = Store(store, "train")
     record = place.record(trial.identity)
     if record is None:

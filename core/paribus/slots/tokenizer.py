@@ -30,6 +30,10 @@ class Tokenizer(Component, ABC):
     def train(self, texts: Iterable[str], size: int | None) -> None:
         """Learns a vocabulary of at most `size` from `texts`; a tokenizer with nothing to learn does nothing."""
 
+    def reads(self) -> str:
+        """A hash of what decides what it learns besides the corpus and its options, such as a file; else nothing."""
+        return ""
+
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, without specials around them."""

@@ -1,4 +1,4 @@
-"""The fingerprint of a corpus, without torch: only the plugin that has the corpus is loaded."""
+"""The fingerprint of what a trial reads, without torch: only the plugins that have corpus and tokenizer are loaded."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ from collections.abc import Mapping
 from typing import Any, final
 
 from paribus.assembly.components import make
+from paribus.durable import digest_json
 from paribus.registry import Index
 from paribus.registry.loading import load
 from paribus.slots.corpus import Corpus
+from paribus.slots.tokenizer import Tokenizer
 
 
-def fingerprint(node: Mapping[str, Any], index: Index) -> str:
-    """What the corpus that `node` names has in it now."""
-    entry = index.find("corpus", node["name"])
-    return make(Loaded(load(entry.door).classes), "corpus", node, kind=Corpus).fingerprint()
+def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
+    """What the corpus of a spec has in it now, and what its tokenizer reads besides, if anything."""
+    found = make(_classes("corpus", spec, index), "corpus", spec["corpus"], kind=Corpus).fingerprint()
+    read = make(_classes("tokenizer", spec, index), "tokenizer", spec["tokenizer"], kind=Tokenizer).reads()
+    return digest_json([found, read]) if read else found
+
+
+def _classes(slot: str, spec: Mapping[str, Any], index: Index) -> Loaded:
+    """The classes of the plugin that has what a spec names."""
+    return Loaded(load(index.find(slot, spec[slot]["name"]).door).classes)
 
 
 @final

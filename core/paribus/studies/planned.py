@@ -139,13 +139,13 @@ def _counter(read: Study, classes: Classes) -> Callable[[dict[str, Any]], int]:
 
 
 def _fingerprint(index: Index) -> Callable[[dict[str, Any]], str]:
-    """The fingerprint of a spec's corpus. Only that component's module is imported, and no other plugin."""
+    """The fingerprint of what a spec reads. Only the modules of that are imported, and no other plugin."""
     known: dict[str, str] = {}
 
     def of(spec: dict[str, Any]) -> str:
-        key = digest_json(spec["corpus"])
+        key = digest_json([spec["corpus"], spec["tokenizer"]])
         if key not in known:
-            known[key] = fingerprint(spec["corpus"], index)
+            known[key] = fingerprint(spec, index)
         return known[key]
 
     return of

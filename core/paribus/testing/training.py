@@ -28,7 +28,10 @@ def training(case: Case, cell: Cell) -> Verdict:
     """A batch that is seen again and again is learned: the loss is finite and falls."""
     dims = cell.spec["dims"] if case.specimen(cell).whole else {**cell.spec["dims"], "length": LENGTH}
     spec = {**cell.spec, "dims": dims, "trainer": {"max_steps": STEPS}}
-    text = babbled(spec, case.registry)
+    try:
+        text = babbled(spec, case.registry)
+    except DataError:  # as below
+        return DOES_NOT_APPLY
     model, data = assembled(spec, case.registry, text.vocabulary), data_of(spec, case.registry, text)
     if spec.get("teacher") is not None:
         model.learn_from(assembled({**spec, "seed": spec["seed"] + 1}, case.registry, text.vocabulary))
@@ -73,7 +76,10 @@ def tokenizing(case: Case, cell: Cell) -> Verdict:
     corpus = readable(cell.spec, case.registry, _tokenizer(case, cell))
     texts = [document.text for document in itertools.islice(corpus.documents("train"), READ)]
     one, two = (_tokenizer(case, cell) for _ in range(2))
-    one.train(iter(texts), None)
+    try:
+        one.train(iter(texts), None)
+    except DataError:  # it reads a file of the user's, and its example names none that is here
+        return DOES_NOT_APPLY
     two.load(one.state())
     vocabulary = one.vocabulary()
     special = vocabulary.reserved - {vocabulary.specials.get("unk")}

@@ -98,7 +98,8 @@ def encoded(
     entry. `learned` is a tokenizer's state that is kept: nothing is learned of this corpus then.
     """
     fingerprint = _fingerprint(corpus, cache)
-    kept: list[Json] = [] if learned is None else [digest(learned)]
+    read = tokenizer.reads() if learned is None else digest(learned)
+    kept: list[Json] = [read] if read else []
     folder = cache / digest_json([FORMAT, fingerprint, spec, _code(tokenizer), size, *kept])
     entry = _found(folder)
     built = False

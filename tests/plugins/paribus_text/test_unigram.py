@@ -1,0 +1,129 @@
+"""Pieces with odds."""
+
+import itertools
+import math
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus import DataError, SpecError
+from paribus_text.unigram import BLANK, Unigram
+
+TEXTS = ["the cat sat on the mat and the dog sat there", "then there they are, these other cats"] * 3
+
+
+def trained(size: int | None = 360, *, fallback: bool = True, lowercase: bool = False) -> Unigram:
+    tokenizer = Unigram(sentinels=4, fallback=fallback, lowercase=lowercase)
+    tokenizer.train(TEXTS, size)
+    return tokenizer
+
+
+TOKENIZER = trained()
+
+
+@given(st.text() | st.text(alphabet=f" {BLANK}\n\tathe☃"))
+def test_any_text_comes_back(text: str) -> None:
+    assert TOKENIZER.decode(TOKENIZER.encode_batch([text])[0]) == text
+
+
+@given(st.text())
+def test_no_text_gives_a_reserved_id(text: str) -> None:
+    (ids,) = TOKENIZER.encode_batch([f"<mask> [MASK] <unk> <0x41> <sentinel 0> </s> {text}"])
+    assert TOKENIZER.vocabulary().reserved.isdisjoint(ids)
+    assert max(ids) < TOKENIZER.vocabulary().size
+
+
+def test_without_fallback_unknown_letters_are_unk_and_all_else_comes_back() -> None:
+    tokenizer = trained(60, fallback=False)
+    assert tokenizer.decode(tokenizer.encode_batch(["the ☃☃ cat"])[0]) == "the <unk> cat"
+    assert tokenizer.decode(tokenizer.encode_batch(TEXTS)[0]) == TEXTS[0]
+
+
+def test_a_word_is_cut_in_the_likeliest_of_all_ways() -> None:
+    odds = dict(TOKENIZER._pieces)
+    for word in ("the", "there", "other", "cats", "mat"):
+        text = BLANK + word
+        ways = [
+            [text[a:b] for a, b in itertools.pairwise((0, *cuts, len(text)))]
+            for count in range(len(text))
+            for cuts in itertools.combinations(range(1, len(text)), count)
+        ]
+        likeliest = max(sum(odds.get(piece, -math.inf) for piece in way) for way in ways)
+        (ids,) = TOKENIZER.encode_batch([f" {word}"])
+        found = [TOKENIZER._pieces[token - TOKENIZER._first] for token in ids]
+        assert "".join(piece for piece, _ in found) == text
+        assert sum(own for _, own in found) == pytest.approx(likeliest, abs=1e-9)
+
+
+def test_the_odds_of_all_pieces_are_of_one_whole() -> None:
+    assert sum(math.exp(odds) for _, odds in TOKENIZER._pieces) == pytest.approx(1, abs=1e-4)
+
+
+def test_what_comes_often_is_one_piece() -> None:
+    assert len(TOKENIZER.encode_batch([" the the"])[0]) == 2
+
+
+def test_pieces_that_begin_a_word_are_known() -> None:
+    begins = TOKENIZER.vocabulary().begins
+    assert begins is not None
+    (ids,) = TOKENIZER.encode_batch([" the cat sat thermat"])
+    assert sum(token in begins for token in ids) == 4
+
+
+@pytest.mark.parametrize("size", [269, 275, 290, 297, 360])
+def test_the_size_asked_for_is_not_exceeded(size: int) -> None:
+    found = trained(size).vocabulary().size
+    assert found <= size
+    assert found == size or size != 297
+
+
+def test_every_letter_is_a_piece_where_there_is_room() -> None:
+    assert set("".join(TEXTS).replace(" ", BLANK)) <= {piece for piece, _ in TOKENIZER._pieces}
+
+
+def test_the_same_texts_give_the_same_state_in_any_process() -> None:
+    code = (
+        "from paribus_text.unigram import Unigram; import sys\n"
+        f"t = Unigram(sentinels=4); t.train({TEXTS!r}, 360); sys.stdout.buffer.write(t.state())"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    assert done.stdout == TOKENIZER.state()
+
+
+def test_a_state_makes_the_same_tokenizer() -> None:
+    other = Unigram(fallback=False)
+    other.load(TOKENIZER.state())
+    assert other.vocabulary() == TOKENIZER.vocabulary()
+    assert other.state() == TOKENIZER.state()
+    assert other.encode_batch(TEXTS) == TOKENIZER.encode_batch(TEXTS)
+
+
+def test_case_and_look_alikes_are_folded_where_asked() -> None:
+    tokenizer = Unigram(lowercase=True, compose=True, sentinels=0)
+    tokenizer.train(TEXTS, 400)
+    assert tokenizer.encode_batch(["\uff34he CAT"]) == tokenizer.encode_batch(["the cat"])
+
+
+def test_specials_are_shown_by_name_and_every_id_has_a_piece_of_its_own() -> None:
+    vocabulary = TOKENIZER.vocabulary()
+    (ids,) = TOKENIZER.encode_batch(["the cat"])
+    ids = [vocabulary.specials["bos"], *ids, vocabulary.sentinels[2], vocabulary.size]
+    assert TOKENIZER.decode(ids) == f"<bos>the cat<sentinel 2><no token {vocabulary.size}>"
+    pieces = Counter(TOKENIZER.piece(token) for token in range(vocabulary.size))
+    assert max(pieces.values()) == 1
+
+
+def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
+    with pytest.raises(SpecError, match=r"`unigram` cannot do with 268 ids.*269 or more"):
+        trained(268)
+
+
+@pytest.mark.parametrize("state", [b"{", b'{"unigram": {"sentinels": 1}}'])
+def test_what_is_no_state_is_refused(state: bytes) -> None:
+    with pytest.raises(DataError, match="is no state of the tokenizer `unigram`"):
+        Unigram().load(state)
