@@ -61,6 +61,16 @@ def test_a_tiny_preset_is_tiny(registry: Registry, name: str) -> None:
     assert parameters(shapes(registry, resolved(name, registry=registry)).children()) < 500_000
 
 
+@pytest.mark.parametrize("name", ["distilbert", "minilm", "xtremedistil"])
+def test_a_student_says_how_it_learns_once_its_teacher_is_there(registry: Registry, name: str) -> None:
+    said = [line[1:] for line in (FOLDER / f"{name}.yaml").read_text().split("\n") if line.startswith("#   ")]
+    found = re.findall(r'teacher=FOLDER objective="([^"]*)"', " ".join(said))
+    assert found
+    for objective in found:
+        spec = resolved(name, f"objective={objective}", "teacher={sha256: known}", registry=registry)
+        shapes(registry, spec)
+
+
 def test_a_tiny_bert_is_a_bert_in_all_but_size_first_values_and_schedule() -> None:
     said = yaml.safe_load((FOLDER / "bert-tiny.yaml").read_text())
     assert set(said) == {"preset", "dims", "dropout", "initialisation", "data", "optimizer", "schedule"}
