@@ -40,7 +40,14 @@ class CausalLanguageModelling(Objective, Adopting):
     first token of another document is predicted: no row could know it. (B, T + 1) -> rows (B, T), labels (B, T).
     """
 
-    traits: ClassVar[Traits] = {"corrupts": True, "sight": "past", "parts": [], "segments": False, "needs": []}
+    traits: ClassVar[Traits] = {
+        "corrupts": True,
+        "sight": "past",
+        "parts": [],
+        "segments": False,
+        "needs": [],
+        "likelihood": True,
+    }
 
     def __init__(
         self,

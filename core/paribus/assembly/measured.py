@@ -8,7 +8,7 @@ from typing import Any, Final
 from paribus.assembly.build import Assembled, build, listed
 from paribus.assembly.components import Classes, make
 from paribus.kernels import KERNELS
-from paribus.registry import Index
+from paribus.registry import Entry, Index
 from paribus.slots.attention import Attention
 from paribus.slots.measure import Known, Measure
 from paribus.slots.objective import Objective
@@ -23,10 +23,19 @@ def measured(spec: Mapping[str, Any], classes: Classes, index: Index) -> list[st
     """The names of all metrics that a trial of this spec will have: `val/mlm/loss`, `val/mlm/accuracy`."""
     known = known_of(spec, build(spec, classes, stand_in(spec, index), KERNELS))
     found = [*known.metrics]
+    text = index.find("corpus", spec["corpus"]["name"]).traits.get("modality", "text") == "text"
+    for node in listed(spec.get("evaluate") or spec["objective"]):
+        if likely(index.find("objective", node["name"])):
+            found += [f"{node['name']}/{name}" for name in ("perplexity", *(["bits-per-byte"] if text else []))]
     for node in spec.get("measure") or []:
         measure = make(classes, "measure", node, kind=Measure)
         found += [f"{node['name']}/{name}" for name in measure.names(known)]
     return [f"val/{name}" for name in found]
+
+
+def likely(objective: Objective | Entry) -> bool:
+    """Whether its loss tells how likely a text is."""
+    return bool(objective.traits.get("likelihood"))
 
 
 def known_of(spec: Mapping[str, Any], model: Assembled) -> Known:

@@ -11,7 +11,7 @@ from paribus.report.certificate import BUDGET
 from paribus.report.differences import touches
 from paribus.report.entry import Entry, Question
 from paribus.report.select import Chosen
-from paribus.studies.comparable import measured_by
+from paribus.studies.comparable import TEXTUAL, measured_by, of_bytes
 
 
 @final
@@ -31,7 +31,8 @@ CONDITIONS: Final = (
         "other-tokenizer",
         "the tokenizer",
         lambda entry: entry.result["data"]["tokenizer"],
-        "one tokenizer in a study: what is measured per token is not comparable across tokenizers",
+        "one tokenizer in a study, as what is measured per token is not comparable across tokenizers; "
+        "or a metric of bytes, such as val/clm/bits-per-byte",
     ),
     Condition(
         "other-objective",
@@ -51,6 +52,22 @@ CONDITIONS: Final = (
 )
 
 
+WHOLE: Final = Condition(
+    "other-validation",
+    "the validation text",
+    lambda entry: bool(entry.result["data"].get("whole")) or entry.certificate.get("validation"),
+    "a `data.validation` of as many examples as the split has: the same text, whatever its tokens",
+)
+"""In place of the same tokens, where what is measured is told of bytes."""
+
+
+def conditions(metric: str) -> tuple[Condition, ...]:
+    """Those that hold for a metric."""
+    if not of_bytes(metric):
+        return CONDITIONS
+    return (*(each for each in CONDITIONS if each.code not in (*TEXTUAL, WHOLE.code)), WHOLE)
+
+
 def refuse(trials: Chosen, question: Question, notes: Sequence[str] = ()) -> None:
     """A `NotComparableError` with every reason, where the finished trials do not belong into one table.
 
@@ -62,18 +79,18 @@ def refuse(trials: Chosen, question: Question, notes: Sequence[str] = ()) -> Non
         what = ". ".join((f"the study `{question.study}` has no record to compare{place}", *notes))
         raise NotComparableError(Problem(code="no-records", what=what, valid="`paribus run`, and then compare"))
     done = {name: [entry for entry in own.values() if entry.done] for name, own in trials.items()}
-    problems = [*_conditions(done, question.baseline), *_metric(done, question.metric)]
+    problems = [*_conditions(done, question), *_metric(done, question.metric)]
     if problems:
         raise NotComparableError(*problems)
 
 
-def _conditions(done: Mapping[str, Sequence[Entry]], baseline: str) -> Iterator[Problem]:
+def _conditions(done: Mapping[str, Sequence[Entry]], question: Question) -> Iterator[Problem]:
     """Held against the first finished trial, of the baseline where that has any."""
-    order = sorted(done, key=lambda name: name != baseline)
+    order = sorted(done, key=lambda name: name != question.baseline)
     reference = next((entry for name in order for entry in done[name]), None)
     if reference is None:
         return
-    for condition in CONDITIONS:
+    for condition in conditions(question.metric):
         wanted = _key(condition.of(reference))
         others = [
             name

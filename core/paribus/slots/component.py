@@ -61,6 +61,7 @@ class Traits(TypedDict, total=False):
     tells: dict[str, int | str]  # what it says of its documents: a number, or which option of it has the number
     # embedding and objective
     told: dict[str, str]  # options that the corpus has a say in: `same` as what it tells, or at `least` that
+    likelihood: bool  # its loss is of each token of a text once, given those before it: of how likely the text is
     unembeds: bool  # scores rows against a vocabulary; unless said, it does
     # measure
     often: bool  # asked at each evaluation, and not only at the end

@@ -19,6 +19,7 @@ Spec = Mapping[str, Any]
 Measured = Callable[[Spec], Sequence[str]]  # the names of all metrics that a spec's trial will have
 Examples = Callable[[Spec], str]  # a digest of the validation examples that a spec's trial will be measured on
 MOST: Final = 8
+TEXTUAL: Final = ("other-tokenizer",)  # of what is measured of the text itself, a tokenizer makes no other thing
 
 
 @final
@@ -29,6 +30,11 @@ class Condition(NamedTuple):
     what: str
     of: Callable[[Trial], Any]
     valid: str
+
+
+def of_bytes(metric: str) -> bool:
+    """Whether what is measured is told of each byte of a text, whatever its tokens."""
+    return metric.endswith("/bits-per-byte")
 
 
 def evaluated(spec: Spec) -> list[Mapping[str, Any]]:
@@ -51,7 +57,8 @@ CONDITIONS: Final = (
         "other-tokenizer",
         "the tokenizer",
         lambda trial: trial.spec["tokenizer"],
-        "one tokenizer in a study: what is measured per token is not comparable across tokenizers",
+        "one tokenizer in a study, as what is measured per token is not comparable across tokenizers; "
+        "or a metric of bytes, such as val/clm/bits-per-byte",
     ),
     Condition(
         "other-objective",
@@ -84,6 +91,8 @@ def refuse(plan: Plan, index: Index, measured: Measured, examples: Examples) -> 
 
 def _conditions(plan: Plan, trials: Mapping[str, Trial]) -> Iterator[Problem]:
     for condition in CONDITIONS:
+        if condition.code in TEXTUAL and of_bytes(plan.study.metric.name):
+            continue
         wanted = digest_json([condition.of(trials[BASELINE])])
         others = [name for name, trial in trials.items() if digest_json([condition.of(trial)]) != wanted]
         if others:

@@ -40,6 +40,7 @@ class Part(NamedTuple):
     keys: Array  # (documents, KEY) uint8, of their texts
     languages: tuple[str, ...]  # in the order in which they came
     dropped: Mapping[str, int]  # how many documents were left out, by reason
+    bytes: int = 0  # of the text of the first side, in UTF-8
 
 
 def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool) -> Part:
@@ -49,6 +50,7 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool)
     languages: dict[str, int] = {}
     dropped: Counter[str] = Counter()
     keys: list[bytes] = []
+    length = 0
     for batch in batches(iter(documents)):
         rows = rows_of(tokenizer, [document.sentences for document in batch])
         others = rows_of(tokenizer, [document.target for document in batch])
@@ -63,9 +65,10 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool)
                 language = languages.setdefault(document.target_language, len(languages))
                 target.add(f"{document.name}, target", other, language)
             keys.append(_key(document))
+            length += _bytes(document.sentences)
     sides = (source.flat(), target.flat()) if paired else (source.flat(),)
     found = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY)
-    return Part(sides, found, tuple(languages), dropped)
+    return Part(sides, found, tuple(languages), dropped, length)
 
 
 def pairs(documents: Iterable[Document], tokenizer: Tokenizer) -> bool:
@@ -115,6 +118,12 @@ def _unfit(document: Document, row: Sequence[object], other: Sequence[object], p
     if document.labels and (len(row), len(other)) != (len(document.sentences), len(document.target)):
         return "documents whose labels count a sentence that has no token"
     return ""
+
+
+def _bytes(sentences: Sequence[str]) -> int:
+    """How long a text is that is read: without what is blank, and with the spaces between sentences."""
+    read = [sentence for sentence in sentences if sentence.strip()]
+    return len(" ".join(read).encode("utf-8", "surrogatepass"))
 
 
 def _key(document: Document) -> bytes:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 import torch
 
 from paribus.assembly.cost import scores_the_vocabulary
+from paribus.assembly.measured import likely
 from paribus.assembly.run import taught
 from paribus.parts.rows import Batch
 from paribus.train.data import Data
+from paribus.train.flow import end_mark
 from paribus.train.model import Model
-from paribus.train.tokens import unigram_nats
+from paribus.train.tokens import Encoded, unigram_nats
+
+MOST_NATS: Final = 700.0  # whose perplexity is a number still
 
 
 def evaluate(model: Model, data: Data, names: Sequence[str] | None = None) -> dict[str, float]:
@@ -21,7 +27,11 @@ def evaluate(model: Model, data: Data, names: Sequence[str] | None = None) -> di
     `names` are the objectives that it is evaluated with, unless they are its own.
     """
     with used(model):
-        return observed(model, data.val_dataloader(), names)
+        found = observed(model, data.val_dataloader(), names)
+    for name in model.evaluated if names is None else names:
+        if likely(model.objective(name)):
+            found |= of_text(name, found[f"val/{name}/loss"], data.encoded)
+    return found
 
 
 def observed(model: Model, batches: Iterable[Batch], names: Sequence[str] | None = None) -> dict[str, float]:
@@ -50,6 +60,20 @@ def moved(batch: Batch, model: Model) -> Batch:
     return moved
 
 
+def of_text(name: str, nats: float, text: Encoded) -> dict[str, float]:
+    """What the nats of a token come to: perplexity, exp(nats), and bits of a byte, nats / ln 2 x tokens / bytes.
+
+    Tokens and bytes are those of the whole validation split, marks at the ends of documents among the tokens. What is
+    a byte does not depend on the tokenizer, so that bits per byte can be held against those of another.
+    """
+    found = {f"val/{name}/perplexity": math.exp(min(nats, MOST_NATS)) if math.isfinite(nats) else nats}
+    if text.bytes:
+        marks = 0 if end_mark(text.vocabulary) is None else len(text.val.documents) - 1
+        tokens = len(text.val.ids) + marks
+        found[f"val/{name}/bits-per-byte"] = nats / math.log(2) * tokens / text.bytes
+    return found
+
+
 def frequencies(model: Model, data: Data) -> dict[str, float]:
     """What each loss that is evaluated comes to for whoever knows how frequent labels are, and nothing else.
 
@@ -64,4 +88,5 @@ def frequencies(model: Model, data: Data) -> dict[str, float]:
             nats = unigram_nats(text.train, text.val, text.vocabulary.size)
         if nats is not None and "loss" in objective.terms:
             found[f"val/{name}/loss"] = nats
+            found |= of_text(name, nats, text) if likely(objective) else {}
     return found

@@ -156,6 +156,7 @@ class Writer:
             "kept": len(part.keys),
             "languages": list(part.languages),
             "dropped": dict(part.dropped),
+            "bytes": part.bytes,
         }
         write_bytes(self._path(number), *chunks)
         write_json(self._path(number).with_suffix(".json"), meta)

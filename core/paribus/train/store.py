@@ -21,7 +21,7 @@ from paribus.errors import StoreError
 from paribus.train.encoding import Array
 from paribus.train.shards import Shard
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 WHOLE: Final = 256 << 20  # bytes that are read at each opening, whatever the stamp says
 BLOCK: Final = 4 << 20
 SAMPLE: Final = 8  # blocks that are read in spite of the stamp

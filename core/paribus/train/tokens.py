@@ -73,6 +73,7 @@ class Encoded:
     languages: tuple[str, ...] = ()  # by their numbers, where there is more than one
     classes: tuple[str, ...] = ()  # by their numbers, where they have names
     built: bool = False  # whether it was encoded just now, and not found
+    bytes: int = 0  # of the validation split's text, in UTF-8; 0 where it is none
 
     def show(self, tokens: Tokens, rows: slice) -> str:
         """The text of some ids, for whoever wonders what a model was fed."""
@@ -129,6 +130,7 @@ def encoded(
         tuple(meta["languages"]),
         tuple(meta["classes"]),
         built,
+        meta["bytes"],
     )
 
 
@@ -244,12 +246,14 @@ def _build(
             for split in SPLITS
             for side, name in enumerate((split, f"{split} targets")[: found[split][0].sides])
         }
+        images = corpus.traits.get("modality") == "images"  # whose letters are no text
         said: dict[str, Json] = {
             "dropped": {**corpus.dropped(), **dropped(found)},
             "overlap": overlap([shard.keys() for shard in found["train"]], [shard.keys() for shard in found["val"]]),
             "held": sum(shard.count for shard in found["val"]),
             "languages": list(languages),
             "classes": list(corpus.classes()),
+            "bytes": 0 if images else sum(shard.meta["bytes"] for shard in found["val"]),
         }
         write_entry(folder, state, sides, said)
     except ParibusError as error:

@@ -217,6 +217,7 @@ def _result(
             "corpus": text.fingerprint,
             "tokenizer": text.tokenizer_fingerprint,
             "dropped": data.left_out,
+            "whole": data.val_count == data.val_examples.count,  # whether all of the validation split is evaluated
             **({} if data.fill is None else {"fill": data.fill}),
         },
         "objectives": [node["name"] for node in listed(spec["objective"])],

@@ -117,3 +117,17 @@ def test_where_it_looked_for_records_is_told(study: Study, ask: Ask) -> None:
     entries = study(baseline=["pending"], mqa=["pending"])
     with pytest.raises(NotComparableError, match="has no record to compare in /somewhere/runs/s"):
         compare(entries, ask(entries, store="/somewhere/runs/s"))
+
+
+def test_what_is_told_of_bytes_is_compared_across_tokenizers_on_the_whole_text(make: Make, ask: Ask) -> None:
+    metric = "val/clm/bits-per-byte"
+    varied = {"tokenizer": {"name": "wordpiece"}}
+
+    def trials(**whole: bool) -> list[Entry]:
+        edits = {"result/metrics": {metric: 2.0}, **{f"result/data/{key}": value for key, value in whole.items()}}
+        return [make(edits=edits), make("it", varied=varied, edits=edits)]
+
+    table = compare(trials(whole=True), ask(trials(whole=True), metric=metric))
+    assert table.rows[0].n == 1
+    with pytest.raises(NotComparableError, match=r"do not share the validation text; valid: a `data.validation` of"):
+        compare(trials(whole=False), ask(trials(whole=False), metric=metric))

@@ -63,7 +63,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_what_a_spec_will_measure_is_what_its_model_measures(name: str, registry: Registry) -> None:
     spec = resolved(name, "dims.vocabulary=300", registry=registry)
     model = assembled(spec, registry, known_vocabulary(spec, registry))
-    assert measured(spec, registry, registry.index) == list(model.metrics())
+    likely = [f"val/{name}/" for name in model.evaluated if model.objective(name).traits.get("likelihood")]
+    text = [f"{of}{name}" for of in likely for name in ("perplexity", "bits-per-byte")]
+    assert measured(spec, registry, registry.index) == [*model.metrics(), *text]
 
 
 @pytest.mark.parametrize(("changes", "code", "words"), REFUSED.values(), ids=list(REFUSED))
@@ -72,6 +74,13 @@ def test_a_study_that_no_table_could_hold_is_refused(changes: dict[str, Any], co
         paribus.study({**STUDY, **changes})
     assert code in {problem.code for problem in caught.value.problems}
     assert words in str(caught.value)
+
+
+def test_across_tokenizers_what_is_measured_of_bytes_is_compared() -> None:
+    study = {**STUDY, "base": "gpt-tiny", "vary": {"tokenizer": ["bpe"]}}
+    assert paribus.study({**study, "metric": "val/clm/bits-per-byte"}).plan.trials
+    with pytest.raises(SpecError, match="or a metric of bytes, such as val/clm/bits-per-byte"):
+        paribus.study({**study, "metric": "val/clm/perplexity"})
 
 
 @pytest.mark.parametrize("metric", ["val/mlm/loss", "val/mlm/accuracy"])

@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from paribus import IGNORED, DataError, SpecError
+from paribus.assembly.components import make
 from paribus.assembly.run import Pass
-from paribus.registry import Registry
+from paribus.registry import Registry, installed
+from paribus.slots.corpus import Corpus
 from paribus.specs import resolved
 from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.data import Data
-from paribus.train.evaluate import evaluate, frequencies, moved
+from paribus.train.evaluate import evaluate, frequencies, moved, of_text
 from paribus.train.model import Model
 from paribus.train.tokens import unigram_nats
 
@@ -45,7 +47,7 @@ def test_a_metric_knows_nothing_of_batches_seeds_and_modes(
 ) -> None:
     model = shake(assemble(preset, "dropout=0.3"))
     expected = evaluate(model, feed(preset))
-    assert expected.keys() == set(model.metrics())
+    assert expected.keys() >= set(model.metrics())
     for overrides in (["data.batch=3"], ["seed=9"], ["data.workers=2"]):
         assert evaluate(model, feed(preset, *overrides)) == pytest.approx(expected, rel=1e-6)
     for mode in (True, False):
@@ -126,3 +128,51 @@ def test_images_are_held_against_the_frequencies_of_their_classes(components: Re
     assert frequencies(model, data) == {"val/image-classify/loss": pytest.approx(math.log(8))}
     assert {name: int(count) for name, count in (data.step(0).counts or {}).items()} == {"image-classify/loss": 8}
     assert evaluate(model, data).keys() == {"val/image-classify/loss", "val/image-classify/accuracy"}
+
+
+def both(preset: str, *overrides: str) -> tuple[Model, Data]:
+    """A model, and the data that it is measured on."""
+    small = ("dims.width=16", "dims.layers=1", "data.validation=16", "data.batch=4")
+    spec = resolved(preset, *small, *overrides)
+    text = text_of(spec, installed())
+    return assembled(spec, installed(), text.vocabulary), data_of(spec, installed(), text)
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "wordpiece"])
+def test_perplexity_and_bits_per_byte_are_of_the_text_and_not_of_its_tokens(tokenizer: str) -> None:
+    model, data = both("gpt-tiny", "dims.vocabulary=600", f"tokenizer={tokenizer}")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()  # it finds every token as likely as any other
+    found, text = evaluate(model, data), data.encoded
+    assert found["val/clm/perplexity"] == pytest.approx(600)
+    corpus = make(installed(), "corpus", model.spec["corpus"], kind=Corpus)
+    documents = [" ".join(each for each in one.sentences if each.strip()) for one in corpus.documents("val")]
+    assert text.bytes == sum(len(one.encode()) for one in documents)
+    tokens = sum(map(len, text.tokenizer.encode_batch(documents))) + len(documents)  # each has an end
+    assert found["val/clm/bits-per-byte"] == pytest.approx(math.log2(600) * tokens / text.bytes)
+    if tokenizer == "bytes":
+        assert tokens == text.bytes + len(documents)
+    known = frequencies(model, data)
+    assert known["val/clm/perplexity"] == pytest.approx(math.exp(known["val/clm/loss"]))
+    assert known["val/clm/bits-per-byte"] < found["val/clm/bits-per-byte"]
+
+
+def test_bits_per_byte_are_those_of_a_whole_text_where_all_of_it_is_predicted() -> None:
+    _, data = both("gpt-tiny")
+    nats = torch.rand(len(data.encoded.val.ids) + len(data.encoded.val.documents) - 1, dtype=torch.float64)
+    found = of_text("clm", float(nats.mean()), data.encoded)["val/clm/bits-per-byte"]
+    assert found == pytest.approx(float(nats.sum()) / math.log(2) / data.encoded.bytes)
+
+
+def test_a_loss_that_is_no_number_has_no_perplexity() -> None:
+    text = both("gpt-tiny")[1].encoded
+    assert math.isnan(of_text("clm", math.nan, text)["val/clm/perplexity"])
+    assert math.isfinite(of_text("clm", 1e6, text)["val/clm/perplexity"])
+
+
+def test_images_have_no_bytes_of_text_and_hidden_tokens_no_likelihood() -> None:
+    found = evaluate(*both("gpt-tiny", "corpus={name: shapes, image: 8}", "tokenizer=pixels"))
+    assert "val/clm/perplexity" in found
+    assert "val/clm/bits-per-byte" not in found
+    assert not any("perplexity" in name for name in evaluate(*both("encoder-tiny")))
