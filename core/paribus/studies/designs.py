@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 Change = tuple[str, Any]  # a dotted key and the value that it is given
 BASELINE: Final = "baseline"
+NAME: Final = "name"  # what a variant that is written down may be called
 SAID: Final = 60  # letters of a value that are shown
 
 
@@ -36,9 +37,10 @@ def grid(vary: Mapping[str, Sequence[Any]], variants: Sequence[Mapping[str, Any]
 
 
 def listed(vary: Mapping[str, Sequence[Any]], variants: Sequence[Mapping[str, Any]]) -> Iterator[Variant]:
-    """The variants as they are written down."""
+    """The variants as they are written down, each called by its `name`, or else by what it changes."""
     for changes in variants:
-        yield named(*changes.items())
+        found = named(*((key, value) for key, value in changes.items() if key != NAME))
+        yield replace(found, name=str(changes[NAME])) if NAME in changes else found
 
 
 Design = Callable[[Mapping[str, Sequence[Any]], Sequence[Mapping[str, Any]]], Iterator[Variant]]

@@ -14,7 +14,7 @@ from paribus.specs.load import begun, load
 from paribus.specs.override import put
 from paribus.specs.tree import Keys, Tree, copied, shown
 from paribus.specs.values import Checking
-from paribus.studies.designs import DESIGNS
+from paribus.studies.designs import BASELINE, DESIGNS, NAME, SAID
 from paribus.studies.stages import ALONE, Stage, clashes, measured_at, stages_of
 
 KEYS: Final = (
@@ -151,6 +151,11 @@ def _variants(checking: Checking, given: Mapping[str, Any]) -> list[Mapping[str,
             "wrong-type", ("variants",), "`variants` is a list of mappings: [{attention: mqa, norm: rmsnorm}]"
         )
         return []
+    for place, each in enumerate(found):
+        name = each.get(NAME, "a name")
+        if not isinstance(name, str) or not 0 < len(name) <= SAID or name == BASELINE:
+            what = f"a variant cannot be called {shown(name)}"
+            checking.wrong("bad-name", ("variants", place, NAME), what, f"at most {SAID} letters, not {BASELINE}")
     return found
 
 
@@ -230,7 +235,10 @@ def _metric(checking: Checking, given: Any, stages: Sequence[Stage]) -> Metric:
 def _varied(vary: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[tuple[Keys, str]]:
     """Every key that is varied, and where that was written."""
     found: list[tuple[Keys, str]] = [(("vary", key), key) for key in vary]
-    return [*found, *((("variants", place, key), key) for place, each in enumerate(variants) for key in each)]
+    return [
+        *found,
+        *((("variants", place, key), key) for place, each in enumerate(variants) for key in each if key != NAME),
+    ]
 
 
 def _is(found: Mapping[str, Any], key: str) -> str:

@@ -65,3 +65,9 @@ def test_a_variant_is_named_by_what_it_changes(value: object, text: str) -> None
 
 def test_a_long_value_does_not_make_a_long_name() -> None:
     assert len(said("x" * 500)) < 100
+
+
+def test_a_variant_that_is_written_down_may_have_a_name() -> None:
+    found = list(DESIGNS["list"]({}, [{"name": "narrow", "dims.width": 8}, {"dims.width": 8}]))
+    assert [variant.name for variant in found] == ["narrow", "dims.width=8"]
+    assert [variant.changes for variant in found] == [(("dims.width", 8),)] * 2

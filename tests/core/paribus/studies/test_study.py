@@ -57,6 +57,16 @@ FAULTS = [
     ("no such preset", "base: encodr-tiny", "there is no preset `encodr-tiny`.*did you mean `encoder-tiny`"),
     ("axis that is no list", "vary: {attention: mqa}", "an axis is a list of values"),
     ("empty axis", "vary: {attention: []}", "an axis is a list of values, but this is an empty list"),
+    (
+        "a variant without a name",
+        "design: list\nvariants: [{name: '', seed: 1}]",
+        "a variant cannot be called the text",
+    ),
+    (
+        "a variant called baseline",
+        "design: list\nvariants: [{name: baseline, seed: 1}]",
+        "at most 60 letters, not baseline",
+    ),
     ("nothing varied", "vary: {}", "this study varies nothing: 0 variants"),
     ("variants without their design", "variants: [{norm: rmsnorm}]", "reads `vary`, so this would be ignored"),
     ("axes under a list", "design: list", "reads `variants`, so `vary` would be ignored"),
