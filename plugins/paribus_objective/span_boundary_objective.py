@@ -88,6 +88,9 @@ class SpanBoundaryObjective(Objective, Adopting):
             "boundary": scoring.cross_entropy(self._framed(run), run.targets["framed"]),
         }
 
+    def fills(self, run: Run) -> Tensor:
+        return self._logits(run)
+
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load) + self.boundary.cost(load)
 

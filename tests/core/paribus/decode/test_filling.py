@@ -17,7 +17,7 @@ Assembled = Callable[..., Model]
 TEXT = "The <mask>th para<mask>raph"
 
 
-@pytest.mark.parametrize("preset", ["encoder-tiny", "electra-tiny", "deberta-tiny", "roberta-tiny"])
+@pytest.mark.parametrize("preset", ["encoder-tiny", "electra-tiny", "deberta-tiny", "spanbert-tiny"])
 def test_candidates_are_those_that_training_would_score_best(assembled: Assembled, preset: str) -> None:
     model = assembled(preset, "tokenizer=bytes")
     found = paribus.fill(model, TEXT, top=7)
