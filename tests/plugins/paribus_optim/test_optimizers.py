@@ -1,0 +1,67 @@
+"""What holds for every optimizer of this plugin."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paribus.train.states import fill_optimizer, pack_optimizer
+from paribus_optim import optimizer
+
+NAMES = sorted(optimizer())
+
+
+def built(name: str, model: nn.Module) -> torch.optim.Optimizer:
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
+    return optimizer()[name]().build(matrices, [parameter for parameter in model.parameters() if parameter.ndim < 2])
+
+
+def fresh() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
+
+
+def steps(model: nn.Module, stepping: torch.optim.Optimizer, first: int, last: int) -> list[float]:
+    losses = []
+    for step in range(first, last):
+        x = torch.randn(8, 6, generator=torch.Generator().manual_seed(step))
+        loss = (model(x) - x[:, :4].sin()).square().mean()
+        stepping.zero_grad()
+        loss.backward()
+        stepping.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_goes_on_from_a_checkpoint_comes_to_the_same_bits(name: str) -> None:
+    whole = fresh()
+    steps(whole, built(name, whole), 0, 6)
+    cut = fresh()
+    before = built(name, cut)
+    steps(cut, before, 0, 3)
+    tensors: dict[str, Tensor] = {}
+    packed = pack_optimizer(before, cut, tensors)
+    resumed = fresh()
+    resumed.load_state_dict(cut.state_dict())
+    after = built(name, resumed)
+    fill_optimizer(after, resumed, packed, {key: value.clone() for key, value in tensors.items()}, Path("here"))
+    steps(resumed, after, 3, 6)
+    assert all(torch.equal(one, other) for one, other in zip(whole.parameters(), resumed.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_learns(name: str) -> None:
+    model = fresh()
+    losses = steps(model, built(name, model), 0, 300)
+    assert sum(losses[-20:]) < 0.9 * sum(losses[:20])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_either_kind_of_parameters_may_be_missing(name: str) -> None:
+    for count in ((1, 0), (0, 1)):
+        sides = ([nn.Parameter(torch.ones(2, 2))] * count[0], [nn.Parameter(torch.ones(2))] * count[1])
+        made = optimizer()[name]().build(*sides)
+        made.step()
+        assert [len(group["params"]) for group in made.param_groups] == list(count)
