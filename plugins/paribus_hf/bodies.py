@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from paribus import Move
+from paribus import Alone, Move
 
 EXPAND: Final = ("feedforward.expand", "dims.width")
 """How a spec may say the inner width of a feed-forward, where they say it outright."""
@@ -84,3 +84,16 @@ def gated_moves(spec: Mapping[str, Any]) -> Iterator[Move]:
     if attention["qk_norm"]:
         normed = {f"attention.attend.{side}_norm": f"self_attn.{side}_norm" for side in "qk"}
         yield from layers(spec, "model.layers", normed, ("weight",))
+
+
+def headed(spec: Mapping[str, Any], name: str, meant: Mapping[str, Any]) -> Alone:
+    """A model that was trained by the objective `name`, as one that was by what is `meant`, whose head is the same."""
+    node = spec["objective"]
+    if not isinstance(node, Mapping) or node["name"] != name:
+        return Alone(spec, str)
+    same = {key: node[key] for key in meant if key != "name"}
+    whole = f"objectives.{meant['name']}."
+    return Alone(
+        {**spec, "objective": {**same, "name": meant["name"]}, "evaluate": None},
+        lambda path: path.replace(whole, f"objectives.{name}."),
+    )

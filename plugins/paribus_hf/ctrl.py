@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, final
 
-from paribus import Architecture, Family, Key, Move
-from paribus_hf.bodies import EXPAND, SUMMARY, layers
+from paribus import Alone, Architecture, Family, Key, Move
+from paribus_hf.bodies import EXPAND, SUMMARY, headed, layers
 
 NAMES: Final[Mapping[str, str]] = {
     "attention.heads.q": "multi_head_attention.Wq",
@@ -51,6 +51,10 @@ class Ctrl(Family):
     ignored: ClassVar[frozenset[str]] = SUMMARY | {
         "attn_pdrop", "initializer_range", "layer_norm_epsilon", "n_ctx",
     }  # fmt: skip  # its class reads neither the rate of attention nor the epsilon
+
+    def alone(self, spec: Mapping[str, Any], architecture: str) -> Alone:
+        """What was trained behind codes has the head of what was not."""
+        return headed(spec, "control", self.spec["objective"])
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         yield Move("embedding.tokens.weight", "transformer.w.weight", also=("lm_head.weight",))

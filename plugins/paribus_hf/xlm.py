@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
-from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf.bodies import SUMMARY, depth
+from paribus import Alone, Architecture, Config, Family, Key, Move
+from paribus_hf.bodies import SUMMARY, depth, headed
 
 NAMES: Final[Mapping[str, str]] = {  # its layers are four lists
     **{f"attention.heads.{ours}": f"attentions.{{}}.{ours}_lin" for ours in "qkv"},
@@ -71,6 +71,10 @@ class Xlm(Family):
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
         config["n_langs"] = spec["embedding"]["languages"] or 1
         config["use_lang_emb"] = True
+
+    def alone(self, spec: Mapping[str, Any], architecture: str) -> Alone:
+        """What was trained on pairs has the head of what was not."""
+        return headed(spec, "tlm", self.spec["objective"])
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         scores, tie = "pred_layer.proj", spec["embedding"]["tie"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
+import numpy as np
 from torch import Tensor, nn
 
 from paribus import (
@@ -98,6 +99,11 @@ class TranslationLanguageModelling(Objective, Adopting):
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
+    def frequencies(self, train: Tokens, val: Tokens) -> float:
+        """Of the tokens of both sides."""
+        known, asked = (_counted(tokens, self.classes) for tokens in (train, val))
+        return float(-(asked @ np.log((known + 1) / (known + 1).sum())) / asked.sum())
+
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load)
 
@@ -115,3 +121,10 @@ class TranslationLanguageModelling(Objective, Adopting):
 
     def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
         return vocabulary_head.adopted(self, other)
+
+
+def _counted(tokens: Tokens, classes: int) -> masking.Array:
+    """(V,) how often each id is in either side."""
+    assert tokens.targets is not None, "the rules let only a corpus of pairs come here"
+    here, there = (np.bincount(side.ids, minlength=classes) for side in (tokens, tokens.targets))
+    return np.asarray(here + there, dtype=np.float64)

@@ -158,3 +158,12 @@ def test_what_is_formed_is_left_as_it_was(build: Build, tokens: Any) -> None:
     before = body.tokens.clone()
     made.corrupt(Formed({"body": body}, {}).streams, {}, Draw(0, 0, torch.arange(180)))
     assert torch.equal(body.tokens, before)
+
+
+def test_frequencies_are_those_of_both_sides(build: Build, corpus: Corpus) -> None:
+    train: Any = corpus([[2]])
+    train.ids, train.targets = np.array([1, 1]), corpus([[1]])
+    train.targets.ids = np.array([0])
+    made = build("tlm", Vocabulary(4, {"cls": 2, "sep": 2, "mask": 3}))
+    shares = np.array([2, 3, 1, 1]) / 7  # one more of each than there are
+    assert made.frequencies(train, train) == pytest.approx(-(np.log(shares[0]) + 2 * np.log(shares[1])) / 3)
