@@ -64,7 +64,7 @@ class Completion(Objective, Adopting):
         separator: Annotated[bool, "whether sep stands between prompt and answer"] = True,
         stop: Annotated[bool, "whether eos is predicted behind the answer"] = True,
         marks: Annotated[bool, "whether labels say which sentences of the target count, and which are given"] = False,
-        long: Annotated[Long, "what becomes of pairs that are too long; prompts are cut in front"] = "refuse",
+        long: Annotated[Long, "what becomes of pairs that are too long; prompts are cut in front"] = "drop",
         bias: Annotated[bool, "whether each entry of the vocabulary has a bias"] = False,
     ) -> None:
         super().__init__()

@@ -121,7 +121,7 @@ def test_pairs_that_do_not_fit_are_refused_left_out_or_cut_in_front(build: Build
     pairs: list[Pair] = [([10, 11, 12, 13, 14], [[20, 21]]), ([15], [[22]])]
     match = r"1 of 2 pairs take more than 6 rows, and as many as 8; valid: dims.length of 8 or more, or completion with"
     with pytest.raises(DataError, match=match):
-        build("completion", vocabulary, length=6).examples(corpus(pairs), 6)
+        build("completion", vocabulary, length=6, long="refuse").examples(corpus(pairs), 6)
     dropping: Any = build("completion", vocabulary, length=6, long="drop")
     assert all_of(dropping, corpus(pairs), 6).streams["body"].tokens[:, :3].tolist() == [[15, SEP, 22]]
     assert dropping.left_out(corpus(pairs), 6) == {"pairs that take more than 6 rows": 1}
