@@ -1,0 +1,47 @@
+"""A task is learned, and what its measures say of it is what is known of such models."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.specs import resolved
+from paribus.train.trial import Terms, run_trial
+from paribus_measure.induction_score import InductionScore
+from paribus_measure.length_extrapolation import LengthExtrapolation
+from paribus_measure.steps_to_threshold import StepsToThreshold
+from paribus_probe.copy import Copy
+
+LEARNED = 0.8  # of answers right as a whole; by chance next to none is
+
+
+@pytest.mark.slow
+def test_a_decoder_learns_to_copy_and_not_to_copy_what_is_longer(tmp_path: Path) -> None:
+    """Rotations of distances that no training showed are no help: "Train Short, Test Long" (Press et al. 2022)."""
+    offers: Any = {
+        "corpus": {"probed": Copy},
+        "measure": {"longer": LengthExtrapolation, "induced": InductionScore, "when": StepsToThreshold},
+    }
+    registry = paribus.installed().with_(**offers)
+    spec = resolved(
+        "gpt-tiny",
+        "corpus={name: probed, length: 8, symbols: 8}",
+        "tokenizer=symbols",
+        "objective={name: completion, separator: false, stop: false}",
+        f"measure=[induced, longer, {{name: when, metric: val/completion/exact, at: {LEARNED}}}]",
+        "position=rope",
+        "dims.length=18",
+        "data={batch: 32, evaluations: 10, workers: 0}",
+        "trainer.max_steps=1000",
+        registry=registry,
+    )
+    result = run_trial(spec, registry, Terms("copy", tmp_path))["result"]
+    metrics = result["metrics"]
+    assert metrics["val/completion/loss"] < 0.1 < result["frequencies"]["val/completion/loss"]
+    assert metrics["val/completion/exact"] >= LEARNED
+    passed = [point["step"] for point in result["curve"] if point["val/completion/exact"] >= LEARNED]
+    assert (metrics["val/when/reached"], metrics["val/when/steps"]) == (1.0, passed[0])
+    assert metrics["val/induced/gain"] > 1  # nats: it finds what came before in tokens that mean nothing as well
+    assert metrics["val/longer/completion.exact.x2"] < 0.1
+    assert metrics["val/longer/completion.loss.x2"] > 10 * metrics["val/completion/loss"]
