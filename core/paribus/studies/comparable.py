@@ -132,12 +132,16 @@ def _metric(plan: Plan, trials: Mapping[str, Trial], index: Index, measured: Mea
 
 
 def _examples(plan: Plan, trials: Mapping[str, Trial], examples: Examples) -> Iterator[Problem]:
-    """Another share of hidden tokens is another task; another head is not."""
-    nodes = {name: digest_json(evaluated(trial.spec)) for name, trial in trials.items()}
+    """Another share of hidden tokens is another task; another head is not. Neither are tokens of another vocabulary."""
+    learned = {name: (trial.spec.get("from") or {}).get("learned") for name, trial in trials.items()}
+    nodes = {name: digest_json([evaluated(trial.spec), learned[name]]) for name, trial in trials.items()}
     if len(set(nodes.values())) == 1:
         return
     known = {node: examples(trials[name].spec) for name, node in nodes.items()}
     others = [name for name, node in nodes.items() if known[node] != known[nodes[BASELINE]]]
+    valid = "`evaluate:` in the study, the same for every variant"
+    if any(learned[name] != learned[BASELINE] for name in others):
+        valid = "one vocabulary for all: a tokenizer that learns nothing, or a stage with `vocabulary: new`"
     if others:
         yield Problem(
             code="other-validation",
@@ -145,7 +149,7 @@ def _examples(plan: Plan, trials: Mapping[str, Trial], examples: Examples) -> It
             where=plan.study.where(("vary", *list(trials[others[0]].varied)[:1])),
             what=f"{listed(others, MOST)} and {BASELINE} would not be measured on the same validation examples, "
             "corrupted alike",
-            valid="`evaluate:` in the study, the same for every variant",
+            valid=valid,
         )
 
 

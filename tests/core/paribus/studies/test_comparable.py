@@ -122,3 +122,17 @@ def test_nothing_is_trained_and_the_place_is_named(
 def test_a_loss_is_known_to_be_measured_without_torch() -> None:
     code = f"import paribus, sys\nassert paribus.study({STUDY!r}).plan.trials\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_pretrainings_on_other_corpora_are_compared_where_all_read_the_same_tokens(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("\n\n".join(f"The {number}th molecule binds receptors." for number in range(60)))
+    mine = {"name": "text", "path": [str(tmp_path / "mine.txt")], "documents": "paragraph"}
+    base = {"preset": "encoder-tiny", "dims.layers": 1, "dims.vocabulary": 340, "data.validation": 16}
+    stages: dict[str, Any] = {"pretrain": {}, "finetune": {"objective": "mlm"}}
+    study = {**STUDY, "base": base, "vary": {"pretrain.corpus": [mine]}, "stages": stages}
+    assert len(paribus.study(study).plan.trials) == 8
+    study["base"] = {**base, "tokenizer": "bpe"}
+    with pytest.raises(SpecError, match=r"would not be measured on the same .* a tokenizer that learns nothing, or a"):
+        paribus.study(study)
+    stages["finetune"]["from"] = {"name": "pretrain", "vocabulary": "new"}
+    assert len(paribus.study(study).plan.trials) == 8
