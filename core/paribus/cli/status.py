@@ -65,7 +65,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
 
 
 def _why(store: Store, identity: str, state: str) -> str:
-    failure = None if state in (*HEALTHY, "diverged") else store.failure(identity)
+    failure = None if state in HEALTHY else store.failure(identity)
     return f"{failure['why']}{store.logged(identity)}" if failure is not None else ""
 
 
