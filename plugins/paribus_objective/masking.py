@@ -46,8 +46,9 @@ class OverTime:
 
     def draw(self, draw: Draw) -> Draw:
         """The draw of the mask whose turn it is; what is evaluated has one of its own."""
-        epoch = draw.epoch if self.masks is None or draw.epoch < 0 else draw.epoch % self.masks
-        return Draw(draw.seed, epoch, draw.index, draw.progress)
+        if self.masks is None or draw.epoch < 0:
+            return draw
+        return Draw(draw.seed, draw.epoch % self.masks, draw.index, draw.progress)
 
     def at(self, rate: float, draw: Draw) -> float:
         """What `rate` has come to."""

@@ -30,7 +30,14 @@ class Draw:
         self.seed = seed
         self.epoch = epoch
         self.index = index  # (B,)
-        self.progress = progress  # how much of the training lies behind, from 0 to 1; it moves no draw
+        self.timed = False  # whether anybody asked how far the training is
+        self._progress = progress
+
+    @property
+    def progress(self) -> float:
+        """How much of the training lies behind, from 0 to 1; it moves no draw."""
+        self.timed = True
+        return self._progress
 
     def uniform(self, name: str, count: int) -> Tensor:
         """(B, count) float32 in [0, 1), independent between names; a longer draw begins as a shorter one does."""

@@ -20,6 +20,7 @@ from paribus.train.buckets import bucketed, needed
 from paribus.train.examples import Examples
 from paribus.train.tokens import Encoded
 
+TOGETHER = 1 << 16  # tokens that are made at once, of as many steps as that takes
 VALIDATION = -1  # the epoch that validation draws are keyed by, with seed 0: the same for every trial of a study
 
 
@@ -64,6 +65,8 @@ class Data(LightningDataModule):
         self.val_count = min(options.validation, self.val_examples.count)
         self._lengths = self.train_examples.lengths() if options.bucket else None
         self._order: tuple[int, Ints] | None = None
+        self._together = 0  # how many steps are made at once; 0: not known yet
+        self._ahead: tuple[int, int, list[Batch]] | None = None  # the epoch, its first step, and those
         self._whole: tuple[int, Batch] | None = None  # the step that was cut last: its next share is asked for next
         if self.train_examples.count < options.batch:
             raise DataError(_too_small("training", self.train_examples.count, options.batch, "data.batch"))
@@ -98,10 +101,33 @@ class Data(LightningDataModule):
         epoch, at = divmod(step, self.steps_an_epoch)
         if self._order is None or self._order[0] != epoch:
             self._order = (epoch, self._ordered(epoch))
+        if self._together > 1:
+            return self._made(epoch, at)
         index = self._order[1][at * self.batch_size : (at + 1) * self.batch_size]
         length = None if self._lengths is None else needed(self._lengths[index], self.train_examples.length)
-        progress = step / self.steps if self.steps else 0.0
-        return self.train_examples.batch(Draw(self.seed, epoch, torch.from_numpy(index), progress), length)
+        draw = Draw(self.seed, epoch, torch.from_numpy(index), step / self.steps if self.steps else 0.0)
+        batch = self.train_examples.batch(draw, length)
+        if self._together == 0:  # what depends on the step, and what is padded to the longest, is made alone
+            alone = draw.timed or length is not None
+            self._together = (
+                1 if alone else max(1, TOGETHER // sum(stream.tokens.numel() for stream in batch.streams.values()))
+            )
+        return batch
+
+    def _made(self, epoch: int, at: int) -> Batch:
+        """Batch `at` of an epoch, made together with those around it: what numpy takes for a call is shared by all.
+
+        An example is the same in any batch, so these are what each would be alone.
+        """
+        first = at - at % self._together
+        if self._ahead is None or self._ahead[:2] != (epoch, first):
+            last = min(first + self._together, self.steps_an_epoch)
+            assert self._order is not None, "the order of the epoch was looked up by who calls"
+            index = self._order[1][first * self.batch_size : last * self.batch_size]
+            draw = Draw(self.seed, epoch, torch.from_numpy(index))
+            self._ahead = (epoch, first, self.train_examples.batches(draw, self.batch_size))
+            assert not draw.timed, "whether an objective asks how far the training is does not change"
+        return self._ahead[2][at - first]
 
     def micro(self, item: int, rank: int = 0, ranks: int = 1) -> Batch:
         """Micro-batch `item` of the run: a share of its step's rows, with the counts of the whole step."""

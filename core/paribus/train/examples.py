@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paribus.errors import Problem, SpecError
 from paribus.parts.draw import Draw
-from paribus.parts.rows import IGNORED, Batch
+from paribus.parts.rows import IGNORED, Batch, Stream
 from paribus.slots.objective import Formed, Objective
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.tokens import Ints, Tokens
@@ -64,6 +64,19 @@ class Examples:
         for name, objective in sorted(self.objectives.items(), key=lambda each: not each[1].traits.get("corrupts")):
             streams, targets[name] = objective.corrupt(streams, targets.get(name, {}), draw)
         return Batch(streams, targets, draw.index, self._counts(targets))
+
+    def batches(self, draw: Draw, size: int) -> list[Batch]:
+        """The examples `draw.index` in batches of `size`, all of them made at once."""
+        whole = self.batch(draw)
+        return [self._part(whole, slice(start, start + size)) for start in range(0, len(draw.index), size)]
+
+    def _part(self, whole: Batch, rows: slice) -> Batch:
+        streams = {
+            name: Stream(*(None if vector is None else vector[rows] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            for name, stream in whole.streams.items()
+        }
+        targets = {name: {key: value[rows] for key, value in own.items()} for name, own in whole.targets.items()}
+        return Batch(streams, targets, whole.index[rows], self._counts(targets))
 
     def _formed(self, draw: Draw, length: int) -> Formed:
         if self.former is not None:

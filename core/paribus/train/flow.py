@@ -64,13 +64,18 @@ class Flow:
             document = np.searchsorted(self.ends, places, side="right") if asked else np.zeros_like(places)
             return self._ids[places].astype(np.int64), document, places
         first = np.searchsorted(self.ends, places[:, 0], side="right")
-        marks = np.zeros(places.shape, bool)
         ending = np.searchsorted(self.ends, places[:, -1] + 1, side="right") - first  # documents that end in each piece
-        rows = np.repeat(np.arange(len(places)), ending)
-        which = np.arange(len(rows)) - np.repeat(np.cumsum(ending) - ending - first, ending)
-        marks[rows, self.ends[which] - 1 - places[rows, 0]] = True
-        document = first[:, None] + marks.cumsum(axis=1) - marks
+        document = np.repeat(first[:, None], places.shape[1], axis=1)
+        touched = np.flatnonzero(ending)  # few: most pieces lie within a document
+        marks = np.zeros((len(touched), places.shape[1]), bool)
+        if len(touched):
+            counts = ending[touched]
+            rows = np.repeat(np.arange(len(touched)), counts)
+            which = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - first[touched], counts)
+            marks[rows, self.ends[which] - 1 - places[touched, 0][rows]] = True
+            document[touched] += marks.cumsum(axis=1) - marks
         source = places - document  # a mark before each but the first, which the ids have not
-        ids = self._ids[np.minimum(source, len(self._ids) - 1)].astype(np.int64)
-        ids[marks] = self.mark
+        ids = self._ids.take(source, mode="clip").astype(np.int64)  # behind the last one is a mark
+        if len(touched):
+            ids[touched] = np.where(marks, self.mark, ids[touched])
         return ids, document, source

@@ -12,6 +12,7 @@ from torch import Tensor
 from paribus import IGNORED, DataError, Draw, SpecError
 from paribus.parts.rows import Batch
 from paribus.slots.tokenizer import Vocabulary
+from paribus.train import data as module
 from paribus.train.data import Data
 from paribus.train.digests import batch_digest
 from paribus.train.examples import Examples
@@ -219,6 +220,18 @@ def test_a_draw_knows_how_much_of_the_training_lies_behind_it(feed: Feed, monkey
         data.step(step)
     data.validation_batch(0)
     assert told == [0.0, 0.25, 0.875, 1.0]
+
+
+@pytest.mark.parametrize("preset", [*PRESETS, "xlnet-tiny", "electra-tiny", "t5-tiny", "bart-tiny"])
+def test_steps_that_are_made_together_are_what_each_is_alone(
+    preset: str, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = feed(preset, "data.batch=4")
+    made = [batch_digest(together.step(step)) for step in range(2 * together.steps_an_epoch)]
+    monkeypatch.setattr(module, "TOGETHER", 1)
+    alone = feed(preset, "data.batch=4")
+    assert made == [batch_digest(alone.step(step)) for step in range(2 * alone.steps_an_epoch)]
+    assert together._together > alone._together == 1
 
 
 def test_a_tokenizer_without_an_end_mark_closes_documents_with_what_it_has(text: Encoded) -> None:
