@@ -74,7 +74,7 @@ class Correlation(Metric):
     def compute(self) -> Tensor:
         said, so = joined(self.said), joined(self.so)
         if len(said) < 2 or bool((said == said[0]).all()) or bool((so == so[0]).all()):
-            return torch.zeros((), dtype=torch.float64)  # one of the two does not vary: nothing goes with it
+            return so.new_zeros(())  # one of the two does not vary: nothing goes with it
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the variance is small, which is so at first
             found = (pearson_corrcoef if self.kind == "pearson" else spearman_corrcoef)(said, so)
@@ -119,7 +119,7 @@ class Spans(Metric):
             if scores[windows, 1].min() > scores[windows, 0].max() + self.threshold:
                 said = [-1, -1]
             worth.append(float(said == gold) if self.exact else shared(said, gold))
-        return torch.tensor(sum(worth) / max(len(worth), 1))
+        return scores.new_tensor(sum(worth) / max(len(worth), 1))
 
 
 def shared(said: list[int], gold: list[int]) -> float:

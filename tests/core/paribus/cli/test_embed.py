@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,3 +75,11 @@ def test_what_cannot_be_written_is_said_first(cli: Cli, bert: str, tmp_path: Pat
 def test_errors_have_their_exit_codes(cli: Cli, bert: str) -> None:
     assert cli("embed", bert, "A", "--layer", "9").code == 2
     assert cli("embed", bert, "one two " * 40).code == 4
+
+
+def test_help_needs_no_torch() -> None:
+    code = (
+        "import sys; from paribus.cli.main import main; assert main(['embed', '--help']) == 0; "
+        "assert not {'torch', 'lightning', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
