@@ -56,10 +56,12 @@ class Text:
 
     @property
     def named(self) -> dict[str, int]:
-        """How each special is shown, and its id."""
+        """How each special is shown, and its id; one that is shown as nothing cannot be read."""
         vocabulary = self.vocabulary
-        ids = (*vocabulary.specials.values(), *vocabulary.sentinels)
-        return {self.tokenizer.decode([token]): token for token in ids}
+        shown = {
+            self.tokenizer.decode([token]): token for token in (*vocabulary.specials.values(), *vocabulary.sentinels)
+        }
+        return {name: token for name, token in shown.items() if name.strip()}
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; specials are shown by name in angle brackets."""

@@ -139,6 +139,15 @@ def test_specials_are_read_as_they_are_shown(trial: Path) -> None:
     assert mask not in text.encode("The <mask> says")
 
 
+def test_a_special_that_is_shown_as_nothing_is_never_read(trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = paribus.load(trial).text
+    assert text is not None
+    ids = text.encode("The 7th")
+    monkeypatch.setattr(type(text.tokenizer), "decode", lambda self, ids: "")
+    assert text.named == {}
+    assert text.read("The 7th") == ids
+
+
 def test_it_knows_the_languages_and_classes_of_its_corpus_by_their_numbers(trial: Path, tmp_path: Path) -> None:
     model = paribus.load(trial)
     assert model.text is not None
