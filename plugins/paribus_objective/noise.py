@@ -58,23 +58,23 @@ def stretches(outside: Array, stream: Stream) -> Stretches:
 def permuted(stream: Stream, outside: Array, of: Stretches, rate: float, draw: Draw) -> Array:
     """(B, T): which row stands in each row's place, when a `rate` of the sentences of each text change places among
     themselves."""
-    length = outside.shape[1]
-    rows = np.arange(length)
-    begins = of.start == rows
+    begins = of.start == np.arange(outside.shape[1])
     if stream.sentences is not None:
         begins[:, 1:] |= np.diff(stream.sentences.numpy(), axis=1) != 0
     number = begins.cumsum(axis=1) - 1
-    at = (~begins).argsort(axis=1, kind="stable")  # (B, T): the row that each sentence begins with
-    there = rows <= number[:, -1:]
-    text = there & ~np.take_along_axis(outside, at, axis=1)
+    most = int(number.max(initial=0)) + 1
+    each = np.arange(most)
+    at = (~begins).argsort(axis=1, kind="stable")[:, :most]  # the row that each sentence begins with
+    text = (each <= number[:, -1:]) & ~np.take_along_axis(outside, at, axis=1)
     among = np.take_along_axis(of.number, at, axis=1)
     count = np.floor(text.sum(axis=1) * rate + draw.uniform("sentences", 1)[:, 0].numpy()).astype(np.int64)
-    moved = np.zeros((len(text), length), dtype=bool)
-    chosen = first(draw.uniform("sentence", length), length, ~text)
-    np.put_along_axis(moved, chosen, rows < np.minimum(count, text.sum(axis=1))[:, None], axis=1)
-    places = np.where(moved, rows, length + rows).argsort(axis=1, kind="stable")
-    luck = draw.uniform("place", length).double().numpy()
-    others = np.where(moved, among + luck, length + rows).argsort(axis=1, kind="stable")
+    moved = np.zeros(text.shape, dtype=bool)
+    chosen = first(draw.uniform("sentence", most), most, ~text)
+    np.put_along_axis(moved, chosen, each < np.minimum(count, text.sum(axis=1))[:, None], axis=1)
+    last = outside.shape[1] + each  # behind all that are moved
+    places = np.where(moved, each, last).argsort(axis=1, kind="stable")
+    luck = draw.uniform("place", most).double().numpy()
+    others = np.where(moved, among + luck, last).argsort(axis=1, kind="stable")
     place = np.empty_like(places)
     np.put_along_axis(place, others, places, axis=1)  # of each sentence, where it goes
     return np.take_along_axis(place, number, axis=1).argsort(axis=1, kind="stable")

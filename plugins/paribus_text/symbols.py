@@ -43,7 +43,8 @@ class Symbols(Tokenizer):
         return " ".join(words[token - first] if token in known else shown(special, token) for token in ids)
 
     def vocabulary(self) -> Vocabulary:
-        return self._reserved._replace(size=self._reserved.size + len(self._words))
+        size = self._reserved.size + len(self._words)
+        return self._reserved._replace(size=size, begins=frozenset(range(self._reserved.size, size)))
 
     def state(self) -> bytes:
         return packed("symbols", {"words": list(self._words), "sentinels": self._sentinels})

@@ -43,3 +43,10 @@ def test_it_is_carried_to_another_process_whole() -> None:
 def test_a_vocabulary_without_room_for_a_word_is_refused() -> None:
     with pytest.raises(SpecError, match=r"the tokenizer `symbols` cannot do with 7 ids: it has 7 specials"):
         trained("a", size=7)
+
+
+def test_every_symbol_begins_a_word() -> None:
+    tokenizer = Symbols()
+    tokenizer.train(["a b", "c"], None)
+    vocabulary = tokenizer.vocabulary()
+    assert vocabulary.begins == frozenset(range(vocabulary.size)) - vocabulary.reserved
