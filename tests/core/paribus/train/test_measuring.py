@@ -85,9 +85,24 @@ def ask(model: Model, data: Any, registry: Registry) -> Asked:
     return asked(model.spec, registry, model, data)
 
 
+@final
+class Showing(Measure):
+    """How many tokens it shows."""
+
+    traits: ClassVar[Traits] = {"own": True}
+
+    def names(self, known: Known) -> Sequence[str]:
+        return ("tokens",)
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        return {"tokens": 5.0}
+
+
 @pytest.fixture(scope="module")
 def registry(components: Registry) -> Registry:
-    return components.with_(measure={"nine": Nine, "late": Late, "weighing": Weighing, "inventing": Inventing})
+    return components.with_(
+        measure={"nine": Nine, "late": Late, "weighing": Weighing, "inventing": Inventing, "showing": Showing}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +185,12 @@ def test_a_measure_is_part_of_what_a_trial_is(registry: Registry) -> None:
             ["measure=inventing"],
             r"measure `inventing` takes rows that see only what came before, but those of `encoder` see both sides; "
             r"valid: topology .*decoder",
+        ),
+        (
+            "vit-tiny",
+            ["measure=showing"],
+            r"measure `showing` shows the model tokens of its own making, but embedding `patches` reads none; "
+            r"valid: a model of text",
         ),
         (
             "seq2seq-tiny",
