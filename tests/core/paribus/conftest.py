@@ -30,7 +30,9 @@ def components() -> Registry:
 @pytest.fixture(scope="session")
 def vocabulary() -> Vocabulary:
     names = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
-    return Vocabulary(40, {name: at for at, name in enumerate(names)}, tuple(range(len(names), len(names) + 8)))
+    first = len(names) + 8
+    specials = {name: at for at, name in enumerate(names)}
+    return Vocabulary(40, specials, tuple(range(len(names), first)), frozenset(range(first, 40, 2)))
 
 
 @pytest.fixture(scope="session")

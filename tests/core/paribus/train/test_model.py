@@ -24,7 +24,9 @@ Feed = Callable[..., Data]
 
 TINY = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")
 PRESETS = sorted(name for name in installed().index.presets if name.endswith("-tiny"))
-LAYERS = {  # a layer of each kind, and a row of each patch
+LAYERS = {  # a layer of each kind, a row of each patch, and neither codes nor languages, which these texts have not
+    "ctrl-tiny": ("objective={name: clm, bias: true}",),
+    "m2m100-tiny": ("objective.languages=null",),
     "modernbert-tiny": ("dims.layers=3",),
     "vit-tiny": ("dims.length=17",),
 }
