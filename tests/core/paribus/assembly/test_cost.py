@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus.assembly.build import Assembled
 from paribus.assembly.cost import Costs, costs, given_to_parts, parameters
 from paribus.assembly.run import Pass
+from paribus.parts.context import Capture
 from paribus.parts.rows import Batch, Stream
 from paribus.registry import Registry
 from paribus.specs import resolved
@@ -70,7 +71,7 @@ def test_declared_operations_are_those_that_torch_counts(spec: list[str], assemb
 def count(model: Assembled, batch: Batch) -> int:
     """Torch's own count of one forward pass; on the meta device, as it counts no fused attention on a CPU."""
     with FlopCounterMode(display=False) as counter:
-        run = Pass(model.topology, batch)
+        run = Pass(model.topology, batch, capture=Capture(read=True))
         for name in model.trained:
             model.objectives[name](run.of(name))
     return int(counter.get_total_flops())
