@@ -13,7 +13,8 @@ from paribus_hf import barts
 class M2M100(Family):
     """ "Beyond English-Centric Multilingual Machine Translation" (Fan et al. 2021).
 
-    It drops whole layers as it is trained, which no component here does: its two rates are told to be 0 to convert.
+    It drops whole layers as it is trained, which no component here does: its two rates are told to be 0 to convert. Of
+    its languages nothing is converted, since their tokens are others there.
     """
 
     kind = "m2m_100"
@@ -27,14 +28,24 @@ class M2M100(Family):
         "norm": {"name": "layernorm"},
         "placement": "pre",
         "feedforward": {"name": "mlp"},
-        "objective": "span-corruption",
+        "objective": {"name": "seq2seq", "languages": None},
     }
     keys: ClassVar[tuple[Key, ...]] = barts.keys(128112, "relu", scale=True, attention_dropout=0.1)
     fixed: ClassVar[Mapping[str, Any]] = barts.FIXED
     ignored: ClassVar[frozenset[str]] = barts.IGNORED
 
+    def settled(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Without the languages that have tokens: these are the tokenizer's, and no configuration says which."""
+        made = super().settled(spec)
+        heads = made["objective"] if isinstance(made["objective"], list) else [made["objective"]]
+        for head in heads:
+            if "languages" in head:
+                head["languages"] = None
+        return made
+
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
         barts.read(config, spec)
+        spec["tokenizer"] = {"name": "bpe", "sentinels": 0}  # the preset's stand for languages
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
         barts.write(spec, config)
