@@ -124,7 +124,7 @@ def test_a_cost_is_the_baselines_own_or_a_multiple_of_it(kind: Any, name: str, c
 @given(value=st.floats(1, 1e20))
 def test_an_amount_is_short_and_keeps_three_digits(value: float) -> None:
     shown = cells.cost(row(kind="baseline", costs={**COSTS, "parameters": Cost(value=value, ratio=1.0)}), "parameters")
-    units = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+    units = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}
     unit = shown.lstrip("0123456789.e+")
     assert math.isclose(float(shown.removesuffix(unit)) * units[unit], value, rel_tol=0.006)
 
