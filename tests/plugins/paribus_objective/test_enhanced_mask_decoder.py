@@ -15,7 +15,7 @@ from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.testing.specimen import Specimen, noise, tokens
 
-SMALL = "dims={width: 12, layers: 3, heads: 3, length: 16, vocabulary: 40}"
+SMALL = "dims={width: 12, layers: 3, heads: 3, length: 16, vocabulary: 64}"
 LENGTH, DISTANCE = 9, 3
 
 

@@ -110,5 +110,5 @@ def test_there_is_a_vector_for_each_place_of_the_longest_span(
 
 def test_what_is_said_of_spans_leaves_the_rest_as_it_is_here_and_not_as_it_is_in_mlm() -> None:
     spec = paribus.spec("bert-tiny", "objective=[{name: sbo, spans: {longest: 5}}, {name: nsp}]", "evaluate=[mlm]")
-    assert spec["objective"][0]["spans"] == {"longest": 5, "ends": 0.2, "together": True}
-    assert spec["evaluate"][0]["spans"] == {"longest": 1, "ends": None, "together": False}
+    assert spec["objective"][0]["spans"] == {"longest": 5, "ends": 0.2, "words": False, "together": True}
+    assert spec["evaluate"][0]["spans"] == {"longest": 1, "ends": None, "words": False, "together": False}

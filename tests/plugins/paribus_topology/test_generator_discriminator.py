@@ -19,7 +19,7 @@ from paribus.train.model import Model
 
 TOKENS = torch.randint(8, 40, (3, 9), generator=torch.Generator().manual_seed(0))
 VOCABULARY = Vocabulary(40, {name: at for at, name in enumerate(("pad", "unk", "cls", "sep", "mask", "bos", "eos"))})
-SMALL = ("dims.width=16", "dims.length=9", "dims.vocabulary=40", "parts.generator.dims.width=8", "embedding.width=6")
+SMALL = ("dims.width=16", "dims.length=9", "dims.vocabulary=64", "parts.generator.dims.width=8", "embedding.width=6")
 
 Build = Callable[..., Model]
 
@@ -116,7 +116,7 @@ def test_disentangled_the_body_reads_the_sum_which_begins_as_the_generators_own(
     assert all(not own.any() for name, own in apart.named_parameters() if name.startswith("offsets."))
     torch.testing.assert_close(hidden(apart, "body"), hidden(whole, "body"), rtol=0, atol=0)
     generator = hidden(apart, "generator")
-    moved = torch.randn(40, 6, dtype=torch.float64)
+    moved = torch.randn(64, 6, dtype=torch.float64)
     with torch.no_grad():
         apart.get_parameter("offsets.tokens_weight").copy_(moved)
         whole.get_parameter("embedding.tokens.weight").add_(moved)

@@ -11,7 +11,7 @@ from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.testing.specimen import Specimen, tokens
 
-SMALL = "dims={width: 16, layers: 2, heads: 4, length: 16, vocabulary: 40}"
+SMALL = "dims={width: 16, layers: 2, heads: 4, length: 16, vocabulary: 64}"
 PLAIN = ("position.segments=false",)
 BERT = ("position=learned", "embedding={segments: 2, normed: true}")
 LENGTH = 6
