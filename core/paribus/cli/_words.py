@@ -51,6 +51,8 @@ _SAID: Final[Mapping[str, Callable[[Any], str]]] = {
     "orders": lambda value: "gives rows an order of their own" if value else "",
     "bias": lambda value: "" if value == "none" else f"its bias depends on {value}",
     "modality": lambda value: "" if value == "text" else f"of {value}",
+    "packs": lambda value: f"takes {'rows of several whole documents' if value else 'no row of several documents'}",
+    "where": lambda value: ", ".join(f"{what} where `{option}` is given" for what, option in value.items()),
     "tells": lambda value: f"tells of its documents: {', '.join(value)}" if value else "",
     "told": lambda value: f"is told by the corpus: {', '.join(value)}" if value else "",
     "distances": lambda value: "its bias depends on nothing but how far apart rows are" if value else "",
