@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import About, Role, Shape, Stream
+from paribus import About, Range, Role, Shape, Stream
 from paribus.schema import Option, schema_of
 
 OFFERED = {
@@ -33,8 +33,8 @@ OFFERED = {
         },
     ),
     "initialisation": ("paribus_initialisation", {"normal", "gpt2", "xavier", "t5", "truncated"}),
-    "optimizer": ("paribus_optim", {"adamw"}),
-    "schedule": ("paribus_optim", {"constant", "warmup-cosine", "inverse-sqrt"}),
+    "optimizer": ("paribus_optim", {"adadelta", "adafactor", "adagrad", "adamw", "lamb", "sgd", "stable-adamw"}),
+    "schedule": ("paribus_optim", {"constant", "halved", "inverse-sqrt", "polynomial", "trapezoid", "warmup-cosine"}),
 }
 SHAPE = Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2, layer=0, branches=4)
 
@@ -112,12 +112,15 @@ def seen_initialisation(component: type[Any], options: Mapping[str, Any]) -> Ten
 
 
 def seen_optimizer(component: type[Any], options: Mapping[str, Any]) -> Tensor:
-    parameter = nn.Parameter(torch.ones(2, 2, dtype=torch.float64))
-    optimizer = component(**options).build([parameter], [])
-    for gradient in (1.0, -0.5):
-        parameter.grad = torch.full_like(parameter, gradient)
+    """Of a matrix and of one that is all but nothing, whose gradients differ from place to place and step to step."""
+    values = torch.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=torch.float64)
+    parameters = [nn.Parameter(values.clone()), nn.Parameter(values * 1e-6)]
+    optimizer = component(**options).build(parameters, [])
+    for gradients in (values.flip(0), -0.5 * values, 9 * values.flip(1)):
+        for parameter in parameters:
+            parameter.grad = gradients.clone()
         optimizer.step()
-    return parameter.detach()
+    return torch.stack([parameter.detach() for parameter in parameters])
 
 
 def seen_schedule(component: type[Any], options: Mapping[str, Any]) -> Tensor:
@@ -143,7 +146,9 @@ def other_values(option: Option) -> list[Any]:
         return [not value]
     if option.kind.name == "int":
         return [3]
-    return [value / 2 if value else 0.5]
+    below = value / 2 if value else 0.5
+    valid = all(limit.holds(below) for limit in option.limits if isinstance(limit, Range))
+    return [below if valid else 2 * value]
 
 
 def options() -> Iterator[Any]:

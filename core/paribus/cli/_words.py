@@ -58,6 +58,7 @@ _SAID: Final[Mapping[str, Callable[[Any], str]]] = {
     "distances": lambda value: "its bias depends on nothing but how far apart rows are" if value else "",
     "owner": lambda value: f"each {value} has its own",
     "often": lambda value: "is asked at each evaluation" if value else "",
+    "likelihood": lambda value: "tells how likely a text is: perplexity, bits per byte" if value else "",
     "own": lambda value: "shows the model rows of its own making" if value else "",
     "terms": lambda value: "" if value == 1 else f"{value} terms share the scale of the scores",
 }

@@ -41,7 +41,7 @@ SPECS: list[tuple[str, str | bytes | None, list[str], list[str]]] = [
         "A7", "preset: gpt-tiny\n", ["objective=span-corruption"],
         ["reads the stack `encoder`", "with topology decoder", "encoder-decoder with objective span-corruption"],
     ),
-    ("A7", None, ["objective=span-corruption"], ["topology `encoder` has not", "sop with topology encoder"]),
+    ("A7", None, ["objective=span-corruption"], ["topology `encoder` has not", "tlm with topology encoder; "]),
     ("A7", "preset: seq2seq-tiny\n", ["objective=clm"], ["gives the encoder nothing to read", "topology decoder"]),
     ("A8", "preset: gpt-tiny\n", ["objective=mlm"], ["error[does-not-fit] objective", "would not mean what its name"]),
     ("A8", None, ["objective=clm"], ["error[does-not-fit] objective", "the loss would be trivial"]),
@@ -89,7 +89,7 @@ SPECS: list[tuple[str, str | bytes | None, list[str], list[str]]] = [
     ("A27", None, ["attention=../../x"], ["`../../x` is no attention"]),
     ("A27", None, ['attention="\\e[31m\\u202E"'], ["`\\u001b[31m\\u202e` is no attention"]),
     ("A29", None, ["dims.length=???"], ["dims.length", "still to be filled in: rows of an example"]),
-    ("A29", None, ["corpus=text", "corpus.path=???"], ["corpus.path", "patterns of .txt, .md and .jsonl files"]),
+    ("A29", None, ["corpus=text", "corpus.path=???"], ["corpus.path", "folders, and patterns of .txt, .md"]),
     ("A30", "paribus: 2\npreset: encoder-tiny\n", [], ["paribus (s.yaml:1)", "reads schema 1: upgrade paribus"]),
     ("A30", "paribus: 0\npreset: encoder-tiny\n", [], ["reads schema 1: write it anew"]),
 ]  # fmt: skip

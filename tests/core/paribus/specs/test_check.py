@@ -40,7 +40,7 @@ def test_every_default_is_filled_in(index: Index, given: Mapping[str, Any]) -> N
         "objective": {"name": "mlm", "rate": 0.15},
         "corpus": {"name": "docs"},
         "tokenizer": {"name": "bytes", "sentinels": 4},
-        "data": {"batch": 32, "workers": 0, "validation": 512, "documents": "mixed", "bucket": 0},
+        "data": {"batch": 32, "workers": 0, "validation": 512, "evaluations": 4, "documents": "mixed", "bucket": 0},
         "optimizer": {"name": "adamw", "lr": 1e-3},
         "schedule": {"name": "constant"},
         "trainer": {},
