@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-VOCABULARY: Final = 97
+VOCABULARY: Final = 131  # room for the sentinels of a preset
 LENGTH: Final = 23
 TOLERANCE: Final = 1e-9
 SPECIALS: Final = {"pad_token_id": 0, "bos_token_id": 5, "eos_token_id": 6}

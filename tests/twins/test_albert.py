@@ -62,7 +62,7 @@ def test_a_table_as_wide_as_the_stream_is_refused_for_they_have_a_projection_the
 
 
 def test_what_a_head_does_otherwise_is_not_lost_on_the_way_out() -> None:
-    small = ["dims={width: 16, heads: 2, vocabulary: 97, length: 23}", "embedding.width=8"]
+    small = ["dims={width: 16, heads: 2, vocabulary: 131, length: 23}", "embedding.width=8"]
     head = "objective=[{name: mlm, activation: gelu}, sop]"
     model = paribus.assemble(paribus.spec("albert-tiny", *small, head))
     with pytest.raises(SpecError, match="`activation` of objective `mlm` would be gelu-tanh, and is gelu"):
@@ -73,7 +73,7 @@ def test_what_a_head_does_otherwise_is_not_lost_on_the_way_out() -> None:
 def test_layers_that_share_nothing_are_as_many_groups(groups: str, shake: Callable[[nn.Module], nn.Module]) -> None:
     import transformers
 
-    small = ["dims={width: 16, heads: 2, layers: 4, vocabulary: 97, length: 23}", f"dims.groups={groups}"]
+    small = ["dims={width: 16, heads: 2, layers: 4, vocabulary: 131, length: 23}", f"dims.groups={groups}"]
     ours = paribus.assemble(paribus.spec("albert-tiny", *small, "embedding.width=8", "feedforward.inner=40"))
     shake(ours)
     out = paribus.export(ours, "albert")

@@ -15,6 +15,7 @@ import pytest
 
 from paribus import Corpus, DataError, Document, Split
 from paribus.train import shards as module
+from paribus.train.crew import may_fork
 from paribus.train.encoding import SPLITS
 from paribus.train.tokens import Encoded, encoded
 from paribus_text.bytes import Bytes
@@ -110,7 +111,8 @@ def test_neither_shards_nor_processes_show_in_what_is_built(
 
     monkeypatch.setattr(module.Writer, "__call__", noted)
     assert held(build(tmp_path / "cut", Made(paired=paired), processes=processes)) == whole
-    assert (len(numbers) > 6) == (processes == 1)  # else others wrote them, whose list is not ours
+    # Others write into no list of ours; where a test before left a thread, there are none.
+    assert (len(numbers) > 6) == (processes == 1 or not may_fork())
     files = {path.name: path.read_bytes() for path in (tmp_path / "whole").rglob("*") if path.is_file()}
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "cut").rglob("*") if path.is_file()}
 
