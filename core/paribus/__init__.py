@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from paribus.decode.embedding import embed as embed
     from paribus.decode.filling import Candidate as Candidate
     from paribus.decode.filling import fill as fill
+    from paribus.decode.translating import ask as ask
     from paribus.errors import DataError as DataError
     from paribus.errors import NotComparableError as NotComparableError
     from paribus.errors import ParibusError as ParibusError
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
     from paribus.slots.launcher import Started as Started
     from paribus.slots.measure import Known as Known
     from paribus.slots.measure import Measure as Measure
+    from paribus.slots.measure import Rendering as Rendering
     from paribus.slots.measure import Subject as Subject
     from paribus.slots.norm import Norm as Norm
     from paribus.slots.norm import Norms as Norms
@@ -139,7 +141,6 @@ if TYPE_CHECKING:
     from paribus.studies.run import run as run
     from paribus.studies.zygote import Zygote as Zygote
     from paribus.train.adapt import adapt as adapt
-    from paribus.train.door import ask as ask
     from paribus.train.door import assemble as assemble
     from paribus.train.door import data as data
     from paribus.train.door import load as load
@@ -161,6 +162,7 @@ _WHERE: dict[str, str] = {
         "paribus.decode.door": "Generation Written generate",
         "paribus.decode.embedding": "Embedded embed",
         "paribus.decode.filling": "Candidate fill",
+        "paribus.decode.translating": "ask",
         "paribus.keyed": "key32",
         "paribus.parts.adopting": "Adopting Converted leading",
         "paribus.parts.attend": "Attend",
@@ -180,7 +182,7 @@ _WHERE: dict[str, str] = {
         "paribus.specs.resolve": "spec",
         "paribus.registry.classes": "Registry installed",
         "paribus.train.adapt": "adapt",
-        "paribus.train.door": "ask assemble data load save",
+        "paribus.train.door": "assemble data load save",
         "paribus.studies.planned": "records study",
         "paribus.studies.run": "run",
         "paribus.report.door": "compare",
@@ -193,7 +195,7 @@ _WHERE: dict[str, str] = {
         "paribus.slots.images": "Pixels lettered pictured unlettered",
         "paribus.slots.initialisation": "About Initialisation",
         "paribus.slots.launcher": "Ended Job Launcher News Note Plugins Started",
-        "paribus.slots.measure": "Known Measure Subject",
+        "paribus.slots.measure": "Known Measure Rendering Subject",
         "paribus.slots.norm": "Norm Norms",
         "paribus.slots.objective": "Formed Objective Prompt Run Term",
         "paribus.slots.optimizer": "Optimizer",

@@ -13,6 +13,7 @@ from paribus_measure.length_extrapolation import LengthExtrapolation as extrapol
 from paribus_measure.position_sensitivity import PositionSensitivity as positions
 from paribus_measure.sink_mass import SinkMass as sink
 from paribus_measure.steps_to_threshold import StepsToThreshold as threshold
+from paribus_measure.translation import Translation as translation
 
 
 @hookimpl

@@ -114,6 +114,7 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
     with store.lock(trial.identity), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         import torch
 
+        from paribus.decode.translating import translated
         from paribus.studies.signals import Stop, catching
         from paribus.train.keeper import InterruptedTrialError
         from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
@@ -135,6 +136,7 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
                 note=note,
                 hooks=registry.hook,
                 files=store.files,
+                writer=translated,
             )
             try:
                 return run_trial(trial.spec, registry, terms)

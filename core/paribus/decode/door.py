@@ -74,6 +74,25 @@ def generate(  # noqa: PLR0913  # all that may be said of a text, and each by it
     model = asked_model(model, registry)
     ids = ids_of(model, listed_prompts(prompt), registry)
     found = asked(model, ids, manner, spoken(model, language, source_language))
+    lines, kept = lines_of(model, found, manner, batch=batch, cache=cache, tell=tell)
+    decode = None if model.text is None else model.text.decode
+    whole = tuple(
+        tuple(Written(None if decode is None else decode(line.ids), *line) for line in lines[number])
+        for number in range(len(found.prompts))
+    )
+    return Generation(whole, tuple(tuple(row) for row in ids), kept)
+
+
+def lines_of(
+    model: Model,
+    found: Asked,
+    manner: Manner,
+    *,
+    batch: int = 32,
+    cache: bool = True,
+    tell: Tell = lambda done, most: None,
+) -> tuple[dict[int, list[Line]], int]:
+    """By the number of each prompt what is written behind it, and the most bytes that states took on the way."""
     lines: dict[int, list[Line]] = {}
     kept = 0
     training = model.training
@@ -90,12 +109,7 @@ def generate(  # noqa: PLR0913  # all that may be said of a text, and each by it
                 kept = max(kept, reader.most_bytes)
     finally:
         model.train(training)
-    decode = None if model.text is None else model.text.decode
-    whole = tuple(
-        tuple(Written(None if decode is None else decode(line.ids), *line) for line in lines[number])
-        for number in range(len(found.prompts))
-    )
-    return Generation(whole, tuple(tuple(row) for row in ids), kept)
+    return lines, kept
 
 
 def _batches(found: Asked, batch: int) -> Iterator[tuple[list[int], Share]]:

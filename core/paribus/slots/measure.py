@@ -24,6 +24,14 @@ class Known(NamedTuple):
     longest: int | None = None  # rows that the model can read; None: as many as one likes
 
 
+class Rendering(NamedTuple):
+    """A pair of the validation split, as text, and what a model made of its source."""
+
+    source: str
+    target: str
+    written: str
+
+
 class Subject(Protocol):
     """A model with its data, as a measure asks it: in the mode in which a model is used, and without a gradient."""
 
@@ -67,6 +75,16 @@ class Subject(Protocol):
         """Of each layer of the body that has any, how much its rows weigh each other: (B, H, T, S)."""
         ...
 
+    def write(
+        self, examples: int, *, beam: int = 1, length_penalty: float = 0.0, tokens: int | None = None
+    ) -> Sequence[Rendering]:
+        """The first pairs of the validation split that the model has room for, and what it writes for their sources:
+        a token at a time, fed what it wrote itself, at most so many `tokens`.
+
+        A ParibusError where it cannot: nothing taught it to write, there are no pairs, nobody here lets it write.
+        """
+        ...
+
     def draw(self, examples: int) -> Draw:
         """What a measure draws from: the same for every trial, and for every model."""
         ...
@@ -94,8 +112,8 @@ class Measure(Component, ABC):
 
     Traits say what it asks: attention that has `weights`, or `shares`, weights that share out 1 (`needs`); rows that
     see only what came before (`sight`); a model that can be shown rows of the measure's own making (`own`), which are
-    tokens of a text and have no other stack beside them. A rule refuses the spec whose model cannot answer. What it
-    draws it draws from `subject.draw`; a fixed number of examples keeps its cost small.
+    tokens of a text and have no other stack beside them; a corpus of `pairs` (`needs`). A rule refuses the spec whose
+    model cannot answer. What it draws it draws from `subject.draw`; a fixed number of examples keeps its cost small.
     """
 
     @abstractmethod

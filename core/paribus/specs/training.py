@@ -16,6 +16,7 @@ _STREAMS: Final = frozenset({"last-layer", "second-stream"})  # what a topology 
 _TOPOLOGY: Final = _STREAMS | {"feedback"}  # and rows that may read what the one before them said
 _ASKED: Final = {"appended": "lets none ask behind its keys", "order": "follows no order but the rows' own"}
 TEACHER: Final = "teacher"  # what an objective needs that neither has
+_ELSEWHERE: Final = _TOPOLOGY | {TEACHER, "weights", "shares"}  # what other rules ask for; the last, of an attention
 
 
 def objective_fits(facts: Facts) -> Iterator[Broken]:
@@ -116,10 +117,10 @@ def one_forms_one_corrupts(facts: Facts) -> Iterator[Broken]:
 
 
 def needs_are_met(facts: Facts) -> Iterator[Broken]:
-    """What an objective needs, the tokenizer or the corpus has."""
-    for objective in (*facts.objectives, *facts.evaluated):
+    """What an objective or a measure needs, the tokenizer or the corpus has."""
+    for objective in (*facts.objectives, *facts.evaluated, *facts.measures):
         for need in objective.list("needs"):
-            if need in _TOPOLOGY or need == TEACHER:
+            if need in _ELSEWHERE:
                 continue
             slot = "corpus" if need in IN_TEXT else "tokenizer"
             source = facts.named(slot)

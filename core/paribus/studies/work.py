@@ -119,6 +119,7 @@ class _Desk:
 
 
 def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
+    from paribus.decode.translating import translated
     from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
 
     store = desk.store
@@ -143,6 +144,7 @@ def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
         contended=order.contended,
         hooks=Rehearsing(registry.hook) if order.rehearsal else registry.hook,
         files=store.files,
+        writer=translated,
     )
     if order.place is not None:
         pin(order.place, order.spec["trainer"] or {})

@@ -9,9 +9,11 @@ from typing import Any, Final
 import torch
 
 from paribus.assembly.components import make
+from paribus.decode.translating import translated
+from paribus.errors import ParibusError
 from paribus.slots.measure import Measure
 from paribus.testing.cells import Case, Cell
-from paribus.testing.findings import HOLDS, Verdict
+from paribus.testing.findings import DOES_NOT_APPLY, HOLDS, Verdict
 from paribus.testing.text import babbled
 from paribus.train.assemble import assembled, data_of
 from paribus.train.evaluate import used
@@ -26,11 +28,19 @@ Answers = Mapping[str, float | str]
 
 
 def measuring(case: Case, cell: Cell) -> Verdict:
-    """A measure finds what it names, the same each time and whatever the batches, and draws and changes nothing."""
+    """A measure finds what it names, the same each time and whatever the batches, and draws and changes nothing.
+
+    One whose library is not installed is not asked.
+    """
     dims = cell.spec["dims"] if case.specimen(cell).whole else {**cell.spec["dims"], "length": LENGTH}
     spec = {**cell.spec, "dims": dims}
     model = assembled(spec, case.registry, babbled(spec, case.registry).vocabulary)
-    return next(_faults(case, spec, model), HOLDS)
+    try:
+        return next(_faults(case, spec, model), HOLDS)
+    except ParibusError as error:
+        if any(problem.code == "not-installed" for problem in error.problems):
+            return DOES_NOT_APPLY
+        raise
 
 
 def _faults(case: Case, spec: Mapping[str, Any], model: Model) -> Iterator[str]:
@@ -59,7 +69,7 @@ def _answers(case: Case, spec: Mapping[str, Any], model: Model, rows: int) -> tu
     """What is found with batches of so many examples, and what was to be found."""
     text = babbled(spec, case.registry)
     spec = {**spec, "data": {**spec["data"], "batch": rows}}
-    asked = ask(spec, case.registry, model, data_of(spec, case.registry, text))
+    asked = ask(spec, case.registry, model, data_of(spec, case.registry, text), translated)
     asked.curve = [{"step": 1, **{f"val/{name}": 1.0 for name in asked.known.metrics}}]
     (node,) = spec["measure"]
     measure = make(case.registry, "measure", node, kind=Measure)

@@ -14,7 +14,6 @@ from paribus.train.adapt import beginning
 from paribus.train.assemble import data_of, text_of
 from paribus.train.checkpoint import save_weights
 from paribus.train.data import Data
-from paribus.train.measuring import Found, measuring
 from paribus.train.model import Model
 from paribus.train.restore import restored
 from paribus.train.text import write_text
@@ -42,16 +41,6 @@ def data(spec: DictConfig | Mapping[str, Any], *, registry: Registry | None = No
     classes = registry or installed()
     plain = resolved(spec, registry=classes)
     return data_of(plain, classes, text_of(plain, classes))
-
-
-def ask(model: Model, data: Data, *, registry: Registry | None = None) -> Found:
-    """What the measures of a model's spec find: `metrics`, and in `unmeasured` why there is no number.
-
-    `paribus.ask(paribus.load(trial), paribus.data(spec))`
-    """
-    classes = registry or installed()
-    asked = measuring(model.spec, classes, model, data)
-    return asked() if asked is not None else Found({}, {})
 
 
 def save(model: Model, folder: str | Path, *, files: Files = FILES) -> None:

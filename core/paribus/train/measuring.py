@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
@@ -13,19 +13,29 @@ from torch import Tensor
 from paribus.assembly.components import Classes, make
 from paribus.assembly.measured import known_of
 from paribus.assembly.run import Pass
+from paribus.errors import Problem, SpecError
 from paribus.keyed import key32
 from paribus.parts.draw import Draw
 from paribus.parts.rows import Batch, Stream
 from paribus.parts.shape import Shape
-from paribus.slots.measure import Known, Measure
+from paribus.slots.measure import Known, Measure, Rendering
 from paribus.slots.tokenizer import Vocabulary
 from paribus.train.assemble import longer
 from paribus.train.data import VALIDATION, Data
 from paribus.train.evaluate import moved, observed, used
 from paribus.train.examples import Examples
 from paribus.train.model import Model
+from paribus.train.tokens import Encoded
 
 Point = Mapping[str, Any]
+
+
+class Writer(Protocol):
+    """Lets a model write, which is known above training: `decode.translating`, which is handed down."""
+
+    def __call__(
+        self, model: Model, text: Encoded, examples: int, *, beam: int, length_penalty: float, tokens: int | None
+    ) -> Sequence[Rendering]: ...
 
 
 class Found(NamedTuple):
@@ -67,26 +77,36 @@ class Measuring:
                 found.unmeasured[f"val/{name}/{each}"] = f"it is {answer}"
 
 
-def measuring(spec: Mapping[str, Any], classes: Classes, model: Model, data: Data) -> Measuring | None:
+def measuring(
+    spec: Mapping[str, Any], classes: Classes, model: Model, data: Data, writer: Writer | None = None
+) -> Measuring | None:
     """The measures that a spec asks for, if it asks for any."""
     nodes = spec.get("measure") or []
     measures = {node["name"]: make(classes, "measure", node, kind=Measure) for node in nodes}
-    return Measuring(measures, asked(spec, classes, model, data)) if measures else None
+    if not measures:
+        return None
+    found = asked(spec, classes, model, data, writer)
+    for measure in measures.values():
+        measure.names(found.known)  # whoever lacks a library says so now, and not when the training is done
+    return Measuring(measures, found)
 
 
-def asked(spec: Mapping[str, Any], classes: Classes, model: Model, data: Data) -> Asked:
+def asked(spec: Mapping[str, Any], classes: Classes, model: Model, data: Data, writer: Writer | None = None) -> Asked:
     """The model of a spec with its data, to be asked."""
-    return Asked(model, data, partial(longer, spec, classes, data))
+    return Asked(model, data, partial(longer, spec, classes, data), writer)
 
 
 @final
 class Asked:
     """A model with its data; it is a `slots.measure.Subject`."""
 
-    def __init__(self, model: Model, data: Data, longer: Callable[[int], Examples]) -> None:
+    def __init__(
+        self, model: Model, data: Data, longer: Callable[[int], Examples], writer: Writer | None = None
+    ) -> None:
         self.model = model
         self.data = data
         self._longer = longer
+        self._writer = writer
         self.curve: Sequence[Point] = ()
         self.known: Known = known_of(model.spec, model.assembled)
         self._examples: dict[int, Examples] = {}
@@ -130,6 +150,17 @@ class Asked:
         run = Pass(self.model.topology, batch, capture=True)
         captured = (layer.get("weights") for layer in run.output("body").captured)
         return [weights[:, :, : weights.shape[-1]] for weights in captured if weights is not None]
+
+    def write(
+        self, examples: int, *, beam: int = 1, length_penalty: float = 0.0, tokens: int | None = None
+    ) -> Sequence[Rendering]:
+        if self._writer is None:
+            what = "whoever runs this lets no model write"
+            valid = "paribus.ask, `paribus train` or a study"
+            raise SpecError(Problem(code="no-writer", path="measure", what=what, valid=valid))
+        return self._writer(
+            self.model, self.data.encoded, examples, beam=beam, length_penalty=length_penalty, tokens=tokens
+        )
 
     def draw(self, examples: int) -> Draw:
         return Draw(key32("measure"), VALIDATION, torch.arange(examples))

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("paribus", "torch", "lightning", "numpy", "tokenizers")
+PACKAGES = ("paribus", "torch", "lightning", "numpy", "tokenizers", "sacrebleu")
 
 
 def watch_memory() -> None:

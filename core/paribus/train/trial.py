@@ -37,7 +37,7 @@ from paribus.train.digests import beginnings, outputs, tensor_digest, validation
 from paribus.train.encoding import left_out
 from paribus.train.evaluate import frequencies
 from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper, keeping
-from paribus.train.measuring import Measuring, measuring
+from paribus.train.measuring import Measuring, Writer, measuring
 from paribus.train.model import Model
 from paribus.train.provenance import provenance, watch_memory
 from paribus.train.text import Text, write_text
@@ -64,6 +64,7 @@ class Terms:
     contended: bool = False  # other trials share the machine, so its speed is not the trial's own
     hooks: Any = None  # the plugins' `configure_trainer`, `trial_started`, `trial_finished`
     files: Files = field(default=FILES)
+    writer: Writer | None = None  # lets measures have the model write; None: they have the reason in place of a number
 
 
 def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
@@ -87,7 +88,7 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
         "outputs": outputs(model, data),
         "validation": validation_digest(data),
     }
-    keeper = _keeper(model, data, steps, terms, measuring(spec, classes, model, data))
+    keeper = _keeper(model, data, steps, terms, measuring(spec, classes, model, data, terms.writer))
     diverged: DivergedError | None = None
     trainer = _trainer(spec, steps - keeper.step, keeper, terms)
     try:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import Batch, Draw, Known, Shape, Stream, Vocabulary
+from paribus import Batch, Draw, Known, Rendering, Shape, Stream, Vocabulary
 
 SHAPE = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=24, layers=1)
 
@@ -20,6 +20,7 @@ class Shown:
     shown: Sequence[Batch] = ()
     weighs: Any = None  # of a batch: the weights of each layer
     says: Any = None  # of a batch: the scores of each row
+    wrote: Any = None  # of how many pairs, and how: those, with what it made of them
     causal: bool = True
     curve: Sequence[Mapping[str, float]] = ()
     known: Known = Known(("clm/loss",), 16)
@@ -47,6 +48,10 @@ class Shown:
 
     def weights(self, batch: Batch) -> list[Tensor]:
         found: list[Tensor] = self.weighs(batch)
+        return found
+
+    def write(self, examples: int, **manner: Any) -> Sequence[Rendering]:
+        found: Sequence[Rendering] = self.wrote(examples, **manner)
         return found
 
     def draw(self, examples: int) -> Draw:

@@ -34,6 +34,13 @@ def test_a_trial_is_trained_once_and_can_be_loaded(capsys: pytest.CaptureFixture
     assert states is None
 
 
+def test_a_model_of_pairs_writes_when_it_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sizes = ["dims.width=16", "dims.layers=1", "trainer.max_steps=1", "data.validation=16"]
+    pairs = ["corpus={name: dates, pairs: 64, held_out: 8}", "measure=[{name: translation, scores: []}]"]
+    assert main(["train", "transformer-tiny", *sizes, *pairs, "--store", str(tmp_path)]) == 0
+    assert "val/translation/pairs  8.0000" in capsys.readouterr().out
+
+
 def test_a_folder_without_a_record_is_no_trial(tmp_path: Path) -> None:
     with pytest.raises(paribus.StoreError, match="there is no record here"):
         paribus.load(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import paribus
-from paribus import Example, Known, Measure, Range, SpecError, Subject, Traits
+from paribus import Example, Known, Measure, Problem, Range, Rendering, SpecError, Subject, Traits
 from paribus.assembly.measured import measured
 from paribus.registry import Registry
 from paribus.specs import resolved
@@ -81,6 +81,27 @@ class Inventing(Measure):
         return {"widest": float(subject.scores(subject.rows(tokens)).shape[-1])}
 
 
+@final
+class Pairing(Measure):
+    """How many pairs a model writes; it cannot know its name before a library is there."""
+
+    traits: ClassVar[Traits] = {"needs": ["pairs"]}
+
+    def __init__(self, *, library: Annotated[bool, "whether it is there"] = True) -> None:
+        self.library = library
+
+    def names(self, known: Known) -> Sequence[str]:
+        if not self.library:
+            raise SpecError(Problem(code="not-installed", what="there is no library", valid="another"))
+        return ("pairs",)
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        try:
+            return {"pairs": float(len(subject.write(3, beam=2)))}
+        except SpecError as error:
+            return {"pairs": error.problems[0].what}
+
+
 def ask(model: Model, data: Any, registry: Registry) -> Asked:
     return asked(model.spec, registry, model, data)
 
@@ -101,7 +122,14 @@ class Showing(Measure):
 @pytest.fixture(scope="module")
 def registry(components: Registry) -> Registry:
     return components.with_(
-        measure={"nine": Nine, "late": Late, "weighing": Weighing, "inventing": Inventing, "showing": Showing}
+        measure={
+            "nine": Nine,
+            "late": Late,
+            "weighing": Weighing,
+            "inventing": Inventing,
+            "showing": Showing,
+            "pairing": Pairing,
+        }
     )
 
 
@@ -136,6 +164,33 @@ def test_a_curve_has_as_many_points_as_are_asked_for(registry: Registry, tmp_pat
 def test_what_has_no_number_has_a_reason_in_its_place(record: dict[str, Any]) -> None:
     assert record["result"]["unmeasured"] == {"val/late/never": "nobody knows", "val/late/nan": "it is nan"}
     assert not {"val/late/never", "val/late/nan"} & set(record["result"]["metrics"])
+
+
+PAIRS = (*TINY, "dims.length=32", "trainer.max_steps=1", "corpus={name: dates, pairs: 40, held_out: 8}")
+
+
+def test_a_model_writes_where_whoever_runs_it_lets_it(registry: Registry, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {}
+
+    def writer(model: Model, text: Any, examples: int, **manner: Any) -> list[Rendering]:
+        asked.update(manner, examples=examples, training=model.training)
+        return [Rendering("one", "eins", "zwei")] * examples
+
+    spec = resolved("transformer-tiny", *PAIRS, "measure=pairing", registry=registry)
+    (tmp_path / "b").mkdir()
+    result = run_trial(spec, registry, Terms("a", tmp_path, writer=writer))["result"]
+    assert result["metrics"]["val/pairing/pairs"] == 3
+    assert asked == {"beam": 2, "length_penalty": 0.0, "tokens": None, "examples": 3, "training": False}
+    result = run_trial(spec, registry, Terms("b", tmp_path / "b"))["result"]
+    assert result["unmeasured"] == {"val/pairing/pairs": "whoever runs this lets no model write"}
+
+
+def test_a_measure_that_lacks_what_it_needs_says_so_before_the_first_step(registry: Registry, tmp_path: Path) -> None:
+    spec = resolved("transformer-tiny", *PAIRS, "measure={name: pairing, library: false}", registry=registry)
+    steps: list[int] = []
+    with pytest.raises(SpecError, match="there is no library"):
+        run_trial(spec, registry, Terms("a", tmp_path, tell=lambda step, loss: steps.append(step)))
+    assert not steps
 
 
 def test_what_a_spec_will_measure_is_known_before_it_runs(registry: Registry) -> None:
@@ -175,6 +230,11 @@ def test_a_measure_is_part_of_what_a_trial_is(registry: Registry) -> None:
             ["attention=fourier", "position=none", "measure=weighing"],
             r"measure `weighing` reads how much rows weigh each other, but attention `fourier` cannot say; "
             r"valid: attention .*mha",
+        ),
+        (
+            "gpt-tiny",
+            ["measure=pairing"],
+            r"measure `pairing` needs `pairs`, which the corpus `python-docs` does not have; valid: corpus .*dates",
         ),
         (
             "gpt-tiny",
