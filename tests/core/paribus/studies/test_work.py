@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from paribus.durable import FILES
 from paribus.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PLUGIN, EXIT_SPEC, EXIT_STORE
 from paribus.registry import Registry
+from paribus.specs import resolved
 from paribus.studies.failures import EXIT_AGAIN, EXIT_HELD
 from paribus.studies.progress import Told
 from paribus.studies.signals import Stop
@@ -44,6 +46,16 @@ def test_it_leaves_a_record_and_tells_how_far_it_is(store: Store, trial: MakeTri
     assert work(order_of(store, trial()), registry, stop=Stop(), listen=told.append) == EXIT_OK
     assert store.state("base-0") == "done"
     assert told[-1].step == 8
+
+
+def test_a_model_of_pairs_writes_when_it_is_measured(store: Store, trial: MakeTrial, registry: Registry) -> None:
+    sizes = ("dims.width=16", "dims.layers=1", "dims.heads=2", "data.batch=4", "trainer.max_steps=1")
+    pairs = ("corpus={name: dates, pairs: 40, held_out: 8}", "measure=[{name: translation, scores: []}]")
+    spec = resolved("transformer-tiny", *sizes, *pairs, registry=registry)
+    assert work(order_of(store, replace(trial(), spec=spec)), registry, stop=Stop()) == EXIT_OK
+    record = store.record("base-0")
+    assert record is not None
+    assert record["result"]["metrics"]["val/translation/pairs"] == 8
 
 
 def test_what_has_a_record_is_left_as_it_is(store: Store, trial: MakeTrial, registry: Registry) -> None:
