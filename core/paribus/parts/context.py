@@ -145,12 +145,10 @@ def counted(layer: int, layers: int, *, least: int = 1) -> int:
 
 def together(captures: Iterable[Capture]) -> Capture:
     """All that any of them wants."""
-    weights, heads, rows, read = False, set[int](), set[int](), False
-    for each in captures:
-        weights, read = weights or each.weights, read or each.read
-        heads.update(each.heads)
-        rows.update(each.rows)
-    return Capture(weights, tuple(sorted(heads)), tuple(sorted(rows)), read)
+    asked = list(captures)
+    heads = sorted({layer for each in asked for layer in each.heads})
+    rows = sorted({layer for each in asked for layer in each.rows})
+    return Capture(any(each.weights for each in asked), tuple(heads), tuple(rows), any(each.read for each in asked))
 
 
 class Context(NamedTuple):

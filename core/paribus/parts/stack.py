@@ -179,7 +179,7 @@ class Stack(Stage):
         read = x
         for index, layer in enumerate(self.layers):
             state = states.layers[index] if states is not None else {}
-            kept = dict[str, Tensor]()
+            kept: dict[str, Tensor] = {}
             captured.append(kept)
             if index == 0 and 0 in wanted.rows:
                 kept["entering"] = x  # layer 0, so to speak
