@@ -214,10 +214,16 @@ class Shown:
     def _end(self, event: Event) -> None:
         assert event.trial is not None
         if event.state != "done":
-            log = "" if event.state == "interrupted" else self.planned.store.logged(event.trial.identity)
-            self._say(f"{event.trial.named}: {event.state}: {event.text}{log}")
+            log = "" if event.state in ("interrupted", "diverged") else self.planned.store.logged(event.trial.identity)
+            self._say(f"{event.trial.named}: {event.state}: {event.text or self._diverged(event.trial)}{log}")
         elif self._bar is not None and self._bar.disable:
             note(f"{self.done}/{self.left} trials: {event.trial.named}: done")
+
+    def _diverged(self, trial: Trial) -> str:
+        """Where, which its record says."""
+        record = self.planned.store.record(trial.identity)
+        found = record["result"].get("diverged") if record is not None else None
+        return "" if found is None else f"at step {found['step']}; the last finite loss was {found['last']}"
 
     def _say(self, text: str) -> None:
         if self._bar is not None and not self._bar.disable:

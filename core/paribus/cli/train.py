@@ -99,9 +99,12 @@ def _encoded(session: Session, trial: Trial) -> None:
     from paribus.train.encoding import left_out
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
-    found = left_out(text_of(trial.spec, session.registry()).dropped)
+    text = text_of(trial.spec, session.registry())
+    found = left_out(text.dropped)
     if found:
         note(f"left out of the corpus: {found}")
+    if text.unknown >= 0.001:
+        note(f"! {text.unknown:.1%} of the tokens held out are <unk>: what they were is lost, and no score counts it")
 
 
 def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[str, Any]:
@@ -157,6 +160,8 @@ def begun(report: Mapping[str, Any]) -> Iterator[str]:
     """What the trial had of the saved model that it began from, and the damage before its first step."""
     counts = [f"{len(report[kind])} {kind}" for kind in ("kept", "converted", "new", "dropped")]
     yield f"tensors of the saved model: {', '.join(counts)}"
+    if not report["kept"] and not report["converted"]:
+        yield "! nothing of the saved model fits this one, which began from scratch: are its dims the same?"
     for name, each in report["damage"].items():
         before = "" if each["before"] is None else f"{each['before']:.4f} -> "
         yield f"{name} at step 0  {before}{each['after']:.4f}; from scratch {each['fresh']:.4f}"

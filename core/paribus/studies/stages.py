@@ -180,6 +180,11 @@ def clashes(checking: Checking, stages: Sequence[Stage], varied: Sequence[tuple[
     """A varied key that a stage has its own value for would be ignored there, or undo what the stage says."""
     for at, key in varied:
         for stage in stages:
+            here = aimed(key, stage, stages) or ""
+            if stage.begins and here.partition(".")[0] == "from":
+                what = f"the stage `{stage.name}` begins from `{stage.begins}` in every variant, so this is not read"
+                checking.wrong("not-read", at, what, "a study of its own, whose stage says `from: null`")
+                break
             if aimed(key, stage, stages) != key or not stage.name:
                 continue
             own = next((each for each in stage.says.data if _overlap(key, each)), None)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
 import torch
 from lightning import LightningDataModule
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
@@ -63,6 +64,9 @@ class Data(LightningDataModule):
         self.train_examples = self.examples(encoded.train, trained, length)
         self.val_examples = self.examples(encoded.val, evaluated, length)
         self.val_count = min(options.validation, self.val_examples.count)
+        self._evaluated: Ints = np.arange(self.val_count)
+        if self.val_examples.former is not None:  # of documents the first ones may be all of one kind
+            self._evaluated = np.sort(order(0, VALIDATION, self.val_examples.count)[: self.val_count])
         self._lengths = self.train_examples.lengths() if options.bucket else None
         self._order: tuple[int, Ints] | None = None
         self._together = 0  # how many steps are made at once; 0: not known yet
@@ -140,9 +144,8 @@ class Data(LightningDataModule):
         return _share(self._whole[1], share * ranks + rank, shares)
 
     def validation_batch(self, number: int) -> Batch:
-        first = number * self.batch_size
-        index = torch.arange(first, min(first + self.batch_size, self.val_count))
-        return self.val_examples.batch(Draw(0, VALIDATION, index))
+        index = self._evaluated[number * self.batch_size : (number + 1) * self.batch_size]
+        return self.val_examples.batch(Draw(0, VALIDATION, torch.from_numpy(index)))
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """The steps of the run, or of one epoch where no run was given a length; Lightning asks for as many epochs."""

@@ -75,6 +75,12 @@ class Encoded:
     built: bool = False  # whether it was encoded just now, and not found
     bytes: int = 0  # of the validation split's text, in UTF-8; 0 where it is none
 
+    @property
+    def unknown(self) -> float:
+        """Which share of the validation split's tokens the tokenizer has no other name for than unknown."""
+        unknown = self.vocabulary.specials.get("unk")
+        return 0.0 if unknown is None else float(np.mean(np.asarray(self.val.ids) == unknown))
+
     def show(self, tokens: Tokens, rows: slice) -> str:
         """The text of some ids, for whoever wonders what a model was fed."""
         return self.tokenizer.decode([int(token) for token in tokens.ids[rows]])

@@ -104,7 +104,8 @@ def test_a_trained_model_is_asked_by_the_public_door() -> None:
 
 def test_the_share_that_greedy_decoding_writes_is_the_objectives_exact_all_along() -> None:
     """A pair of which every token is the first guess behind the true ones is one that is written without a fault."""
-    spec = paribus.spec("transformer-tiny", *SMALL, DATES, EXACT, "measure.0.examples=8", "dims.width=32")
+    all_of_them = ("corpus.held_out=8", "measure.0.examples=8")
+    spec = paribus.spec("transformer-tiny", *SMALL, DATES, EXACT, *all_of_them, "dims.width=32")
     model, data = paribus.assemble(spec), paribus.data(spec)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     batch = data.validation_batch(0)  # learnt by heart

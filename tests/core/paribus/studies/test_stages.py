@@ -214,6 +214,7 @@ FAULTS = [
     ({"stages": {"a": {"budget": {"stepps": 1}}}}, "stages.a.budget.stepps.*did you mean `steps`"),
     ({"vary": {"objective": ["mlm"]}}, "`objective` is varied, and the stage `pretrain` says its own `objective`"),
     ({"vary": {"optimizer": ["adamw"]}}, "says its own `optimizer.lr`; valid: `pretrain.optimizer`, to vary"),
+    ({"vary": {"finetune.from": [None]}}, "begins from `pretrain` in every variant, so this is not read"),
     ({"metric": {"name": "val/sop/loss"}}, "whose metric this is, is not said; valid: stage: finetune, task: order"),
     ({"metric": {"name": "val/sop/loss", "stage": "finetun"}}, "there is no `finetun` in this study; valid: stage: p"),
     ({"stages": None, "metric": {"name": "val/mlm/loss", "stage": "a"}}, "this study has no stages, so this would be"),

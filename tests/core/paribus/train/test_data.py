@@ -263,3 +263,15 @@ def test_more_micro_batches_than_examples_are_refused(feed: Feed) -> None:
     match = r"error\[empty-micro-batch\] trainer.accumulate_grad_batches: a batch of 8 examples cannot be cut into 9 mi"
     with pytest.raises(SpecError, match=match):
         data.train_dataloader()
+
+
+def test_what_is_evaluated_of_documents_favours_none_of_them_and_of_a_flow_is_its_beginning(feed: Feed) -> None:
+    few = feed("bert-tiny", "data.validation=8").validation_batch(0).index.tolist()
+    count = feed("bert-tiny").val_examples.count
+    assert few == sorted(set(few)) != list(range(8))
+    assert max(few) < count
+    assert few == feed("bert-tiny", "data.validation=8", "seed=5").validation_batch(0).index.tolist()
+    assert feed("gpt-tiny", "data.validation=8").validation_batch(0).index.tolist() == list(range(8))
+    whole = feed("bert-tiny", f"data.validation={count}")
+    seen = [at for number in range(-(-count // 8)) for at in whole.validation_batch(number).index.tolist()]
+    assert seen == list(range(count))
