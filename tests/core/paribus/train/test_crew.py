@@ -13,9 +13,13 @@ from paribus.train.crew import Crew, may_fork
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
+    """Nobody is asked beside other threads, and a test before this one may have left some: then nothing is tried, as
+    what is to happen in another process would happen in this one."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
+    if not may_fork():
+        pytest.skip(f"other threads are there: {', '.join(each.name for each in threading.enumerate())}")
 
 
 def squared(number: int, item: int) -> tuple[int, int]:
