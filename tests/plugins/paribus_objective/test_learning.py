@@ -53,11 +53,11 @@ def test_a_loss_is_below_that_of_the_labels_frequencies(
 
 
 def test_the_order_of_sentences_is_told_better_than_by_a_coin(registry: Registry, tmp_path: Path) -> None:
-    """0.68 of 0.69 nats were measured, and 60 % of 512 pairs: 50 % is more than four standard deviations away."""
-    given = ("albert-tiny", "objective=sop", "corpus.docstrings=true", "trainer.max_steps=100")
+    """0.605 of 0.693 nats were measured, and 68 % of 512 pairs: 50 % is eight standard deviations away."""
+    given = ("albert-tiny", "objective=sop", "corpus.docstrings=true", "trainer.max_steps=300")
     metrics = ran(registry, tmp_path, *given)["metrics"]
-    assert metrics["val/sop/loss"] < math.log(2)
-    assert metrics["val/sop/accuracy"] > 0.55
+    assert metrics["val/sop/loss"] < math.log(2) - 0.04
+    assert metrics["val/sop/accuracy"] > 0.6
 
 
 def test_replaced_tokens_are_told_better_than_by_how_many_they_are(registry: Registry, tmp_path: Path) -> None:
