@@ -101,11 +101,6 @@ class Answers:
         )
         return Formed({"body": body}, {"labels": torch.from_numpy(labels)})
 
-    def frequencies(self, train: Tokens, val: Tokens) -> float | None:
-        """Nats a label under how frequent labels are in training, one added to each id."""
-        counts, asked = self._labels(train) + 1.0, self._labels(val)
-        return float(-(asked @ np.log(counts / counts.sum())) / asked.sum()) if asked.sum() else None
-
     def _languages(self, tokens: Tokens, at: Array, answering: Array) -> torch.Tensor | None:
         """(B, T): of the prompt, and of the answer from where it begins."""
         if tokens.languages is None:
@@ -114,14 +109,14 @@ class Answers:
         other = own if tokens.targets is None or tokens.targets.languages is None else tokens.targets.languages[at]
         return torch.from_numpy(np.where(answering, other.reshape(-1, 1), own))
 
-    def _labels(self, tokens: Tokens) -> Array:
+    def counted(self, tokens: Tokens) -> Array:
         """(V,) how often each id is a label."""
         assert tokens.targets is not None, "as above"
         kept = self.kept(tokens)
         first = np.repeat(kept.answer - (np.cumsum(kept.answered) - kept.answered), kept.answered)
         places = first + np.arange(len(first))
         ids = np.asarray(tokens.targets.ids)[places[kept.counts[places]]]
-        found = np.bincount(ids, minlength=self.classes).astype(np.float64)
+        found = np.bincount(ids, minlength=self.classes)
         found[self.eos] += len(kept.at) * self.stop
         return found
 

@@ -104,9 +104,9 @@ class CausalClassification(Objective):
             "auxiliary": next_._replace(weight=self.auxiliary),
         }
 
-    def frequencies(self, train: Tokens, val: Tokens) -> float:
+    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         """With one added to each class that is scored."""
-        return scoring.prior(labels_of(train), labels_of(val), self.classes)
+        return scoring.prior(scoring.counted(labels_of(train), self.classes), targets["labels"])
 
     def cost(self, load: Load) -> Cost:
         return self.head.cost(load) + self.narrow.cost(load._replace(picks=load.picks * load.queries))

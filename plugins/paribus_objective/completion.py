@@ -87,8 +87,8 @@ class Completion(Objective, Adopting):
     def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
         return Prompt((*ids, *self.pairs.sep), stop=self.pairs.eos)
 
-    def frequencies(self, train: Tokens, val: Tokens) -> float | None:
-        return self.pairs.frequencies(train, val)
+    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+        return scoring.prior(self.pairs.counted(train), targets["labels"])
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed)

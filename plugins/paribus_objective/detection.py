@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
-import torch
 from torch import Tensor
 
 from paribus import (
+    IGNORED,
     Cost,
     Draw,
     Formed,
@@ -75,9 +75,11 @@ class Detection(Objective):
     def picks(self, length: int) -> int:
         return length
 
-    def frequencies(self, train: Tokens, val: Tokens) -> float:
+    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
         share = self.masking.rate * (1 - 1 / len(self.masking.words))  # a random token may be the text's own
-        return float(torch.special.entr(torch.tensor([share, 1 - share], dtype=torch.float64)).sum())
+        labels = targets["labels"][targets["labels"] != IGNORED]
+        replaced = float((labels == 1).double().mean())
+        return -replaced * math.log(share) - (1 - replaced) * math.log(1 - share)
 
     def metrics(self) -> Mapping[str, Metric]:
         return detecting.metrics()

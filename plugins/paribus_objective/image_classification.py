@@ -97,9 +97,9 @@ class ImageClassification(Objective):
         smoothing = self.smoothing if self.training else 0.0
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"], smoothing)}
 
-    def frequencies(self, train: Tokens, val: Tokens) -> float:
+    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         """With one added to each class that is scored."""
-        return scoring.prior(labels_of(train), labels_of(val), self.classes)
+        return scoring.prior(scoring.counted(labels_of(train), self.classes), targets["labels"])
 
     def cost(self, load: Load) -> Cost:
         if isinstance(self.head, Pooled):

@@ -64,7 +64,7 @@ class NextSentencePrediction(Objective):
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
-    def frequencies(self, train: Tokens, val: Tokens) -> float:
+    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
         """Of two labels at even odds."""
         return math.log(2)
 

@@ -112,12 +112,6 @@ class Pairing:
         streams = {"encoder": self._stream(read, filled, source, at), "body": self._stream(fed, written, target, at)}
         return Formed(streams, {"labels": torch.from_numpy(np.where(written, wanted, IGNORED))})
 
-    def frequencies(self, train: Tokens, val: Tokens) -> float:
-        """Nats a label under how frequent labels are in training, one added to each id."""
-        counts = self._counts(train) + 1.0
-        asked = self._counts(val)
-        return float(-(asked @ np.log(counts / counts.sum())) / asked.sum())
-
     def prompt(self, ids: Sequence[int], language: int | None, source_language: int | None) -> Prompt:
         """What the encoder reads of a text, and what the body starts with to write its other side."""
         marked, ids = (ids[:1], ids[1:]) if len(ids) and ids[0] in self.marks else ((), ids)
@@ -171,13 +165,13 @@ class Pairing:
             languages=None if languages is None else torch.from_numpy(languages),
         )
 
-    def _counts(self, tokens: Tokens) -> Array:
+    def counted(self, tokens: Tokens) -> Array:
         """(V,) how often each id is a label."""
         target = _sides(tokens)[1]
         at = self.kept(tokens)
         size = np.minimum(target.sizes[at], self.length - 1)
         first = np.repeat(target.bounds[at] - (np.cumsum(size) - size), size)
-        counts = np.bincount(target.ids[first + np.arange(len(first))], minlength=self.classes).astype(np.float64)
+        counts = np.bincount(target.ids[first + np.arange(len(first))], minlength=self.classes)
         counts[self.eos] += len(at)
         return counts
 

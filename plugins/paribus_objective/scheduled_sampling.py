@@ -115,8 +115,8 @@ class ScheduledSampling(Objective):
     def translation(self, ids: Sequence[int], source_language: int | None, language: int | None) -> Prompt:
         return self.prompt(ids, language=language, source_language=source_language)
 
-    def frequencies(self, train: Tokens, val: Tokens) -> float:
-        return self.pairs.frequencies(train, val)
+    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+        return scoring.prior(self.pairs.counted(train), targets["labels"])
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return unembed(self.narrow(hidden))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from torch import Tensor
@@ -50,11 +50,19 @@ def update_exact(metric: Metric, logits: Tensor, labels: Tensor) -> None:
     metric.update(((logits.detach().argmax(-1) == labels) | (labels == IGNORED)).all(-1).double())
 
 
-def prior(train: Ints, val: Ints, classes: int) -> float:
-    """Nats a label of `val` for whoever knows how frequent each was in `train`, with one added to each class."""
-    counts = np.bincount(train, minlength=classes) + 1.0
-    asked = np.bincount(val, minlength=classes)
-    return float(-(asked @ np.log(counts / counts.sum())) / asked.sum())
+def counted(labels: Ints, classes: int) -> Ints:
+    """(C,) how often each class is a label, of those that are not IGNORED."""
+    return np.bincount(labels[labels != IGNORED], minlength=classes)
+
+
+def prior(seen: np.ndarray[tuple[int, ...], np.dtype[Any]], labels: Tensor) -> float | None:
+    """Nats a label, of those that are not IGNORED, for whoever knows how often each was seen, and adds one to each.
+
+    (C,), (…); None where all are.
+    """
+    shares = (seen + 1) / (seen + 1).sum()
+    asked = counted(labels.flatten().numpy(), len(seen))
+    return float(-(asked @ np.log(shares)) / asked.sum()) if asked.sum() else None
 
 
 def of_classes(classes: int) -> Mapping[str, Metric]:

@@ -111,10 +111,10 @@ class Tagging(Objective):
         smoothing = self.smoothing if self.training else 0.0
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"], smoothing)}
 
-    def frequencies(self, train: Tokens, val: Tokens) -> float:
+    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         """With one added to each tag that is scored."""
-        one, other = (labelled.told(side).values.astype(np.int64) for side in (train, val))
-        return scoring.prior(one[one != IGNORED], other[other != IGNORED], self.classes)
+        told = labelled.told(train).values.astype(np.int64)
+        return scoring.prior(scoring.counted(told, self.classes), targets["labels"])
 
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * load.picks * self.head.weight.numel())

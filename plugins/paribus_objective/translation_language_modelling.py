@@ -99,10 +99,9 @@ class TranslationLanguageModelling(Objective, Adopting):
     def forward(self, run: Run) -> Mapping[str, Term]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
-    def frequencies(self, train: Tokens, val: Tokens) -> float:
-        """Of the tokens of both sides."""
-        known, asked = (_counted(tokens, self.classes) for tokens in (train, val))
-        return float(-(asked @ np.log((known + 1) / (known + 1).sum())) / asked.sum())
+    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+        """Of the tokens of both sides, with one added to each."""
+        return scoring.prior(_counted(train, self.classes), targets["labels"])
 
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load)
@@ -123,8 +122,8 @@ class TranslationLanguageModelling(Objective, Adopting):
         return vocabulary_head.adopted(self, other)
 
 
-def _counted(tokens: Tokens, classes: int) -> masking.Array:
+def _counted(tokens: Tokens, classes: int) -> scoring.Ints:
     """(V,) how often each id is in either side."""
     assert tokens.targets is not None, "the rules let only a corpus of pairs come here"
     here, there = (np.bincount(side.ids, minlength=classes) for side in (tokens, tokens.targets))
-    return np.asarray(here + there, dtype=np.float64)
+    return np.asarray(here + there)

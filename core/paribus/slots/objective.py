@@ -159,10 +159,11 @@ class Objective(Component, nn.Module, ABC):
     def picks(self, length: int) -> int:
         """On how many rows the head runs, for an example of `length` rows."""
 
-    def frequencies(self, train: Tokens, val: Tokens) -> float | None:
-        """Nats a label of `val` that knowing how frequent labels are in `train`, and nothing else, comes to.
+    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+        """Nats a label of `targets` that knowing how frequent labels are in `train`, and nothing else, comes to.
 
-        None for one that is trained on tokens of the vocabulary, which are counted for it, or has none to speak of.
+        `targets` are its own of all examples that are evaluated. None for one that is trained on tokens of the
+        vocabulary, which are counted for it, or has none to speak of.
         """
         return None
 

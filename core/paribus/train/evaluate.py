@@ -9,14 +9,12 @@ from typing import Final
 
 import torch
 
-from paribus.assembly.cost import scores_the_vocabulary
 from paribus.assembly.measured import likely
-from paribus.assembly.run import taught
 from paribus.parts.rows import Batch
 from paribus.train.data import Data
 from paribus.train.flow import end_mark
 from paribus.train.model import Model
-from paribus.train.tokens import Encoded, unigram_nats
+from paribus.train.tokens import Encoded
 
 MOST_NATS: Final = 700.0  # whose perplexity is a number still
 
@@ -71,22 +69,4 @@ def of_text(name: str, nats: float, text: Encoded) -> dict[str, float]:
         marks = 0 if end_mark(text.vocabulary) is None else len(text.val.documents) - 1
         tokens = len(text.val.ids) + marks
         found[f"val/{name}/bits-per-byte"] = nats / math.log(2) * tokens / text.bytes
-    return found
-
-
-def frequencies(model: Model, data: Data) -> dict[str, float]:
-    """What each loss that is evaluated comes to for whoever knows how frequent labels are, and nothing else.
-
-    A model that does no better has learned which tokens are frequent, or which classes, and nothing else.
-    """
-    text = data.encoded
-    found: dict[str, float] = {}
-    for name in model.evaluated:
-        objective = model.objective(name)
-        nats = objective.frequencies(text.train, text.val)
-        if nats is None and not taught(objective) and scores_the_vocabulary(objective, model.assembled):
-            nats = unigram_nats(text.train, text.val, text.vocabulary.size)
-        if nats is not None and "loss" in objective.terms:
-            found[f"val/{name}/loss"] = nats
-            found |= of_text(name, nats, text) if likely(objective) else {}
     return found

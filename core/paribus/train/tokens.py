@@ -33,10 +33,9 @@ from paribus.train.encoding import KEY, SPLITS, Array, Progress, encode, pairs
 from paribus.train.shards import Shard, Shards, dropped
 from paribus.train.store import FORMAT, columns, read_entry, write_entry
 
-__all__ = ["Encoded", "Progress", "Side", "encoded", "read", "unigram_nats"]
+__all__ = ["Encoded", "Progress", "Side", "encoded", "read"]
 
 _BUILDING: Final = "building"
-_PIECE: Final = 1 << 22  # ids that are counted at a time
 
 _log = logging.getLogger("paribus")
 
@@ -152,22 +151,6 @@ def read(documents: Iterable[Document], tokenizer: Tokenizer) -> Side:
         told = Labels(flat.labels, labelled) if len(flat.labels) else None
         sides.append(Side(flat.ids, sentences, ends, sides[-1] if sides else None, labels=told))
     return sides[-1]
-
-
-def unigram_nats(train: Tokens, val: Tokens, size: int) -> float:
-    """Nats a token of the validation split under the training split's frequencies, one added to each of `size` ids."""
-    counts = _counts(train.ids, size) + 1.0
-    asked = _counts(val.ids, size)
-    return float(-(asked @ np.log(counts / counts.sum())) / asked.sum())
-
-
-def _counts(ids: Ints, size: int) -> Ints:
-    """How often each id occurs; counted piece by piece, since numpy makes a copy of eight bytes an id."""
-    found = np.zeros(size, np.int64)
-    for start in range(0, len(ids), _PIECE):
-        piece = np.bincount(ids[start : start + _PIECE], minlength=size)
-        found = piece + np.pad(found, (0, len(piece) - len(found)))
-    return found
 
 
 # --- names ---

@@ -35,7 +35,7 @@ from paribus.train.checkpoint import (
 from paribus.train.data import Data
 from paribus.train.digests import beginnings, outputs, tensor_digest, validation_digest
 from paribus.train.encoding import left_out
-from paribus.train.evaluate import frequencies
+from paribus.train.frequencies import frequencies
 from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper, keeping
 from paribus.train.measuring import Measuring, Writer, measuring
 from paribus.train.model import Model

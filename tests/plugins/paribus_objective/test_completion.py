@@ -153,7 +153,10 @@ def test_frequencies_are_those_of_what_is_predicted(build: Build, vocabulary: Vo
     for token in (20, 21, 22, 23, 26, EOS, EOS, EOS):
         counts[token] += 1
     nats = [-math.log(counts[token] / sum(counts.values())) for token in (20, 21, EOS)]
-    assert made.frequencies(train, val) == pytest.approx(sum(nats) / 3)
+    targets = made.form(val, 32, Draw(0, 0, torch.arange(1))).targets
+    assert made.frequencies(train, targets) == pytest.approx(sum(nats) / 3)
+    targets["labels"].fill_(IGNORED)
+    assert made.frequencies(train, targets) is None
 
 
 def test_each_side_has_its_language(build: Build, vocabulary: Vocabulary) -> None:

@@ -155,7 +155,9 @@ def test_frequencies_are_those_of_whoever_knows_how_often_nothing_answers(extrac
         -math.log(share) if none[row] else -math.log((1 - share) / (int(targets["open"][row].sum()) - 1))
         for row in range(count)
     ]
-    assert extract.frequencies(asked, asked) == pytest.approx(sum(nats) / count)
+    assert extract.frequencies(asked, targets) == pytest.approx(sum(nats) / count)
+    two = {name: value[:2] for name, value in targets.items()}  # those that are evaluated, and no others
+    assert extract.frequencies(asked, two) == pytest.approx(sum(nats[:2]) / 2)
 
 
 @pytest.mark.parametrize(

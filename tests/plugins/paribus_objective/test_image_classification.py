@@ -137,9 +137,9 @@ def test_accuracy_is_the_share_that_was_the_first_guess(build: Build, vocabulary
 def test_frequencies_alone_come_to_the_entropy_of_the_labels(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("image-classify", vocabulary, classes=4)
     even = corpus([0, 1, 2, 3] * 5)
-    assert objective.frequencies(even, even) == pytest.approx(math.log(4))
+    assert objective.frequencies(even, {"labels": torch.tensor([0, 1, 2, 3])}) == pytest.approx(math.log(4))
     # 3 + 1 of 8, 1 + 1, 0 + 1, 0 + 1
-    assert objective.frequencies(corpus([0, 0, 0, 1]), corpus([0, 2])) == pytest.approx(
+    assert objective.frequencies(corpus([0, 0, 0, 1]), {"labels": torch.tensor([0, 2])}) == pytest.approx(
         -(math.log(4 / 8) + math.log(1 / 8)) / 2
     )
 
@@ -156,6 +156,6 @@ def test_the_head_runs_on_one_row(head: str, flops: int, build: Build, vocabular
 def test_other_text_objectives_are_held_against_even_odds(build: Build) -> None:
     vocabulary = Vocabulary(50, {"cls": 0, "sep": 1})
     for name in ("nsp", "sop"):
-        assert build(name, vocabulary).frequencies(corpus([0]), corpus([0])) == math.log(2)
+        assert build(name, vocabulary).frequencies(corpus([0]), {"labels": torch.tensor([0])}) == math.log(2)
     assert functional.cross_entropy(torch.zeros(1, 2), torch.tensor([1])) == pytest.approx(math.log(2))
     assert isinstance(build("nsp", vocabulary), nn.Module)

@@ -148,13 +148,11 @@ def test_the_model_that_goes_on_predicts_every_token_behind_the_first(
     assert int(terms["auxiliary"].count) == 9 + 32 + 3 - 3
 
 
-def test_frequencies_are_those_of_the_labels(
-    build: Build, singles: Tokens, corpus: Corpus, vocabulary: Vocabulary
-) -> None:
-    val = told(corpus([[2], [3]]), [1.0, 1.0])
+def test_frequencies_are_those_of_the_labels(build: Build, singles: Tokens, vocabulary: Vocabulary) -> None:
     for name in ("classify", "classify-causal"):
-        assert build(name, vocabulary).frequencies(singles, val) == pytest.approx(-np.log(3 / 5))
-    assert build("regress", vocabulary).frequencies(singles, val) is None
+        found = build(name, vocabulary).frequencies(singles, {"labels": torch.tensor([1, 1])})
+        assert found == pytest.approx(-np.log(3 / 5))
+    assert build("regress", vocabulary).frequencies(singles, {"judged": torch.tensor([1, 1])}) is None
 
 
 @pytest.mark.parametrize("wrong", [2.0, -1.0, 0.5])

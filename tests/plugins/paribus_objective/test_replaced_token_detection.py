@@ -15,10 +15,10 @@ from paribus.assembly.run import Pass
 from paribus.parts.rows import Batch
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.assemble import assembled, text_of
+from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.data import _share
+from paribus.train.frequencies import of_tokens, validated
 from paribus.train.model import Model
-from paribus.train.tokens import unigram_nats
 from paribus.train.trial import Terms, run_trial
 from paribus_objective.replaced_token_detection import sampled
 
@@ -256,9 +256,10 @@ def test_nothing_is_drawn_from_the_global_generator(model: Model) -> None:
 def test_both_learn_more_than_how_frequent_things_are(components: Registry, tmp_path: Path) -> None:
     spec = resolved("electra-tiny", "trainer.max_steps=400", "data.validation=256", registry=components)
     found = run_trial(spec, components, Terms("tiny", tmp_path))["result"]["metrics"]
-    text = text_of(spec, components)
-    share = found["val/rtd/replaced"]
-    assert found["val/rtd/generator"] < unigram_nats(text.train, text.val, text.vocabulary.size) - 0.2
+    data = data_of(spec, components, text_of(spec, components))
+    share, tokens = found["val/rtd/replaced"], of_tokens(data, "rtd", "labels", validated(data)["rtd"])
+    assert tokens is not None
+    assert found["val/rtd/generator"] < tokens - 0.2
     assert found["val/rtd/detection"] < -share * math.log(share) - (1 - share) * math.log(1 - share)
     assert found["val/rtd/precision"] > 0.5
 

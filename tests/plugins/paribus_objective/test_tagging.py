@@ -72,9 +72,10 @@ def test_what_is_ignored_in_the_corpus_is_ignored_here(tag: Any, corpus: Corpus)
     assert tokens.labels is not None
     tokens.labels.values[1] = IGNORED
     assert tag.examples(tokens, 12) == 2
-    labels = tag.form(tokens, 12, Draw(0, 0, torch.arange(2))).targets["labels"]
+    targets = tag.form(tokens, 12, Draw(0, 0, torch.arange(2))).targets
+    labels = targets["labels"]
     assert sorted(labels[labels != IGNORED].tolist()) == [0, 2]
-    assert tag.frequencies(tokens, tokens) == pytest.approx(-np.log(2 / 12))
+    assert tag.frequencies(tokens, targets) == pytest.approx(-np.log(2 / 12))
 
 
 def test_tags_that_are_no_words_are_refused(tag: Any, corpus: Corpus) -> None:

@@ -166,4 +166,5 @@ def test_frequencies_are_those_of_both_sides(build: Build, corpus: Corpus) -> No
     train.targets.ids = np.array([0])
     made = build("tlm", Vocabulary(4, {"cls": 2, "sep": 2, "mask": 3}))
     shares = np.array([2, 3, 1, 1]) / 7  # one more of each than there are
-    assert made.frequencies(train, train) == pytest.approx(-(np.log(shares[0]) + 2 * np.log(shares[1])) / 3)
+    targets = {"labels": torch.tensor([[1, IGNORED], [0, 1]])}
+    assert made.frequencies(train, targets) == pytest.approx(-(np.log(shares[0]) + 2 * np.log(shares[1])) / 3)

@@ -11,8 +11,8 @@ import pytest
 
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.assemble import text_of
-from paribus.train.tokens import unigram_nats
+from paribus.train.assemble import data_of, text_of
+from paribus.train.frequencies import of_tokens, validated
 from paribus.train.trial import Terms, run_trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -87,9 +87,10 @@ def test_it_learns_more_than_how_frequent_things_are(
 
 def of_two_networks(spec: dict[str, Any], registry: Registry, metrics: dict[str, float]) -> dict[str, float]:
     """ELECTRA's generator is held against the frequency of tokens, its discriminator against that of replaced ones."""
-    text, share = text_of(spec, registry), metrics["val/rtd/replaced"]
+    data, share = data_of(spec, registry, text_of(spec, registry)), metrics["val/rtd/replaced"]
     entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
-    tokens = unigram_nats(text.train, text.val, text.vocabulary.size)
+    tokens = of_tokens(data, "rtd", "labels", validated(data)["rtd"])
+    assert tokens is not None
     return {"val/rtd/generator": tokens, "val/rtd/detection": entropy}
 
 

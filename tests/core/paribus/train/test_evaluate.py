@@ -10,14 +10,14 @@ import torch
 from paribus import IGNORED, DataError, SpecError
 from paribus.assembly.components import make
 from paribus.assembly.run import Pass
-from paribus.registry import Registry, installed
+from paribus.registry import installed
 from paribus.slots.corpus import Corpus
 from paribus.specs import resolved
 from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.data import Data
-from paribus.train.evaluate import evaluate, frequencies, moved, of_text
+from paribus.train.evaluate import evaluate, moved, of_text
+from paribus.train.frequencies import frequencies
 from paribus.train.model import Model
-from paribus.train.tokens import unigram_nats
 
 Assemble = Callable[..., Model]
 Shake = Callable[[Model], Model]
@@ -109,25 +109,6 @@ def test_a_head_that_would_stay_untrained_is_not_evaluated(assemble: Assemble) -
 def test_a_split_with_nothing_to_evaluate_is_refused(feed: Feed) -> None:
     with pytest.raises(DataError, match=r"the validation split gives 0 examples"):
         feed("encoder-tiny", "dims.length=1000", "data.batch=1")
-
-
-def test_a_loss_is_held_against_the_frequencies_of_what_it_is_of(assemble: Assemble, feed: Feed) -> None:
-    """Of tokens where the vocabulary is scored, and of two labels at even odds."""
-    model, data = assemble("bert-tiny"), feed("bert-tiny")
-    text = data.encoded
-    nats = unigram_nats(text.train, text.val, text.vocabulary.size)
-    assert frequencies(model, data) == {"val/mlm/loss": nats, "val/nsp/loss": math.log(2)}
-
-
-def test_images_are_held_against_the_frequencies_of_their_classes(components: Registry) -> None:
-    """And not against those of the values of their pixels."""
-    overrides = ("corpus.images=24", "corpus.held_out=8", "data.batch=8", "dims.width=8", "dims.layers=1")
-    spec = resolved("vit-tiny", *overrides, registry=components)
-    text = text_of(spec, components)
-    model, data = assembled(spec, components, text.vocabulary), data_of(spec, components, text)
-    assert frequencies(model, data) == {"val/image-classify/loss": pytest.approx(math.log(8))}
-    assert {name: int(count) for name, count in (data.step(0).counts or {}).items()} == {"image-classify/loss": 8}
-    assert evaluate(model, data).keys() == {"val/image-classify/loss", "val/image-classify/accuracy"}
 
 
 def both(preset: str, *overrides: str) -> tuple[Model, Data]:

@@ -1,7 +1,6 @@
 """The token store: kept, found again, and never believed unchecked."""
 
 import logging
-import math
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from paribus import Corpus, DataError, Document, Split, StoreError, Tokenizer, Vocabulary, labels_of
-from paribus.train.tokens import Encoded, Side, encoded, unigram_nats
+from paribus.train.tokens import Encoded, Side, encoded
 
 TRAIN = [Document("a", ("One.", "Two.")), Document("b", ("Three.",))]
 VAL = [Document("c", ("Four.",))]
@@ -256,13 +255,6 @@ def test_a_corpus_that_changes_while_it_is_read_is_refused_and_not_kept(tmp_path
 
 
 # --- the rest ---
-
-
-def test_the_unigram_baseline_is_what_counting_gives() -> None:
-    train, val = np.array([0, 0, 1, 2]), np.array([0, 3])
-    empty = np.array([0])
-    expected = -(math.log(3 / 9) + math.log(1 / 9)) / 2
-    assert unigram_nats(Side(train, empty, empty), Side(val, empty, empty), 5) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_store_needs_no_torch() -> None:
