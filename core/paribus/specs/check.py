@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from paribus.errors import listed
@@ -12,27 +13,35 @@ from paribus.specs import references
 from paribus.specs.about import about, trainer
 from paribus.specs.facts import facts
 from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, KEYS, META, SEED
+from paribus.specs.memory import Memory
 from paribus.specs.nodes import nodes, sizes_agree
 from paribus.specs.parts import parts
 from paribus.specs.rules import RULES
 from paribus.specs.source import SOURCES, source
-from paribus.specs.tree import UNREAD, Keys, Tree
+from paribus.specs.tree import UNREAD, Keys, Tree, copied
 from paribus.specs.values import Checking
 
 _OBJECTS: Final = re.compile(r"_[a-z]+_|hydra(:.*)?")
 
 
-def check(tree: Tree, index: Index) -> dict[str, Any]:
-    """The resolved spec: plain values, nothing left to default; or one error with every problem."""
-    references.resolve(tree)
+def check(tree: Tree, index: Index, memory: Memory | None = None) -> dict[str, Any]:
+    """The resolved spec: plain values, nothing left to default; or one error with every problem.
+
+    `memory` is of earlier checks with this index. Specs may share values with each other: none of them is changed.
+    """
+    memory = memory or Memory()
+    if memory.any(tree.data, _refers):
+        references.resolve(tree)
     checking = Checking(tree, index)
+    if memory.any(tree.data, _names_object, key=True):
+        tree.data = copied(tree.data)
+        _no_objects(checking, tree.data, ())
     given = tree.data
-    _no_objects(checking, given, ())
     about(checking, given)
     for key in given:
         if key not in KEYS and key not in META:
             checking.unknown(key, (key,), KEYS)
-    found = _resolved(checking, given)
+    found = _resolved(checking, given, memory)
     topology = _entry(checking, found)
     if topology is not None:
         known = facts(checking, topology, found)
@@ -44,13 +53,14 @@ def check(tree: Tree, index: Index) -> dict[str, Any]:
     return {key: found[key] for key in KEYS if key in found}
 
 
-def _resolved(checking: Checking, given: Mapping[str, Any]) -> dict[str, Any]:
-    dims = _dims(checking, given)
+def _resolved(checking: Checking, given: Mapping[str, Any], memory: Memory) -> dict[str, Any]:
+    dims = memory.read(checking, ("dims",), given.get("dims"), {}, partial(_dims, checking, given))
     found: dict[str, Any] = {"dims": dims, "topology": _topology(checking, given, dims)}
     topology = _entry(checking, found)
     for slot in (*ARCHITECTURE, *ALWAYS):
         if _wanted(checking, given, slot, topology):
-            found[slot] = nodes(checking, slot, given[slot], (slot,), dims)
+            reading = partial(nodes, checking, slot, given[slot], (slot,), dims)
+            found[slot] = memory.read(checking, (slot,), given[slot], dims, reading)
     for option in (DROPOUT, SEED):
         name = option.name
         found[name] = (
@@ -58,7 +68,8 @@ def _resolved(checking: Checking, given: Mapping[str, Any]) -> dict[str, Any]:
         )
     data = given.get("data", {})
     data = checking.mapping(data if data is not None else {}, ("data",), listed(option.name for option in DATA))
-    found["data"] = checking.options(DATA, data or {}, ("data",), dims)
+    reading = partial(checking.options, DATA, data or {}, ("data",), dims)
+    found["data"] = memory.read(checking, ("data",), data or {}, dims, reading)
     found["trainer"] = trainer(checking, given)
     found["evaluate"] = _several(checking, given, "evaluate", "objective", dims)
     if given.get("measure") is not None:
@@ -71,6 +82,14 @@ def _resolved(checking: Checking, given: Mapping[str, Any]) -> dict[str, Any]:
 def _entry(checking: Checking, found: Mapping[str, Any]) -> Entry | None:
     node = found["topology"]
     return None if node is UNREAD else checking.index.entries["topology"][node["name"]]
+
+
+def _refers(text: str) -> bool:
+    return "${" in text
+
+
+def _names_object(key: str) -> bool:
+    return bool(_OBJECTS.fullmatch(key))
 
 
 def _no_objects(checking: Checking, value: Any, keys: Keys) -> None:

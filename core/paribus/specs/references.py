@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 from paribus.errors import Problem, SpecError
 from paribus.specs import guard
-from paribus.specs.tree import UNREAD, Keys, Tree, dotted
+from paribus.specs.tree import UNREAD, Keys, Tree, copied, dotted
 
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][\w-]*(?:\.[\w-]+)*)\}")
 MOST: Final = 1000
@@ -26,6 +26,7 @@ def resolve(tree: Tree) -> None:
         problem = Problem(code="reference", path=dotted(keys), where=tree.where(keys), what=what, valid=valid)
         tree.problems.append(problem)
     values = dict.fromkeys(found, UNREAD) if bad else _Expansion(tree, found).values()
+    tree.data = copied(tree.data)  # what other trees share stays as it is
     for keys, value in values.items():
         _set(tree.data, keys, value)
 

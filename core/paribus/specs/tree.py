@@ -93,7 +93,8 @@ class Tree:
         return copied(over)
 
     def _forget(self, keys: Keys) -> None:
-        for mark in [mark for mark in self.marks if mark[: len(keys)] == keys and mark]:
+        size = len(keys)
+        for mark in [mark for mark in self.marks if mark[:size] == keys and mark]:
             del self.marks[mark]
 
     def get(self, keys: Keys) -> Any:

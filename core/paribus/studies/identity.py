@@ -8,13 +8,13 @@ from __future__ import annotations
 import ast
 import hashlib
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import paribus
-from paribus.durable import digest_json
+from paribus.durable import canonical, digest, digest_json
 from paribus.hookspecs import SLOTS
 from paribus.registry import Index
 
@@ -28,10 +28,41 @@ Spec = Mapping[str, Any]
 
 def identity_of(spec: Spec, code: str, corpus: str) -> str:
     """The name of a trial's folder."""
-    plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in spec.items()}
-    for part, key in WITHOUT_EFFECT:
-        plain.get(part, {}).pop(key, None)
-    return digest_json({"spec": plain, "code": code, "corpus": corpus})[:LENGTH]
+    return Spelling().identity(spec, code, corpus)
+
+
+@final
+class Spelling:
+    """The canonical spelling of specs that share values with each other: what is one object is spelt once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], tuple[Any, str]] = {}
+
+    def identity(self, spec: Spec, code: str, corpus: str) -> str:
+        """As `identity_of` has it."""
+        spelt = f'{{{self._of("code", code)},{self._of("corpus", corpus)},"spec":{self.spec(spec)}}}'
+        return digest(spelt.encode())[:LENGTH]
+
+    def spec(self, spec: Spec) -> str:
+        """A resolved spec, without what has no effect on a trial."""
+        return "{" + ",".join([self._of(key, spec[key]) for key in sorted(spec)]) + "}"
+
+    def _of(self, key: str, value: Any) -> str:
+        known = self._known.get((key, id(value)))
+        return self._spell(key, value) if known is None else known[1]
+
+    def _spell(self, key: str, value: Any) -> str:
+        """A key with its value; the value is kept beside the spelling, so that no other can come to have its id."""
+        plain = value
+        if isinstance(value, Mapping):
+            plain = {own: item for own, item in value.items() if (key, own) not in WITHOUT_EFFECT}
+        spelt = f"{_spelt(key)}:{_spelt(plain)}"
+        self._known[key, id(value)] = value, spelt
+        return spelt
+
+
+def _spelt(value: Any) -> str:
+    return canonical(value).decode()
 
 
 def components_of(spec: Spec, index: Index) -> Iterator[tuple[str, str]]:
@@ -60,10 +91,28 @@ def _nodes(value: Any) -> list[Mapping[str, Any]]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def code_of(files: Iterable[Path]) -> str:
+def code_of(files: Iterable[Path], hashed: Callable[[Path], str] | None = None) -> str:
     """One hash of the components' files, of what these import of their own package, and of the engine."""
-    parts = sorted(file_hash(path) for path in {each for file in files for each in closure(file)})
+    parts = sorted(map(hashed or file_hash, {each for file in files for each in closure(file)}))
     return digest_json([engine_hash(), *parts])
+
+
+@final
+class Code:
+    """The code behind the specs of one plan: what the same components are made of is read once."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._known: dict[frozenset[tuple[str, str]], str] = {}
+        self._hashed = lru_cache(maxsize=None)(file_hash)
+
+    def behind(self, spec: Spec) -> str:
+        """One hash of the code of all components that a spec names."""
+        named = frozenset(components_of(spec, self._index))
+        if named not in self._known:
+            files = [self._index.find(slot, name).file for slot, name in named]
+            self._known[named] = code_of((Path(file) for file in files), self._hashed) if all(files) else unidentified()
+        return self._known[named]
 
 
 @lru_cache(maxsize=1)

@@ -8,12 +8,13 @@ from typing import Final, NamedTuple, final
 
 from paribus.errors import ParibusError, Problem, SpecError
 from paribus.registry import Index
+from paribus.specs.memory import Memory
 from paribus.studies.designs import BASELINE, DESIGNS, Variant, size
-from paribus.studies.identity import identity_of
+from paribus.studies.identity import Code, Spelling, identity_of
 from paribus.studies.match import Matched, solve
 from paribus.studies.store import Trial
 from paribus.studies.study import Study
-from paribus.studies.trials import Fingerprint, Spec, Specs, at, code_behind, lineage, resolve, trials_of
+from paribus.studies.trials import Fingerprint, Spec, Specs, at, lineage, resolve, trials_of
 
 MOST_TRIALS: Final = 10_000
 
@@ -60,21 +61,23 @@ def plan(
     """Every trial, or one error that names what no variant can be. `count` is only asked where the study matches."""
     _refuse_explosion(study, most)
     variants = [Variant(BASELINE), *DESIGNS[study.design](study.vary, study.variants)]
+    memory, spelling = Memory(), Spelling()
     resolved: dict[str, Specs] = {}
+    twins: dict[tuple[str, ...], str] = {}
     kept: dict[str, Variant] = {}
     excluded: list[Excluded] = []
     problems: list[Problem] = []
     for variant in variants:
         try:
-            specs = resolve(study, variant, index)
+            specs = resolve(study, variant, index, memory=memory)
         except ParibusError as error:
             if variant.chosen:
                 problems += error.problems
             else:
                 excluded.append(Excluded(variant.name, "; ".join(problem.what for problem in error.problems)))
             continue
-        line = lineage(study, specs)
-        twin = next((name for name, other in resolved.items() if lineage(study, other) == line), None)
+        line = tuple(map(spelling.spec, lineage(study, specs)))
+        twin = twins.get(line)
         if twin == BASELINE:
             excluded.append(Excluded(variant.name, f"the same spec as {twin}: it would change nothing"))
         elif twin is not None:
@@ -82,7 +85,7 @@ def plan(
         elif variant.name in resolved:
             problems.append(_alike(study, variant))
         else:
-            resolved[variant.name], kept[variant.name] = specs, variant
+            resolved[variant.name], kept[variant.name], twins[line] = specs, variant, variant.name
     if problems:
         raise SpecError(*_once(problems))
     matched = _matched(study, kept, resolved, index, count, solved)
@@ -187,5 +190,5 @@ def _value_at(spec: Spec, dotted: str, study: Study) -> float | int:
 
 def single(spec: Spec, index: Index, fingerprint: Fingerprint) -> Trial:
     """A spec by itself, as a trial of no study."""
-    code, corpus = code_behind(spec, index), fingerprint(dict(spec))
+    code, corpus = Code(index).behind(spec), fingerprint(dict(spec))
     return Trial(identity_of(spec, code, corpus), "alone", spec["seed"], spec, {}, code, corpus)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from paribus.registry import Index
 from paribus.saved import reading
 from paribus.specs.check import check
-from paribus.specs.tree import Tree, copied
+from paribus.specs.memory import Memory
+from paribus.specs.tree import Tree
 from paribus.studies.designs import BASELINE, Change, Variant
-from paribus.studies.identity import code_of, components_of, identity_of, unidentified
+from paribus.studies.identity import Code, Spelling
 from paribus.studies.match import Matched
 from paribus.studies.stages import Stage, aimed
 from paribus.studies.store import Trial
@@ -23,11 +23,13 @@ Specs = dict[str, Spec]  # of one variant, by the name of the stage
 Fingerprint = Callable[[Spec], str]  # of a resolved spec's corpus
 
 
-def resolve(study: Study, variant: Variant, index: Index, more: Sequence[Change] = ()) -> Specs:
+def resolve(
+    study: Study, variant: Variant, index: Index, more: Sequence[Change] = (), memory: Memory | None = None
+) -> Specs:
     """The resolved specs of a variant with the study's first seed, one for each stage; trials are still to be named."""
     specs: Specs = {}
     for stage in study.stages:
-        tree = _copy(study.base)
+        tree = Tree(study.base.data, dict(study.base.marks), list(study.base.problems))  # what is put goes into copies
         stage.put(tree)
         for key, value in (*variant.changes, *more):
             here = aimed(key, stage, study.stages)
@@ -35,8 +37,8 @@ def resolve(study: Study, variant: Variant, index: Index, more: Sequence[Change]
                 put_at(tree, here, value, study.where(("vary", key)))
         _spend(study, tree, stage.budget or study.budget)
         if stage.begins:
-            tree.data["from"] = {"trial": "", **_read(stage, specs[stage.begins])}
-        specs[stage.name] = check(tree, index)
+            tree.data = {**tree.data, "from": {"trial": "", **_read(stage, specs[stage.begins])}}
+        specs[stage.name] = check(tree, index, memory)
     return specs
 
 
@@ -67,10 +69,6 @@ def _spend(study: Study, tree: Tree, budget: Mapping[str, int]) -> None:
     put_at(tree, "seed", study.seeds[0], study.where(("seeds",)))
 
 
-def _copy(tree: Tree) -> Tree:
-    return Tree(copied(tree.data), dict(tree.marks), list(tree.problems))
-
-
 def trials_of(
     study: Study,
     variants: Sequence[Variant],
@@ -80,8 +78,10 @@ def trials_of(
     fingerprint: Fingerprint,
 ) -> list[Trial]:
     """For each seed the trials of a stage, variant by variant; what begins from another follows it."""
+    spelling, code = Spelling(), Code(index)
+    following = {stage.name: (*references(study.base.data), *references(stage.says.data)) for stage in study.stages}
     described = {
-        (variant.name, stage.name): (code_behind(spec, index), fingerprint(spec))
+        (variant.name, stage.name): (code.behind(spec), fingerprint(spec))
         for variant in variants
         for stage in study.stages
         for spec in [resolved[variant.name][stage.name]]
@@ -95,16 +95,16 @@ def trials_of(
                 before = there[variant.name, stage.begins].identity if stage.begins else ""
                 if before:
                     spec["from"] = {**spec["from"], "trial": before}
-                code, corpus = described[variant.name, stage.name]
+                behind, corpus = described[variant.name, stage.name]
                 trial = Trial(
-                    identity_of(spec, code, corpus),
+                    spelling.identity(spec, behind, corpus),
                     variant.name,
                     seed,
                     spec,
                     _changes(study, variant, stage, there, before),
-                    code,
+                    behind,
                     corpus,
-                    _knobs(study, variant, stage, spec, matched),
+                    _knobs(study, variant, stage, spec, matched, following[stage.name]),
                     stage.name,
                     before,
                 )
@@ -123,9 +123,16 @@ def _changes(
     return changes
 
 
-def _knobs(study: Study, variant: Variant, stage: Stage, spec: Spec, matched: Mapping[str, Matched]) -> dict[str, Any]:
+def _knobs(
+    study: Study,
+    variant: Variant,
+    stage: Stage,
+    spec: Spec,
+    matched: Mapping[str, Matched],
+    following: Sequence[str],
+) -> dict[str, Any]:
     """What was turned to match a budget, and what follows a varied key by `${dims.width}`: none of it was varied."""
-    knobs = {key: at(spec, key) for key in (*references(study.base.data), *references(stage.says.data))}
+    knobs = {key: at(spec, key) for key in following}
     if study.match is not None and variant.name in matched:
         by = aimed(study.match.by, stage, study.stages)
         if by is not None:
@@ -150,9 +157,3 @@ def at(spec: Any, dotted: str) -> Any:
         else:
             spec = spec.get(key) if isinstance(spec, Mapping) else None
     return spec
-
-
-def code_behind(spec: Mapping[str, Any], index: Index) -> str:
-    """One hash of the code of all components that a spec names."""
-    files = [index.find(slot, name).file for slot, name in components_of(spec, index)]
-    return code_of(Path(file) for file in files) if all(files) else unidentified()
