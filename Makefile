@@ -16,7 +16,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-matrix lint format docs parity baselines bench slow faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test test-matrix lint format docs parity baselines bench slow test-faults faults peers gpu constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -60,8 +60,11 @@ bench: $(VENV)/.installed-bench  ## the benchmarks, one thread; a table, and res
 slow: $(VENV)/.installed-test  ## the slow tests
 	$(PYTEST) $(PARALLEL) -m slow --timeout 1800 $(ARGS)
 
-faults: $(VENV)/.installed-test  ## kills, cuts and full disks
-	$(PYTEST) -m faults --timeout 1800 $(ARGS)
+test-faults: $(VENV)/.installed-test  ## every row of the table of faults, kills, full disks and fuzz; writes docs/reliability.md
+	PARIBUS_RELIABILITY_TABLE=docs/reliability.md \
+	    $(PYTEST) $(PARALLEL) -p tests.faults.reliability -m 'faults or held' --timeout 1800 $(ARGS)
+
+faults: test-faults
 
 peers: $(VENV)/.installed-test  ## measured against other libraries
 	$(PYTEST) -m peers --timeout 1800 $(ARGS)

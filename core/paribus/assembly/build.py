@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, final
 
 import torch
@@ -47,7 +49,7 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
     """A model on the meta device: shapes without storage, in milliseconds at any size."""
     topology_class = classes.get("topology", spec["topology"]["name"])
     assert issubclass(topology_class, Topology)
-    with torch.device("meta"):
+    with _countable(), torch.device("meta"):
         builder = SpecBuilder(spec, classes, vocabulary, kernels, topology_class.parts)
         topology = make(classes, "topology", spec["topology"], builder, kind=Topology)
         others = tuple(topology.stage(part.path).shape for part in topology.parts if part.path != "body")
@@ -58,6 +60,18 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
             objective = make(classes, "objective", node, shape, vocabulary, norm, kind=Objective)
             objectives[node["name"]] = objective
     return Assembled(topology, objectives, tuple(node["name"] for node in listed(spec["objective"])))
+
+
+@contextmanager
+def _countable() -> Iterator[None]:
+    """Without storage any size is made, until its bytes are more than 64 bits count."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not re.search("overflow", str(error)):
+            raise
+        what = "this model has a tensor of more than any machine can hold"
+        raise SpecError(Problem(code="too-large", path="dims", what=what, valid="smaller dims")) from error
 
 
 def objective_nodes(spec: Spec) -> list[Node]:

@@ -41,6 +41,11 @@ def test_a_metric_that_was_not_measured_is_no_divergence(make: Make) -> None:
     assert not make().diverged("val/clm/loss")
 
 
+def test_e6_a_number_is_that_of_the_end_and_not_the_best_on_the_way(make: Make) -> None:
+    best = [{"step": 50, METRIC: 0.5}, {"step": 100, METRIC: 2.5}]
+    assert make(edits={"result/metrics": {METRIC: 2.5}, "result/curve": best}).value(METRIC) == 2.5
+
+
 def test_a_trial_that_diverged_has_no_number(make: Make) -> None:
     entry = make(state="diverged")
     assert entry.value(METRIC) is None

@@ -1,10 +1,12 @@
 """Faults that people meet: what is given, how it ends, what must be said, and that no file was touched.
 
-The ids are those of the table of faults that this one began as: A are mistakes in specs, B broken plugins.
+The ids are those of the table: A are mistakes in specs and studies, B broken plugins.
 """
 
+import json
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ SPECS: list[tuple[str, str | bytes | None, list[str], list[str]]] = [
     ("A1", None, ["attention=gqa", "attention.kvheads=2"], ["attention.kvheads", "kv_heads, scores", "mean `kv_heads"]),
     ("A1", "preset: encoder-tiny\nattention: {name: gqa, kvheads: 2}\n", [], ["attention.kvheads (s.yaml:2)"]),
     ("A1", "preset: encoder-tiny\natention: gqa\n", [], ["atention (s.yaml:2)", "did you mean `attention`?"]),
-    ("A2", None, ["attention=gqaa"], ["`gqaa` is no attention", "did you mean `gqa`"]),
+    ("A2", None, ["attention=gqaa"], ["`gqaa` is no attention", "(attention of paribus", "did you mean `gqa`"]),
     ("A3", None, ["dims.heads=four"], ["dims.heads (override 1)", 'the text "four"', "a whole number ≥ 1"]),
     ("A3", None, ["dims.heads=8.5"], ["the number 8.5", "a whole number ≥ 1"]),
     ("A3", None, ["dims.heads=true"], ["this is true", "a whole number ≥ 1"]),
@@ -64,6 +66,7 @@ SPECS: list[tuple[str, str | bytes | None, list[str], list[str]]] = [
     ("A16", None, ["seed=1_000"], ["`1_000` would be read as 1000"]),
     ("A16", None, ["seed=12:30"], ["`12:30` would be read as 750"]),
     ("A16", None, ["seed=0x10"], ["`0x10` would be read as 16"]),
+    ("A21", None, ["dims.width=1" + "0" * 9], ["dims: this model has a tensor of more than any machine"]),
     ("A21", None, ["dims.width=1" + "0" * 15], ["`width` must be ≥ 1 and ≤ 1e+09"]),
     ("A22", "a: [1\n", [], ["(s.yaml:2:1)", "this is no YAML"]),
     ("A22", "a:\n\tb: 1\n", [], ["(s.yaml:2:1)", "indent with spaces"]),
@@ -101,7 +104,10 @@ def everything() -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     ("file", "overrides", "words"),
-    [pytest.param(*row[1:], id=f"{row[0]}-{number}") for number, row in enumerate(SPECS)],
+    [
+        pytest.param(*row[1:], id=f"{row[0]}-{number}", marks=pytest.mark.held(row[0]))
+        for number, row in enumerate(SPECS)
+    ],
 )
 def test_a_mistake_in_a_spec_is_told_in_a_line_and_touches_nothing(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, file: str | bytes | None, overrides: list[str], words: list[str]
@@ -119,6 +125,7 @@ def test_a_mistake_in_a_spec_is_told_in_a_line_and_touches_nothing(
     assert everything() == before
 
 
+@pytest.mark.held("A22", "A27")
 @pytest.mark.parametrize("source", ["none.yaml", "../../x", "/no/such/file.yaml", ".", "./", "CON", "", "é", "a" * 300])
 def test_a_spec_that_is_not_there_is_told_of(cli: Cli, source: str) -> None:
     said = cli("check", source)
@@ -127,6 +134,7 @@ def test_a_spec_that_is_not_there_is_told_of(cli: Cli, source: str) -> None:
     assert said.err.count("\n") == 1
 
 
+@pytest.mark.held("A17")
 def test_a17_a_number_with_an_exponent_is_a_number_in_a_file_and_in_an_override(cli: Cli) -> None:
     Path("s.yaml").write_text("preset: encoder-tiny\noptimizer.lr: 1e-3\n")
     for words in (["s.yaml"], ["encoder-tiny", "optimizer.lr=1e-3"]):
@@ -205,7 +213,10 @@ PLUGINS: list[tuple[str, str, str, list[str]]] = [
 
 @pytest.mark.parametrize(
     ("number", "source", "needs", "words"),
-    [pytest.param(number, *row[1:], id=f"{row[0]}-{number}") for number, row in enumerate(PLUGINS)],
+    [
+        pytest.param(number, *row[1:], id=f"{row[0]}-{number}", marks=pytest.mark.held(row[0]))
+        for number, row in enumerate(PLUGINS)
+    ],
 )
 def test_a_broken_plugin_is_a_warning_until_a_spec_needs_it(
     cli: Cli, site: Path, number: int, source: str, needs: str, words: list[str]
@@ -226,6 +237,7 @@ def test_a_broken_plugin_is_a_warning_until_a_spec_needs_it(
     assert cli("check", "encoder-tiny", "schedule=steadi").code == 2
 
 
+@pytest.mark.held("B3")
 @pytest.mark.parametrize("names", [("aaa", "zzz"), ("zzz", "aaa")])
 def test_b3_two_plugins_with_one_name_are_both_named_whatever_was_installed_first(
     cli: Cli, site: Path, names: tuple[str, str]
@@ -240,6 +252,7 @@ def test_b3_two_plugins_with_one_name_are_both_named_whatever_was_installed_firs
     assert claim in cli("list").err
 
 
+@pytest.mark.held("B3")
 def test_b3_a_plugin_that_shadows_a_built_in_one_replaces_nothing(cli: Cli, site: Path) -> None:
     add(site, "shadow", plugin(name="warmup-cosine"))
     said = cli("check", "encoder-tiny")
@@ -250,6 +263,7 @@ def test_b3_a_plugin_that_shadows_a_built_in_one_replaces_nothing(cli: Cli, site
     assert cli("check", "encoder-tiny", "--no-plugins").code == 0
 
 
+@pytest.mark.held("B13")
 def test_b13_a_plugin_is_never_taken_from_the_working_folder_or_from_a_spec(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +277,7 @@ def test_b13_a_plugin_is_never_taken_from_the_working_folder_or_from_a_spec(
     assert not Path("marker").exists()
 
 
+@pytest.mark.held("B1", "B8", "B13")
 @pytest.mark.parametrize(
     ("source", "code", "words"),
     [
@@ -277,3 +292,111 @@ def test_a_file_that_is_named_as_a_plugin_is_needed(cli: Cli, source: str | None
     said = cli("--plugin", "mine.py", "list")
     assert said.code == code
     assert words in said.err
+
+
+STUDY: dict[str, Any] = {
+    "base": {"preset": "encoder-tiny"},
+    "vary": {"attention": ["mqa"]},
+    "budget": {"steps": 3},
+    "metric": "val/mlm/loss",
+}
+THOUSAND = [each / 10_000 for each in range(1, 1001)]
+
+STUDIES: list[tuple[str, str, dict[str, Any], list[str]]] = [
+    # id, the folder of the study, what differs in it, words
+    ("A1", "s", {"varry": {}}, ["varry (s/study.yaml:1", "did you mean `vary`"]),
+    (
+        "A19", "s", {"design": "grid", "vary": {"optimizer.lr": THOUSAND, "schedule.warmup": THOUSAND}},
+        ["this is 5,000,005 trials (optimizer.lr: 1000 x schedule.warmup: 1000 x seeds: 5)", "--max-trials"],
+    ),
+    ("A19", "s", {"vary": {}}, ["this study varies nothing: 0 variants"]),
+    ("A19", "s", {"vary": {"attention": []}}, ["vary.attention", "an axis is a list of values", "an empty list"]),
+    ("A19", "s", {"seeds": 0}, ["seeds (s/study.yaml:1)", "this is the number 0"]),
+    ("A13", "s", {"vary": {"optimizer.lr": ["nan"]}}, ["optimizer.lr", "must be finite"]),
+    ("A13", "s", {"timeout": -1}, ["timeout (s/study.yaml:1)"]),
+    ("A13", "s", {"metric": {"name": "val/mlm/loss", "margin": 0}}, ["metric.margin (s/study.yaml:1)"]),
+    ("A25", "s", {"launcher": {"name": "local", "_target_": "os.system"}}, ["there is no `_target_` here"]),
+    ("A26", "s", {"base": {"preset": "encoder-tiny", "dropout": "${oc.env:PARIBUS_SECRET}"}}, ["no resolver"]),
+    ("A27", "a b", {}, ["`a b` cannot be the name of a study"]),
+    ("A27", "x" * 200, {}, ["cannot be the name of a study"]),
+    ("A27", "e\u0301", {}, ["cannot be the name of a study"]),
+    ("A27", "\u202ename", {}, ["`\\u202ename` cannot be the name of a study"]),
+    ("E2", "s", {"metric": "val/clm/loss"}, ["val/clm/loss"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
+@pytest.mark.parametrize(
+    ("folder", "changes", "words"),
+    [pytest.param(*row[1:], id=f"{row[0]}-{at}", marks=pytest.mark.held(row[0])) for at, row in enumerate(STUDIES)],
+)
+def test_a_mistake_in_a_study_is_told_in_a_line_and_runs_nothing(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, verb: str, folder: str, changes: dict[str, Any], words: list[str]
+) -> None:
+    monkeypatch.setenv("PARIBUS_SECRET", "a-secret")
+    Path(folder).mkdir()
+    (Path(folder) / "study.yaml").write_text(json.dumps(STUDY | changes))
+    before = everything()
+    said = cli(verb, f"{folder}/study.yaml")
+    assert (said.code, said.out) == (2, "")
+    assert all(LINE.fullmatch(line) for line in said.err.splitlines())
+    assert [word for word in words if word not in said.err] == []
+    assert "a-secret" not in said.err
+    assert everything() == before
+
+
+@pytest.mark.held("A23", "A24")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60)),
+        "{a: " * 2000,
+        "!!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path [marker]]",
+        "a: !!python/name:os.system\n",
+        "? !!python/module:os\n: 1\n",
+    ],
+    ids=["bomb", "deep", "apply", "name", "module"],
+)
+def test_what_would_fill_memory_or_run_is_refused_within_a_second(cli: Cli, text: str) -> None:
+    Path("s.yaml").write_text(text)
+    began = time.process_time()
+    said = cli("check", "s.yaml")
+    assert (said.code, said.out) == (2, "")
+    assert all(LINE.fullmatch(line) for line in said.err.splitlines())
+    assert time.process_time() - began < 1.0
+    assert [path.name for path in Path().iterdir()] == ["s.yaml"]
+
+
+FEW = "One. Two. Three. " * 99
+DATA: list[tuple[str, dict[str, str], list[str], list[str]]] = [
+    # id, files, overrides, words
+    ("C1", {}, [], ["no file matches 'd/*.txt'"]),
+    ("C1", {"a": "", "b": "  \n\n"}, [], ["no document to read (left out: 2 files without text)"]),
+    ("C1", {"a": "One sentence, and no more."}, [], ["there is only one document that differs from the others"]),
+    (
+        "C4",
+        {"a": FEW, "b": "Others. Here."},
+        ["corpus.validation=[d/a.txt]"],
+        ["1 of 1 validation documents (100.0%) are in the training split"],
+    ),
+    ("C2", {"a": "Too. Few.", "b": "Words. Here."}, [], ["data.batch"]),
+    ("A12", {"a": FEW, "b": "Four."}, ["objective=[mlm,nsp]", "embedding.segments=2"], ["nsp", "another document"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("files", "overrides", "words"),
+    [pytest.param(*row[1:], id=f"{row[0]}-{at}", marks=pytest.mark.held(row[0])) for at, row in enumerate(DATA)],
+)
+def test_a_corpus_that_cannot_serve_is_told_of_before_a_step(
+    cli: Cli, files: dict[str, str], overrides: list[str], words: list[str]
+) -> None:
+    Path("d").mkdir()
+    for name, text in files.items():
+        Path("d", f"{name}.txt").write_text(text)
+    said = cli("train", "encoder-tiny", "corpus=text", "corpus.path=[d/*.txt]", *overrides, "trainer.max_steps=1")
+    assert (said.code, said.out) == (4, ""), said.err
+    assert [word for word in words if word not in said.err] == [], said.err
+    assert all(LINE.fullmatch(line) for line in said.err.splitlines() if line)
+    left = {path.name for path in Path("runs").rglob("*")}
+    assert left & {"record.json", "weights.safetensors", "checkpoints"} == set()
