@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -15,6 +16,7 @@ from typing import Final, Self, final
 from paribus.errors import Problem, StoreError
 
 _MOST_BYTES: Final = 4096
+_LOCKLESS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # a network's folder, as a rule
 
 
 @final
@@ -63,6 +65,24 @@ class Lock:
         _sign(descriptor)
         return True
 
+    def free(self) -> bool:
+        """Whether nobody has it, without taking it: nothing is made or written."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._unusable(error) from error
+        finally:
+            os.close(descriptor)
+        return True
+
     def acquire(self) -> None:
         """Take the lock, or raise an error that names its holder. It never waits."""
         if not self.try_acquire():
@@ -99,7 +119,8 @@ class Lock:
 
     def _unusable(self, error: OSError) -> StoreError:
         what = f"this file could not be locked: {error.strerror or error}; use a writable folder on a local disk"
-        return StoreError(Problem(code="cannot-lock", where=str(self.path), what=what))
+        code = "no-locks" if error.errno in _LOCKLESS else "cannot-lock"
+        return StoreError(Problem(code=code, where=str(self.path), what=what))
 
 
 def _sign(descriptor: int) -> None:

@@ -114,7 +114,7 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
     folder = store.enter(trial)
     _encoded(session, trial)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with store.lock(trial.identity), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with store.lock(trial.identity) as claim, Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         import torch
 
         from paribus.decode.translating import translated
@@ -138,7 +138,7 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
                 tell=tell,
                 note=note,
                 hooks=registry.hook,
-                files=store.files,
+                files=claim.fenced(store.files),
                 writer=translated,
             )
             try:

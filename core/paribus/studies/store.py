@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 from paribus.durable import FILES, DamagedError, Files, append_line, make_folder, quarantine, read_json, write_json
-from paribus.lock import Lock
+from paribus.lease import Claimant
+from paribus.lease import claimant as this_machine
 from paribus.saved import RECORD, RUNS
+from paribus.studies.claims import Claim
 
 TRIAL = "trial.json"
 FAILURE = "failure.json"
-LOCK = "lock"
 PROGRESS = "progress.jsonl"
 LOG = "log.txt"
 LOOKS = "looks.jsonl"
@@ -64,9 +65,10 @@ class Trial:
 class Store:
     """The trials of one study, on disk."""
 
-    def __init__(self, root: Path, study: str, files: Files = FILES) -> None:
+    def __init__(self, root: Path, study: str, files: Files = FILES, claimant: Claimant | None = None) -> None:
         self.root = root / study
         self.files = files
+        self.claimant = claimant or this_machine()
         self.notes: list[str] = []  # what was found damaged and set aside
 
     def folder(self, identity: str) -> Path:
@@ -100,21 +102,19 @@ class Store:
         log = self.folder(identity) / LOG
         return f"; its log: {log}" if log.is_file() else ""
 
-    def lock(self, identity: str) -> Lock:
-        return Lock(self.folder(identity) / LOCK)
+    def lock(self, identity: str) -> Claim:
+        return Claim(self.folder(identity), self.claimant)
 
     def state(self, identity: str) -> State:
-        """What has become of a trial; a running one is one whose lock is held."""
+        """What has become of a trial; a running one is one that somebody holds."""
         record = self.record(identity)
         if record is not None:
             state: State = record["result"]["state"]
             return state
         if not self.folder(identity).is_dir():
             return "pending"
-        lock = self.lock(identity)
-        if lock.owner() is not None and not lock.try_acquire():
+        if not self.lock(identity).free():
             return "running"
-        lock.release()
         failure = self.failure(identity)
         return failure["state"] if failure is not None else "pending"
 

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final, final
 
-from paribus.errors import EXIT_OK, ParibusError, Problem, StoreError
+from paribus.errors import EXIT_OK, ParibusError, StoreError
+from paribus.lease import LOOK, Watch
 from paribus.slots.launcher import Ended, Job, Launcher, News, Note, Plugins, Started
 from paribus.studies import rehearsal
 from paribus.studies.events import Event, OnEvent
 from paribus.studies.failures import EXIT_HELD
 from paribus.studies.following import barred
+from paribus.studies.others import HELD_SECONDS, Others
 from paribus.studies.outcomes import Outcome, outcome
 from paribus.studies.progress import Tail
 from paribus.studies.rules import Rules
@@ -24,7 +26,6 @@ from paribus.studies.tasks import Running, Task, order_of
 from paribus.studies.zygote import arguments
 
 TICK: Final = 0.1  # seconds between looks at progress, time-outs and the wish to stop
-HELD_SECONDS: Final = 5.0  # how long to wait for trials that others run, once nothing else is left
 END_SECONDS: Final = 5.0  # from SIGKILL to the news of it
 
 
@@ -46,11 +47,13 @@ class Supervision:
         self.waiting: deque[Task] = deque()
         self.running: dict[str, Running] = {}
         self.held: list[Task] = []
+        self.others = Others(store, Watch())
         self.trials: dict[str, Trial] = {}
         self.rehearsing: set[rehearsal.Kind] = set()
         self.begun: set[str] = set()  # trials that others may begin from
         self.contended = False
         self.ending = False
+        self.looked = 0.0  # when others were last asked
         self.idle = 0.0  # since when there is nothing to do but wait for others
 
     def run(self, trials: Sequence[Trial]) -> None:
@@ -103,7 +106,10 @@ class Supervision:
 
     def _fill(self) -> None:
         while len(self.running) < self.rules.jobs and (task := self._next()) is not None:
-            self._start(task)
+            if not task.rehearsed and self.others.elsewhere(task.trial):
+                self.held.append(task)
+            else:
+                self._start(task)
 
     def _next(self) -> Task | None:
         """The first that waits for nothing."""
@@ -148,6 +154,7 @@ class Supervision:
             "rehearsal": task.rehearsed,
             "contended": self.contended,
             "place": place,
+            "expired": "" if task.rehearsed else self.others.gone.get(task.trial.identity, ""),
         }
         order = order_of(task.run, store, self.rules, **more)
         self.launcher.start(Job(task.name, order.to_json(), str((folder / LOG).absolute())))
@@ -275,23 +282,15 @@ class Supervision:
     # -- what others run -----------------------------------------------------------------------------------------
 
     def _ask_again(self) -> None:
-        """Trials that others held: once nothing else is left, they may have ended, or be free again."""
-        if not self.held or self.running or any(map(self._ready, self.waiting)):
+        """Trials that others held may have ended, or be free again, as their holder was killed."""
+        busy = bool(self.running) or any(map(self._ready, self.waiting))
+        if not self.held or (busy and time.monotonic() - self.looked < LOOK):
             return
+        self.looked = time.monotonic()
         left = [task for task in self.held if not self._finished(task.trial)]
-        self.held = [task for task in left if not self._free(task.trial)]
+        self.held = [task for task in left if not self.others.free(task.trial)]
         self.waiting.extend(task for task in left if task not in self.held)
-        ready = any(map(self._ready, self.waiting))
-        if self.held and not ready and time.monotonic() - self.idle > HELD_SECONDS:
-            raise StoreError(*(self._held(task.trial) for task in self.held))
-
-    def _free(self, trial: Trial) -> bool:
-        lock = self.store.lock(trial.identity)
-        free = lock.try_acquire()
-        lock.release()
-        return free
-
-    def _held(self, trial: Trial) -> Problem:
-        lock = self.store.lock(trial.identity)
-        what = f"trial {trial.named}, is run by {lock.owner() or 'another process'}"
-        return Problem(code="held", where=str(lock.path), what=what, valid="wait for it, or end that process")
+        busy = busy or any(map(self._ready, self.waiting))
+        late = self.held and not busy and time.monotonic() - self.idle > HELD_SECONDS
+        if late and all(self.others.alive(task.trial) for task in self.held):
+            raise StoreError(*(self.others.held(task.trial) for task in self.held))

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from paribus.durable import FILES, Files, sweep
 from paribus.errors import EXIT_OK, ParibusError
+from paribus.lease import Claimant
+from paribus.studies.claims import Claim, LostLeaseError
 from paribus.studies.devices import pin
 from paribus.studies.failures import EXIT_HELD, Failure, failure_of
 from paribus.studies.progress import Telling, Told
@@ -48,6 +50,7 @@ class Order:
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     checkpoint_steps: int | None = None
     place: int | None = None  # among the trials that run at once; None: alone
+    expired: str = ""  # the last sign of life of whoever held it on another machine, and is dead
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -79,20 +82,24 @@ def work(
     until: float = math.inf,
     listen: Callable[[Told], None] = lambda told: None,
     files: Files = FILES,
+    claimant: Claimant | None = None,
 ) -> int:
     """Runs the trial in this process, unless somebody else does; the exit code says how it went.
 
     It ends when `stop` is asked, or at its first step after `until` on the monotonic clock, with a checkpoint.
     """
-    store = Store(Path(order.store), order.study, files)
-    desk = _Desk(store, stop, until, listen)
+    store = Store(Path(order.store), order.study, files, claimant)
     try:
-        lock = store.lock(order.identity)
-        if not lock.try_acquire():
-            _say(f"held by {lock.owner() or 'another process'}")
+        claim = store.lock(order.identity)
+        if not claim.try_acquire(order.expired):
+            _say(f"held by {claim.owner() or 'another process'}")
             return EXIT_HELD
-        with lock:
-            return _unless_done(order, registry, desk)
+        with claim:
+            fenced = Store(Path(order.store), order.study, claim.fenced(files), claimant)
+            return _unless_done(order, registry, _Desk(fenced, claim, stop, until, listen))
+    except LostLeaseError as error:
+        _say(str(error))
+        return EXIT_HELD
     except BaseException as error:
         if (stop.asked and not isinstance(error, Exception)) or _is_interruption(error):
             return _interrupted(order, store, stop)
@@ -105,14 +112,17 @@ class _Desk:
     """What a trial's work has to do with the outside."""
 
     store: Store
+    claim: Claim
     stop: Stop
     until: float
     listen: Callable[[Told], None]
 
     def asking(self) -> Callable[[], bool]:
         parent = os.getppid()  # another one later: orphaned, where the kernel does not see to that
+        check = self.claim.checking()
 
         def asked() -> bool:
+            check()
             return self.stop.hear() or time.monotonic() > self.until or os.getppid() != parent
 
         return asked
