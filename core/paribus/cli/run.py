@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
@@ -57,7 +58,7 @@ def verb(
         again = session.command("run", study, *asked, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with Shown(planned, len(left)) as shown:
-            run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take)
+            planned = run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take)
     else:
         note("every trial has its record already: nothing to run")
     following = (session.command(verb, study, store=store) for verb in ("compare", "status"))
@@ -95,19 +96,24 @@ def _fresh(found: Table) -> str:
 
 def _show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> int:
     from paribus.studies.estimate import estimate
+    from paribus.studies.tuning import unknown
 
     states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
     rows = estimate(planned.plan, session.registry(), states)
     seconds = sum(row.seconds for row in rows) / jobs
     if as_json:
         excluded = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
-        plain = [{key: value for key, value in row._asdict().items() if key != "stage" or value} for row in rows]
+        plain = [
+            {key: value for key, value in row._asdict().items() if key not in ("stage", "setting") or value}
+            for row in rows
+        ]
         document = {"variants": plain, "excluded": excluded, "seconds": seconds, "jobs": jobs}
         out_json(document)
         return EXIT_OK
-    cells = [("variant", "stage", "trials", "left", "parameters", "FLOPs/token", "s/trial", "matched")]
+    cells = [("setting", "variant", "stage", "trials", "left", "parameters", "FLOPs/token", "s/trial", "matched")]
     cells += [
         (
+            row.setting,
             row.variant,
             row.stage,
             str(row.trials),
@@ -119,17 +125,25 @@ def _show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> 
         )
         for row in rows
     ]
-    staged = any(row.stage for row in rows)
-    for line in table(cells if staged else [(each[0], *each[2:]) for each in cells]):
+    for line in table(_filled(cells)):
         out(line)
     for each in planned.plan.excluded:
         out(f"excluded: {each.variant}: {each.why}")
     left = sum(row.left for row in rows)
     out()
+    for line in unknown(planned.plan.tuned):
+        out(line)
     out(f"the study is called {planned.name}; its records would be in {planned.store.root}")
     out(f"{left} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {_minutes(seconds)},")
     out("from five steps of each variant, timed now on one thread; nothing was run or written")
     return EXIT_OK
+
+
+def _filled(cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Without the columns of settings and stages, where the study has none."""
+    empty = {place for place in (0, 2) if not any(row[place] for row in cells[1:])}
+    wanted = [place for place, _ in enumerate(cells[0]) if place not in empty]
+    return [tuple(row[place] for place in wanted) for row in cells]
 
 
 def _minutes(seconds: float) -> str:
@@ -140,7 +154,7 @@ def _minutes(seconds: float) -> str:
 
 def _whose(trial: Trial) -> str:
     """The trials that a first step stands for."""
-    return f"{trial.variant}, {trial.stage}" if trial.stage else trial.variant
+    return ", ".join(filter(None, (trial.variant, trial.setting, trial.stage)))
 
 
 @final
@@ -185,8 +199,10 @@ class Shown:
     def take(self, event: Event) -> None:
         """Shows one event."""
         trial = event.trial
-        if event.kind == "note":
+        if event.kind in ("note", "more"):
             self._say(event.text)
+        if event.kind == "more":
+            self._more(event.steps)
         if trial is None:
             return
         if event.kind == "progress" and event.steps:
@@ -199,6 +215,11 @@ class Shown:
         elif event.kind == "rehearsed" and event.state is not None:
             self._say(f"{_whose(trial)}: its first step fails ({event.state}): {event.text}")
         self._draw(event)
+
+    def _more(self, count: int) -> None:
+        self.left += count
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, total=float(self.left), of=self.left)
 
     @property
     def done(self) -> int:

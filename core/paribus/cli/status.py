@@ -27,12 +27,14 @@ HEALTHY = frozenset({"done", "pending", "running", "interrupted"})
 def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -> int:
     """Say what has become of the trials of STUDY: pending, running, done, diverged, failed."""
     from paribus.studies.planned import study as planned_of
+    from paribus.studies.tuning import unknown
 
     planned = planned_of(study, registry=session.index(), store=store)
     states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
     rows: list[dict[str, Any]] = [
         {
             "variant": trial.variant,
+            **({"setting": trial.setting} if trial.setting else {}),
             **({"stage": trial.stage} if trial.stage else {}),
             "seed": trial.seed,
             "state": states[trial.identity],
@@ -57,6 +59,8 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
     for row in rows:
         if row["why"]:
             note(f"{_whose(row)}, seed {row['seed']}: {row['state']}: {row['why']}")
+    for line in unknown(planned.plan.tuned):
+        note(line)
     left = sum(row["state"] not in ("done", "diverged") for row in rows)
     out()
     following = f"; next: {session.command('run', study, store=store)}" if left else ""
@@ -70,7 +74,7 @@ def _why(store: Store, identity: str, state: str) -> str:
 
 
 def _whose(row: Mapping[str, Any]) -> str:
-    return f"{row['variant']}, {row['stage']}" if "stage" in row else str(row["variant"])
+    return ", ".join(str(row[key]) for key in ("variant", "setting", "stage") if key in row)
 
 
 def _counted(rows: list[dict[str, Any]], whose: str) -> str:

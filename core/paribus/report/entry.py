@@ -11,10 +11,9 @@ from paribus.durable import digest_json, number
 from paribus.report.verdict import Better
 from paribus.studies.identity import identity_of
 from paribus.studies.store import State, Store, Trial
+from paribus.studies.tuning import LARGEST
 
 Stale = Literal["", "code", "data"]
-
-_DIVERGED = 1e200  # a metric beyond it is no result, though it is a number
 
 
 @final
@@ -92,7 +91,7 @@ class Entry:
         """The metric at the end of the training, where there is one and it is a number."""
         found = self.result["metrics"].get(metric) if self.done else None
         value = number(found) if found is not None else math.nan
-        return value if abs(value) <= _DIVERGED else None
+        return value if abs(value) <= LARGEST else None
 
     def frequencies(self, metric: str) -> float | None:
         """What the metric would be by frequencies alone, where that is known."""

@@ -14,6 +14,7 @@ from paribus.registry import Index
 from paribus.studies.designs import BASELINE
 from paribus.studies.plan import Plan
 from paribus.studies.store import Trial
+from paribus.studies.tuning import told
 
 Spec = Mapping[str, Any]
 Measured = Callable[[Spec], Sequence[str]]  # the names of all metrics that a spec's trial will have
@@ -82,11 +83,23 @@ def refuse(plan: Plan, index: Index, measured: Measured, examples: Examples) -> 
     `measured` is only asked about a metric that is no term of a loss, and `examples` only where variants evaluate an
     objective with other options.
     """
-    trials = {variant.name: plan.of(variant.name)[0] for variant in plan.variants}
-    problems = [*_conditions(plan, trials), *_metric(plan, trials, index, measured)]
-    problems += [] if problems else _examples(plan, trials, examples)
+    problems: list[Problem] = []
+    for trials in _compared(plan):
+        found = [*_conditions(plan, trials), *_metric(plan, trials, index, measured)]
+        problems += found or _examples(plan, trials, examples)
     if problems:
-        raise SpecError(*problems)
+        raise SpecError(*dict.fromkeys(problems))
+
+
+def _compared(plan: Plan) -> Iterator[dict[str, Trial]]:
+    """A trial of each variant of a setting, and of whatever may be chosen for it."""
+    for setting in plan.settings:
+        if not setting.tuned:
+            found = {variant.name: setting.of(variant.name)[0] for variant in setting.variants}
+            for each in plan.tuned:
+                if each.setting == setting.name:
+                    found |= {f"{each.variant} with {told(tried.cell)}": tried.trials[0] for tried in each.tried}
+            yield found
 
 
 def _conditions(plan: Plan, trials: Mapping[str, Trial]) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -12,7 +12,8 @@ import torch
 from paribus.assembly.cost import costs
 from paribus.registry import Registry
 from paribus.studies.plan import Plan
-from paribus.studies.store import FINISHED
+from paribus.studies.settings import TUNING, Setting
+from paribus.studies.store import FINISHED, Trial
 from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.trial import DEFAULT_STEPS
 
@@ -30,6 +31,7 @@ class Row(NamedTuple):
     flops_per_token: float
     seconds_a_trial: float
     matched: str
+    setting: str = ""  # of a study with several; `tuning` of the trials that only choose
 
     @property
     def seconds(self) -> float:
@@ -41,22 +43,43 @@ def estimate(plan: Plan, registry: Registry, states: Mapping[str, str]) -> list[
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [
-            _row(plan, variant.name, stage.name, registry, states)
+        rows = [
+            _row(setting, variant.name, stage.name, trials, registry, states)
+            for setting in plan.settings
             for stage in plan.study.stages
-            for variant in plan.variants
-            if plan.own(variant.name, stage.name)
+            for variant in setting.variants
+            if (trials := plan.own(variant.name, stage.name, setting.name))
         ]
+        return [*rows, *_tuning(plan, rows, states)]
     finally:
         torch.set_num_threads(threads)
 
 
-def _row(plan: Plan, variant: str, stage: str, registry: Registry, states: Mapping[str, str]) -> Row:
-    trials = plan.own(variant, stage)
+def _tuning(plan: Plan, rows: Sequence[Row], states: Mapping[str, str]) -> Iterator[Row]:
+    """The trials that only choose a value: each takes what the variant's own takes."""
+    for tuned in plan.tuned:
+        for row in rows:
+            trials = [
+                trial for trial in tuned.trials if trial.stage == row.stage and plan.known[trial.identity] is trial
+            ]
+            if trials and (row.setting, row.variant) == (tuned.setting, tuned.variant):
+                left = sum(states[trial.identity] not in FINISHED for trial in trials)
+                setting = ", ".join(filter(None, (plan.setting(tuned.setting).before, TUNING)))
+                yield row._replace(trials=len(trials), left=left, setting=setting)
+
+
+def _row(
+    setting: Setting,
+    variant: str,
+    stage: str,
+    trials: Sequence[Trial],
+    registry: Registry,
+    states: Mapping[str, str],
+) -> Row:
     spec = trials[0].spec
     seconds, parameters, flops = _timed(spec, registry)
-    matched = plan.matched.get(variant)
-    match = plan.study.match
+    matched = setting.matched.get(variant)
+    match = setting.study.match
     return Row(
         variant,
         stage,
@@ -66,6 +89,7 @@ def _row(plan: Plan, variant: str, stage: str, registry: Registry, states: Mappi
         flops,
         seconds * (spec["trainer"].get("max_steps") or DEFAULT_STEPS),
         f"{match.by}={matched.value:g} ({matched.residual:+.2%} {match.on})" if matched and match else "",
+        setting.name,
     )
 
 

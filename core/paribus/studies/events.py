@@ -8,7 +8,7 @@ from typing import Literal, final
 
 from paribus.studies.store import State, Trial
 
-Kind = Literal["rehearsed", "started", "progress", "ended", "note"]
+Kind = Literal["rehearsed", "started", "progress", "ended", "more", "note"]
 
 
 @final
@@ -20,6 +20,7 @@ class Event:
     started:   the trial's process runs; `attempt` counts from 1
     progress:  `step` of `steps`, with its `loss`
     ended:     the trial came to `state`; why, if not done, is in `text`
+    more:      `steps` trials are known since, as `text` says
     note:      `text` is for the user
     """
 

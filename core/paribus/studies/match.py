@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -11,6 +10,7 @@ from paribus.errors import Problem, SpecError
 LOWEST: Final = 1.0 / 64
 HIGHEST: Final = 1024.0
 STEPS: Final = 60
+MOST: Final = 2**24  # of a whole knob
 
 Count = Callable[[float], int]
 
@@ -32,9 +32,12 @@ def solve(count: Count, target: int, *, whole: bool, start: float, path: str) ->
 
     A ratio that comes to a whole width has plateaus: of all values on the best one, that nearest to `start` is taken.
     """
+    start = int(start) if whole else start
     if count(start) == target:
         return Matched(start, target, target)
-    low, high = (1.0, 2.0**24) if whole else (LOWEST, HIGHEST)
+    low: float
+    high: float
+    low, high, step = _lattice(count, target, int(start)) if whole else (LOWEST, HIGHEST, 0)
     if count(low) > target:
         raise SpecError(
             Problem(
@@ -45,7 +48,7 @@ def solve(count: Count, target: int, *, whole: bool, start: float, path: str) ->
             )
         )
     for _ in range(STEPS):
-        middle = math.floor((low + high) / 2) if whole else (low + high) / 2
+        middle = low + (high - low) // step // 2 * step if whole else (low + high) / 2
         if middle in (low, high):
             break
         if count(middle) <= target:
@@ -54,6 +57,28 @@ def solve(count: Count, target: int, *, whole: bool, start: float, path: str) ->
             high = middle
     best = min((low, high), key=lambda value: abs(count(value) - target))
     return Matched(_tidied(count, best, whole), count(best), target)
+
+
+def _lattice(count: Count, target: int, start: int) -> tuple[int, int, int]:
+    """The least and the greatest whole number to look between, and how far apart those are that a model can have.
+
+    A width is a multiple of the heads, and with rotary positions an even one: what that comes to is tried.
+    """
+    step = next((step for step in range(1, start + 1) if _possible(count, start + step, start + 2 * step)), 1)
+    low = (start - 1) % step + 1
+    high = start + step
+    while count(high) <= target and high < MOST:
+        high = low + 2 * (high - low)
+    return low, high, step
+
+
+def _possible(count: Count, *values: int) -> bool:
+    try:
+        for value in values:
+            count(value)
+    except SpecError:
+        return False
+    return True
 
 
 def _tidied(count: Count, value: float, whole: bool) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, final
 
 from paribus.errors import ParibusError, Problem, SpecError
 from paribus.registry import Index
@@ -12,20 +13,18 @@ from paribus.specs.memory import Memory
 from paribus.studies.designs import BASELINE, DESIGNS, Variant, size
 from paribus.studies.identity import Code, Spelling, identity_of
 from paribus.studies.match import Matched, solve
+from paribus.studies.settings import Excluded, Setting, repeats, settings_of
 from paribus.studies.store import Trial
 from paribus.studies.study import Study
 from paribus.studies.trials import Fingerprint, Spec, Specs, at, lineage, resolve, trials_of
+from paribus.studies.tuning import Score, Tuned, at_best, tuning
 
 MOST_TRIALS: Final = 10_000
 
 Count = Callable[[Spec], int]  # parameters or operations of a resolved spec
 
 
-class Excluded(NamedTuple):
-    """A cell of the design that does not run, and why."""
-
-    variant: str
-    why: str
+Counter = Callable[[Study], Count]  # what a study that matches counts with
 
 
 @final
@@ -34,19 +33,53 @@ class Plan:
     """What a study comes to."""
 
     study: Study
-    variants: tuple[Variant, ...]  # the baseline first
+    settings: tuple[Setting, ...]  # one, without a name, of a plain study
     trials: tuple[Trial, ...]  # seed by seed, so that an early stop leaves whole pairs; each once
-    excluded: tuple[Excluded, ...]
-    matched: Mapping[str, Matched]
-    gone_through: Mapping[tuple[str, str], tuple[Trial, ...]]  # by variant and stage; variants may share trials
+    tuned: tuple[Tuned, ...] = ()  # what is tried with each variant, and what was chosen; its trials come first
 
-    def of(self, variant: str, stage: str | None = None) -> tuple[Trial, ...]:
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Those of any setting, the baseline first."""
+        return tuple({each.name: each for setting in self.settings for each in setting.variants}.values())
+
+    @property
+    def excluded(self) -> tuple[Excluded, ...]:
+        """The cells that do not run; where only some settings are without one, they are named."""
+        every = [setting.excluded for setting in self.settings]
+        several = [
+            each if all(each in found for found in every) else Excluded(each.variant, f"{each.why}, in {setting.name}")
+            for setting in self.settings
+            for each in setting.excluded
+        ]
+        return tuple(dict.fromkeys(several))
+
+    @property
+    def matched(self) -> Mapping[str, Matched]:
+        """The knobs that were turned in the first setting."""
+        return self.settings[0].matched
+
+    @property
+    def complete(self) -> bool:
+        """Whether all trials are known; those at the best of what is tuned are not before the tuning has ended."""
+        return all(each.best is not None for each in self.tuned)
+
+    @cached_property
+    def known(self) -> Mapping[str, Trial]:
+        """Each trial by its identity."""
+        return {trial.identity: trial for trial in self.trials}
+
+    def setting(self, name: str | None = None) -> Setting:
+        """The setting of this name; the first, unless one is named."""
+        return self.settings[0] if name is None else next(each for each in self.settings if each.name == name)
+
+    def of(self, variant: str, stage: str | None = None, setting: str | None = None) -> tuple[Trial, ...]:
         """A variant's trials of a stage, which is that of the metric unless another is named."""
-        return self.gone_through[variant, self.study.metric.stage if stage is None else stage]
+        return self.setting(setting).of(variant, stage)
 
-    def own(self, variant: str, stage: str) -> tuple[Trial, ...]:
-        """Those of them that no variant before this one has as well."""
-        return tuple(trial for trial in self.of(variant, stage) if trial.variant == variant)
+    def own(self, variant: str, stage: str, setting: str | None = None) -> tuple[Trial, ...]:
+        """Those of them that no variant before this one has as well, and no setting before."""
+        trials = self.of(variant, stage, setting)
+        return tuple(trial for trial in trials if trial.variant == variant and self.known[trial.identity] is trial)
 
 
 def plan(
@@ -57,9 +90,58 @@ def plan(
     count: Count | None = None,
     most: int = MOST_TRIALS,
     solved: Mapping[str, Matched] | None = None,
+    counter: Counter | None = None,
+    score: Score = lambda trial: None,
 ) -> Plan:
-    """Every trial, or one error that names what no variant can be. `count` is only asked where the study matches."""
+    """Every trial, or one error that names what no variant can be. `count` is only asked where the study matches.
+
+    `counter` makes a `count` for each setting that matches, and `score` says what came of the trials by which the study
+    is tuned: what follows from them is planned as soon as they have records.
+    """
     _refuse_explosion(study, most)
+    settings: list[Setting] = []
+    tuned: list[Tuned] = []
+    for setting in settings_of(study):
+        if setting.tuned:
+            assert study.tune is not None
+            found = list(tuning(settings[-1], study.tune, index, fingerprint, score))
+            settings.append(at_best(setting, settings[-1], found, index, fingerprint))
+            tuned += found
+            continue
+        counting = counter(setting.study) if counter is not None and setting.study.match is not None else count
+        try:
+            settings.append(_held(setting, index, fingerprint, counting, solved))
+        except SpecError as error:
+            raise SpecError(*(_said_of(setting, problem) for problem in error.problems)) from error
+    return Plan(study, tuple(settings), tuple(_in_order(study, settings, tuned)), tuple(tuned))
+
+
+def _said_of(setting: Setting, problem: Problem) -> Problem:
+    return replace(problem, what=f"{problem.what}, in {setting.before}") if setting.before else problem
+
+
+def _in_order(study: Study, settings: Sequence[Setting], tuned: Iterable[Tuned]) -> Iterable[Trial]:
+    """Every trial once: first what is tuned, then seed by seed those of all settings."""
+    place = {seed: number for number, seed in enumerate(study.seeds)}
+    first: dict[str, Trial] = {}
+    for trial in (trial for each in tuned for trial in each.trials):
+        first.setdefault(trial.identity, trial)
+    held = [trial for setting in settings for each in setting.gone_through.values() for trial in each]
+    order = {stage.name: number for number, stage in enumerate(study.stages)}
+    for trial in sorted(held, key=lambda trial: (place[trial.seed], order[trial.stage])):
+        first.setdefault(trial.identity, trial)
+    return first.values()
+
+
+def _held(
+    setting: Setting,
+    index: Index,
+    fingerprint: Fingerprint,
+    count: Count | None,
+    solved: Mapping[str, Matched] | None,
+) -> Setting:
+    """One setting with all that it comes to, as its variants are written."""
+    study = setting.study
     variants = [Variant(BASELINE), *DESIGNS[study.design](study.vary, study.variants)]
     memory, spelling = Memory(), Spelling()
     resolved: dict[str, Specs] = {}
@@ -92,12 +174,17 @@ def plan(
     there = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint)
     first: dict[str, Trial] = {}
     for trial in there:
-        first.setdefault(trial.identity, trial)
+        first.setdefault(trial.identity, replace(trial, setting=setting.name) if setting.name else trial)
     through: dict[tuple[str, str], list[Trial]] = {}
     for trial in there:
         through.setdefault((trial.variant, trial.stage), []).append(first[trial.identity])
-    gone_through = {key: tuple(found) for key, found in through.items()}
-    return Plan(study, tuple(kept.values()), tuple(first.values()), tuple(excluded), matched, gone_through)
+    return replace(
+        setting,
+        variants=tuple(kept.values()),
+        excluded=tuple(excluded),
+        matched=matched,
+        gone_through={key: tuple(found) for key, found in through.items()},
+    )
 
 
 def _alike(study: Study, variant: Variant) -> Problem:
@@ -115,10 +202,12 @@ def _once(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def _refuse_explosion(study: Study, most: int) -> None:
-    count = (size(study.design, study.vary, study.variants) + 1) * len(study.seeds) * len(study.stages)
+    times, more = repeats(study)
+    count = (size(study.design, study.vary, study.variants) + 1) * times * len(study.stages)
     if count > most:
         axes = " x ".join(f"{key}: {len(values)}" for key, values in study.vary.items())
         axes += f" x stages: {len(study.stages)}" if len(study.stages) > 1 else ""
+        axes += more
         raise SpecError(
             Problem(
                 code="too-many-trials",

@@ -20,6 +20,7 @@ from paribus.studies.plan import MOST_TRIALS, Plan, plan
 from paribus.studies.shipped import study_file
 from paribus.studies.store import STORE, Store, Trial
 from paribus.studies.study import Study, study_of
+from paribus.studies.tuning import scored
 
 
 @final
@@ -30,6 +31,7 @@ class Planned:
     plan: Plan
     store: Store
     index: Index = field(repr=False)
+    anew: Callable[[], Planned] | None = None  # plans it again, with what records have told since
 
     def __repr__(self) -> str:
         counts = f"{len(self.plan.variants)} variants, {len(self.plan.trials)} trials"
@@ -38,6 +40,10 @@ class Planned:
     @property
     def name(self) -> str:
         return self.plan.study.name
+
+    def again(self) -> Planned:
+        """The same, with the trials that are known by now: those at the best of what was tuned."""
+        return self if self.plan.complete or self.anew is None else self.anew()
 
 
 def study(
@@ -56,10 +62,23 @@ def study(
     name, tree = _read(name_or_path, index)
     read = study_of(name, tree, index)
     classes = registry if isinstance(registry, Registry) else Lazy(index)
-    counting = _counter(read, classes) if read.match is not None else None
-    planned = plan(read, index, fingerprint=_fingerprint(index), count=counting, most=most)
-    refuse(planned, index, _measured(classes, index), _examples(classes))
-    return Planned(planned, Store(Path(store), name), index)
+    kept = Store(Path(store), name)
+    fingerprints = _fingerprint(index)
+
+    def anew() -> Planned:
+        found = plan(
+            read,
+            index,
+            fingerprint=fingerprints,
+            counter=lambda narrow: _counter(narrow, classes),
+            most=most,
+            score=lambda trial: scored(kept.record(trial.identity), read.metric.name),
+        )
+        return Planned(found, kept, index, anew)
+
+    planned = anew()
+    refuse(planned.plan, index, _measured(classes, index), _examples(classes))
+    return planned
 
 
 def _refuse_file(store: Path) -> None:
@@ -83,6 +102,7 @@ def _rows(trial: Trial, record: Mapping[str, Any] | None) -> Iterator[dict[str, 
     for point in record["result"]["curve"]:
         yield {
             "variant": trial.variant,
+            **({"setting": trial.setting} if trial.setting else {}),
             **({"stage": trial.stage} if trial.stage else {}),
             "seed": trial.seed,
             "state": record["result"]["state"],

@@ -15,7 +15,7 @@ from paribus.studies.store import LOG, Store, Trial
 
 STUDY: Final = "rehearsal"
 
-Kind = tuple[str, str]
+Kind = tuple[str, str, str]
 
 
 def to_rehearse(trials: Sequence[Trial], pending: Sequence[Trial], store: Store, jobs: int) -> list[Trial]:
@@ -35,7 +35,7 @@ def to_rehearse(trials: Sequence[Trial], pending: Sequence[Trial], store: Store,
 
 def kind(trial: Trial) -> Kind:
     """What all seeds of a variant have in common: one of them steps for all."""
-    return trial.variant, trial.stage
+    return trial.variant, trial.setting, trial.stage
 
 
 def first_step(trial: Trial) -> Trial:

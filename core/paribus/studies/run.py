@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from paribus.assembly.components import make
@@ -9,9 +11,10 @@ from paribus.registry import Registry
 from paribus.registry.loading import load
 from paribus.slots.launcher import Launcher, Plugins
 from paribus.studies.corpora import Loaded
-from paribus.studies.events import OnEvent, unwatched
+from paribus.studies.events import Event, OnEvent, unwatched
 from paribus.studies.planned import Planned, study
 from paribus.studies.signals import Stop, catching
+from paribus.studies.store import Trial
 from paribus.studies.supervisor import Rules, run_trials
 
 
@@ -33,33 +36,46 @@ def run(
     """
     if not isinstance(planned, Planned):
         planned = study(planned, registry=registry)
-    trials, store = planned.plan.trials, planned.store
+    store = planned.store
     rules = Rules(jobs=jobs, timeout_seconds=planned.plan.study.timeout)
     if registry is not None and registry.local:
         from paribus.studies.here import run_here
 
-        run_here(trials, store, registry, on_event, rules=rules, resume=resume)
-        return planned
+        some = partial(run_here, store=store, registry=registry, on_event=on_event, rules=rules, resume=resume)
+        return _in_turn(planned, some, on_event)
     if plugins is None:
         plugins = Plugins(files=tuple(str(path) for path in registry.files) if registry is not None else ())
     launcher = _launcher(planned)
     stop = Stop()
+    run_some = partial(
+        run_trials,
+        store=store,
+        launcher=launcher,
+        plugins=plugins,
+        rules=rules,
+        on_event=on_event,
+        stop=stop,
+        resume=resume,
+    )
     try:
         launcher.open(plugins)
         with catching(stop):
-            run_trials(
-                trials,
-                store,
-                launcher=launcher,
-                plugins=plugins,
-                rules=rules,
-                on_event=on_event,
-                stop=stop,
-                resume=resume,
-            )
+            return _in_turn(planned, run_some, on_event)
     finally:
         launcher.close()
-    return planned
+
+
+def _in_turn(planned: Planned, run_some: Callable[[Sequence[Trial]], None], on_event: OnEvent = unwatched) -> Planned:
+    """Runs what is known, plans again with what came of it, and runs what is known since."""
+    run_some(planned.plan.trials)
+    while True:
+        following = planned.again()
+        more = [trial for trial in following.plan.trials if trial.identity not in planned.plan.known]
+        planned = following
+        if not more:
+            return planned
+        on_event(Event(kind="more", steps=len(more), text=f"what is tuned is chosen: {len(more)} trials more"))
+        run_some(more)
 
 
 def _launcher(planned: Planned) -> Launcher:

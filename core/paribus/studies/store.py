@@ -41,11 +41,12 @@ class Trial:
     matched: Mapping[str, Any] = field(default_factory=dict)  # dotted key -> value: knobs turned to match a budget
     stage: str = ""  # of a study with stages: `finetune/sections`
     begins: str = ""  # the identity of the trial that it begins from
+    setting: str = ""  # the first that has it, of a study with several: no part of who it is
 
     @property
     def named(self) -> str:
         """What it is called where people read: `attention=mqa, pretrain, seed 0`."""
-        return ", ".join(filter(None, (self.variant, self.stage, f"seed {self.seed}")))
+        return ", ".join(filter(None, (self.variant, self.setting, self.stage, f"seed {self.seed}")))
 
     def document(self) -> dict[str, Any]:
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, final
 
@@ -15,14 +15,16 @@ from paribus.specs.override import put
 from paribus.specs.tree import Keys, Tree, copied, shown
 from paribus.specs.values import Checking
 from paribus.studies.designs import BASELINE, DESIGNS, NAME, SAID
+from paribus.studies.matching import Match, matches_of
+from paribus.studies.scales import overlapping, scales_of
 from paribus.studies.stages import ALONE, Stage, clashes, measured_at, stages_of
+from paribus.studies.tune import Tune, tune_of, unclear
 
 KEYS: Final = (
     "base", "vary", "design", "variants", "stages", "seeds", "budget", "match", "evaluate", "measure", "metric",
-    "launcher", "timeout",
+    "launcher", "timeout", "scales", "tune",
 )  # fmt: skip
 BUDGETS: Final = ("steps", "tokens")
-MATCHES: Final = ("params", "flops")
 METRIC: Final = re.compile(r"val/[a-z0-9._-]+/[a-z0-9._-]+")
 METRICS: Final = ("name", "better", "margin", "unlearned", "stage", "task")
 SEEDS: Final = 5  # three make an interval 2.5 times as wide, after Holm
@@ -46,15 +48,6 @@ class Metric:
 
 @final
 @dataclass(frozen=True)
-class Match:
-    """What every variant is made to have as much of as the baseline, and the option that is turned for it."""
-
-    on: str
-    by: str
-
-
-@final
-@dataclass(frozen=True)
 class Study:
     """A study that has been read and checked; its variants are still to be resolved."""
 
@@ -71,6 +64,9 @@ class Study:
     timeout: float | None
     marks: Mapping[Keys, str]  # where what varies was written
     stages: tuple[Stage, ...] = ALONE
+    matches: tuple[Match | None, ...] = ()  # several ways to match, side by side; `match` is then none
+    scales: Mapping[str, Tree] = field(default_factory=dict)  # the base at each, in place of `base`
+    tune: Tune | None = None
 
     def where(self, keys: Keys) -> str:
         return next((self.marks[keys[:end]] for end in range(len(keys), -1, -1) if keys[:end] in self.marks), "")
@@ -91,20 +87,28 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
     _filled(checking, design, vary, variants)
     stages = stages_of(checking, given.get("stages"), partial(_budget, checking))
     clashes(checking, stages, _varied(vary, variants))
+    base, matches = _base(checking, given, index), matches_of(checking, given.get("match"))
+    seeds = _seeds(checking, given.get("seeds", SEEDS))
+    tune = tune_of(checking, given.get("tune"), seeds)
+    unclear(checking, tune, _varied(vary, variants), stages, [match.by for match in matches if match is not None])
+    overlapping(checking, given.get("scales"), _varied(vary, variants), stages)
     study = Study(
         name=name,
-        base=_base(checking, given, index),
+        base=base,
         design=design,
         vary=vary,
         variants=variants,
-        seeds=_seeds(checking, given.get("seeds", SEEDS)),
+        seeds=seeds,
         budget=_budget(checking, given.get("budget"), ("budget",)),
-        match=_match(checking, given.get("match")),
+        match=matches[0] if len(matches) == 1 else None,
         metric=_metric(checking, given.get("metric"), stages),
         launcher=checking.component("launcher", given.get("launcher", "local"), ("launcher",), {}),
         timeout=_timeout(checking, given.get("timeout")),
         stages=stages,
         marks=tree.marks,
+        matches=matches if len(matches) > 1 else (),
+        scales=scales_of(checking, given.get("scales"), given.get("base"), partial(_begun, checking, given, index)),
+        tune=tune,
     )
     if checking.problems:
         raise SpecError(*checking.problems)
@@ -122,6 +126,17 @@ def _base(checking: Checking, given: Mapping[str, Any], index: Index) -> Tree:
         found = "missing" if base is None else shown(base)
         checking.wrong("missing", ("base",), f"`base` is {found}: what every variant starts from", "a preset's name")
         return Tree()
+    return _measured(checking, given, tree)
+
+
+def _begun(checking: Checking, given: Mapping[str, Any], index: Index, base: Mapping[str, Any]) -> Tree:
+    """The base at a scale, from what is said of it."""
+    marks = {keys[1:]: mark for keys, mark in checking.tree.marks.items() if keys[:1] == ("base",)}
+    return _measured(checking, given, begun(Tree(dict(base), marks), index))
+
+
+def _measured(checking: Checking, given: Mapping[str, Any], tree: Tree) -> Tree:
+    """What the study says of all that is trained is measured alike."""
     for key in ("evaluate", "measure"):
         if key in given:
             put_at(tree, key, given[key], checking.tree.where((key,)))
@@ -193,20 +208,6 @@ def _budget(checking: Checking, given: Any, at: Keys) -> dict[str, int]:
     if len(found) > 1:
         checking.wrong("too-many", at, "a budget is in one unit", listed(BUDGETS))
     return dict(found)
-
-
-def _match(checking: Checking, given: Any) -> Match | None:
-    if given is None:
-        return None
-    found = checking.mapping(given, ("match",), "on, by") or {}
-    for key in found:
-        if key not in ("on", "by"):
-            checking.unknown(key, ("match", key), ("on", "by"))
-    if found.get("on") not in MATCHES:
-        checking.wrong("wrong-type", ("match", "on"), _is(found, "on"), listed(MATCHES))
-    if not isinstance(found.get("by"), str):
-        checking.wrong("wrong-type", ("match", "by"), _is(found, "by"), "an option: feedforward.expand")
-    return Match(str(found.get("on")), str(found.get("by")))
 
 
 def _metric(checking: Checking, given: Any, stages: Sequence[Stage]) -> Metric:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.errors import SpecError
+from paribus.errors import Problem, SpecError
 from paribus.studies.match import solve
 
 
@@ -47,3 +47,24 @@ def test_a_variant_that_is_too_large_even_without_the_knob_is_refused() -> None:
 def test_a_value_is_as_short_as_its_count_allows() -> None:
     found = solve(lambda value: round(value * 64), 300, whole=False, start=4.0, path="feedforward.expand")
     assert len(repr(found.value)) <= 6
+
+
+def test_a_width_stays_one_that_a_model_can_have() -> None:
+    """Only multiples of the heads are: what lies between is no spec, and is passed over."""
+
+    def count(width: float) -> int:
+        if width % 8:
+            raise SpecError(Problem(code="not-divisible", what=f"{width} is no multiple of 8"))
+        return round(width * width)
+
+    found = solve(count, 100 * 100, whole=True, start=64.0, path="dims.width")
+    assert found.value in (96, 104)
+    assert found.count - 10_000 in (96**2 - 10_000, 104**2 - 10_000)
+    assert abs(found.count - 10_000) == 784
+    same = solve(count, 64 * 64, whole=True, start=64.0, path="dims.width")
+    assert isinstance(same.value, int)
+    assert same.value == 64
+    less = solve(count, 30 * 30, whole=True, start=64.0, path="dims.width")
+    assert less.value == 32
+    with pytest.raises(SpecError, match="even at 8 this variant has 64 where the baseline has 3"):
+        solve(count, 3, whole=True, start=64.0, path="dims.width")
