@@ -3,6 +3,7 @@
 PYTHON  ?= python3
 WORKERS ?= 2
 ARGS    ?=
+STUDY   ?= quickstart
 # Of a part of the benchmarks no results are kept: they would take the place of the whole.
 RESULTS ?= $(if $(ARGS),.benchmarks/part.json,$(shell $(BIN)/python benchmarks/report.py --name))
 
@@ -16,7 +17,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-matrix lint format docs parity baselines bench slow test-faults faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test test-matrix lint format docs parity baselines results bench slow test-faults faults peers gpu constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,6 +51,10 @@ parity: $(VENV)/.installed-test  ## hold converted models against their twins, a
 
 baselines: $(VENV)/.installed-test  ## train every system in its tiny size, and write docs/baselines.md anew
 	PARIBUS_BASELINES_TABLE=docs/baselines.md $(PYTEST) tests/plugins/paribus_presets/test_baselines.py -m slow $(ARGS)
+
+results: $(VENV)/.installed  ## run a shipped study, STUDY=quickstart, and write its RESULTS.md and records anew
+	-$(BIN)/paribus run $(STUDY)
+	-$(BIN)/paribus compare $(STUDY) --results ablations/$(STUDY)
 
 bench: $(VENV)/.installed-bench  ## the benchmarks, one thread; a table, and results to benchmarks/results/
 	@mkdir -p '$(dir $(RESULTS))'

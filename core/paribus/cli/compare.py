@@ -16,8 +16,19 @@ from paribus.errors import EXIT_FAILED, EXIT_OK
 @click.option("--accept-code", multiple=True, metavar="HASH", help="Take in records of this older code; it is said.")
 @click.option("--markdown", is_flag=True, help="The table for a README or a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Rows of variant, metric, n, difference, low, high, verdict.")
+@click.option(
+    "--results", type=click.Path(path_type=Path), metavar="FOLDER", help="Keep the table and a line a trial there."
+)
 @click.pass_obj
-def verb(session: Session, study: str, store: Path, accept_code: tuple[str, ...], markdown: bool, as_json: bool) -> int:
+def verb(
+    session: Session,
+    study: str,
+    store: Path,
+    accept_code: tuple[str, ...],
+    markdown: bool,
+    as_json: bool,
+    results: Path | None,
+) -> int:
     """Hold each variant of STUDY against its baseline: a verdict with an interval, or why there is none."""
     from paribus.report.door import compare
     from paribus.report.markdown import markdown as as_markdown
@@ -28,6 +39,12 @@ def verb(session: Session, study: str, store: Path, accept_code: tuple[str, ...]
     table = compare(planned, accept_code=accept_code)
     for line in planned.store.notes:
         note(line)
+    if results is not None:
+        from paribus.report.results import keep, opening
+        from paribus.studies.shipped import study_file
+
+        about = opening(study_file(study, session.index())[0])
+        note("written: " + ", ".join(map(str, keep(planned, table, results, about))))
     if as_json:
         out_json(table.to_json())
     elif markdown:

@@ -89,6 +89,10 @@ def test_a_study_goes_all_the_way_and_run_and_compare_end_alike(cli: Cli) -> Non
     ran = cli("run", path, "--store", "else", "--jobs", "2")
     assert ran.code == cli("compare", path, "--store", "else").code == 0
     assert f"next: paribus compare {path} --store else · paribus status {path} --store else" in ran.out
+    kept = cli("compare", path, "--store", "else", "--results", "kept")
+    assert "written: kept/RESULTS.md, kept/records.jsonl" in kept.err
+    assert Path("kept/RESULTS.md").read_text().startswith("# mine\n")
+    assert len(Path("kept/records.jsonl").read_text().splitlines()) == 4
     said = cli("status", path, "--trials", "--store", "else")
     folders = [Path(folder) for folder in re.findall(r"\S+/[0-9a-f]{24,}", said.out)]
     assert len(folders) == 4
