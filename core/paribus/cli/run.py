@@ -95,6 +95,7 @@ def _fresh(found: Table) -> str:
 
 
 def _show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> int:
+    from paribus.studies.designs import about
     from paribus.studies.estimate import estimate
     from paribus.studies.tuning import unknown
 
@@ -129,6 +130,8 @@ def _show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> 
         out(line)
     for each in planned.plan.excluded:
         out(f"excluded: {each.variant}: {each.why}")
+    if said := about(planned.plan.study.design, planned.plan.study.varied):
+        out(said)
     left = sum(row.left for row in rows)
     out()
     for line in unknown(planned.plan.tuned):

@@ -20,6 +20,8 @@ def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry]) ->
     """How to read the table, and what it generalises over."""
     meant = f"; less than {question.margin:g} either way is called equivalent" if question.margin is not None else ""
     yield f"A difference is variant - {question.baseline} on the same seed{meant}."
+    if question.about:
+        yield question.about
     yield (
         f"All verdicts together hold with {percent(1 - question.alpha)} confidence: Student-t on paired differences, "
         f"Holm over {plural(len(rows), 'variant')}{_levels(rows)}."

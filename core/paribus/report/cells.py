@@ -37,7 +37,7 @@ def folded(text: str, width: int) -> str:
     """Lines of at most `width`, broken where a reader would: `attention=restricted`, and below it `(window=16)`."""
     lines = [""]
     for word in WORDS.findall(text):
-        pieces = [word] if len(word.rstrip()) <= width else textwrap.wrap(word, width)
+        pieces = [word] if len(word.rstrip()) <= width else [f"{piece} " for piece in textwrap.wrap(word, width)]
         for piece in pieces:
             if len((lines[-1] + piece).rstrip()) <= width:
                 lines[-1] += piece
@@ -48,9 +48,9 @@ def folded(text: str, width: int) -> str:
 
 def digits(table: Table) -> dict[str, int]:
     """How many decimals each row is worth: two significant digits of half its interval, and alike where possible."""
-    own = {row.variant: _decimals(_size(row)) for row in table.rows if _size(row)}
+    own = {row.variant: decimals(_size(row)) for row in table.rows if _size(row)}
     if not own:
-        return dict.fromkeys((row.variant for row in (table.baseline, *table.rows)), _decimals(table.baseline.mean) + 2)
+        return dict.fromkeys((row.variant for row in (table.baseline, *table.rows)), decimals(table.baseline.mean) + 2)
     usual = min(max(own.values()), min(own.values()) + SPREAD)
     rows = (table.baseline, *table.rows)
     return {row.variant: max(usual, own.get(row.variant, usual)) for row in rows}
@@ -122,7 +122,8 @@ def _size(row: Row) -> float:
     return abs(row.difference or 0.0)
 
 
-def _decimals(size: float | None) -> int:
+def decimals(size: float | None) -> int:
+    """As many as two significant digits of a number take."""
     return 1 - math.floor(math.log10(abs(size))) if size else 1
 
 

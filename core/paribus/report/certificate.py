@@ -68,7 +68,9 @@ class Pair(NamedTuple):
 
     @property
     def keys(self) -> frozenset[str]:
-        return frozenset(self.baseline.asked) | frozenset(self.variant.asked)
+        """What the study asked otherwise of the one than of the other."""
+        one, other = self.baseline.asked, self.variant.asked
+        return frozenset(key for key in {**one, **other} if one.get(key, MISSING) != other.get(key, MISSING))
 
     @property
     def steps(self) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from paribus.report.comparable import refuse
 from paribus.report.entry import Entry, Question
 from paribus.report.held import Held, baseline_row, held_of, paired_of, row_of
 from paribus.report.select import Chosen, select
+from paribus.report.steps import steps
 from paribus.report.table import Table
 from paribus.report.verdict import decide
 
@@ -52,6 +53,7 @@ def compare(entries: Iterable[Entry], question: Question, *, accept_code: Collec
         warnings=(*selection.warnings, *warnings(question, (baseline, *rows), every, pairs)),
         notes=(*dropped, *selection.notes),
         certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
+        besides=tuple(steps(trials, question)),
     )
 
 

@@ -9,9 +9,10 @@ from paribus.durable import digest_json
 from paribus.report.compare import compare as compared
 from paribus.report.entry import Question, gathered
 from paribus.report.table import Table
-from paribus.studies.designs import BASELINE
+from paribus.studies.designs import BASELINE, about
 from paribus.studies.identity import identity_of
 from paribus.studies.planned import Planned, study
+from paribus.studies.settings import Setting
 from paribus.studies.store import Trial
 
 
@@ -43,6 +44,12 @@ def _baseline(planned: Planned) -> str:
     return specs[0] if len(specs) == 1 else digest_json(specs)
 
 
+def below(held: Setting) -> dict[str, str]:
+    """For each rung of a ladder that is run, the one below it, or whichever has the same spec as that."""
+    same = {each.variant: each.same for each in held.excluded}
+    return {each.name: same.get(each.after, each.after) for each in held.variants if each.after}
+
+
 def question_of(planned: Planned) -> Question:
     """What the study asks."""
     asked = planned.plan.study
@@ -57,5 +64,8 @@ def question_of(planned: Planned) -> Question:
         store=str(planned.store.root.resolve()),
         unlearned=asked.metric.unlearned,
         stage=asked.metric.stage,
+        about=about(asked.design, asked.varied),
+        below=below(planned.plan.setting()),
+        excluded=tuple((each.variant, each.why) for each in planned.plan.excluded),
         looks=tuple(planned.store.looks(_baseline(planned))),
     )

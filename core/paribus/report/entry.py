@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 from paribus.durable import digest_json, number
@@ -33,6 +33,9 @@ class Question:
     unlearned: bool = False  # whether verdicts are wanted of models that are no better than frequencies alone
     looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
     alpha: float = 0.05
+    about: str = ""  # how the design is to be read, where that is not plain
+    below: Mapping[str, str] = field(default_factory=dict)  # of a ladder: rung -> the one that it is a step from
+    excluded: tuple[tuple[str, str], ...] = ()  # cells that the study does not run, and why
 
     @property
     def others(self) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from paribus.report import cells
+from paribus.report import besides, cells
+from paribus.report.contrasts import Contrasts
 from paribus.report.table import Row, Table
 
 SPECIAL: Final = re.compile(r"([\\`*_<>|#~\[\]])")
@@ -30,10 +31,31 @@ def _lines(table: Table, heading: int) -> Iterator[str]:
     yield ""
     for name, certificate in table.certificates.items():
         yield f"- {'✓' if certificate.ok else '✗'} {code(name)}: {escaped(certificate.text)}"
+    for family in table.besides:
+        yield from _besides(family, heading + 1)
     for mark, lines in cells.remarks(table):
         if lines:
             yield ""
             yield from (f"- **{mark}** {escaped(line)}" if mark == "!" else f"- {escaped(line)}" for line in lines)
+
+
+def _besides(family: Contrasts, heading: int) -> Iterator[str]:
+    """Another family of verdicts, under its own heading."""
+    yield from ("", f"{'#' * heading} {escaped(family.title)}", "")
+    headers = besides.headers(family)
+    yield _line(headers)
+    yield _line(["--:" if header == "n" else ":--" for header in headers])
+    for row, texts in besides.lines(family):
+        *names, count, difference, verdict = texts
+        claimed = row.kind in ("better", "worse", "equivalent")
+        shown = [code(name, cell=True) for name in names]
+        yield _line([*shown, count, difference, f"**{escaped(verdict)}**" if claimed else escaped(verdict)])
+    yield ""
+    for ok, name, text in besides.certificates(family):
+        yield f"- {'✓' if ok else '✗'} {code(name)}: {escaped(text)}"
+    if family.certificates:
+        yield ""
+    yield from (f"- {escaped(line)}" for line in family.caption)
 
 
 def _cells(row: Row, digits: int, costs: Sequence[str]) -> list[str]:

@@ -42,7 +42,7 @@ def select(entries: Iterable[Entry], question: Question, accept_code: Collection
         trials[entry.variant].setdefault(entry.seed, entry)
     chosen = [entry for own in trials.values() for entry in own.values()]
     left = [entry for entry in known if entry.stale and entry not in usable]
-    notes = (*_left_out(left, foreign), *_unfinished(chosen), *_failures(chosen))
+    notes = (*_excluded(question.excluded), *_left_out(left, foreign), *_unfinished(chosen), *_failures(chosen))
     return Selection(trials, notes, tuple(_readmitted(chosen)))
 
 
@@ -78,6 +78,13 @@ def _left_out(stale: Sequence[Entry], foreign: int) -> Iterator[str]:
         yield f"Left out: {_counted(data)}, as the data has changed since"
     if foreign:
         yield f"Left out: {_plural(foreign, 'trial')} of variants or seeds that the study no longer has"
+
+
+def _excluded(cells: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for name, why in cells[:MOST]:
+        yield f"Excluded: {name}: {why}"
+    if len(cells) > MOST:
+        yield f"{len(cells) - MOST} more excluded: `paribus check` lists them"
 
 
 def _readmitted(chosen: Sequence[Entry]) -> Iterator[str]:

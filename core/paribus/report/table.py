@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, final
+from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from paribus.report.certificate import Certificate
 from paribus.report.costs import Cost
 from paribus.report.verdict import Better, Kind
+
+if TYPE_CHECKING:
+    from paribus.report.contrasts import Contrasts
 
 COLUMNS: Final = 80  # of the text that is printed where no terminal says how wide it is
 UNLEARNED: Final = "withheld (did not learn: no verdict)"
@@ -79,12 +82,14 @@ class Table:
     notes: tuple[str, ...]  # trials that are not in it, and why
     certificates: Mapping[str, Certificate]
     stage: str = ""  # at whose end the metric is measured, of a study with several
+    besides: tuple[Contrasts, ...] = ()  # the steps of a ladder, the effects of factors
 
     @property
     def ok(self) -> bool:
         """Whether every planned trial came to a result, and no verdict was withheld: what exit code 0 says."""
         rows = (self.baseline, *self.rows)
-        return all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
+        whole = all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
+        return whole and all(family.ok for family in self.besides)
 
     def __repr__(self) -> str:
         verdicts = ", ".join(f"{row.variant}: {row.verdict}" for row in self.rows)
@@ -118,6 +123,7 @@ class Table:
             "seeds": list(self.seeds),
             "baseline": self.baseline.to_json(self.metric),
             "rows": [row.to_json(self.metric) for row in self.rows],
+            **{family.key: family.to_json() for family in self.besides},
             "caption": list(self.caption),
             "warnings": list(self.warnings),
             "notes": list(self.notes),

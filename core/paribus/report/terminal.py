@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from paribus.report import cells
+from paribus.report.besides_shown import besides_of
 from paribus.report.forest import LEAST, Forest
 from paribus.report.table import Row, Table
 
@@ -88,6 +89,8 @@ class _Page:
         yield from self._grids()
         yield ""
         yield from self._certificates()
+        for family in self.table.besides:
+            yield from besides_of(family, self.width, self.plain)
         for mark, lines in cells.remarks(self.table):
             if lines:
                 yield ""

@@ -112,7 +112,7 @@ def _conditions(plan: Plan, trials: Mapping[str, Trial]) -> Iterator[Problem]:
             yield Problem(
                 code=condition.code,
                 path=others[0] if len(others) == 1 else "",
-                where=plan.study.where(("vary", *list(trials[others[0]].varied)[:1])),
+                where=plan.study.written(next(iter(trials[others[0]].varied), "")),
                 what=f"{listed(others, MOST)} and {BASELINE} would not share {condition.what}, "
                 "so that no table could compare them",
                 valid=condition.valid,
@@ -159,7 +159,7 @@ def _examples(plan: Plan, trials: Mapping[str, Trial], examples: Examples) -> It
         yield Problem(
             code="other-validation",
             path=others[0] if len(others) == 1 else "",
-            where=plan.study.where(("vary", *list(trials[others[0]].varied)[:1])),
+            where=plan.study.written(next(iter(trials[others[0]].varied), "")),
             what=f"{listed(others, MOST)} and {BASELINE} would not be measured on the same validation examples, "
             "corrupted alike",
             valid=valid,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
+
+from paribus.specs.override import put
+from paribus.specs.tree import Tree, joined
 
 Change = tuple[str, Any]  # a dotted key and the value that it is given
 BASELINE: Final = "baseline"
@@ -16,48 +20,133 @@ SAID: Final = 60  # letters of a value that are shown
 @final
 @dataclass(frozen=True)
 class Variant:
-    """The base with some changes; the baseline has none."""
+    """The base with some changes; the baseline has none, unless changes are taken back from it."""
 
     name: str
     changes: tuple[Change, ...] = ()
     chosen: bool = True  # asked for by name, and not a cell of a product: where it is not valid, that is an error
+    after: str = ""  # the rung below it, of a ladder
 
 
-def one_at_a_time(vary: Mapping[str, Sequence[Any]], variants: Sequence[Mapping[str, Any]]) -> Iterator[Variant]:
+@final
+@dataclass(frozen=True, kw_only=True)
+class Varied:
+    """What a study says that it varies; each design reads a part of it."""
+
+    vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # axes
+    variants: Sequence[Mapping[str, Any]] = ()  # whole ones
+    changes: Sequence[Mapping[str, Any]] = ()  # what is put together, or taken back
+
+    @property
+    def parts(self) -> list[Variant]:
+        """The changes one by one, in order; an axis has as many as it has values."""
+        return [*map(written, self.changes)] if self.changes else [*one_at_a_time(self)]
+
+
+def one_at_a_time(varied: Varied) -> Iterator[Variant]:
     """Each value of each axis by itself, all else as in the base."""
-    for key, values in vary.items():
+    for key, values in varied.vary.items():
         for value in values:
             yield named((key, value))
 
 
-def grid(vary: Mapping[str, Sequence[Any]], variants: Sequence[Mapping[str, Any]]) -> Iterator[Variant]:
+def grid(varied: Varied) -> Iterator[Variant]:
     """Every combination of one value from each axis."""
-    for cell in itertools.product(*([(key, value) for value in values] for key, values in vary.items())):
+    for cell in itertools.product(*([(key, value) for value in values] for key, values in varied.vary.items())):
         yield named(*cell, chosen=False)
 
 
-def listed(vary: Mapping[str, Sequence[Any]], variants: Sequence[Mapping[str, Any]]) -> Iterator[Variant]:
+def listed(varied: Varied) -> Iterator[Variant]:
     """The variants as they are written down, each called by its `name`, or else by what it changes."""
-    for changes in variants:
-        found = named(*((key, value) for key, value in changes.items() if key != NAME))
-        yield replace(found, name=str(changes[NAME])) if NAME in changes else found
+    return map(written, varied.variants)
 
 
-Design = Callable[[Mapping[str, Sequence[Any]], Sequence[Mapping[str, Any]]], Iterator[Variant]]
-DESIGNS: Final[Mapping[str, Design]] = {"one-at-a-time": one_at_a_time, "grid": grid, "list": listed}
+def ladder(varied: Varied) -> Iterator[Variant]:
+    """Rung by rung: the base with the first change, with the first two, and so on."""
+    climbed: tuple[Change, ...] = ()
+    below = BASELINE
+    for place, part in enumerate(varied.parts):
+        name = part.name if varied.changes and NAME in varied.changes[place] else f"+ {part.name}"
+        climbed = (*climbed, *part.changes)
+        yield Variant(name, climbed, after=below)
+        below = name
 
 
-def size(design: str, vary: Mapping[str, Sequence[Any]], variants: Sequence[Mapping[str, Any]]) -> int:
+def leave_one_out(varied: Varied) -> Iterator[Variant]:
+    """All changes but one, for each of them; the baseline has all."""
+    parts = varied.parts
+    for place, part in enumerate(parts):
+        kept = (other for at, other in enumerate(parts) if at != place)
+        yield Variant(f"without {part.name}", tuple(change for other in kept for change in other.changes))
+
+
+Design = Callable[[Varied], Iterator[Variant]]
+DESIGNS: Final[Mapping[str, Design]] = {
+    "one-at-a-time": one_at_a_time,
+    "grid": grid,
+    "list": listed,
+    "ladder": ladder,
+    "leave-one-out": leave_one_out,
+}
+PRODUCTS: Final = ("grid",)  # whose cells nobody wrote down one by one
+READS: Final[Mapping[str, tuple[str, ...]]] = {
+    "one-at-a-time": ("vary",),
+    "grid": ("vary",),
+    "list": ("variants",),
+    "ladder": ("changes", "vary"),
+    "leave-one-out": ("changes", "vary"),
+}
+"""The keys of a study that a design reads, of which a study has one."""
+
+
+def baseline(design: str, varied: Varied) -> Variant:
+    """What all variants are held against: the base, or all that a design takes back one by one."""
+    if design != "leave-one-out":
+        return Variant(BASELINE)
+    return Variant(BASELINE, tuple(change for part in varied.parts for change in part.changes))
+
+
+def about(design: str, varied: Varied) -> str:
+    """How the variants of a design are to be read, where their names alone would mislead."""
+    if design == "ladder":
+        return f"Each rung has its own change and those of all rungs below it; the lowest is {BASELINE}."
+    if design == "leave-one-out":
+        names = ", ".join(part.name for part in varied.parts)
+        return (
+            f"The {BASELINE} is the full model, with every change ({names}); each variant has one of them taken back, "
+            "so that `worse` says that the change helped."
+        )
+    return ""
+
+
+def size(design: str, varied: Varied) -> int:
     """How many variants there will be, the baseline not counted, without making one."""
     if design == "list":
-        return len(variants)
-    counts = [len(values) for values in vary.values()]
-    if design == "one-at-a-time":
-        return sum(counts)
-    product = 1 if counts else 0
-    for count in counts:
-        product *= count
-    return product
+        return len(varied.variants)
+    counts = [len(values) for values in varied.vary.values()]
+    if design in PRODUCTS:
+        return math.prod(counts) if counts else 0
+    return len(varied.changes) or sum(counts)
+
+
+def written(changes: Mapping[str, Any]) -> Variant:
+    """A variant that is written down as a mapping of changes, with or without a name."""
+    found = named(*((key, value) for key, value in changes.items() if key != NAME))
+    return replace(found, name=str(changes[NAME])) if NAME in changes else found
+
+
+def in_force(changes: Iterable[Change]) -> dict[str, Any]:
+    """What changes come to, one after another, by dotted key: a later one overrides what an earlier one said."""
+    found: dict[str, Any] = {}
+    for key, value in changes:
+        for other in [other for other in found if other.startswith(f"{key}.")]:
+            del found[other]  # it is within what is now said, by which it was replaced or merged with it
+        for other in [other for other in found if key.startswith(f"{other}.")]:
+            tree = Tree({"": found[other]})
+            put(tree, f".{key.removeprefix(f'{other}.')}", Tree(value), "")
+            found[other] = tree.data[""]
+        found[key] = joined(found[key], value) if key in found else value
+    return found
 
 
 def named(*changes: Change, chosen: bool = True) -> Variant:

@@ -10,7 +10,8 @@ from typing import Final, final
 from paribus.errors import ParibusError, Problem, SpecError
 from paribus.registry import Index
 from paribus.specs.memory import Memory
-from paribus.studies.designs import BASELINE, DESIGNS, Variant, size
+from paribus.studies.designs import BASELINE, DESIGNS, Variant, baseline, size
+from paribus.studies.excluding import Excluding
 from paribus.studies.identity import Code, Spelling, identity_of
 from paribus.studies.match import Matched, solve
 from paribus.studies.settings import Excluded, Setting, repeats, settings_of
@@ -142,33 +143,38 @@ def _held(
 ) -> Setting:
     """One setting with all that it comes to, as its variants are written."""
     study = setting.study
-    variants = [Variant(BASELINE), *DESIGNS[study.design](study.vary, study.variants)]
+    variants = [baseline(study.design, study.varied), *DESIGNS[study.design](study.varied)]
     memory, spelling = Memory(), Spelling()
     resolved: dict[str, Specs] = {}
     twins: dict[tuple[str, ...], str] = {}
     kept: dict[str, Variant] = {}
     excluded: list[Excluded] = []
     problems: list[Problem] = []
+    excluding = Excluding(study.exclude)
     for variant in variants:
         try:
             specs = resolve(study, variant, index, memory=memory)
         except ParibusError as error:
-            if variant.chosen:
-                problems += error.problems
+            refused = "" if variant.chosen else "; ".join(problem.what for problem in error.problems)
+            if why := excluding.why(variant, None) or refused:
+                excluded.append(Excluded(variant.name, why))
             else:
-                excluded.append(Excluded(variant.name, "; ".join(problem.what for problem in error.problems)))
+                problems += error.problems
+            continue
+        if why := excluding.why(variant, specs[study.metric.stage]):
+            excluded.append(Excluded(variant.name, why))
             continue
         line = tuple(map(spelling.spec, lineage(study, specs)))
         twin = twins.get(line)
         if twin == BASELINE:
-            excluded.append(Excluded(variant.name, f"the same spec as {twin}: it would change nothing"))
+            excluded.append(Excluded(variant.name, f"the same spec as {twin}: it would change nothing", twin))
         elif twin is not None:
-            excluded.append(Excluded(variant.name, f"the same spec as {twin}: it is run once"))
+            excluded.append(Excluded(variant.name, f"the same spec as {twin}: it is run once", twin))
         elif variant.name in resolved:
             problems.append(_alike(study, variant))
         else:
             resolved[variant.name], kept[variant.name], twins[line] = specs, variant, variant.name
-    if problems:
+    if problems := [*problems, *excluding.unused(study.where)]:
         raise SpecError(*_once(problems))
     matched = _matched(study, kept, resolved, index, count, solved)
     there = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint)
@@ -190,7 +196,7 @@ def _held(
 def _alike(study: Study, variant: Variant) -> Problem:
     """Names are cut where they are long: what they leave out may be all that tells two variants apart."""
     what = f"two variants that differ are both called `{variant.name}`"
-    where = study.where(("vary", variant.changes[0][0]))
+    where = study.written(variant.changes[0][0])
     return Problem(
         code="one-name", path="vary", where=where, what=what, valid="variants that differ in their beginning"
     )
@@ -203,9 +209,9 @@ def _once(problems: Sequence[Problem]) -> list[Problem]:
 
 def _refuse_explosion(study: Study, most: int) -> None:
     times, more = repeats(study)
-    count = (size(study.design, study.vary, study.variants) + 1) * times * len(study.stages)
+    count = (size(study.design, study.varied) + 1) * times * len(study.stages)
     if count > most:
-        axes = " x ".join(f"{key}: {len(values)}" for key, values in study.vary.items())
+        axes = " x ".join(f"{key}: {len(values)}" for key, values in study.varied.vary.items())
         axes += f" x stages: {len(study.stages)}" if len(study.stages) > 1 else ""
         axes += more
         raise SpecError(

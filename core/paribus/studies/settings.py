@@ -29,6 +29,7 @@ class Excluded(NamedTuple):
 
     variant: str
     why: str
+    same: str = ""  # the variant whose spec it has
 
 
 @final

@@ -5,24 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, Literal, final
 
-from paribus.errors import SpecError, listed, nearest
+from paribus.errors import SpecError, listed
 from paribus.registry import Index
 from paribus.specs.load import begun, load
 from paribus.specs.override import put
 from paribus.specs.tree import Keys, Tree, copied, shown
 from paribus.specs.values import Checking
-from paribus.studies.designs import BASELINE, DESIGNS, NAME, SAID
+from paribus.studies.designs import Varied
+from paribus.studies.excluding import Exclusion, exclusions_of
 from paribus.studies.matching import Match, matches_of
 from paribus.studies.scales import overlapping, scales_of
 from paribus.studies.stages import ALONE, Stage, clashes, measured_at, stages_of
 from paribus.studies.tune import Tune, tune_of, unclear
+from paribus.studies.varying import design_of, keys_of, varied_of
 
 KEYS: Final = (
-    "base", "vary", "design", "variants", "stages", "seeds", "budget", "match", "evaluate", "measure", "metric",
-    "launcher", "timeout", "scales", "tune",
+    "base", "vary", "design", "variants", "changes", "exclude", "stages", "seeds", "budget", "match", "evaluate",
+    "measure", "metric", "launcher", "timeout", "scales", "tune",
 )  # fmt: skip
 BUDGETS: Final = ("steps", "tokens")
 METRIC: Final = re.compile(r"val/[a-z0-9._-]+/[a-z0-9._-]+")
@@ -54,8 +56,7 @@ class Study:
     name: str
     base: Tree
     design: str
-    vary: Mapping[str, Sequence[Any]]
-    variants: Sequence[Mapping[str, Any]]
+    varied: Varied
     seeds: tuple[int, ...]
     budget: Mapping[str, int]
     match: Match | None
@@ -67,6 +68,15 @@ class Study:
     matches: tuple[Match | None, ...] = ()  # several ways to match, side by side; `match` is then none
     scales: Mapping[str, Tree] = field(default_factory=dict)  # the base at each, in place of `base`
     tune: Tune | None = None
+    exclude: tuple[Exclusion, ...] = ()
+
+    def written(self, key: str) -> str:
+        """Where a key that varies was written first."""
+        return self.where(self._written.get(key, ("vary",)))
+
+    @cached_property
+    def _written(self) -> Mapping[str, Keys]:
+        return {key: keys for keys, key in reversed(keys_of(self.varied))}
 
     def where(self, keys: Keys) -> str:
         return next((self.marks[keys[:end]] for end in range(len(keys), -1, -1) if keys[:end] in self.marks), "")
@@ -79,25 +89,21 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
     for key in given:
         if key not in KEYS:
             checking.unknown(key, (key,), KEYS)
-    design = given.get("design", "one-at-a-time")
-    if design not in DESIGNS:
-        near = nearest(str(design), DESIGNS)
-        checking.wrong("unknown-design", ("design",), f"there is no design {shown(design)}", listed(DESIGNS), near)
-    vary, variants = _vary(checking, given), _variants(checking, given)
-    _filled(checking, design, vary, variants)
+    design = design_of(checking, given.get("design", "one-at-a-time"))
+    varied = varied_of(checking, given, design)
     stages = stages_of(checking, given.get("stages"), partial(_budget, checking))
-    clashes(checking, stages, _varied(vary, variants))
+    keys = keys_of(varied)
+    clashes(checking, stages, keys)
     base, matches = _base(checking, given, index), matches_of(checking, given.get("match"))
     seeds = _seeds(checking, given.get("seeds", SEEDS))
     tune = tune_of(checking, given.get("tune"), seeds)
-    unclear(checking, tune, _varied(vary, variants), stages, [match.by for match in matches if match is not None])
-    overlapping(checking, given.get("scales"), _varied(vary, variants), stages)
+    unclear(checking, tune, keys, stages, [match.by for match in matches if match is not None])
+    overlapping(checking, given.get("scales"), keys, stages)
     study = Study(
         name=name,
         base=base,
         design=design,
-        vary=vary,
-        variants=variants,
+        varied=varied,
         seeds=seeds,
         budget=_budget(checking, given.get("budget"), ("budget",)),
         match=matches[0] if len(matches) == 1 else None,
@@ -105,6 +111,7 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
         launcher=checking.component("launcher", given.get("launcher", "local"), ("launcher",), {}),
         timeout=_timeout(checking, given.get("timeout")),
         stages=stages,
+        exclude=exclusions_of(checking, given.get("exclude"), design),
         marks=tree.marks,
         matches=matches if len(matches) > 1 else (),
         scales=scales_of(checking, given.get("scales"), given.get("base"), partial(_begun, checking, given, index)),
@@ -146,44 +153,6 @@ def _measured(checking: Checking, given: Mapping[str, Any], tree: Tree) -> Tree:
 def put_at(tree: Tree, dotted: str, value: Any, where: str) -> None:
     """Gives a dotted key a value, and remembers where that was written."""
     put(tree, dotted, Tree(value, {(): where}), where)
-
-
-def _vary(checking: Checking, given: Mapping[str, Any]) -> dict[str, list[Any]]:
-    found = checking.mapping(given.get("vary") or {}, ("vary",), "slot: [values]") or {}
-    vary: dict[str, list[Any]] = {}
-    for key, values in found.items():
-        if isinstance(values, list) and values:
-            vary[key] = values
-        else:
-            checking.wrong("wrong-type", ("vary", key), f"an axis is a list of values, but this is {shown(values)}")
-    return vary
-
-
-def _variants(checking: Checking, given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = given.get("variants") or []
-    if not isinstance(found, list) or not all(isinstance(each, Mapping) and each for each in found):
-        checking.wrong(
-            "wrong-type", ("variants",), "`variants` is a list of mappings: [{attention: mqa, norm: rmsnorm}]"
-        )
-        return []
-    for place, each in enumerate(found):
-        name = each.get(NAME, "a name")
-        if not isinstance(name, str) or not 0 < len(name) <= SAID or name == BASELINE:
-            what = f"a variant cannot be called {shown(name)}"
-            checking.wrong("bad-name", ("variants", place, NAME), what, f"at most {SAID} letters, not {BASELINE}")
-    return found
-
-
-def _filled(checking: Checking, design: str, vary: Mapping[str, Any], variants: Sequence[Any]) -> None:
-    if design == "list" and vary:
-        checking.wrong("not-read", ("vary",), "the design `list` reads `variants`, so `vary` would be ignored")
-    if design != "list" and variants:
-        checking.wrong(
-            "not-read", ("variants",), f"the design `{design}` reads `vary`, so this would be ignored", "design: list"
-        )
-    if not vary and not variants and not checking.problems:
-        what = "this study varies nothing: 0 variants"
-        checking.wrong("empty", ("vary",), what, "vary: {attention: [mqa, gqa]}")
 
 
 def _seeds(checking: Checking, given: Any) -> tuple[int, ...]:
@@ -231,15 +200,6 @@ def _metric(checking: Checking, given: Any, stages: Sequence[Stage]) -> Metric:
         checking.wrong("wrong-type", ("metric", "unlearned"), f"this is {shown(unlearned)}", "true, false")
     stage = measured_at(checking, found, stages)
     return Metric(str(name), "higher" if better == "higher" else "lower", margin, unlearned is True, stage)
-
-
-def _varied(vary: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[tuple[Keys, str]]:
-    """Every key that is varied, and where that was written."""
-    found: list[tuple[Keys, str]] = [(("vary", key), key) for key in vary]
-    return [
-        *found,
-        *((("variants", place, key), key) for place, each in enumerate(variants) for key in each if key != NAME),
-    ]
 
 
 def _is(found: Mapping[str, Any], key: str) -> str:

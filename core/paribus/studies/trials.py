@@ -11,7 +11,7 @@ from paribus.saved import reading
 from paribus.specs.check import check
 from paribus.specs.memory import Memory
 from paribus.specs.tree import Tree
-from paribus.studies.designs import BASELINE, Change, Variant
+from paribus.studies.designs import BASELINE, Change, Variant, in_force
 from paribus.studies.identity import Code, Spelling
 from paribus.studies.match import Matched
 from paribus.studies.stages import Stage, aimed
@@ -34,7 +34,7 @@ def resolve(
         for key, value in (*variant.changes, *more):
             here = aimed(key, stage, study.stages)
             if here is not None:
-                put_at(tree, here, value, study.where(("vary", key)))
+                put_at(tree, here, value, study.written(key))
         _spend(study, tree, stage.budget or study.budget)
         if stage.begins:
             tree.data = {**tree.data, "from": {"trial": "", **_read(stage, specs[stage.begins])}}
@@ -117,7 +117,8 @@ def _changes(
     study: Study, variant: Variant, stage: Stage, there: Mapping[tuple[str, str], Trial], before: str
 ) -> dict[str, Any]:
     """What the variant changes in the base at this stage: values of its own, and what it begins from."""
-    changes = {here: value for key, value in variant.changes if (here := aimed(key, stage, study.stages)) is not None}
+    aims = ((aimed(key, stage, study.stages), value) for key, value in variant.changes)
+    changes = in_force((key, value) for key, value in aims if key is not None)
     if before and before != there[BASELINE, stage.begins].identity:
         changes["from"] = {"trial": before}
     return changes

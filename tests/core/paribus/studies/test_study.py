@@ -34,7 +34,7 @@ def read(tmp_path: Path, text: str, known: Index) -> Study:
 
 def test_a_study_says_what_it_varies(tmp_path: Path, known: Index) -> None:
     study = read(tmp_path, WHOLE, known)
-    assert study.vary == {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]}
+    assert study.varied.vary == {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]}
     assert study.seeds == (0, 1, 2)
     assert study.budget == {"steps": 10}
     assert (study.metric.name, study.metric.better, study.metric.margin) == ("val/mlm/loss", "lower", 0.02)
@@ -68,7 +68,7 @@ FAULTS = [
         "at most 60 letters, not baseline",
     ),
     ("nothing varied", "vary: {}", "this study varies nothing: 0 variants"),
-    ("variants without their design", "variants: [{norm: rmsnorm}]", "reads `vary`, so this would be ignored"),
+    ("variants without their design", "variants: [{norm: rmsnorm}]", "reads `vary`, so `variants` would be ignored"),
     ("axes under a list", "design: list", "reads `variants`, so `vary` would be ignored"),
     ("variants of a wrong kind", "variants: 3", "a list of mappings"),
     ("no seeds", "seeds: 0", "valid: how many"),

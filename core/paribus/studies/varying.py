@@ -1,0 +1,96 @@
+"""What a study file says that it varies, read: `vary`, `variants` or `changes`, as its design takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from paribus.errors import listed, nearest
+from paribus.specs.tree import Keys, shown
+from paribus.specs.values import Checking
+from paribus.studies.designs import BASELINE, DESIGNS, NAME, READS, SAID, Varied
+
+KEYS: Final = ("vary", "variants", "changes")
+EXAMPLES: Final[Mapping[str, str]] = {
+    "vary": "vary: {attention: [mqa, gqa]}",
+    "variants": "variants: [{attention: mqa, norm: rmsnorm}]",
+    "changes": "changes: [{norm: rmsnorm}, {name: gated, feedforward: glu}]",
+}
+
+
+def design_of(checking: Checking, given: Any) -> str:
+    """The name of the design."""
+    if given in DESIGNS:
+        return str(given)
+    near = nearest(str(given), DESIGNS)
+    checking.wrong("unknown-design", ("design",), f"there is no design {shown(given)}", listed(DESIGNS), near)
+    return ""
+
+
+def varied_of(checking: Checking, given: Mapping[str, Any], design: str) -> Varied:
+    """What varies, and every problem of it; nothing that the design would not read."""
+    vary = _vary(checking, given)
+    variants, changes = (_mappings(checking, given, key) for key in ("variants", "changes"))
+    varied = Varied(vary=vary, variants=variants, changes=changes)
+    if design:
+        _read(checking, design, varied)
+    return varied
+
+
+def keys_of(varied: Varied) -> list[tuple[Keys, str]]:
+    """Every key that is varied, and where that was written."""
+    found: list[tuple[Keys, str]] = [(("vary", key), key) for key in varied.vary]
+    for way, written in (("variants", varied.variants), ("changes", varied.changes)):
+        found += [((way, place, key), key) for place, each in enumerate(written) for key in each if key != NAME]
+    return found
+
+
+def _vary(checking: Checking, given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    found = checking.mapping(given.get("vary") or {}, ("vary",), "slot: [values]") or {}
+    vary: dict[str, list[Any]] = {}
+    for key, values in found.items():
+        if isinstance(values, list) and values:
+            vary[key] = values
+        else:
+            checking.wrong("wrong-type", ("vary", key), f"an axis is a list of values, but this is {shown(values)}")
+    return vary
+
+
+def _mappings(checking: Checking, given: Mapping[str, Any], way: str) -> list[Mapping[str, Any]]:
+    found = given.get(way) or []
+    if not isinstance(found, list) or not all(isinstance(each, Mapping) and each for each in found):
+        checking.wrong("wrong-type", (way,), f"`{way}` is a list of mappings", EXAMPLES[way])
+        return []
+    one = "a variant" if way == "variants" else "a change"
+    for place, each in enumerate(found):
+        name = each.get(NAME, "a name")
+        if not isinstance(name, str) or not 0 < len(name) <= SAID or name == BASELINE:
+            what = f"{one} cannot be called {shown(name)}"
+            checking.wrong("bad-name", (way, place, NAME), what, f"at most {SAID} letters, not {BASELINE}")
+        if way == "changes" and set(each) == {NAME}:
+            checking.wrong("empty", (way, place), f"`{name}` changes nothing", EXAMPLES[way])
+    return found
+
+
+def _read(checking: Checking, design: str, varied: Varied) -> None:
+    said = [key for key in KEYS if getattr(varied, key)]
+    reads = READS[design]
+    for key in said:
+        if key not in reads:
+            what = f"the design `{design}` reads {_either(reads)}, so `{key}` would be ignored"
+            others = [name for name, read in READS.items() if key in read]
+            checking.wrong("not-read", (key,), what, f"design: {listed(others)}")
+    if len(reads) > 1 and set(reads) <= set(said):
+        what = f"the design `{design}` reads {_either(reads)}, and this study has both"
+        checking.wrong("too-many", (reads[0],), what, "one of them")
+    if not said and not checking.problems:
+        checking.wrong("empty", (reads[0],), "this study varies nothing: 0 variants", EXAMPLES[reads[0]])
+    if design == "leave-one-out":
+        for key, values in varied.vary.items():
+            if len(values) > 1:
+                what = f"this axis has {len(values)} values, and of a full model it has one, which is taken back"
+                checking.wrong("too-many", ("vary", key), what, "one value")
+
+
+def _either(keys: Sequence[str]) -> str:
+    return " or ".join(f"`{key}`" for key in keys)

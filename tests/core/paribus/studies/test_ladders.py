@@ -1,0 +1,156 @@
+"""Ladders and leave-one-out: what each variant is, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.errors import SpecError
+from paribus.registry import Index, index
+from paribus.report.door import below
+from paribus.specs.guard import plain
+from paribus.specs.read import read_file
+from paribus.studies.designs import BASELINE, DESIGNS, Varied, baseline, in_force, size
+from paribus.studies.plan import Plan, plan
+from paribus.studies.study import study_of
+
+keys = st.sampled_from(["attention", "norm", "position", "optimizer.lr", "dims.width"])
+written = st.lists(st.dictionaries(keys, st.sampled_from(["a", "b", "c"]), min_size=1), min_size=1, max_size=6)
+
+
+@pytest.fixture(scope="session")
+def known() -> Index:
+    return index()
+
+
+def planned(known: Index, **said: Any) -> Plan:
+    study = {"base": "bert-tiny", "seeds": 2, "budget": {"steps": 10}, "metric": {"name": "val/mlm/loss"}}
+    read = study_of("mine", plain({**study, "evaluate": ["mlm"], **said}, "study"), known)
+    return plan(read, known, fingerprint=lambda spec: "text")
+
+
+@given(written)
+def test_a_rung_is_the_base_with_all_changes_up_to_it(changes: list[dict[str, str]]) -> None:
+    varied = Varied(changes=changes)
+    rungs = list(DESIGNS["ladder"](varied))
+    assert size("ladder", varied) == len(rungs) == len(changes)
+    for place, rung in enumerate(rungs):
+        assert rung.changes == tuple(pair for each in changes[: place + 1] for pair in each.items())
+        assert rung.after == (rungs[place - 1].name if place else BASELINE)
+        assert rung.chosen
+
+
+@given(written)
+def test_one_change_is_taken_back_from_the_full_model_in_each_variant(changes: list[dict[str, str]]) -> None:
+    varied = Varied(changes=changes)
+    variants = list(DESIGNS["leave-one-out"](varied))
+    assert size("leave-one-out", varied) == len(variants) == len(changes)
+    full = baseline("leave-one-out", varied)
+    assert full.changes == tuple(pair for each in changes for pair in each.items())
+    for place, variant in enumerate(variants):
+        assert variant.changes == tuple(
+            pair for other, each in enumerate(changes) if other != place for pair in each.items()
+        )
+
+
+def test_axes_are_changes_too_value_after_value() -> None:
+    varied = Varied(vary={"position": ["learned", "rope"], "norm": ["rmsnorm"]})
+    rungs = list(DESIGNS["ladder"](varied))
+    assert [rung.name for rung in rungs] == ["+ position=learned", "+ position=rope", "+ norm=rmsnorm"]
+    assert in_force(rungs[-1].changes) == {"position": "rope", "norm": "rmsnorm"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ([("norm", "rmsnorm"), ("norm", "layernorm")], {"norm": "layernorm"}),
+        (
+            [("feedforward", {"name": "glu", "inner": 96}), ("feedforward.inner", 64)],
+            {"feedforward": {"name": "glu", "inner": 64}, "feedforward.inner": 64},
+        ),
+        ([("feedforward.activation", "gelu"), ("feedforward", "glu")], {"feedforward": "glu"}),
+        ([("attention", ["mha", "mqa"]), ("attention.0", "gqa")], {"attention": ["gqa", "mqa"], "attention.0": "gqa"}),
+        (
+            [("feedforward", {"expand": 3}), ("feedforward", {"activation": "silu"})],
+            {"feedforward": {"expand": 3, "activation": "silu"}},
+        ),
+        ([("feedforward", {"name": "glu"}), ("feedforward", {"name": "mlp"})], {"feedforward": {"name": "mlp"}}),
+    ],
+)
+def test_a_later_change_overrides_what_an_earlier_one_asked_for(
+    changes: list[tuple[str, Any]], asked: dict[str, Any]
+) -> None:
+    before = [(key, value) for key, value in changes]
+    assert in_force(changes) == asked
+    assert changes == before, "what the study says is not changed"
+
+
+MODERN: list[dict[str, Any]] = [
+    {"name": "one objective", "objective": {"name": "mlm", "rate": 0.15}, "embedding": {"segments": 0}},
+    {"placement": "pre", "embedding.normed": False},
+    {"position": "rope"},
+    {"feedforward": {"name": "glu", "activation": "gelu", "inner": 170}},
+    {"feedforward.inner": 128},
+]
+
+
+def test_a_ladder_goes_from_one_recipe_to_another(known: Index) -> None:
+    found = planned(known, design="ladder", changes=MODERN)
+    names = [variant.name for variant in found.variants]
+    assert names[:3] == [BASELINE, "one objective", "+ placement=pre embedding.normed=false"]
+    top = found.of(names[-1])[0]
+    assert (top.spec["placement"]["name"], top.spec["feedforward"]["inner"]) == ("pre", 128)
+    assert top.varied["feedforward"]["inner"] == 128
+    assert below(found.setting()) == dict(zip(names[1:], names[:-1], strict=True))
+    assert len(found.trials) == 2 * 6
+
+
+def test_a_rung_that_leads_back_is_left_out_and_the_next_one_is_a_step_from_its_equal(known: Index) -> None:
+    changes = [{"norm": "rmsnorm"}, {"name": "back", "norm": "layernorm", "norm.eps": 1e-12}, {"position": "rope"}]
+    found = planned(known, design="ladder", changes=changes)
+    assert [(each.variant, each.same) for each in found.excluded] == [("back", BASELINE)]
+    assert below(found.setting()) == {"+ norm=rmsnorm": BASELINE, "+ position=rope": BASELINE}
+
+
+def test_a_seed_of_leave_one_out_has_a_trial_more_than_there_are_changes(known: Index) -> None:
+    found = planned(known, design="leave-one-out", changes=MODERN[1:4])
+    assert len(found.trials) == 2 * (3 + 1)
+    full = found.of(BASELINE)[0]
+    assert set(full.varied) == {"placement", "embedding.normed", "position", "feedforward"}
+    without = found.of("without position=rope")[0]
+    assert {key for key in full.spec if full.spec[key] != without.spec[key]} == {"position"}
+
+
+FAULTS = [
+    ({"design": "ladder", "variants": [{"norm": "rmsnorm"}]}, "reads `changes` or `vary`, so `variants` would be"),
+    ({"design": "grid", "changes": MODERN}, "reads `vary`, so `changes` would be ignored.*valid: design: ladder"),
+    ({"design": "ladder"}, r"varies nothing.*valid: changes: \[\{norm: rmsnorm\}"),
+    ({"design": "ladder", "changes": MODERN, "vary": {"norm": ["rmsnorm"]}}, "this study has both"),
+    ({"design": "ladder", "changes": [{"name": "nothing"}]}, "`nothing` changes nothing"),
+    ({"design": "ladder", "changes": {"norm": "rmsnorm"}}, "`changes` is a list of mappings"),
+    ({"design": "ladder", "changes": [{"name": "baseline", "norm": "rmsnorm"}]}, "a change cannot be called"),
+    ({"design": "leave-one-out", "vary": {"norm": ["rmsnorm", "none"]}}, "of a full model it has one"),
+    ({"design": "ladder", "changes": [{"norm": "rmsnrom"}]}, "did you mean `rmsnorm`"),
+    ({"design": "leave-one-out", "changes": [{"norm": "rmsnrom"}]}, "did you mean `rmsnorm`"),
+]
+
+
+@pytest.mark.parametrize(("said", "words"), FAULTS)
+def test_what_a_design_does_not_read_is_refused(known: Index, said: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words) as told:
+        planned(known, **said)
+    assert told.value.exit_code == 2
+
+
+def test_a_mistake_in_a_rung_is_told_with_its_line(known: Index, tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        "base: bert-tiny\ndesign: ladder\nchanges:\n  - norm: rmsnorm\n  - position: rop\nmetric: val/mlm/loss\n"
+    )
+    read = study_of("mine", read_file(path, "study.yaml"), known)
+    with pytest.raises(SpecError, match=r"position \(study.yaml:5\): `rop`.*did you mean `rope`"):
+        plan(read, known, fingerprint=lambda spec: "text")
