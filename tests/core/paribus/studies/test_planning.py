@@ -69,7 +69,7 @@ def test_a_thousand_trials_are_planned_in_a_blink(known: Index) -> None:
 
 def test_what_variants_share_comes_out_as_if_each_were_read_alone(known: Index) -> None:
     study, memory = read(known, MIXED), Memory()
-    variants = [Variant(BASELINE), *DESIGNS["grid"](study.vary, study.variants)]
+    variants = [Variant(BASELINE), *DESIGNS["grid"](study.varied)]
     together = [outcome(study, variant, known, memory=memory) for variant in variants]
     alone = [outcome(read(known, copy.deepcopy(dict(MIXED))), variant, known) for variant in variants]
     assert together == alone
@@ -86,9 +86,9 @@ def test_every_problem_of_a_study_is_told_whatever_is_shared(known: Index) -> No
 
 def test_planning_changes_nothing_in_the_study(known: Index) -> None:
     study = read(known, {**MIXED, "vary": {**MIXED["vary"], "optimizer.lr": [1e-3]}})
-    before = copy.deepcopy(study.base.data), dict(study.base.marks), copy.deepcopy(study.vary)
+    before = copy.deepcopy(study.base.data), dict(study.base.marks), copy.deepcopy(study.varied.vary)
     plan(study, known, fingerprint=lambda spec: "text")
-    assert (study.base.data, study.base.marks, study.vary) == before
+    assert (study.base.data, study.base.marks, study.varied.vary) == before
 
 
 JSON = st.recursive(
