@@ -46,7 +46,7 @@ def verb(
 
     asked = [] if jobs is None else ["--jobs", str(jobs)]
     asked += [] if max_trials == MOST_TRIALS else ["--max-trials", str(max_trials)]
-    jobs = jobs or _cores()
+    jobs = jobs or cores()
     registry = session.registry() if only_plan else None
     planned = planned_of(study, registry=registry or session.index(), store=store, most=max_trials)
     if only_plan:
@@ -65,7 +65,7 @@ def verb(
     return _verdict(planned, " · ".join(following), as_json)
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -26,7 +26,7 @@ def t_cdf(t: float, df: float) -> float:
 def t_quantile(p: float, df: float) -> float:
     """The t with P(T ≤ t) = p. For an upper quantile negate the lower one, whose `p` loses no digits."""
     check_positive("df", df)
-    _check_rate("p", p)
+    check_rate("p", p)
     tail = min(p, 1.0 - p)
     size = 0.0 if tail == 0.5 else _upper_tail_inverse(tail, df)
     return -size if p < 0.5 else size
@@ -131,7 +131,7 @@ def summarise(differences: Sequence[float]) -> Summary:
 
 def interval(summary: Summary, alpha: float) -> tuple[float, float] | None:
     """The means that `two_sided_p` does not reject at `alpha`; None where the pairs are too few to bound them."""
-    _check_rate("alpha", alpha)
+    check_rate("alpha", alpha)
     half = _half_width(summary.n, summary.sd, alpha)
     return None if math.isinf(half) else (summary.mean - half, summary.mean + half)
 
@@ -161,7 +161,7 @@ def seeds_needed(summary: Summary, *, alpha: float, margin: float | None = None,
 
     Settled means clear of 0 or, where a margin is stated, inside ±margin. None where `most` seeds would not do.
     """
-    _check_rate("alpha", alpha)
+    check_rate("alpha", alpha)
     if margin is not None:
         check_positive("margin", margin)
     if summary.sd is None:
@@ -224,7 +224,7 @@ def holm(p_values: Sequence[float], alpha: float) -> tuple[Step, ...]:
     The k-th smallest of m p-values is held against alpha / (m - k + 1) until one fails; that one and all after it are
     decided at the level of the step that stopped. Equal p-values are decided at one level, the first of theirs.
     """
-    _check_rate("alpha", alpha)
+    check_rate("alpha", alpha)
     if not all(0 <= p <= 1 for p in p_values):
         raise ValueError(f"`p_values` must lie between 0 and 1, but are {', '.join(map(str, p_values))}.")
     steps: dict[float, Step] = {}  # by p-value
@@ -244,6 +244,6 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"`{name}` must be positive and finite, but is {value}.")
 
 
-def _check_rate(name: str, value: float) -> None:
+def check_rate(name: str, value: float) -> None:
     if not 0 < value < 1:
         raise ValueError(f"`{name}` must lie between 0 and 1, but is {value}.")
