@@ -37,7 +37,7 @@ def run(
     if not isinstance(planned, Planned):
         planned = study(planned, registry=registry)
     store = planned.store
-    rules = Rules(jobs=jobs, timeout_seconds=planned.plan.study.timeout)
+    rules = Rules(jobs=jobs, timeout_seconds=planned.plan.study.timeout, loggers=planned.plan.study.loggers)
     if registry is not None and registry.local:
         from paribus.studies.here import run_here
 

@@ -19,6 +19,7 @@ TRIAL = "trial.json"
 FAILURE = "failure.json"
 PROGRESS = "progress.jsonl"
 LOG = "log.txt"
+LOGS = "logs"  # of loggers, of all trials
 LOOKS = "looks.jsonl"
 STORE = RUNS
 

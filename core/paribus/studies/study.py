@@ -16,6 +16,7 @@ from paribus.specs.tree import Keys, Tree, copied, shown
 from paribus.specs.values import Checking
 from paribus.studies.designs import Varied
 from paribus.studies.excluding import Exclusion, exclusions_of
+from paribus.studies.loggers import loggers_of
 from paribus.studies.matching import Match, matches_of
 from paribus.studies.scales import overlapping, scales_of
 from paribus.studies.stages import ALONE, Stage, clashes, measured_at, stages_of
@@ -23,9 +24,25 @@ from paribus.studies.tune import Tune, tune_of, unclear
 from paribus.studies.varying import design_of, keys_of, varied_of
 
 KEYS: Final = (
-    "base", "vary", "design", "variants", "changes", "exclude", "stages", "seeds", "budget", "match", "evaluate",
-    "measure", "metric", "launcher", "timeout", "scales", "tune",
-)  # fmt: skip
+    "base",
+    "vary",
+    "design",
+    "variants",
+    "changes",
+    "exclude",
+    "stages",
+    "seeds",
+    "budget",
+    "match",
+    "evaluate",
+    "measure",
+    "metric",
+    "launcher",
+    "loggers",
+    "timeout",
+    "scales",
+    "tune",
+)
 BUDGETS: Final = ("steps", "tokens")
 METRIC: Final = re.compile(r"val/[a-z0-9._-]+/[a-z0-9._-]+")
 METRICS: Final = ("name", "better", "margin", "unlearned", "stage", "task")
@@ -68,6 +85,7 @@ class Study:
     matches: tuple[Match | None, ...] = ()  # several ways to match, side by side; `match` is then none
     scales: Mapping[str, Tree] = field(default_factory=dict)  # the base at each, in place of `base`
     tune: Tune | None = None
+    loggers: tuple[Mapping[str, Any], ...] = ()
     exclude: tuple[Exclusion, ...] = ()
 
     def written(self, key: str) -> str:
@@ -110,6 +128,7 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
         metric=_metric(checking, given.get("metric"), stages),
         launcher=checking.component("launcher", given.get("launcher", "local"), ("launcher",), {}),
         timeout=_timeout(checking, given.get("timeout")),
+        loggers=loggers_of(checking, given.get("loggers")),
         stages=stages,
         exclude=exclusions_of(checking, given.get("exclude"), design),
         marks=tree.marks,

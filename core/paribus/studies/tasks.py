@@ -79,5 +79,7 @@ def order_of(trial: Trial, store: Store, rules: Rules, **more: Any) -> Order:
         spec=_placed(trial, store),
         checkpoint_seconds=rules.checkpoint_seconds,
         checkpoint_steps=rules.checkpoint_steps,
+        loggers=list(rules.loggers),
+        variant=trial.named.rpartition(", seed")[0],
         **more,
     )

@@ -25,7 +25,7 @@ from paribus.studies.devices import pin
 from paribus.studies.failures import EXIT_HELD, Failure, failure_of
 from paribus.studies.progress import Telling, Told
 from paribus.studies.signals import Stop, catching, die_with
-from paribus.studies.store import FAILURE, PROGRESS, Store
+from paribus.studies.store import FAILURE, LOGS, PROGRESS, Store
 
 if TYPE_CHECKING:
     from paribus.registry import Registry
@@ -49,6 +49,8 @@ class Order:
     contended: bool = False
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     checkpoint_steps: int | None = None
+    loggers: list[Mapping[str, Any]] = field(default_factory=list)
+    variant: str = ""  # what loggers call it by
     place: int | None = None  # among the trials that run at once; None: alone
     expired: str = ""  # the last sign of life of whoever held it on another machine, and is dead
 
@@ -130,6 +132,7 @@ class _Desk:
 
 def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
     from paribus.decode.translating import translated
+    from paribus.train.loggers import Run
     from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
 
     store = desk.store
@@ -154,6 +157,10 @@ def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
         contended=order.contended,
         hooks=Rehearsing(registry.hook) if order.rehearsal else registry.hook,
         files=store.files,
+        loggers=order.loggers,
+        called=Run(order.study, order.variant, order.spec["seed"], order.identity, store.root / LOGS)
+        if order.loggers and not order.rehearsal
+        else None,
         writer=translated,
     )
     if order.place is not None:

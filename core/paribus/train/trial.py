@@ -6,13 +6,13 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
 import torch
-from lightning import Trainer
+from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from paribus.assembly.build import listed
@@ -33,10 +33,12 @@ from paribus.train.checkpoint import (
     surroundings,
 )
 from paribus.train.data import Data
+from paribus.train.diary import Diary
 from paribus.train.digests import beginnings, outputs, tensor_digest, validation_digest
 from paribus.train.encoding import left_out
 from paribus.train.frequencies import frequencies
 from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper, keeping
+from paribus.train.loggers import Run
 from paribus.train.measuring import Measuring, Writer, measuring
 from paribus.train.model import Model
 from paribus.train.provenance import provenance, watch_memory
@@ -64,6 +66,8 @@ class Terms:
     contended: bool = False  # other trials share the machine, so its speed is not the trial's own
     hooks: Any = None  # the plugins' `configure_trainer`, `trial_started`, `trial_finished`
     files: Files = field(default=FILES)
+    loggers: Sequence[Mapping[str, Any]] = ()  # Lightning's, that are told of it
+    called: Run | None = None  # what they call it, where there are any
     writer: Writer | None = None  # lets measures have the model write; None: they have the reason in place of a number
 
 
@@ -90,12 +94,18 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     }
     keeper = _keeper(model, data, steps, terms, measuring(spec, classes, model, data, terms.writer))
     diverged: DivergedError | None = None
-    trainer = _trainer(spec, steps - keeper.step, keeper, terms)
+    diary = Diary(keeper, spec, terms.loggers, terms.called, terms.note) if terms.called is not None else None
+    trainer = _trainer(spec, steps - keeper.step, [keeper] if diary is None else [keeper, diary], terms)
+    ended = "failed"
     try:
         if keeper.step < steps:
             _fit(spec, trainer, model, data, terms)
+        ended = "success"
     except DivergedError as error:
         diverged = error
+    finally:
+        if diary is not None:
+            diary.close(ended)
     begun = {} if adapted is None else {"from": adapted.to_json()}
     record: Record = {
         "identity": terms.identity,
@@ -150,7 +160,7 @@ def _keeper(model: Model, data: Data, steps: int, terms: Terms, measures: Measur
     return keeper
 
 
-def _trainer(spec: Spec, steps: int, keeper: Keeper, terms: Terms) -> Trainer:
+def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: Terms) -> Trainer:
     own: dict[str, Any] = {
         "accelerator": "auto",
         "devices": 1,
@@ -165,7 +175,7 @@ def _trainer(spec: Spec, steps: int, keeper: Keeper, terms: Terms) -> Trainer:
     for asked in terms.hooks.configure_trainer(spec=spec) if terms.hooks is not None else ():
         own.update(asked or {})
     own.update(spec["trainer"] or {})
-    callbacks = [*own.pop("callbacks", []), keeper]
+    callbacks = [*own.pop("callbacks", []), *ours]
     try:
         return Trainer(**{**own, "max_steps": steps}, callbacks=callbacks)
     except (MisconfigurationException, TypeError, ValueError) as error:

@@ -187,6 +187,7 @@ def test_a_process_is_told_all_that_it_needs(store: Store) -> None:
         contended=True,
         checkpoint_seconds=7.0,
         checkpoint_steps=3,
+        variant="a",
         place=0,
     )
     assert {order.place for order in launcher.orders} == {0, 1}

@@ -1,0 +1,100 @@
+"""Which of Lightning's loggers a trial may be written to, and how each of them is made; read without torch.
+
+Others come by a plugin's `configure_trainer`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
+
+NAMED: Final = 80  # letters of a folder's name
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """What a logger is to call a trial, and where it may write."""
+
+    study: str
+    variant: str
+    seed: int
+    identity: str
+    folder: Path  # of all logs of the study
+
+    @property
+    def name(self) -> str:
+        """Of letters that every file system takes; the identity tells apart what they make alike."""
+        plain = re.sub(r"[^A-Za-z0-9._=-]+", "-", self.variant).strip("-.")[:NAMED]
+        return f"{plain}-seed-{self.seed}-{self.identity[:6]}"
+
+    def fresh(self, logger: str) -> Path:
+        """The logger's folder, without what an earlier try of the trial left there: it is told all of it again."""
+        shutil.rmtree(self.folder / logger / self.name, ignore_errors=True)
+        return self.folder / logger
+
+
+def _csv(run: Run, options: Mapping[str, Any]) -> Logger:
+    from lightning.pytorch.loggers import CSVLogger
+
+    return CSVLogger(run.fresh("csv"), name=run.name, version="", **options)
+
+
+def _tensorboard(run: Run, options: Mapping[str, Any]) -> Logger:
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    return TensorBoardLogger(run.fresh("tensorboard"), name=run.name, version="", default_hp_metric=False, **options)
+
+
+def _mlflow(run: Run, options: Mapping[str, Any]) -> Logger:
+    from lightning.pytorch.loggers import MLFlowLogger
+
+    database = run.folder / "mlflow" / "mlflow.db"
+    database.parent.mkdir(parents=True, exist_ok=True)
+    own = {"experiment_name": run.study, "tracking_uri": f"sqlite:///{database.absolute()}"}
+    return MLFlowLogger(run_name=run.name, **{**own, **options})
+
+
+def _wandb(run: Run, options: Mapping[str, Any]) -> Logger:
+    from lightning.pytorch.loggers import WandbLogger
+
+    folder = run.fresh("wandb") / run.name
+    folder.mkdir(parents=True, exist_ok=True)
+    return WandbLogger(name=run.name, save_dir=folder, group=run.variant, **{"project": run.study, **options})
+
+
+@final
+class Known(NamedTuple):
+    """A logger: what makes it, the options that it takes here, and the package that it needs."""
+
+    make: Callable[[Run, Mapping[str, Any]], Logger]
+    options: Mapping[str, type]
+    package: str = ""
+
+    @property
+    def there(self) -> bool:
+        return not self.package or find_spec(self.package) is not None
+
+
+LOGGERS: Final[Mapping[str, Known]] = {
+    "csv": Known(_csv, {"flush_logs_every_n_steps": int}),
+    "tensorboard": Known(_tensorboard, {}, "tensorboard"),
+    "mlflow": Known(_mlflow, {"experiment_name": str, "tracking_uri": str}, "mlflow"),
+    "wandb": Known(_wandb, {"project": str, "entity": str, "offline": bool}, "wandb"),
+}
+
+
+def made(node: Mapping[str, Any], run: Run) -> Logger:
+    """The logger that a study names; W&B's is offline unless it is told otherwise."""
+    options = {key: value for key, value in node.items() if key != "name"}
+    if node["name"] == "wandb":
+        options = {"offline": True, **options}
+    return LOGGERS[node["name"]].make(run, options)

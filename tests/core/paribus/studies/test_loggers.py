@@ -1,0 +1,69 @@
+"""The key `loggers` of a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.errors import SpecError
+from paribus.registry import Index, index
+from paribus.specs.tree import Tree
+from paribus.studies.study import study_of
+from paribus.train import loggers
+
+WHOLE = {"base": "encoder-tiny", "vary": {"norm": ["rmsnorm"]}, "metric": "val/mlm/loss"}
+
+
+@pytest.fixture(scope="module")
+def known() -> Index:
+    return index()
+
+
+def read(known: Index, **given: Any) -> Any:
+    return study_of("mine", Tree({**WHOLE, **given}), known).loggers
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (None, ()),
+        ("csv", ({"name": "csv"},)),
+        (["csv"], ({"name": "csv"},)),
+        ([{"name": "csv", "flush_logs_every_n_steps": 5}], ({"name": "csv", "flush_logs_every_n_steps": 5},)),
+    ],
+)
+def test_loggers_are_names_or_names_with_options(known: Index, given: Any, found: Any) -> None:
+    assert read(known, loggers=given) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["cvs"], "there is no logger `cvs`; valid: csv, tensorboard, mlflow, wandb; did you mean `csv`"),
+        ([3], r"loggers\.0: this is the number 3; valid: loggers: \[csv"),
+        ([{"name": "csv", "flush": 1}], "there is no `flush` here; valid: flush_logs_every_n_steps"),
+        (
+            [{"name": "csv", "flush_logs_every_n_steps": "often"}],
+            'this is the text "often"; valid: a value of type int',
+        ),
+        (["csv", "csv"], "`csv` stands here 2 times"),
+    ],
+)
+def test_what_is_no_logger_is_told(known: Index, given: Any, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        read(known, loggers=given)
+
+
+def test_a_package_that_is_missing_is_told_before_anything_runs(known: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
+    with pytest.raises(SpecError, match=r"needs the package `wandb`, .*pip install 'paribus\[wandb\]'"):
+        read(known, loggers=["wandb"])
+
+
+def test_a_study_is_the_same_with_loggers_and_without(known: Index, tmp_path: Path) -> None:
+    from paribus.studies.planned import study
+
+    plans = [study({**WHOLE, "seeds": 2, **more}, store=tmp_path).plan for more in ({}, {"loggers": ["csv"]})]
+    assert [trial.identity for trial in plans[0].trials] == [trial.identity for trial in plans[1].trials]
