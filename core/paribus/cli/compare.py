@@ -1,21 +1,32 @@
-"""`paribus compare`: the verdicts of a study, from the records that it has."""
+"""`paribus compare`: the verdicts of a study, from its records, or how two benchmark reports differ."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli.console import STORE, Session, note, out, out_json
+from paribus.cli._reports import reports, shown, tripped, usage
+from paribus.cli.console import STORE, Session, note, out
 from paribus.errors import EXIT_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from paribus.report.table import Table
+    from paribus.studies.planned import Planned
 
 
 @click.command("compare")
 @click.argument("study")
+@click.argument("other", required=False)
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
 @click.option("--accept-code", multiple=True, metavar="HASH", help="Take in records of this older code; it is said.")
-@click.option("--markdown", is_flag=True, help="The table for a README or a pull request.")
-@click.option("--json", "as_json", is_flag=True, help="Rows of variant, metric, n, difference, low, high, verdict.")
+@click.option("--across-machines", is_flag=True, help="Compare what ran elsewhere or otherwise, under a warning.")
+@click.option("--fail-if", "fail_if", multiple=True, metavar="GATE", help="End with 1 if `slower:5%` or `worse:0.01`.")
+@click.option("--markdown", "shape", flag_value="markdown", help="The table for a README or a pull request.")
+@click.option("--latex", "shape", flag_value="latex", help="The table for a paper (booktabs).")
+@click.option("--csv", "shape", flag_value="csv", help="The rows for a spreadsheet.")
+@click.option("--json", "shape", flag_value="json", help="Rows of variant, metric, n, difference, low, high, verdict.")
 @click.option(
     "--results", type=click.Path(path_type=Path), metavar="FOLDER", help="Keep the table and a line a trial there."
 )
@@ -23,15 +34,30 @@ from paribus.errors import EXIT_FAILED, EXIT_OK
 def verb(
     session: Session,
     study: str,
+    other: str | None,
     store: Path,
     accept_code: tuple[str, ...],
-    markdown: bool,
-    as_json: bool,
+    across_machines: bool,
+    fail_if: tuple[str, ...],
+    shape: str | None,
     results: Path | None,
 ) -> int:
-    """Hold each variant of STUDY against its baseline: a verdict with an interval, or why there is none."""
+    """Hold each variant of STUDY against its baseline: a verdict with an interval, or why there is none.
+
+    Or hold OTHER against STUDY, both the JSON of pytest-benchmark: a file, or a folder with one for each run.
+    """
+    from paribus.report.gates import gate_table, gates_of
+
+    gates, shape = gates_of(fail_if), shape or "text"
+    ended = reports(study, other, gates, shape, across=across_machines)
+    if ended is not None:
+        return ended
+    if other is not None:
+        what = f"neither `{study}` nor `{other}` is a benchmark report"
+        raise usage(what, "one study, or two files (or folders) of the JSON of pytest-benchmark")
     from paribus.report.door import compare
-    from paribus.report.markdown import markdown as as_markdown
+    from paribus.report.markdown import markdown
+    from paribus.report.sheet import grid_of
     from paribus.report.terminal import show
     from paribus.studies.planned import study as planned_of
 
@@ -40,15 +66,16 @@ def verb(
     for line in planned.store.notes:
         note(line)
     if results is not None:
-        from paribus.report.results import keep, opening
-        from paribus.studies.shipped import study_file
+        _keep(session, study, planned, table, results)
+    held = gate_table(gates, table)
+    ways = {"text": lambda: show(table), "markdown": lambda: out(markdown(table))}
+    shown(shape, ways, lambda: grid_of(table), table.to_json, planned.name, held)
+    return EXIT_OK if table.ok and not tripped(held) else EXIT_FAILED
 
-        about = opening(study_file(study, session.index())[0])
-        note("written: " + ", ".join(map(str, keep(planned, table, results, about))))
-    if as_json:
-        out_json(table.to_json())
-    elif markdown:
-        out(as_markdown(table))
-    else:
-        show(table)
-    return EXIT_OK if table.ok else EXIT_FAILED
+
+def _keep(session: Session, study: str, planned: Planned, table: Table, results: Path) -> None:
+    from paribus.report.results import keep, opening
+    from paribus.studies.shipped import study_file
+
+    about = opening(study_file(study, session.index())[0])
+    note("written: " + ", ".join(map(str, keep(planned, table, results, about))))

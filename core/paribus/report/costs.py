@@ -21,6 +21,7 @@ class Cost:
     value: float | None
     ratio: float | None
     rough: bool = False  # measured while other trials shared the machine, or on machines that only look alike
+    pairs: tuple[float, ...] = ()  # of what was measured: how many times, pair by pair
 
 
 def declared(name: str) -> Number:
@@ -54,8 +55,10 @@ def costs(entries: Sequence[Entry], baseline: Sequence[Entry], pairs: Pairs) -> 
         "peak_bytes": False,
     }
     for name, number in MEASURED.items():
-        ratio = _geometric(_ratio(number(after), number(before)) for before, after in alike)
-        found[name] = Cost(value=_middle(map(number, entries)), ratio=ratio, rough=rough[name])
+        ratios = [_ratio(number(after), number(before)) for before, after in alike]
+        each = tuple(ratio for ratio in ratios if ratio is not None)
+        value = _middle(map(number, entries))
+        found[name] = Cost(value=value, ratio=_geometric(each), rough=rough[name], pairs=each)
     return found
 
 
@@ -83,8 +86,8 @@ def _ratio(value: float | None, reference: float | None) -> float | None:
     return value / reference if value is not None and reference else None
 
 
-def _geometric(ratios: Iterable[float | None]) -> float | None:
-    logarithms = [math.log(ratio) for ratio in ratios if ratio is not None]
+def _geometric(ratios: Sequence[float]) -> float | None:
+    logarithms = [math.log(ratio) for ratio in ratios]
     return math.exp(math.fsum(logarithms) / len(logarithms)) if logarithms else None
 
 

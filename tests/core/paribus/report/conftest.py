@@ -208,6 +208,43 @@ def study(**losses: Sequence[float | str]) -> list[Entry]:
     ]
 
 
+def report(*, commit: str = "a" * 40, **benches: Sequence[float]) -> dict[str, Any]:
+    """What pytest-benchmark writes: `test_x=[…]` are the rounds of one benchmark, in seconds."""
+    return {
+        "machine_info": {
+            "node": "here",
+            "release": "6.1",
+            "system": "Linux",
+            "python_version": "3.11.7",
+            "cpu": {"brand_raw": "a processor", "count": 2, "hz_actual": [1, 0], "flags": ["avx"]},
+        },
+        "commit_info": {"id": commit, "dirty": False, "project": "mine"},
+        "datetime": "2026-11-21T12:06:37+00:00",
+        "version": "5.3.1",
+        "benchmarks": [
+            {
+                "name": test,
+                "fullname": f"test_it.py::{test}",
+                "params": None,
+                "extra_info": {},
+                "options": {"timer": "perf_counter", "disable_gc": False},
+                "stats": {
+                    "median": sorted(rounds)[len(rounds) // 2],
+                    "rounds": len(rounds),
+                    "data": list(rounds),
+                    "iterations": 1,
+                },
+            }
+            for test, rounds in benches.items()
+        ],
+    }
+
+
+@pytest.fixture(scope="session", name="report")
+def _report() -> Callable[..., dict[str, Any]]:
+    return report
+
+
 @pytest.fixture(scope="session", name="make")
 def _make() -> Callable[..., Entry]:
     return make

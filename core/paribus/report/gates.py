@@ -1,0 +1,161 @@
+"""Gates for a pipeline: `slower:5%`, `worse:0.01`. One trips where a whole interval lies past its limit."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, final
+
+from paribus.errors import NotComparableError, Problem, SpecError, nearest
+from paribus.report.cells import clean
+from paribus.report.ratios import Ratio, Ratios
+from paribus.report.statistics import interval, summarise
+from paribus.report.table import Table
+
+Of = Literal["slower", "worse"]
+
+VALID: Final = "`slower:5%` (time, so many percent more) or `worse:0.01` (the metric, by so much)"
+SHAPE: Final = re.compile(r"\s*([\w-]+)\s*[:=]\s*([^%]*?)\s*(%?)\s*")
+
+
+@final
+class Gate(NamedTuple):
+    """What must not be exceeded."""
+
+    of: Of
+    limit: float  # of `slower` a share: 0.05
+    text: str
+
+
+@final
+class Held(NamedTuple):
+    """What became of a gate: which rows are past it, and of which that cannot be told."""
+
+    gate: Gate
+    past: tuple[str, ...]
+    unclear: tuple[str, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """What is said of it; a gate that held, with all rows clear, is said in one line too."""
+        said = [f"gate {self.gate.text} tripped: {each}" for each in self.past]
+        said += [f"gate {self.gate.text} cannot tell: {each}" for each in self.unclear]
+        return said or [f"gate {self.gate.text} held"]
+
+    def to_json(self) -> dict[str, object]:
+        return {"gate": self.gate.text, "tripped": list(self.past), "inconclusive": list(self.unclear)}
+
+
+def gates_of(texts: Sequence[str]) -> list[Gate]:
+    """The gates of `--fail-if`; all that are wrong are told at once."""
+    found: list[Gate] = []
+    problems: list[Problem] = []
+    for text in texts:
+        try:
+            found.append(_gate(text))
+        except SpecError as error:
+            problems += error.problems
+    if problems:
+        raise SpecError(*problems)
+    return found
+
+
+def _gate(text: str) -> Gate:
+    match = SHAPE.fullmatch(text)
+    if match is None:
+        raise _wrong(f"`{text}` is no gate", VALID)
+    of, number, percent = match.groups()
+    if of not in ("slower", "worse"):
+        raise _wrong(f"`{of}` is nothing that a gate is of", VALID, nearest(of, ("slower", "worse")))
+    try:
+        limit = float(number)
+    except ValueError:
+        raise _wrong(f"`{number}` in `{text}` is no number", VALID) from None
+    if not 0 <= limit < math.inf:
+        raise _wrong(f"the limit of `{text}` must be finite, and not below 0", VALID)
+    if of == "slower":
+        if not percent:
+            raise _wrong(f"the limit of `{text}` is no percentage", f"`slower:{number}%`")
+        return Gate("slower", limit / 100, f"slower:{limit:g}%")
+    if percent:
+        raise _wrong(f"the limit of `{text}` is a percentage", "the metric's own unit: `worse:0.01`")
+    return Gate("worse", limit, f"worse:{limit:g}")
+
+
+def _wrong(what: str, valid: str, near: str = "") -> SpecError:
+    return SpecError(Problem(code="no-gate", path="--fail-if", what=what, valid=valid, nearest=near))
+
+
+def gate_ratios(gates: Sequence[Gate], table: Ratios) -> list[Held]:
+    """Each gate held against benchmarks; one that nothing can be held against would never trip, and is refused."""
+    worse = [gate for gate in gates if gate.of == "worse"]
+    if worse:
+        what = f"`{worse[0].text}` is of a metric, and a benchmark has none"
+        raise SpecError(Problem(code="no-gate", path="--fail-if", what=what, valid="`slower:5%`"))
+    if gates and all(row.speed.low is None for row in table.rows):
+        why = "; ".join(dict.fromkeys(row.speed.why for row in table.rows))
+        valid = "reports with rounds: `pytest --benchmark-save-data`, or `--benchmark-json=FILE`"
+        what = f"no benchmark has an interval, so that no gate could ever trip ({why})"
+        raise NotComparableError(Problem(code="no-interval", path="--fail-if", what=what, valid=valid))
+    return [_held(gate, table.rows) for gate in gates]
+
+
+def _held(gate: Gate, rows: Sequence[Ratio]) -> Held:
+    past, unclear = [], []
+    limit = 1 + gate.limit
+    for row in rows:
+        speed = row.speed
+        if speed.low is None or speed.high is None or speed.ratio is None or speed.noise is None:
+            unclear.append(f"{row.benchmark}: {speed.why}")
+            continue
+        told = f"{row.benchmark}: {speed.ratio:.3f} [{speed.low:.3f}, {speed.high:.3f}]"
+        if speed.low > limit and speed.kind == "slower":
+            past.append(told)
+        elif speed.high > limit or speed.noise > limit:
+            unclear.append(f"{told}, A/A ±{100 * (speed.noise - 1):.2g} %")
+    return Held(gate, tuple(past), tuple(unclear))
+
+
+def gate_table(gates: Sequence[Gate], table: Table) -> list[Held]:
+    """Each gate held against the variants of a study."""
+    return [_worse(gate, table) if gate.of == "worse" else _slower(gate, table) for gate in gates]
+
+
+def _worse(gate: Gate, table: Table) -> Held:
+    past, unclear = [], []
+    for row in table.rows:
+        name = clean(row.variant)
+        if row.low is None or row.high is None or row.kind in ("withheld", "diverged"):
+            unclear.append(f"{name}: {clean(row.verdict)}")
+            continue
+        low, high = (row.low, row.high) if table.better == "lower" else (-row.high, -row.low)
+        told = f"{name}: worse by [{low:+.4g}, {high:+.4g}]"
+        if low > gate.limit:
+            past.append(told)
+        elif high > gate.limit:
+            unclear.append(told)
+    return Held(gate, tuple(past), tuple(unclear))
+
+
+def _slower(gate: Gate, table: Table) -> Held:
+    """By the seconds of a token, pair by pair; what shared its machine with others was not measured well enough."""
+    past, unclear = [], []
+    for row in table.rows:
+        name, cost = clean(row.variant), row.costs["tokens_per_second"]
+        if cost.rough or not cost.pairs:
+            why = "trials shared a machine, or ran on several" if cost.rough else "no pair was timed on one machine"
+            unclear.append(f"{name}: {why}")
+            continue
+        logs = summarise([-math.log(ratio) for ratio in cost.pairs])
+        bounds = interval(logs, 0.05 / len(table.rows))
+        if bounds is None:
+            unclear.append(f"{name}: too few seeds: n = {logs.n}")
+            continue
+        low, high = map(math.exp, bounds)
+        told = f"{name}: {math.exp(logs.mean):.3f} times as long [{low:.3f}, {high:.3f}]"
+        if low > 1 + gate.limit:
+            past.append(told)
+        elif high > 1 + gate.limit:
+            unclear.append(told)
+    return Held(gate, tuple(past), tuple(unclear))
