@@ -80,7 +80,8 @@ def _with(problem: Problem, command: str) -> Problem:
 
 def _run(planned: Planned, session: Session, seeds: int, jobs: int | None, again: str) -> None:
     """Runs the first seeds of the study; their records are the study's own."""
-    from paribus.cli.run import Shown, cores
+    from paribus.cli._progress import Shown
+    from paribus.cli.run import cores
     from paribus.slots.launcher import Plugins
     from paribus.studies.run import run
 
@@ -90,5 +91,5 @@ def _run(planned: Planned, session: Session, seeds: int, jobs: int | None, again
     left = [trial for trial in trials if planned.store.state(trial.identity) not in ("done", "diverged")]
     if left:
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
-        with Shown(part, len(left)) as shown:
+        with Shown(part, left, jobs or cores()) as shown:
             run(part, jobs=jobs or cores(), plugins=plugins, resume=again, on_event=shown.take)

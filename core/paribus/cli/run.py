@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from paribus.cli._progress import Shown, duration
 from paribus.cli.console import STORE, Session, note, out, out_json, table
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from paribus.report.table import Table
-    from paribus.studies.events import Event
     from paribus.studies.planned import Planned
-    from paribus.studies.store import Trial
 
 
 MOST_TRIALS: Final = 10_000
@@ -57,7 +53,7 @@ def verb(
     if left:
         again = session.command("run", study, *asked, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
-        with Shown(planned, len(left)) as shown:
+        with Shown(planned, left, jobs) as shown:
             planned = run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take)
     else:
         note("every trial has its record already: nothing to run")
@@ -137,7 +133,7 @@ def _show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> 
     for line in unknown(planned.plan.tuned):
         out(line)
     out(f"the study is called {planned.name}; its records would be in {planned.store.root}")
-    out(f"{left} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {_minutes(seconds)},")
+    out(f"{left} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)},")
     out("from five steps of each variant, timed now on one thread; nothing was run or written")
     return EXIT_OK
 
@@ -147,121 +143,3 @@ def _filled(cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     empty = {place for place in (0, 2) if not any(row[place] for row in cells[1:])}
     wanted = [place for place, _ in enumerate(cells[0]) if place not in empty]
     return [tuple(row[place] for place in wanted) for row in cells]
-
-
-def _minutes(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def _whose(trial: Trial) -> str:
-    """The trials that a first step stands for."""
-    return ", ".join(filter(None, (trial.variant, trial.setting, trial.stage)))
-
-
-@final
-class Shown:
-    """The progress of a study on stderr: a bar for all of it, and a line for what ends otherwise than well."""
-
-    def __init__(self, planned: Planned, left: int) -> None:
-        self.planned = planned
-        self.left = left
-        self.running: dict[str, float] = {}  # identity -> share of its steps
-        self.losses: dict[str, float] = {}
-        self.ended: Counter[str] = Counter()
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
-        self._said = False
-
-    def __enter__(self) -> Shown:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        note(f"{self.planned.name}: {self.left} of {len(self.planned.plan.trials)} trials to run")
-        self._bar = Progress(
-            TextColumn("{task.fields[done]}/{task.fields[of]} trials"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._bar.start()
-        self._task = self._bar.add_task("starting", total=float(self.left), done=0, of=self.left)
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def take(self, event: Event) -> None:
-        """Shows one event."""
-        trial = event.trial
-        if event.kind in ("note", "more"):
-            self._say(event.text)
-        if event.kind == "more":
-            self._more(event.steps)
-        if trial is None:
-            return
-        if event.kind == "progress" and event.steps:
-            self.running[trial.identity] = event.step / event.steps
-            self._first_metric(event)
-        elif event.kind == "ended":
-            self.running.pop(trial.identity, None)
-            self.ended[str(event.state)] += 1
-            self._end(event)
-        elif event.kind == "rehearsed" and event.state is not None:
-            self._say(f"{_whose(trial)}: its first step fails ({event.state}): {event.text}")
-        self._draw(event)
-
-    def _more(self, count: int) -> None:
-        self.left += count
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, total=float(self.left), of=self.left)
-
-    @property
-    def done(self) -> int:
-        """How many trials need not be run again."""
-        return sum(count for state, count in self.ended.items() if state != "interrupted")
-
-    def _first_metric(self, event: Event) -> None:
-        """Without a terminal there is no bar; that it goes forward is still said."""
-        if event.loss is not None and not self._said and self._bar is not None and self._bar.disable:
-            self._said = True
-            note(f"step {event.step} of {event.steps}: loss {event.loss:.3f}")
-
-    def _end(self, event: Event) -> None:
-        assert event.trial is not None
-        if event.state != "done":
-            log = "" if event.state in ("interrupted", "diverged") else self.planned.store.logged(event.trial.identity)
-            self._say(f"{event.trial.named}: {event.state}: {event.text or self._diverged(event.trial)}{log}")
-        elif self._bar is not None and self._bar.disable:
-            note(f"{self.done}/{self.left} trials: {event.trial.named}: done")
-
-    def _diverged(self, trial: Trial) -> str:
-        """Where, which its record says."""
-        record = self.planned.store.record(trial.identity)
-        found = record["result"].get("diverged") if record is not None else None
-        return "" if found is None else f"at step {found['step']}; the last finite loss was {found['last']}"
-
-    def _say(self, text: str) -> None:
-        if self._bar is not None and not self._bar.disable:
-            self._bar.console.print(text, markup=False, highlight=False)
-        else:
-            note(text)
-
-    def _draw(self, event: Event) -> None:
-        if self._bar is None or self._task is None or event.trial is None:
-            return
-        loss = "" if event.loss is None else f" loss {event.loss:.3f}"
-        self._bar.update(
-            self._task,
-            completed=self.done + sum(self.running.values()),
-            done=self.done,
-            description=f"{event.trial.named}{loss}",
-        )

@@ -20,7 +20,7 @@ class Event:
     started:   the trial's process runs; `attempt` counts from 1
     progress:  `step` of `steps`, with its `loss`
     ended:     the trial came to `state`; why, if not done, is in `text`
-    more:      `steps` trials are known since, as `text` says
+    more:      trials that are known since, as `text` says
     note:      `text` is for the user
     """
 
@@ -32,6 +32,7 @@ class Event:
     loss: float | None = None
     state: State | None = None
     text: str = ""
+    more: tuple[Trial, ...] = ()
 
 
 OnEvent = Callable[[Event], None]

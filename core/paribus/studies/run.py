@@ -74,7 +74,7 @@ def _in_turn(planned: Planned, run_some: Callable[[Sequence[Trial]], None], on_e
         planned = following
         if not more:
             return planned
-        on_event(Event(kind="more", steps=len(more), text=f"what is tuned is chosen: {len(more)} trials more"))
+        on_event(Event(kind="more", more=tuple(more), text=f"what is tuned is chosen: {len(more)} trials more"))
         run_some(more)
 
 

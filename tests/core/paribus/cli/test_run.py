@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import paribus
+from paribus.cli._progress import Shown
 from paribus.cli.console import Session
 from paribus.cli.main import main
-from paribus.cli.run import Shown, _fresh
+from paribus.cli.run import _fresh
 from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
 from paribus.studies.events import Event
 from paribus.studies.planned import Planned
@@ -168,7 +169,7 @@ def test_the_plan_says_what_the_study_is_called_and_where_it_would_be(cli: Cli) 
 def test_interrupted_trials_do_not_count_as_done(capsys: pytest.CaptureFixture[str]) -> None:
     planned: Planned = paribus.study(STUDY)
     first, second, *_ = planned.plan.trials
-    with Shown(planned, 4) as shown:
+    with Shown(planned, planned.plan.trials[:4], 1) as shown:
         shown.take(Event(kind="ended", trial=first, state="done"))
         shown.take(Event(kind="ended", trial=second, state="interrupted"))
         assert shown.done == 1
