@@ -64,6 +64,11 @@ def costs(model: Assembled, length: int) -> Costs:
     )
 
 
+def training(model: Assembled, length: int, teacher: Assembled | None = None) -> int:
+    """The operations of training on one example: three times a forward pass, and one of its teacher, if it has one."""
+    return costs(model, length).training_flops + (0 if teacher is None else costs(teacher, length).flops)
+
+
 def parameters(children: Mapping[str, nn.Module]) -> int:
     """How many numbers a model learns; a tied tensor counts once."""
     return sum({id(p): p.numel() for child in children.values() for p in child.parameters()}.values())

@@ -35,6 +35,7 @@ def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry]) ->
         f"They generalise over seeds ({drawn}; n = {span([row.n for row in rows])}), not beyond {model}"
         f"this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
     )
+    yield from _budget(question, done)
     if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.before is not None)):
         yield f"Each begins from the trial of {listed(stages)} of its own variant and seed, and costs what both cost."
     gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
@@ -42,6 +43,21 @@ def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry]) ->
         low, high = (f"{gain:.2g}" if gain < 10 else f"{gain:,.0f}" for gain in (min(gains), max(gains)))
         times = low if low == high else f"{low} to {high}"
         yield f"Pairing by seed divided the variance of a difference by {times}, against independent seeds."
+
+
+def _budget(question: Question, done: Sequence[Entry]) -> Iterator[str]:
+    """What each trial was given, where that is no number of steps."""
+    for unit, amount in question.budget.items():
+        if unit == "flops":
+            yield f"Each was given {amount:.4g} training FLOPs, to the nearest step: what costs less took more steps."
+        elif unit == "seconds":
+            clocks = {(entry.result.get("cut") or {}).get("clock") for entry in done}
+            clock = "CPU seconds" if clocks == {"cpu"} else "seconds"
+            names = listed(sorted({str(dict(machine(entry)).get("name")) for entry in done}), MOST)
+            yield (
+                f"Each was cut after {amount:g} {clock} of training on {names}: steps and bits are those of "
+                "this machine and hour, and will not come out the same again."
+            )
 
 
 def _stage(entry: Entry) -> str:

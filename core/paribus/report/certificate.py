@@ -18,6 +18,7 @@ from paribus.report.tensors import KINDS, Common, common, names
 DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.vocabulary", "trainer")
 """What decides the batches: one of these varied, they may differ."""
 BUDGET: Final = ("trainer", "data.batch", "dims.length")
+LASTING: Final = "trainer.max_time"
 TRAINING: Final = (*DATA, "evaluate", "measure", "optimizer", "schedule", "dropout")
 """What an untrained model's outputs need not show."""
 MOST: Final = 4  # of a kind that are told, in words that must fit a line
@@ -73,6 +74,11 @@ class Pair(NamedTuple):
         return frozenset(key for key in {**one, **other} if one.get(key, MISSING) != other.get(key, MISSING))
 
     @property
+    def cut(self) -> frozenset[str]:
+        """Where the budget cut them, each at its own place."""
+        return frozenset(self.baseline.cut) | frozenset(self.variant.cut)
+
+    @property
     def steps(self) -> tuple[int, int]:
         return self.baseline.result["steps"], self.variant.result["steps"]
 
@@ -95,14 +101,15 @@ def certify(baseline: Entry, variant: Entry) -> Certificate:
     pair = Pair(baseline, variant)
     same_scheme = not touches(pair.keys, ("initialisation",))
     shared = common(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
-    findings = [
+    found = (
         *_specs(pair),
         *_tensors(pair, shared),
         *_begun(pair),
         *_data(pair),
         *_effect(pair),
         *_gradients(pair, shared),
-    ]
+    )
+    findings = list(dict.fromkeys(found))
     kinds = {
         kind: tuple(text for found, text in findings if found == kind)
         for kind in ("failure", "side effect", "confirmed")
@@ -154,7 +161,7 @@ def _specs(pair: Pair) -> Iterator[Finding]:
     for entry in pair:
         for difference in differences(entry.trial["spec"], entry.spec):
             yield "failure", f"another spec: {entry.variant} ran with another than its trial's: {difference}"
-        for key, asked in entry.asked.items():
+        for key, asked in {**entry.asked, **entry.cut}.items():
             found = at(entry.spec, key)
             if found is MISSING and asked is not None:
                 yield "failure", f"ignored option: `{key}` is not in the resolved spec of {entry.variant}"
@@ -163,9 +170,9 @@ def _specs(pair: Pair) -> Iterator[Finding]:
     if len({pair.baseline.seed, pair.variant.seed, pair.baseline.spec["seed"], pair.variant.spec["seed"]}) > 1:
         yield "failure", f"other seed: {pair.baseline.spec['seed']} against {pair.variant.spec['seed']}"
     found_differences = [each for each in differences(pair.baseline.spec, pair.variant.spec) if each.path != "seed"]
-    if not found_differences:
+    if all(covered(difference.path, pair.cut) for difference in found_differences):
         yield "failure", "changed nothing: the resolved specs are equal"
-    stray = [difference for difference in found_differences if not covered(difference.path, pair.keys)]
+    stray = [difference for difference in found_differences if not covered(difference.path, pair.keys | pair.cut)]
     if stray:
         more = f", and {len(stray) - 1} more" if len(stray) > 1 else ""
         yield "failure", f"another difference: the study did not vary this: {stray[0]}{more}"
@@ -205,16 +212,32 @@ def _data(pair: Pair) -> Iterator[Finding]:
     if pair.baseline.done and pair.variant.done:
         for what, (before, after) in zip(("steps", "tokens"), budget, strict=True):
             if before != after:
-                excused = touches(pair.keys, BUDGET)
-                said = f"{before:,} {what} against {after:,}"
+                excused = touches(pair.keys | pair.cut, BUDGET)
+                said = (
+                    f"{before:,} {what} against {after:,}" if LASTING not in pair.cut else "cut by time, at other steps"
+                )
                 yield ("side effect", said) if excused else ("failure", f"other budget: {said}")
     if not pair.alike:
+        yield from _along(pair, varied)
         return
     for digest, what in (("order", "other examples"), ("batches", "other batches")):
         if not pair.equal(digest):
             yield ("side effect", what) if varied else ("failure", f"{what}: not those of the baseline at each step")
             return
     yield "confirmed", "same batches"
+
+
+def _along(pair: Pair, varied: bool) -> Iterator[Finding]:
+    """As far as both ran: their batches are known as of each power of two."""
+    before, after = (entry.certificate.get("along") or {} for entry in pair)
+    known = [step for step in before if step in after]
+    if not known:
+        return
+    last = max(known, key=int)
+    if before[last] == after[last]:
+        yield "confirmed", f"same batches for {int(last):,} steps"
+    else:
+        yield ("side effect", "other batches") if varied else ("failure", "other batches: not those of the baseline")
 
 
 def _effect(pair: Pair) -> Iterator[Finding]:
@@ -226,7 +249,7 @@ def _effect(pair: Pair) -> Iterator[Finding]:
     elif touches(pair.keys, TRAINING):
         yield "confirmed", "training differs" if pair.alike else "same outputs at step 0"
     else:
-        yield "side effect", "outputs differ only once trained"
+        yield "side effect", "outputs differ only once trained" if pair.alike else "same outputs at step 0"
 
 
 def _gradients(pair: Pair, shared: Common) -> Iterator[Finding]:

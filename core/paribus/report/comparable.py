@@ -96,7 +96,8 @@ def _conditions(done: Mapping[str, Sequence[Entry]], question: Question) -> Iter
             name
             for name, entries in done.items()
             if any(
-                _key(condition.of(entry)) != wanted and not touches(entry.asked, condition.unless) for entry in entries
+                _key(condition.of(entry)) != wanted and not touches({**entry.asked, **entry.cut}, condition.unless)
+                for entry in entries
             )
         ]
         if others:

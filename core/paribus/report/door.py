@@ -67,5 +67,6 @@ def question_of(planned: Planned) -> Question:
         about=about(asked.design, asked.varied),
         below=below(planned.plan.setting()),
         excluded=tuple((each.variant, each.why) for each in planned.plan.excluded),
+        budget=next(stage.budget or asked.budget for stage in asked.stages if stage.name == asked.metric.stage),
         looks=tuple(planned.store.looks(_baseline(planned))),
     )

@@ -31,6 +31,7 @@ class Question:
     store: str = ""  # the folder that was searched for records
     stage: str = ""  # at whose end it is measured, of a study with several
     unlearned: bool = False  # whether verdicts are wanted of models that are no better than frequencies alone
+    budget: Mapping[str, float] = field(default_factory=dict)  # in which unit each trial was given how much
     looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
     alpha: float = 0.05
     about: str = ""  # how the design is to be read, where that is not plain
@@ -85,6 +86,11 @@ class Entry:
     def asked(self) -> Mapping[str, Any]:
         """Dotted key -> value: what the study changed in the base to come to this variant, matched knobs included."""
         return {**(self.trial.get("varied") or {}), **(self.trial.get("matched") or {})}
+
+    @property
+    def cut(self) -> Mapping[str, Any]:
+        """Dotted key -> value: where the study's budget cut this trial, at another place than others."""
+        return self.trial.get("cut") or {}
 
     @property
     def done(self) -> bool:

@@ -58,13 +58,16 @@ def held_of(trials: Chosen, name: str, question: Question) -> Held:
 def _mixed(pair: tuple[Entry, Entry]) -> str:
     """In what the pair differs that would show in its numbers; nothing where it does not."""
     before, after = (_runtime(entry) for entry in pair)
-    return ", ".join(f"{key} {before[key]} against {after[key]}" for key in before if before[key] != after[key])
+    return ", ".join(f"{key} {before[key]} against {after[key]}" for key in before if before[key] != after.get(key))
 
 
 def _runtime(entry: Entry) -> dict[str, str]:
     versions, machine = entry.provenance.get("versions") or {}, entry.provenance.get("machine") or {}
     releases = {name: str(versions.get(name)).partition("+")[0] for name in RUNTIME}  # a build is told by its device
-    return {**releases, "device": str(machine.get("device"))}
+    timed = (
+        {"host": str(entry.provenance.get("host"))} if entry.result.get("cut") else {}
+    )  # its steps are its machine's
+    return {**releases, "device": str(machine.get("device")), **timed}
 
 
 def _values(pairs: Pairs, metric: str) -> tuple[list[float], list[float]]:

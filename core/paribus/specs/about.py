@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from paribus.errors import listed, nearest
 from paribus.specs.fields import SCHEMA, STEPS
+from paribus.specs.lasting import lasts
 from paribus.specs.tree import UNREAD, Keys, shown
 from paribus.specs.values import MISSING, Checking
 
@@ -63,6 +64,7 @@ def trainer(checking: Checking, given: Mapping[str, Any]) -> Any:
     steps = found.get("max_steps")
     if steps is not None:
         checking.option(STEPS, steps, ("trainer", "max_steps"), {})
+    lasts(checking, found)
     return dict(found)
 
 

@@ -11,6 +11,7 @@ import torch
 
 from paribus.assembly.cost import costs
 from paribus.registry import Registry
+from paribus.specs.lasting import lasting
 from paribus.studies.plan import Plan
 from paribus.studies.settings import TUNING, Setting
 from paribus.studies.store import FINISHED, Trial
@@ -87,7 +88,7 @@ def _row(
         sum(states[trial.identity] not in FINISHED for trial in trials),
         parameters,
         flops,
-        seconds * (spec["trainer"].get("max_steps") or DEFAULT_STEPS),
+        lasting(spec["trainer"]) or seconds * (spec["trainer"].get("max_steps") or DEFAULT_STEPS),
         f"{match.by}={matched.value:g} ({matched.residual:+.2%} {match.on})" if matched and match else "",
         setting.name,
     )

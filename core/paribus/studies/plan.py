@@ -10,19 +10,20 @@ from typing import Final, final
 from paribus.errors import ParibusError, Problem, SpecError
 from paribus.registry import Index
 from paribus.specs.memory import Memory
+from paribus.studies.budgets import Spend
 from paribus.studies.designs import BASELINE, DESIGNS, Variant, baseline, size
 from paribus.studies.excluding import Excluding
 from paribus.studies.identity import Code, Spelling, identity_of
-from paribus.studies.match import Matched, solve
+from paribus.studies.match import Matched
 from paribus.studies.settings import Excluded, Setting, repeats, settings_of
+from paribus.studies.spending import counts, spent
 from paribus.studies.store import Trial
 from paribus.studies.study import Study
-from paribus.studies.trials import Fingerprint, Spec, Specs, at, lineage, resolve, trials_of
+from paribus.studies.trials import Fingerprint, Spec, Specs, lineage, resolve, trials_of, turned
 from paribus.studies.tuning import Score, Tuned, at_best, tuning
+from paribus.studies.turning import Count, matched_of
 
 MOST_TRIALS: Final = 10_000
-
-Count = Callable[[Spec], int]  # parameters or operations of a resolved spec
 
 
 Counter = Callable[[Study], Count]  # what a study that matches counts with
@@ -93,8 +94,12 @@ def plan(
     solved: Mapping[str, Matched] | None = None,
     counter: Counter | None = None,
     score: Score = lambda trial: None,
+    spend: Spend | None = None,
 ) -> Plan:
-    """Every trial, or one error that names what no variant can be. `count` is only asked where the study matches.
+    """Every trial, or one error that names what no variant can be.
+
+    `count` is only asked where the study matches, and `spend`
+    where its budget is one of operations.
 
     `counter` makes a `count` for each setting that matches, and `score` says what came of the trials by which the study
     is tuned: what follows from them is planned as soon as they have records.
@@ -105,13 +110,13 @@ def plan(
     for setting in settings_of(study):
         if setting.tuned:
             assert study.tune is not None
-            found = list(tuning(settings[-1], study.tune, index, fingerprint, score))
-            settings.append(at_best(setting, settings[-1], found, index, fingerprint))
+            found = list(tuning(settings[-1], study.tune, index, fingerprint, score, spend))
+            settings.append(at_best(setting, settings[-1], found, index, fingerprint, spend))
             tuned += found
             continue
         counting = counter(setting.study) if counter is not None and setting.study.match is not None else count
         try:
-            settings.append(_held(setting, index, fingerprint, counting, solved))
+            settings.append(_held(setting, index, fingerprint, counting, solved, spend))
         except SpecError as error:
             raise SpecError(*(_said_of(setting, problem) for problem in error.problems)) from error
     return Plan(study, tuple(settings), tuple(_in_order(study, settings, tuned)), tuple(tuned))
@@ -140,6 +145,7 @@ def _held(
     fingerprint: Fingerprint,
     count: Count | None,
     solved: Mapping[str, Matched] | None,
+    spend: Spend | None,
 ) -> Setting:
     """One setting with all that it comes to, as its variants are written."""
     study = setting.study
@@ -176,7 +182,8 @@ def _held(
             resolved[variant.name], kept[variant.name], twins[line] = specs, variant, variant.name
     if problems := [*problems, *excluding.unused(study.where)]:
         raise SpecError(*_once(problems))
-    matched = _matched(study, kept, resolved, index, count, solved)
+    matched = matched_of(study, kept, resolved, index, count, solved)
+    _spent(study, kept, resolved, matched, index, spend)
     there = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint)
     first: dict[str, Trial] = {}
     for trial in there:
@@ -225,62 +232,18 @@ def _refuse_explosion(study: Study, most: int) -> None:
         )
 
 
-def _matched(
+def _spent(
     study: Study,
     kept: Mapping[str, Variant],
     resolved: dict[str, Specs],
+    matched: Mapping[str, Matched],
     index: Index,
-    count: Count | None,
-    solved: Mapping[str, Matched] | None,
-) -> dict[str, Matched]:
-    """Turns the knob of every variant until it costs what the baseline costs; `resolved` is changed in place.
-
-    It is counted at the stage that the metric is of, and turned in all of them, so that they fit together.
-    """
-    match = study.match
-    if match is None:
-        return {}
-    assert count is not None or solved is not None, "a study that matches needs something to count with"
-    decides = study.metric.stage
-    target = count(resolved[BASELINE][decides]) if count is not None else 0
-    found: dict[str, Matched] = {}
-    for variant in kept.values():
-        if variant.name == BASELINE:
-            continue
-        if solved is not None and variant.name in solved:
-            found[variant.name] = solved[variant.name]
-        else:
-            assert count is not None
-            start = _value_at(resolved[variant.name][decides], match.by, study)
-            counted = _counter(study, variant, index, count)
-            found[variant.name] = solve(
-                counted, target, whole=isinstance(start, int), start=float(start), path=match.by
-            )
-        resolved[variant.name] = resolve(study, variant, index, [(match.by, found[variant.name].value)])
-    return found
-
-
-def _counter(study: Study, variant: Variant, index: Index, count: Count) -> Callable[[float], int]:
-    known: dict[float, int] = {}
-    by = study.match.by if study.match else ""
-
-    def counted(value: float) -> int:
-        if value not in known:
-            known[value] = count(resolve(study, variant, index, [(by, value)])[study.metric.stage])
-        return known[value]
-
-    return counted
-
-
-def _value_at(spec: Spec, dotted: str, study: Study) -> float | int:
-    value = at(spec, dotted)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        what = f"`{dotted}` is {value!r} in the base, so it cannot be turned"
-        where = study.where(("match", "by"))
-        raise SpecError(
-            Problem(code="no-knob", path="match.by", where=where, what=what, valid="a number: feedforward.expand")
-        )
-    return value
+    spend: Spend | None,
+) -> None:
+    """Gives each variant the steps that a budget of operations is worth; `resolved` is changed in place."""
+    if counts(study):
+        for name, variant in kept.items():
+            resolved[name] = spent(study, variant, index, turned(study, matched, name), spend)
 
 
 def single(spec: Spec, index: Index, fingerprint: Fingerprint) -> Trial:

@@ -14,10 +14,12 @@ from paribus.registry import Index, Lazy, Registry
 from paribus.specs.read import read_file
 from paribus.specs.resolve import index_of
 from paribus.specs.tree import Tree
+from paribus.studies.budgets import Spend
 from paribus.studies.comparable import refuse
 from paribus.studies.corpora import fingerprint
 from paribus.studies.plan import MOST_TRIALS, Plan, plan
 from paribus.studies.shipped import study_file
+from paribus.studies.spending import counts
 from paribus.studies.store import STORE, Store, Trial
 from paribus.studies.study import Study, study_of
 from paribus.studies.tuning import scored
@@ -72,6 +74,7 @@ def study(
             fingerprint=fingerprints,
             counter=lambda narrow: _counter(narrow, classes),
             most=most,
+            spend=_spender(classes) if counts(read) else None,
             score=lambda trial: scored(kept.record(trial.identity), read.metric.name),
         )
         return Planned(found, kept, index, anew)
@@ -156,6 +159,13 @@ def _counter(read: Study, classes: Classes) -> Callable[[dict[str, Any]], int]:
         return parameters(model.children())
 
     return count
+
+
+def _spender(classes: Classes) -> Spend:
+    """The operations of a step, counted on the meta device: only a study with a budget of them imports torch for it."""
+    from paribus.train.spending import flops_a_step
+
+    return lambda spec: flops_a_step(spec, classes)
 
 
 def _fingerprint(index: Index) -> Callable[[dict[str, Any]], str]:

@@ -44,7 +44,8 @@ def first_step(trial: Trial) -> Trial:
     if trial.begins:
         began = {key: value for key, value in spec["from"].items() if key == "learned"}
         spec["from"] = began or None
-    spec["trainer"] = {**(spec["trainer"] or {}), "max_steps": 1}
+    trainer = {key: value for key, value in (spec["trainer"] or {}).items() if key != "max_time"}
+    spec["trainer"] = {**trainer, "max_steps": 1}
     spec["data"] = {**spec["data"], "validation": spec["data"]["batch"]}
     return replace(trial, spec=spec, begins="")
 

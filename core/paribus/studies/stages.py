@@ -26,7 +26,7 @@ class Stage:
     name: str = ""  # empty for the only training of a study without stages
     begins: str = ""  # the stage whose trial, of the same variant and seed, it begins from
     vocabulary: str = "kept"
-    budget: Mapping[str, int] = field(default_factory=dict)
+    budget: Mapping[str, float] = field(default_factory=dict)
     says: Tree = field(default_factory=Tree)  # keys of a spec, dotted or not, over those of the base
 
     @property

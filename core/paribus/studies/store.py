@@ -43,6 +43,7 @@ class Trial:
     stage: str = ""  # of a study with stages: `finetune/sections`
     begins: str = ""  # the identity of the trial that it begins from
     setting: str = ""  # the first that has it, of a study with several: no part of who it is
+    cut: Mapping[str, Any] = field(default_factory=dict)  # dotted key -> value: where its budget cuts it
 
     @property
     def named(self) -> str:
@@ -60,6 +61,7 @@ class Trial:
             "code": self.code,
             "corpus": self.corpus,
             **({"stage": self.stage, "begins": self.begins} if self.stage else {}),
+            **({"cut": dict(self.cut)} if self.cut else {}),
         }
 
 

@@ -14,6 +14,7 @@ from paribus.specs.load import begun, load
 from paribus.specs.override import put
 from paribus.specs.tree import Keys, Tree, copied, shown
 from paribus.specs.values import Checking
+from paribus.studies.budgets import Budget, budget_of
 from paribus.studies.designs import Varied
 from paribus.studies.excluding import Exclusion, exclusions_of
 from paribus.studies.loggers import loggers_of
@@ -43,7 +44,6 @@ KEYS: Final = (
     "scales",
     "tune",
 )
-BUDGETS: Final = ("steps", "tokens")
 METRIC: Final = re.compile(r"val/[a-z0-9._-]+/[a-z0-9._-]+")
 METRICS: Final = ("name", "better", "margin", "unlearned", "stage", "task")
 SEEDS: Final = 5  # three make an interval 2.5 times as wide, after Holm
@@ -75,7 +75,7 @@ class Study:
     design: str
     varied: Varied
     seeds: tuple[int, ...]
-    budget: Mapping[str, int]
+    budget: Budget
     match: Match | None
     metric: Metric
     launcher: Any
@@ -109,7 +109,7 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
             checking.unknown(key, (key,), KEYS)
     design = design_of(checking, given.get("design", "one-at-a-time"))
     varied = varied_of(checking, given, design)
-    stages = stages_of(checking, given.get("stages"), partial(_budget, checking))
+    stages = stages_of(checking, given.get("stages"), partial(budget_of, checking))
     keys = keys_of(varied)
     clashes(checking, stages, keys)
     base, matches = _base(checking, given, index), matches_of(checking, given.get("match"))
@@ -123,7 +123,7 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
         design=design,
         varied=varied,
         seeds=seeds,
-        budget=_budget(checking, given.get("budget"), ("budget",)),
+        budget=budget_of(checking, given.get("budget"), ("budget",)),
         match=matches[0] if len(matches) == 1 else None,
         metric=_metric(checking, given.get("metric"), stages),
         launcher=checking.component("launcher", given.get("launcher", "local"), ("launcher",), {}),
@@ -182,20 +182,6 @@ def _seeds(checking: Checking, given: Any) -> tuple[int, ...]:
         return tuple(given)
     checking.wrong("wrong-type", ("seeds",), f"this is {shown(given)}", "how many (≥ 1), or a list of different seeds")
     return (0,)
-
-
-def _budget(checking: Checking, given: Any, at: Keys) -> dict[str, int]:
-    if given is None:
-        return {}
-    found = checking.mapping(given, at, listed(BUDGETS)) or {}
-    for key, value in found.items():
-        if key not in BUDGETS:
-            checking.unknown(key, (*at, key), BUDGETS)
-        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            checking.wrong("wrong-type", (*at, key), f"this is {shown(value)}", "a whole number ≥ 1")
-    if len(found) > 1:
-        checking.wrong("too-many", at, "a budget is in one unit", listed(BUDGETS))
-    return dict(found)
 
 
 def _metric(checking: Checking, given: Any, stages: Sequence[Stage]) -> Metric:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from paribus.registry import Index
@@ -11,6 +11,7 @@ from paribus.saved import reading
 from paribus.specs.check import check
 from paribus.specs.memory import Memory
 from paribus.specs.tree import Tree
+from paribus.studies.budgets import Budget, changes, cut
 from paribus.studies.designs import BASELINE, Change, Variant, in_force
 from paribus.studies.identity import Code, Spelling
 from paribus.studies.match import Matched
@@ -24,9 +25,17 @@ Fingerprint = Callable[[Spec], str]  # of a resolved spec's corpus
 
 
 def resolve(
-    study: Study, variant: Variant, index: Index, more: Sequence[Change] = (), memory: Memory | None = None
+    study: Study,
+    variant: Variant,
+    index: Index,
+    more: Sequence[Change] = (),
+    memory: Memory | None = None,
+    steps: Mapping[str, int] = MappingProxyType({}),
 ) -> Specs:
-    """The resolved specs of a variant with the study's first seed, one for each stage; trials are still to be named."""
+    """The resolved specs of a variant with the study's first seed, one for each stage; trials are still to be named.
+
+    `steps` says for how many a budget of operations is enough, by stage.
+    """
     specs: Specs = {}
     for stage in study.stages:
         tree = Tree(study.base.data, dict(study.base.marks), list(study.base.problems))  # what is put goes into copies
@@ -35,7 +44,7 @@ def resolve(
             here = aimed(key, stage, study.stages)
             if here is not None:
                 put_at(tree, here, value, study.written(key))
-        _spend(study, tree, stage.budget or study.budget)
+        _spend(study, tree, stage.budget or study.budget, steps.get(stage.name))
         if stage.begins:
             tree.data = {**tree.data, "from": {"trial": "", **_read(stage, specs[stage.begins])}}
         specs[stage.name] = check(tree, index, memory)
@@ -56,16 +65,10 @@ def lineage(study: Study, specs: Mapping[str, Spec]) -> list[Spec]:
     return found
 
 
-def _spend(study: Study, tree: Tree, budget: Mapping[str, int]) -> None:
-    """The budget as a number of steps."""
-    steps = budget.get("steps")
-    if "tokens" in budget:
-        batch = (tree.data.get("data") or {}).get("batch", 32)
-        length = (tree.data.get("dims") or {}).get("length", 1)
-        if isinstance(batch, int) and isinstance(length, int):
-            steps = max(1, math.ceil(budget["tokens"] / (batch * length)))
-    if steps is not None:
-        put_at(tree, "trainer.max_steps", steps, study.where(("budget",)))
+def _spend(study: Study, tree: Tree, budget: Budget, steps: int | None) -> None:
+    """The budget, and the study's first seed."""
+    for key, value in changes(budget, tree.data, steps):
+        put_at(tree, key, value, study.where(("budget",)))
     put_at(tree, "seed", study.seeds[0], study.where(("seeds",)))
 
 
@@ -107,6 +110,7 @@ def trials_of(
                     _knobs(study, variant, stage, spec, matched, following[stage.name]),
                     stage.name,
                     before,
+                    cut=cut(stage.budget or study.budget, spec),
                 )
                 there[variant.name, stage.name] = trial
                 found.append(trial)
@@ -139,6 +143,11 @@ def _knobs(
         if by is not None:
             knobs[by] = matched[variant.name].value
     return knobs
+
+
+def turned(study: Study, matched: Mapping[str, Matched], name: str) -> list[Change]:
+    """The knob of a variant, where one was turned for it to match."""
+    return [(study.match.by, matched[name].value)] if study.match is not None and name in matched else []
 
 
 def references(value: Any, way: str = "") -> Iterator[str]:

@@ -15,12 +15,14 @@ from typing import Any, Final, final
 from paribus.durable import number
 from paribus.errors import listed
 from paribus.registry import Index
+from paribus.studies.budgets import Spend
 from paribus.studies.designs import BASELINE, Change, Variant, said
 from paribus.studies.settings import BEST, SAME, TUNING, Excluded, Setting
+from paribus.studies.spending import spent
 from paribus.studies.stages import aimed
 from paribus.studies.store import Trial
 from paribus.studies.study import Study
-from paribus.studies.trials import Fingerprint, Specs, at, lineage, resolve, trials_of
+from paribus.studies.trials import Fingerprint, Specs, at, lineage, trials_of, turned
 from paribus.studies.tune import Cell, Tune
 
 LARGEST: Final = 1e200  # a metric beyond it is no result, though it is a number
@@ -131,11 +133,13 @@ def told(cell: Cell) -> str:
     return " ".join(f"{key}={said(value)}" for key, value in cell)
 
 
-def tuning(setting: Setting, tune: Tune, index: Index, fingerprint: Fingerprint, score: Score) -> Iterator[Tuned]:
+def tuning(
+    setting: Setting, tune: Tune, index: Index, fingerprint: Fingerprint, score: Score, spend: Spend | None = None
+) -> Iterator[Tuned]:
     """What is to be tried with each variant of a setting, and what has come of it."""
     study = setting.study
     for variant in setting.variants:
-        own, found = _tried(setting, variant, tune, index)
+        own, found = _tried(setting, variant, tune, index, spend)
         cells: list[Tried] = []
         every: list[Trial] = []
         for cell, specs in found:
@@ -146,14 +150,16 @@ def tuning(setting: Setting, tune: Tune, index: Index, fingerprint: Fingerprint,
         yield Tuned(setting.name, variant.name, study.metric.better, tuple(cells), own, tuple(every))
 
 
-def _tried(setting: Setting, variant: Variant, tune: Tune, index: Index) -> tuple[int, list[tuple[Cell, Specs]]]:
+def _tried(
+    setting: Setting, variant: Variant, tune: Tune, index: Index, spend: Spend | None
+) -> tuple[int, list[tuple[Cell, Specs]]]:
     """Every combination once, with its specs, and which is the variant's own: that is tried, written or not."""
     study = setting.study
-    untuned = resolve(study, variant, index, _knobs(setting, variant))
+    untuned = spent(study, variant, index, _knobs(setting, variant), spend)
     lines: list[Any] = []
     found: list[tuple[Cell, Specs]] = []
     for cell in tune.cells():
-        specs = resolve(study, variant, index, [*_knobs(setting, variant), *cell])
+        specs = spent(study, variant, index, [*_knobs(setting, variant), *cell], spend)
         line = lineage(study, specs)
         if line not in lines:
             lines.append(line)
@@ -176,8 +182,7 @@ def _at(study: Study, specs: Specs, key: str) -> Any:
 
 def _knobs(setting: Setting, variant: Variant) -> list[Change]:
     """What was turned for this variant to match a budget, which tuning leaves as it is."""
-    matched = setting.matched.get(variant.name)
-    return [] if matched is None or setting.study.match is None else [(setting.study.match.by, matched.value)]
+    return turned(setting.study, setting.matched, variant.name)
 
 
 def _trials(
@@ -197,7 +202,14 @@ def _trials(
     return [replace(trial, variant=variant.name, setting=name) for trial in trials]
 
 
-def at_best(empty: Setting, same: Setting, found: Sequence[Tuned], index: Index, fingerprint: Fingerprint) -> Setting:
+def at_best(
+    empty: Setting,
+    same: Setting,
+    found: Sequence[Tuned],
+    index: Index,
+    fingerprint: Fingerprint,
+    spend: Spend | None = None,
+) -> Setting:
     """The same comparison with every variant at what was chosen for it, as far as that is known.
 
     Nothing of it is known before the baseline's own choice.
@@ -207,7 +219,7 @@ def at_best(empty: Setting, same: Setting, found: Sequence[Tuned], index: Index,
     if BASELINE not in chosen:
         return empty
     known = [variant for variant in same.variants if variant.name in chosen]
-    resolved = {variant.name: _best_specs(same, variant, chosen[variant.name], index) for variant in known}
+    resolved = {variant.name: _best_specs(same, variant, chosen[variant.name], index, spend) for variant in known}
     base = lineage(study, resolved[BASELINE])
     twins = [each for each in known if each.name != BASELINE and lineage(study, resolved[each.name]) == base]
     kept = [each for each in known if each not in twins]
@@ -227,9 +239,9 @@ def at_best(empty: Setting, same: Setting, found: Sequence[Tuned], index: Index,
     )
 
 
-def _best_specs(same: Setting, variant: Variant, tuned: Tuned, index: Index) -> Specs:
+def _best_specs(same: Setting, variant: Variant, tuned: Tuned, index: Index, spend: Spend | None) -> Specs:
     cell = () if tuned.best == tuned.own else tuned.chosen or ()
-    return resolve(same.study, variant, index, [*_knobs(same, variant), *cell])
+    return spent(same.study, variant, index, [*_knobs(same, variant), *cell], spend)
 
 
 def _turned(study: Study, trial: Trial, chosen: Mapping[str, Tuned]) -> dict[str, Any]:

@@ -67,6 +67,7 @@ class Data(LightningDataModule):
         self._evaluated: Ints = np.arange(self.val_count)
         if self.val_examples.former is not None:  # of documents the first ones may be all of one kind
             self._evaluated = np.sort(order(0, VALIDATION, self.val_examples.count)[: self.val_count])
+        self._timed = False  # whether an objective asks how far the training is
         self._lengths = self.train_examples.lengths() if options.bucket else None
         self._order: tuple[int, Ints] | None = None
         self._together = 0  # how many steps are made at once; 0: not known yet
@@ -111,12 +112,18 @@ class Data(LightningDataModule):
         length = None if self._lengths is None else needed(self._lengths[index], self.train_examples.length)
         draw = Draw(self.seed, epoch, torch.from_numpy(index), step / self.steps if self.steps else 0.0)
         batch = self.train_examples.batch(draw, length)
+        self._timed = self._timed or draw.timed
         if self._together == 0:  # what depends on the step, and what is padded to the longest, is made alone
             alone = draw.timed or length is not None
             self._together = (
                 1 if alone else max(1, TOGETHER // sum(stream.tokens.numel() for stream in batch.streams.values()))
             )
         return batch
+
+    def changes(self) -> bool:
+        """Whether an objective makes other examples as the training goes on."""
+        self.step(0)
+        return self._timed
 
     def _made(self, epoch: int, at: int) -> Batch:
         """Batch `at` of an epoch, made together with those around it: what numpy takes for a call is shared by all.

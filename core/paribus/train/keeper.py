@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -20,7 +19,9 @@ from paribus.train.digests import batch_digest, chained
 from paribus.train.evaluate import evaluate
 from paribus.train.measuring import Measuring
 from paribus.train.model import Model
+from paribus.train.watch import Watch, due
 
+OPEN = 1 << 62  # steps of a training that time alone ends
 UNSYNCED = 20  # on an accelerator, losses are read this many steps at a time, so that no step waits
 
 
@@ -55,6 +56,7 @@ class Keeper(Callback):
         asked: Callable[[], bool],
         tell: Callable[[int, float], None],
         measure: Measuring | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.model = model
         self.data = data
@@ -71,11 +73,11 @@ class Keeper(Callback):
         self.curve: list[dict[str, Any]] = []
         self.batches = ""
         self.order = ""
+        self.along: dict[str, str] = {}  # the batches as of each power of two: what trials of other lengths share
         self.no_gradient: list[str] = []
-        self.seconds = 0.0  # spent in training steps, evaluations and checkpoints not counted
+        self.watch = watch or Watch()  # evaluations and checkpoints not counted
         self.loaded: Loaded | None = None
         self._unread: list[tuple[Tensor, int, str, str]] = []  # a loss, its step, and the digests as of then
-        self._began = 0.0
 
     # -- a checkpoint's worth ------------------------------------------------------------------------------------
 
@@ -85,8 +87,10 @@ class Keeper(Callback):
             "curve": self.curve,
             "batches": self.batches,
             "order": self.order,
+            "along": self.along,
             "no_gradient": self.no_gradient,
-            "seconds": self.seconds,
+            "seconds": self.watch.seconds,
+            "spent": self.watch.spent,
         }
 
     def resume(self, loaded: Loaded) -> None:
@@ -96,15 +100,16 @@ class Keeper(Callback):
         self.losses = loaded.extra["losses"].tolist()
         self.curve = list(loaded.extra["curve"])
         self.batches, self.order = loaded.extra["batches"], loaded.extra["order"]
+        self.along = dict(loaded.extra["along"])
         self.no_gradient = list(loaded.extra["no_gradient"])
-        self.seconds = loaded.extra["seconds"]
+        self.watch.seconds, self.watch.spent = loaded.extra["seconds"], loaded.extra["spent"]
 
     # -- what Lightning calls ------------------------------------------------------------------------------------
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.loaded is not None:
             restore(self.loaded, self.model, trainer.optimizers[0])
-        self._began = time.perf_counter()
+        self.watch.go(self.model.device)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
         self.batches = chained(self.batches, batch_digest(batch))
@@ -122,20 +127,24 @@ class Keeper(Callback):
         if self.model.done + trainer.global_step == self.step:
             return  # a micro-batch that is not the last of its step
         self.step = self.model.done + trainer.global_step
+        if self.step & (self.step - 1) == 0:
+            self.along[str(self.step)] = self.batches
         assert self.model.shares is not None
         self._unread.append((self.model.shares, self.step, self.batches, self.order))
-        if self.model.device.type == "cpu" or len(self._unread) >= UNSYNCED or self.step == self.steps:
+        ending = self.step == self.steps or self.watch.over()
+        if self.model.device.type == "cpu" or len(self._unread) >= UNSYNCED or ending:
             self.read()
-        if self.step in self.points:
-            self._evaluate()
-        if self.step == self.steps:
+        if ending or self._is_point():
+            self._evaluate(last=ending)
+        if ending:
+            trainer.should_stop = self.step < self.steps
             return  # what follows is the record: a checkpoint of the end would resume without an optimizer to digest
         asked = self.asked()
         if asked or self.due(self.step):
-            self._pause()
+            self.watch.pause()
             self.read()
             self.keep(self, trainer)
-            self._began = time.perf_counter()
+            self.watch.go(self.model.device)
         if asked:
             raise InterruptedTrialError("asked to stop; the checkpoint is written")
 
@@ -147,25 +156,29 @@ class Keeper(Callback):
                 # What was done since, before anybody looked, must not show: how much that was depends on the moment.
                 self.step, self.batches, self.order = step, batches, order
                 self.curve = [point for point in self.curve if point["step"] < step]
+                self.along = {at: digest for at, digest in self.along.items() if int(at) <= step}
                 raise DivergedError(step, self.losses[-1] if self.losses else None)
             self.losses.append(value)
         self._unread.clear()
         self.tell(self.step, self.losses[-1])
 
-    def _evaluate(self) -> None:
-        self._pause()
+    def _is_point(self) -> bool:
+        """Whether it is to be evaluated now: at one of the steps that were named, or of as many parts of the time."""
+        if self.steps < OPEN:
+            return self.step in self.points
+        return due(self.watch.share(), len(self.curve), self.data.options.evaluations)
+
+    def _evaluate(self, *, last: bool) -> None:
+        self.watch.pause()
         self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
         if self.measure is not None:
-            found = self.measure(self.curve, last=self.step == self.steps)
+            found = self.measure(self.curve, last=last)
             self.curve[-1].update(found.metrics)
             self.unmeasured = found.unmeasured
-        self._began = time.perf_counter()
-
-    def _pause(self) -> None:
-        self.seconds += time.perf_counter() - self._began
+        self.watch.go(self.model.device)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._pause()
+        self.watch.pause()
 
 
 def keeping(

@@ -23,6 +23,7 @@ from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.topology import Topology, memory_of
 from paribus.train.mean import Mean
+from paribus.train.watch import PARTS, Watch
 
 if TYPE_CHECKING:
     from typing import Self
@@ -58,6 +59,7 @@ class Model(LightningModule):
         self.evaluated = tuple(evaluated)
         self.seed = seed
         self.steps = steps
+        self.watch: Watch | None = None  # where time alone ends the training
         self.done = 0  # steps taken before this fit: a resumed run goes on counting
         self.optimizer = optimizer
         self._schedule = schedule
@@ -243,11 +245,16 @@ class Model(LightningModule):
         matrices = [parameter for parameter in distinct if parameter.ndim >= 2]
         others = [parameter for parameter in distinct if parameter.ndim < 2]
         optimizer = self.optimizer.build(matrices, others)
-        steps = self.steps or int(self.trainer.estimated_stepping_batches)
-        rates = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: self._schedule.factor(min(self.done + step, steps - 1), steps)
-        )
+        rates = torch.optim.lr_scheduler.LambdaLR(optimizer, self._factor())
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": rates, "interval": "step"}}
+
+    def _factor(self) -> Callable[[int], float]:
+        """What the schedule makes of a step; of one that only time will end, of how much of that has passed."""
+        watch = self.watch
+        if watch is not None:
+            return lambda step: self._schedule.factor(watch.part(), PARTS)
+        steps = self.steps or int(self.trainer.estimated_stepping_batches)
+        return lambda step: self._schedule.factor(min(self.done + step, steps - 1), steps)
 
 
 # Lightning asks for the signature at each step, and Python puts it together anew each time, which takes 60 µs.

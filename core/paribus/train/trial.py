@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +15,12 @@ from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from paribus.assembly.build import listed
-from paribus.assembly.cost import costs
+from paribus.assembly.cost import costs, training
 from paribus.durable import FILES, Files, write_json
 from paribus.errors import Problem, SpecError
 from paribus.registry import Registry
 from paribus.saved import RECORD, WEIGHTS
+from paribus.specs.lasting import lasting
 from paribus.train.adapt import beginning
 from paribus.train.assemble import data_of, text_of
 from paribus.train.checkpoint import (
@@ -37,12 +37,13 @@ from paribus.train.diary import Diary
 from paribus.train.digests import beginnings, outputs, tensor_digest, validation_digest
 from paribus.train.encoding import left_out
 from paribus.train.frequencies import frequencies
-from paribus.train.keeper import DivergedError, InterruptedTrialError, Keeper, keeping
+from paribus.train.keeper import OPEN, DivergedError, InterruptedTrialError, Keeper, keeping
 from paribus.train.loggers import Run
 from paribus.train.measuring import Measuring, Writer, measuring
 from paribus.train.model import Model
 from paribus.train.provenance import provenance, watch_memory
 from paribus.train.text import Text, write_text
+from paribus.train.watch import Watch
 
 CHECKPOINTS = "checkpoints"
 DEFAULT_STEPS = 200
@@ -81,8 +82,11 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
         terms.note(f"left out of the corpus: {left_out(text.dropped)}")
     model, adapted = beginning(spec, classes, text, measured=True)
     data = data_of(spec, classes, text)
-    steps = (spec["trainer"] or {}).get("max_steps") or DEFAULT_STEPS
-    model.steps = data.steps = steps
+    watch = Watch(lasting(spec["trainer"]))
+    given = (spec["trainer"] or {}).get("max_steps") or (DEFAULT_STEPS if watch.limit is None else None)
+    steps = given or OPEN
+    model.steps = data.steps = given
+    model.watch = None if given else watch
     flops = model.flops
     examples = left_out({why: count for why, count in data.left_out.items() if why not in text.dropped})
     if examples:
@@ -92,10 +96,13 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
         "outputs": outputs(model, data),
         "validation": validation_digest(data),
     }
-    keeper = _keeper(model, data, steps, terms, measuring(spec, classes, model, data, terms.writer))
+    _knows_its_end(data)
+    keeper = _keeper(model, data, steps, watch, terms, measuring(spec, classes, model, data, terms.writer))
     diverged: DivergedError | None = None
     diary = Diary(keeper, spec, terms.loggers, terms.called, terms.note) if terms.called is not None else None
-    trainer = _trainer(spec, steps - keeper.step, [keeper] if diary is None else [keeper, diary], terms)
+    trainer = _trainer(
+        spec, steps - keeper.step if given else -1, [keeper] if diary is None else [keeper, diary], terms
+    )
     ended = "failed"
     try:
         if keeper.step < steps:
@@ -115,7 +122,10 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
             **_flops(model, keeper.step * data.batch_size, flops),
             **begun,
         },
-        "provenance": provenance(started, keeper.seconds, terms.contended, model.device),
+        "provenance": {
+            **provenance(started, watch.seconds, terms.contended, model.device),
+            **({} if watch.limit is None else {"spent_seconds": watch.spent}),
+        },
     }
     if diverged is None:
         save_weights(terms.folder / WEIGHTS, model, {"identity": terms.identity}, files=terms.files)
@@ -126,7 +136,15 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     return record
 
 
-def _keeper(model: Model, data: Data, steps: int, terms: Terms, measures: Measuring | None) -> Keeper:
+def _knows_its_end(data: Data) -> None:
+    """Refuses what changes with how far the training is, where only time will tell how far that is."""
+    if data.steps is None and data.changes():
+        what = "an objective changes as the training goes on, and how far this one is, cut by time, is not known"
+        valid = "a budget in steps, tokens or FLOPs, or an objective that stays as it is"
+        raise SpecError(Problem(code="does-not-fit", path="trainer.max_time", what=what, valid=valid))
+
+
+def _keeper(model: Model, data: Data, steps: int, watch: Watch, terms: Terms, measures: Measuring | None) -> Keeper:
     fingerprint = surroundings(model.device)
     last = time.monotonic()
 
@@ -144,12 +162,13 @@ def _keeper(model: Model, data: Data, steps: int, terms: Terms, measures: Measur
         model,
         data,
         steps=steps,
-        points=[math.ceil(steps * (at + 1) / points) for at in range(points)],
+        points=[-(-steps * (at + 1) // points) for at in range(points)],
         keep=keeping(checkpoints, terms.identity, fingerprint, terms.files),
         due=due,
         asked=terms.asked_to_stop,
         tell=terms.tell,
         measure=measures,
+        watch=watch,
     )
     found = latest(checkpoints, terms.identity, fingerprint, files=terms.files)
     if isinstance(found, (Loaded, Lost)):
@@ -175,6 +194,9 @@ def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: Terms) -> 
     for asked in terms.hooks.configure_trainer(spec=spec) if terms.hooks is not None else ():
         own.update(asked or {})
     own.update(spec["trainer"] or {})
+    own.pop("max_time", None)  # Lightning's own clock counts evaluations, and forgets what a resumed trial took before
+    if steps < 0:
+        own["max_epochs"] = -1
     callbacks = [*own.pop("callbacks", []), *ours]
     try:
         return Trainer(**{**own, "max_steps": steps}, callbacks=callbacks)
@@ -236,10 +258,13 @@ def _result(
             **began,
             "batches": keeper.batches,
             "order": keeper.order,
+            "along": keeper.along,
             "losses": tensor_digest(torch.tensor(keeper.losses, dtype=torch.float64)),
             "no_gradient": keeper.no_gradient,
         },
     }
+    if keeper.watch.limit is not None:
+        result["cut"] = {"by": "seconds", "seconds": keeper.watch.limit, "clock": keeper.watch.clock}
     if keeper.unmeasured:
         result["unmeasured"] = keeper.unmeasured
     if diverged is not None:
@@ -254,9 +279,8 @@ def _result(
 def _flops(model: Model, examples: int, before: int | None) -> dict[str, int]:
     """What the training took, and what it took with all that the model began from, where that is known."""
     length = model.spec["dims"]["length"]
-    own = examples * costs(model.assembled, length).training_flops
-    if model.teacher is not None:
-        own += examples * costs(model.teacher.assembled, length).flops
+    teacher = None if model.teacher is None else model.teacher.assembled
+    own = examples * training(model.assembled, length, teacher)
     return {"training_flops": own, **({} if before is None else {"total_flops": before + own})}
 
 

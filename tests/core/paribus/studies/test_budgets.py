@@ -1,0 +1,123 @@
+"""A budget gives every variant as much: in steps, in tokens, in operations that are counted, or in seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.errors import SpecError
+from paribus.registry import Registry
+from paribus.specs.lasting import lasting
+from paribus.studies.designs import BASELINE
+from paribus.studies.planned import Planned, study
+from paribus.studies.rehearsal import first_step
+from paribus.train.spending import flops_a_step
+from paribus.train.trial import Record, Terms, run_trial
+
+MakeSpec = Callable[..., dict[str, Any]]
+FLOPS = 2e7
+VARY = {"attention": ["mqa"], "feedforward.expand": [1, 8]}
+
+
+def planned(tiny: MakeSpec, registry: Registry, budget: dict[str, Any], **more: Any) -> Planned:
+    """A study over the tests' own corpus."""
+    base = {key: value for key, value in tiny().items() if key != "seed"}
+    tree = {"base": base, "vary": VARY, "seeds": 2, "budget": budget, "metric": "val/clm/loss", **more}
+    return study(json.loads(json.dumps(tree)), registry=registry)
+
+
+@pytest.fixture(scope="module")
+def records(
+    tiny: MakeSpec, registry: Registry, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[dict[str, Any], Record]]:
+    """Trials of a budget in operations, each with the spec that it ran."""
+    plan = planned(tiny, registry, {"flops": FLOPS}).plan
+    trials = [plan.of(variant.name)[0] for variant in plan.variants]
+    folder = tmp_path_factory.mktemp("flops")
+    found = []
+    for trial in trials:
+        own = folder / trial.identity
+        own.mkdir()
+        found.append((dict(trial.spec), run_trial(trial.spec, registry, Terms(trial.identity, own))))
+    return found
+
+
+def test_what_a_record_counts_meets_a_budget_of_operations_to_half_a_step(
+    records: list[tuple[dict[str, Any], Record]], registry: Registry
+) -> None:
+    for spec, record in records:
+        step = flops_a_step(spec, registry)
+        assert record["result"]["total_flops"] == record["result"]["steps"] * step
+        assert abs(record["result"]["total_flops"] - FLOPS) <= step / 2
+    assert len({record["result"]["steps"] for _, record in records}) > 1
+
+
+def test_the_place_where_a_budget_of_operations_cuts_is_told_of_each_trial(tiny: MakeSpec, registry: Registry) -> None:
+    found = planned(tiny, registry, {"flops": FLOPS}).plan
+    for variant in found.variants:
+        for trial in found.of(variant.name):
+            steps = trial.spec["trainer"]["max_steps"]
+            assert trial.document()["cut"] == trial.cut == {"trainer.max_steps": steps}
+            assert "trainer.max_steps" not in trial.varied
+    assert "cut" not in planned(tiny, registry, {"steps": 9}).plan.trials[0].document()
+
+
+def test_a_smaller_model_takes_more_steps(tiny: MakeSpec, registry: Registry) -> None:
+    found = planned(tiny, registry, {"flops": FLOPS}).plan
+    steps = {variant.name: found.of(variant.name)[0].spec["trainer"]["max_steps"] for variant in found.variants}
+    assert steps["feedforward.expand=1"] > steps[BASELINE] > steps["feedforward.expand=8"]
+
+
+def test_variants_that_are_matched_in_operations_take_as_many_steps(tiny: MakeSpec, registry: Registry) -> None:
+    match = {"on": "flops", "by": "feedforward.inner"}
+    base = {**tiny(), "feedforward": {"name": "mlp", "inner": 64, "expand": None}}
+    base.pop("seed")
+    found = planned(tiny, registry, {"flops": FLOPS}, base=base, vary={"attention": ["mqa"]}, match=match).plan
+    steps = [found.of(variant.name)[0].spec["trainer"]["max_steps"] for variant in found.variants]
+    assert abs(steps[0] - steps[1]) <= 1 + 0.02 * steps[0]
+    assert found.of("attention=mqa")[0].spec["feedforward"]["inner"] != 64
+
+
+def test_a_budget_that_is_spent_before_the_first_step_ends_is_refused(tiny: MakeSpec, registry: Registry) -> None:
+    with pytest.raises(SpecError, match=r"budget.flops.*one step of baseline takes [\d,]+ FLOPs, and the budget is 10"):
+        planned(tiny, registry, {"flops": 10})
+
+
+def test_a_budget_of_seconds_is_the_same_for_all_and_no_number_of_steps(tiny: MakeSpec, registry: Registry) -> None:
+    found = planned(tiny, registry, {"seconds": 2.5}).plan
+    for trial in found.trials:
+        assert lasting(trial.spec["trainer"]) == 2.5
+        assert trial.spec["trainer"]["max_steps"] is None  # whatever the base has
+        assert trial.cut == {"trainer.max_time": {"seconds": 2.5}}
+    assert first_step(found.trials[0]).spec["trainer"] == {"max_steps": 1}
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({"flops": 0}, r"budget.flops.*the number 0; valid: a number > 0"),
+        ({"seconds": "60"}, r"budget.seconds.*the text \"60\"; valid: a number > 0"),
+        ({"steps": 1.5}, r"budget.steps.*the number 1.5; valid: a whole number"),
+        ({"minutes": 1}, r"there is no `minutes` here; valid: steps, tokens, flops, seconds"),
+        ({"steps": 5, "seconds": 5}, "a budget is in one unit"),
+    ],
+)
+def test_what_is_no_budget_is_refused(
+    tiny: MakeSpec, registry: Registry, tmp_path: Path, budget: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(SpecError, match=words):
+        planned(tiny, registry, budget)
+
+
+def test_each_stage_may_have_a_budget_of_its_own_unit(tiny: MakeSpec, registry: Registry) -> None:
+    stages = {"one": {"budget": {"flops": FLOPS}}, "two": {"budget": {"steps": 3}}}
+    found = planned(tiny, registry, {"steps": 7}, stages=stages).plan
+    first, second = found.of("feedforward.expand=1", "one")[0], found.of("feedforward.expand=1", "two")[0]
+    assert first.cut == {"trainer.max_steps": first.spec["trainer"]["max_steps"]}
+    assert second.cut == {}
+    assert second.spec["trainer"]["max_steps"] == 3
+    assert second.begins == first.identity
