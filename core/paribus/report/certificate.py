@@ -253,15 +253,21 @@ def _effect(pair: Pair) -> Iterator[Finding]:
 
 
 def _gradients(pair: Pair, shared: Common) -> Iterator[Finding]:
-    """What the swap brought is trained.
+    """What is trained with the baseline is trained with the variant, and so is what the swap brought.
 
-    A tensor without a gradient is a note: it counts among the parameters and does nothing. It is a failure where no
-    tensor that an architecture brought along gets any: then the swap sits beside the model.
+    A tensor that no gradient reaches counts among the parameters and does nothing. Where a swap has brought it, that is
+    told: an expert may wait in vain to be asked. It is a failure where none of what an architecture brought gets any,
+    as the swap then sits beside the model, and where the baseline trains the very tensor: then the variant is held back
+    by more than what was meant.
     """
     baseline, variant = (frozenset(entry.certificate["no_gradient"]) for entry in pair)
-    if variant - baseline:
-        yield "side effect", f"no gradient reaches {names(variant - baseline)}"
+    excused = touches(pair.keys, TRAINING)
+    frozen = frozenset() if excused else (variant - baseline) & shared.alike
+    if frozen:
+        yield "failure", f"not trained: no gradient ever reaches {names(frozen)}, which the baseline trains"
+    if variant - baseline - frozen:
+        yield "side effect", f"no gradient reaches {names(variant - baseline - frozen)}"
     if variant & baseline:
         yield "side effect", f"in both no gradient reaches {names(variant & baseline)}"
-    if shared.brought and shared.brought <= variant and not touches(pair.keys, TRAINING):
+    if shared.brought and shared.brought <= variant and not excused:
         yield "failure", f"untrained: no gradient reaches anything that the swap brought: {names(shared.brought)}"

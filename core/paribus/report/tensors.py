@@ -37,6 +37,11 @@ class Common:
         return frozenset(self.added) | frozenset(self.reshaped)
 
     @property
+    def alike(self) -> frozenset[str]:
+        """The tensors that both have, in one shape."""
+        return frozenset((*self.equal, *self.scaled, *self.begun, *self.leaked))
+
+    @property
     def changes(self) -> tuple[str, ...]:
         """What a reader is told of those that are not equal."""
         said = (

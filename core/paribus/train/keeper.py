@@ -17,6 +17,7 @@ from paribus.train.checkpoint import Loaded, restore, save
 from paribus.train.data import Data
 from paribus.train.digests import batch_digest, chained
 from paribus.train.evaluate import evaluate
+from paribus.train.gradients import looked_at, untouched
 from paribus.train.measuring import Measuring
 from paribus.train.model import Model
 from paribus.train.watch import Watch, due
@@ -119,7 +120,9 @@ class Keeper(Callback):
         self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
         if self.step == 0:
-            self.no_gradient = [name for name, parameter in self.model.named_parameters() if parameter.grad is None]
+            self.no_gradient = [name for name, _ in self.model.named_parameters()]
+        if self.no_gradient and looked_at(self.step, self.steps):
+            self.no_gradient = untouched(self.model, self.no_gradient)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int

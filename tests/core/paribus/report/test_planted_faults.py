@@ -68,9 +68,33 @@ class Forgetful(Attention):
         return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)
 
 
+@final
+class Frozen(Attention):
+    """Multi-head attention whose queries nobody trains, as what is left of a debugging session may have it."""
+
+    traits: ClassVar[Traits] = Forgetful.traits
+
+    def __init__(self, shape: Shape, *, thawed: Annotated[bool, "train the queries after all"] = False) -> None:
+        super().__init__()
+        self.shape = shape
+        self.heads = Heads(shape, kv_heads=shape.heads, bias=True)
+        self.attend = Attend(shape, Sight(causal=shape.causal), Scores())
+        if not thawed:
+            self.heads.q.requires_grad_(False)
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        return self.heads.merge(self.attend(self.heads, x, ctx))
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return {}
+
+    def cost(self, load: Load) -> Cost:
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)
+
+
 @pytest.fixture(scope="module", name="registry")
 def _registry() -> Registry:
-    return installed().with_(attention={"forgetful": Forgetful})
+    return installed().with_(attention={"forgetful": Forgetful, "frozen": Frozen})
 
 
 @pytest.fixture(scope="module", name="pair")
@@ -163,3 +187,17 @@ def test_another_difference_than_the_one_studied_withholds_the_verdict(pair: Pai
     both = {"attention": {"name": "mqa"}, "norm": {"name": "rmsnorm"}}
     assert pair(both).ok
     assert pair(both, said={"attention": "mqa"}).reason == "another difference"
+
+
+def test_a_frozen_parameter_that_the_baseline_trains_withholds_the_verdict(pair: Pair) -> None:
+    found = pair({"attention": {"name": "frozen"}, "dropout": 0.1}, {"attention": {"name": "frozen", "thawed": True}})
+    assert found.ok  # dropout is how it is trained: what follows from that is meant
+    found = pair({"attention": {"name": "frozen"}, "norm": {"name": "rmsnorm"}})
+    assert found.reason == "not trained"
+    assert found.failures == ("not trained: no gradient ever reaches q, which the baseline trains",)
+
+
+def test_a_parameter_that_is_frozen_in_both_is_told_and_withholds_nothing(pair: Pair) -> None:
+    found = pair({"attention": {"name": "frozen"}, "norm": {"name": "rmsnorm"}}, {"attention": {"name": "frozen"}})
+    assert found.ok
+    assert "in both no gradient reaches q" in found.side_effects
