@@ -42,6 +42,7 @@ class DistillRows(Objective):
 
     traits: ClassVar[Traits] = {
         "corrupts": False, "sight": "any", "parts": [], "segments": False, "needs": ["teacher"], "unembeds": False,
+        "teacher": {"width": "width"},
     }  # fmt: skip
     roles: ClassVar[Mapping[str, Role]] = {"project.weight": "head", "enter.weight": "head"}
     terms: ClassVar[Mapping[str, str]] = {"loss": "rows"}

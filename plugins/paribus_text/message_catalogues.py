@@ -11,8 +11,7 @@ from paribus import Corpus, DataError, Document, Problem, Range, Split, Traits, 
 from paribus_text.catalogues import Found, Wrong, machine, matching, messages
 from paribus_text.glancing import glance
 from paribus_text.holding import digest, hashed, hold_out
-
-MOST = 20  # problems told one by one
+from paribus_text.telling import check
 
 
 class _Scan(NamedTuple):
@@ -74,7 +73,7 @@ class MessageCatalogues(Corpus):
             files = self._files(problems)
             dropped: Counter[str] = Counter()
             pairs = tuple(self._kept(files, dropped, problems))
-            _raised(problems)
+            check(problems)
             sizes = Counter({hashed(found.message): len(found.message) for found in pairs})
             if len(sizes) < 2:
                 raise _too_few(len(sizes), self._languages, dropped)
@@ -132,14 +131,6 @@ class MessageCatalogues(Corpus):
         if self._languages is not None and found.language not in self._languages:
             return "messages in languages that are not asked for"
         return ""
-
-
-def _raised(problems: list[Problem]) -> None:
-    if len(problems) > MOST:
-        what = f"{len(problems) - MOST:,} more problems like these"
-        problems[MOST:] = [Problem(code="more", path="corpus.path", what=what)]
-    if problems:
-        raise DataError(*problems)
 
 
 def _none_here() -> DataError:

@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol, final
 
 from paribus import DataError, Document, Problem, Split
 from paribus_text.holding import digest, hashed, hold_out
+from paribus_text.telling import check
 
 SPLITS: tuple[Split, ...] = ("train", "val")
-MOST = 20  # problems told one by one
 
 
 class Read(Protocol):
@@ -50,7 +50,7 @@ class Splitting:
         for document in reading.all():
             if self._own or (_text(document) in held) == (split == "val"):
                 yield document
-        check(reading)
+        check(reading.problems)
 
     def fingerprint(self) -> str:
         self._scanned = None  # always of what there is now
@@ -70,7 +70,7 @@ class Splitting:
                 sizes[_text(document)] += len(document.text)
             kept.append("validation")
             held = [_key(document) for document in read["val"].all()] if self._own else []
-            check(*read.values())
+            check(problem for each in read.values() for problem in each.problems)
             if self._own:
                 _enough(len(sizes), 1, read["train"].option, dropped)
                 _enough(len(held), 1, read["val"].option, dropped)
@@ -79,16 +79,6 @@ class Splitting:
                 held = sorted(hold_out(sizes, self._share))
             self._scanned = _Scan(frozenset(held), digest([*kept, *held]), +dropped)
         return self._scanned
-
-
-def check(*readings: Read) -> None:
-    """Raises what was wrong in all that was read."""
-    problems = [problem for reading in readings for problem in reading.problems]
-    if len(problems) > MOST:
-        what = f"{len(problems) - MOST:,} more problems like these"
-        problems[MOST:] = [Problem(code="more", path=readings[0].option, what=what)]
-    if problems:
-        raise DataError(*problems)
 
 
 def _text(document: Document) -> str:

@@ -54,6 +54,7 @@ _SAID: Final[Mapping[str, Callable[[Any], str]]] = {
     "packs": lambda value: f"takes {'rows of several whole documents' if value else 'no row of several documents'}",
     "where": lambda value: ", ".join(f"{what} where `{option}` is given" for what, option in value.items()),
     "tells": lambda value: f"tells of its documents: {', '.join(value)}" if value else "",
+    "teacher": lambda value: ", ".join(f"`{option}` is its teacher's dims.{size}" for size, option in value.items()),
     "told": lambda value: f"is told by the corpus: {', '.join(value)}" if value else "",
     "distances": lambda value: "its bias depends on nothing but how far apart rows are" if value else "",
     "owner": lambda value: f"each {value} has its own",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from paribus.assembly.cost import scores_the_vocabulary
 from paribus.decode.manner import Manner
 from paribus.decode.reading import Voice
 from paribus.errors import DataError, Problem, SpecError, listed, nearest
@@ -113,7 +114,9 @@ def prompted(model: Model, ids: Sequence[Sequence[int]], languages: Languages) -
         prompts = tuple(prompt for prompt in found if prompt is not None)
         if len(prompts) == len(found):
             return objective, prompts
-    what = f"a model that was trained for {listed(model.trained)} cannot write: nothing taught it what comes next"
+    scores = any(scores_the_vocabulary(model.objective(name), model.assembled) for name in model.trained)
+    why = "nothing taught it what comes next" if scores else "its head scores no tokens that could come next"
+    what = f"a model that was trained for {listed(model.trained)} cannot write: {why}"
     raise SpecError(
         Problem(code="cannot-write", path="objective", what=what, valid="a model that was trained to write")
     )

@@ -75,7 +75,7 @@ def _lines(table: Table, kept: Kept, planned: int, about: str) -> Iterator[str]:
     yield f"# {escaped(table.study)}"
     yield ""
     if about:
-        yield escaped(about)
+        yield about
         yield ""
     yield markdown(table).rstrip()
     yield ""
@@ -84,8 +84,9 @@ def _lines(table: Table, kept: Kept, planned: int, about: str) -> Iterator[str]:
     for name, told in _origin(kept, planned):
         yield f"- {name}: {told}"
     yield ""
-    yield f"Written by {code(f'paribus compare {table.study} --results')}: what was found, whatever it is. What is kept"
-    yield f"of each trial is a line of [{RECORDS}]({RECORDS}); the study is [study.yaml](study.yaml)."
+    yield f"Written by {code(f'paribus compare {table.study} --results FOLDER')}: what was found, whatever it is. Times are"
+    yield "what these trials took beside all else that the machine did, and no benchmark. What is kept of each trial is a"
+    yield f"line of [{RECORDS}]({RECORDS}); the study is [study.yaml](study.yaml)."
     yield ""
 
 
@@ -100,8 +101,6 @@ def _origin(kept: Kept, planned: int) -> Iterator[tuple[str, str]]:
     if revision := _revision():
         yield "commit", revision
     yield "machine", listed(_distinct(_machine(each["machine"]) for each in ran))
-    if any(each["contended"] for each in ran):
-        yield "note", "trials shared their cores with other work, so that no time here is a measurement"
     versions = _distinct(", ".join(f"{name} {found}" for name, found in each["versions"].items()) for each in ran)
     yield "versions", " · ".join(versions)
 

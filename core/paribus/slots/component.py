@@ -60,6 +60,7 @@ class Traits(TypedDict, total=False):
     where: dict[str, str]  # of what it provides, that which only one with this option given does
     tells: dict[str, int | str]  # what it says of its documents: a number, or which option of it has the number
     # embedding and objective
+    teacher: dict[str, str]  # sizes of the teacher's, and its options that say them where the model's are others
     told: dict[str, str]  # options that the corpus has a say in: `same` as what it tells, or at `least` that
     likelihood: bool  # its loss is of each token of a text once, given those before it: of how likely the text is
     unembeds: bool  # scores rows against a vocabulary; unless said, it does

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from paribus.errors import StoreError, listed
@@ -60,6 +60,7 @@ def _there(
         learned = reading(there.spec)
     if key == "teacher":
         _same_streams(checking, there, found)
+        _same_sizes(checking, there, found)
     known = node.get("sha256")
     if known is not None and known != there.sha256:
         what = f"`{node['name']}` holds another model than when this spec was resolved: {there.sha256}"
@@ -120,6 +121,31 @@ def _same_streams(checking: Checking, there: Saved, found: Mapping[str, Any]) ->
     if silent:
         what = f"the teacher is of the topology `{theirs.name}`, whose {listed(silent)} would be given nothing to read"
         checking.wrong("does-not-fit", ("teacher",), what, f"a model of the topology {ours.name}")
+
+
+def _same_sizes(checking: Checking, there: Saved, found: Mapping[str, Any]) -> None:
+    """What an objective holds against the teacher's is of one size, or it has an option that says the teacher's."""
+    for key in ("objective", "evaluate"):
+        several = isinstance(found.get(key), list)
+        for place, node in enumerate(found[key] if several else [found.get(key)]):
+            for option, what, valid in _sizes(checking, there, found, node):
+                at = (key, place, option) if several else (key, option)
+                checking.wrong("does-not-fit", at, what, valid)
+
+
+def _sizes(checking: Checking, there: Saved, found: Mapping[str, Any], node: Any) -> Iterator[tuple[str, str, str]]:
+    """Options of an objective that should say a size of the teacher's, what is wrong with them, and what would do."""
+    dims = there.spec.get("dims")
+    if not isinstance(node, Mapping) or not isinstance(dims, Mapping):
+        return
+    entry = checking.index.entries["objective"].get(node["name"])
+    for size, option in entry.traits.get("teacher", {}).items() if entry is not None else ():
+        theirs, own = dims.get(size), node.get(option)
+        if own is None and theirs != found["dims"].get(size):
+            what = f"the teacher's `dims.{size}` is {theirs}, and the model's {found['dims'].get(size)}"
+            yield option, what, f"{option}: {theirs}, which is then learned to be brought to"
+        elif own not in (None, theirs):
+            yield option, f"this is {own}, and the teacher's `dims.{size}` is {theirs}", f"{theirs}"
 
 
 def _same_tokens(checking: Checking, there: Saved, found: Mapping[str, Any], key: str) -> bool:

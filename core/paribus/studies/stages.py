@@ -163,17 +163,34 @@ def measured_at(checking: Checking, found: Mapping[str, Any], stages: Sequence[S
         what = "this study has no stages, so this would be ignored"
         checking.wrong("not-read", ("metric", "stage" if "stage" in found else "task"), what, "stages: {…}")
         return ""
+    said = "/".join(map(str, asked))
     if found.get("stage") is None:
-        meant = [name for name in names if name.partition("/")[2] == asked[0]]
+        meant, key, why = [name for name in names if name.partition("/")[2] == said], "stage", "stages have a task"
     else:
-        meant = [name for name in names if name == "/".join(map(str, asked))]
-    if len(meant) != 1:
-        what = f"there is no `{'/'.join(map(str, asked))}` in this study"
-        valid = listed(f"stage: {name.replace('/', ', task: ')}" for name in names)
-        near = nearest("/".join(map(str, asked)), names)
-        checking.wrong("unknown-stage", ("metric", "stage" if "stage" in found else "task"), what, valid, near)
-        return names[-1]
-    return meant[0]
+        meant = [name for name in names if name == said] or [name for name in names if name.startswith(f"{said}/")]
+        key, why = "task", "tasks are of the stage"
+    if len(meant) == 1:
+        return meant[0]
+    valid = listed(f"stage: {name.replace('/', ', task: ')}" for name in meant or names)
+    if meant:
+        what = f"several {why} `{said}`, and whose metric this is, is not said"
+        checking.wrong("missing", ("metric", key), what, valid)
+    else:
+        what = f"there is no `{said}` in this study"
+        at = ("metric", "stage" if "stage" in found else "task")
+        checking.wrong("unknown-stage", at, what, valid, nearest(said, names))
+    return names[-1]
+
+
+def misnamed(checking: Checking, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:
+    """A varied key that begins with a word which is neither a stage's nor a spec's was meant for a stage."""
+    words = list(dict.fromkeys(stage.words[0] for stage in stages if stage.name))
+    for at, key in varied if words else ():
+        first, dot, _ = key.partition(".")
+        if dot and first not in (*words, *KEYS, *META):
+            what = f"there is no stage `{first}` in this study, and no such key in a spec"
+            near = nearest(first, words)
+            checking.wrong("unknown-stage", at, what, f"{listed(words)}, or a key of a spec for all of them", near)
 
 
 def clashes(checking: Checking, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:

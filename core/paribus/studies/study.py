@@ -20,7 +20,7 @@ from paribus.studies.excluding import Exclusion, exclusions_of
 from paribus.studies.loggers import loggers_of
 from paribus.studies.matching import Match, matches_of
 from paribus.studies.scales import overlapping, scales_of
-from paribus.studies.stages import ALONE, Stage, clashes, measured_at, stages_of
+from paribus.studies.stages import ALONE, Stage, clashes, measured_at, misnamed, stages_of
 from paribus.studies.tune import Tune, tune_of, unclear
 from paribus.studies.varying import design_of, keys_of, varied_of
 
@@ -112,6 +112,7 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
     stages = stages_of(checking, given.get("stages"), partial(budget_of, checking))
     keys = keys_of(varied)
     clashes(checking, stages, keys)
+    misnamed(checking, stages, keys)
     base, matches = _base(checking, given, index), matches_of(checking, given.get("match"))
     seeds = _seeds(checking, given.get("seeds", SEEDS))
     tune = tune_of(checking, given.get("tune"), seeds)

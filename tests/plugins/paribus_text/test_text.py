@@ -231,8 +231,9 @@ def test_a_file_that_may_not_be_read_is_named(folder: Path, monkeypatch: pytest.
 def test_all_that_is_wrong_is_told_at_once_and_too_much_is_counted(folder: Path) -> None:
     (folder / "a.jsonl").write_text("nonsense\n" * 30)
     said = refusal(path=("a.jsonl", "missing.txt"), validation=("gone.txt",)).splitlines()
-    assert len(said) == 21
-    assert said[-1] == "error[more] corpus.path: 12 more problems like these"
+    assert [line.split(" ")[0] for line in said] == ["error[no-file]", "error[broken-json]", "error[no-file]"]
+    assert "(a.jsonl:1): this line is no JSON: Expecting value: line 1 column 1 (char 0), and there are" in said[1]
+    assert "are 29 more like it (a.jsonl:2, a.jsonl:3, a.jsonl:4, …); valid: one object a line" in said[1]
     few = refusal(path=("missing.txt",), validation=("gone.txt",)).splitlines()
     assert [line.split(":")[0] for line in few] == ["error[no-file] corpus.path", "error[no-file] corpus.validation"]
 

@@ -246,6 +246,14 @@ def test_a_model_that_was_not_trained_to_write_is_told_so(assembled: Assembled) 
         "error[cannot-write] objective: a model that was trained for mlm cannot write: nothing taught it what comes "
         "next; valid: a model that was trained to write",
     )
+    refused(
+        assembled(
+            "gpt-tiny", "objective={name: classify-causal, classes: 6}", "corpus=sections", "tokenizer=wordpiece"
+        ),
+        [[5]],
+        "error[cannot-write] objective: a model that was trained for classify-causal cannot write: its head scores no "
+        "tokens that could come next; valid: a model that was trained to write",
+    )
 
 
 def test_options_that_are_no_options_are_told(gpt: Model) -> None:

@@ -57,7 +57,7 @@ def test_the_table_stands_with_machine_date_versions_and_commit(done: Planned, t
     page, lines = keep(done, table, tmp_path / "kept", "Does sharing heads cost anything? Two *minutes*.")
     text = page.read_text(encoding="utf-8")
     assert text.startswith(
-        "# attention\n\nDoes sharing heads cost anything? Two \\*minutes\\*.\n\n## attention: val/mlm/loss"
+        "# attention\n\nDoes sharing heads cost anything? Two *minutes*.\n\n## attention: val/mlm/loss"
     )
     assert table.to_markdown().rstrip() in text
     records = [record for trial in done.plan.trials if (record := done.store.record(trial.identity))]

@@ -91,6 +91,21 @@ def test_another_tokenizer_is_refused_unless_none_is_known(gpt: Path, known: Ind
     assert "there is no `vocabulary` here" in told(f"teacher={{name: {gpt}, vocabulary: new}}", known=known)
 
 
+def test_a_teacher_of_another_width_is_refused_before_anything_is_read(gpt: Path, known: Index) -> None:
+    """Where rows are held against the teacher's, and no option says how wide those are."""
+    words = (f"teacher={gpt}", "objective=[clm, distill-rows]")
+    assert resolved(*TINY, *words, registry=known)["teacher"]["name"] == str(gpt)
+    wider = ("dims.width=24", "dims.head_width=null")
+    said = told(*words, *wider, known=known)
+    assert "error[does-not-fit] objective.1.width" in said
+    assert "the teacher's `dims.width` is 12, and the model's 24; valid: width: 12" in said
+    brought = (f"teacher={gpt}", "objective=[clm, {name: distill-rows, width: 12}]", *wider)
+    assert resolved(*TINY, *brought, registry=known)["dims"]["width"] == 24
+    wrong = told(f"teacher={gpt}", "objective={name: distill-rows, width: 16}", known=known)
+    assert "objective.width" in wrong
+    assert "this is 16, and the teacher's `dims.width` is 12; valid: 12" in wrong
+
+
 def test_without_a_preset_the_shape_is_that_of_the_saved_model(gpt: Path, known: Index) -> None:
     found = resolved({"from": str(gpt)}, "optimizer.lr=0.5", registry=known)
     assert (found["dims"]["width"], found["optimizer"]["lr"], found["from"]["name"]) == (12, 0.5, str(gpt))

@@ -37,6 +37,14 @@ STUDY: dict[str, Any] = {
 NAMES = ["pretrain", "finetune/order", "finetune/next"]
 
 
+ONE: dict[str, Any] = {"tasks": {"one": {"objective": "sop"}}}
+TWICE: dict[str, Any] = {
+    "pretrain": {"objective": "mlm"},
+    "a": {"from": "pretrain", **ONE},
+    "b": {"from": "pretrain", **ONE},
+}
+
+
 @pytest.fixture(scope="module")
 def known() -> Index:
     return index()
@@ -217,6 +225,18 @@ FAULTS = [
     ({"vary": {"finetune.from": [None]}}, "begins from `pretrain` in every variant, so this is not read"),
     ({"metric": {"name": "val/sop/loss"}}, "whose metric this is, is not said; valid: stage: finetune, task: order"),
     ({"metric": {"name": "val/sop/loss", "stage": "finetun"}}, "there is no `finetun` in this study; valid: stage: p"),
+    (
+        {"metric": {"name": "val/sop/loss", "stage": "finetune"}},
+        "of the stage `finetune`, and whose metric this is",
+    ),
+    ({"metric": {"name": "val/sop/loss", "stage": "finetune"}}, "valid: stage: finetune, task: order, stage: finetu"),
+    ({"metric": {"name": "val/sop/loss", "stage": "finetune", "task": "ordre"}}, "no `finetune/ordre` in this study"),
+    (
+        {"stages": TWICE, "metric": {"name": "val/sop/loss", "task": "one"}},
+        "several stages have a task `one`, and who",
+    ),
+    ({"vary": {"fintune.optimizer.lr": [1e-4]}}, "no stage `fintune` in this study, and no such key .* `finetune`"),
+    ({"vary": {"fintune.optimizer.lr": [1e-4]}}, "valid: pretrain, finetune, or a key of a spec for all of them"),
     ({"stages": None, "metric": {"name": "val/mlm/loss", "stage": "a"}}, "this study has no stages, so this would be"),
 ]
 
@@ -225,6 +245,11 @@ FAULTS = [
 def test_a_mistake_is_told_with_what_would_do(known: Index, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         study(known, **changes)
+
+
+def test_a_stage_alone_may_say_whose_metric_it_is_where_it_has_one_task(known: Index) -> None:
+    stages = {"pretrain": {"objective": "mlm"}, "a": {"from": "pretrain", **ONE}, "last": {"from": "pretrain"}}
+    assert study(known, stages=stages, metric={"name": "val/sop/loss", "stage": "a"}).metric.stage == "a/one"
 
 
 def test_a_task_alone_may_say_whose_metric_it_is(known: Index) -> None:
