@@ -84,9 +84,10 @@ def _lines(table: Table, kept: Kept, planned: int, about: str) -> Iterator[str]:
     for name, told in _origin(kept, planned):
         yield f"- {name}: {told}"
     yield ""
-    yield f"Written by {code(f'paribus compare {table.study} --results FOLDER')}: what was found, whatever it is. Times are"
-    yield "what these trials took beside all else that the machine did, and no benchmark. What is kept of each trial is a"
-    yield f"line of [{RECORDS}]({RECORDS}); the study is [study.yaml](study.yaml)."
+    command = code(f"paribus compare {table.study} --results FOLDER")
+    yield f"Written by {command}: what was found, whatever it is. Times are what these trials"
+    yield "took beside all else that the machine did, and no benchmark. What is kept of each trial"
+    yield f"is a line of [{RECORDS}]({RECORDS}); the study is [study.yaml](study.yaml)."
     yield ""
 
 
