@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,8 @@ from paribus.parts.stack import Stack
 from paribus.parts.stage import Stage
 from paribus.slots.component import Load
 from paribus.slots.objective import Objective
+
+FAR: Final = 1 << 40  # rows: further than any window reaches
 
 
 class Line(NamedTuple):
@@ -62,6 +64,22 @@ def costs(model: Assembled, length: int) -> Costs:
         sum(line.state for line in lines),
         length,
     )
+
+
+def kept(model: Assembled, rows: int) -> int:
+    """Elements kept to decode an example of so many rows."""
+    once = Load(1, 1, memory=1)
+    return sum(
+        share.state
+        for part, stage in zip(model.topology.parts, _stages(model), strict=True)
+        if part.causal
+        for share in stage.costs(once, Load(rows, rows, memory=rows if part.cross else 0))
+    )
+
+
+def lasting_state(model: Assembled) -> int:
+    """Those of them that do not grow with the rows: a recurrence's, and what a window keeps of the past."""
+    return 2 * kept(model, FAR) - kept(model, 2 * FAR)  # what grows does so evenly, once it is longer than any window
 
 
 def training(model: Assembled, length: int, teacher: Assembled | None = None) -> int:

@@ -11,6 +11,8 @@ LOWEST: Final = 1.0 / 64
 HIGHEST: Final = 1024.0
 STEPS: Final = 60
 MOST: Final = 2**24  # of a whole knob
+MOST_TRIED: Final = 256  # values of a knob that has few
+CANNOT: Final = "cannot-match"
 
 Count = Callable[[float], int]
 
@@ -27,21 +29,37 @@ class Matched(NamedTuple):
         return self.count / self.target - 1.0
 
 
-def solve(count: Count, target: int, *, whole: bool, start: float, path: str) -> Matched:
+def solve(count: Count, target: int, *, whole: bool, start: float, path: str, on: str = "") -> Matched:
     """The value at which `count` is nearest to `target`; `count` must grow with it.
 
     A ratio that comes to a whole width has plateaus: of all values on the best one, that nearest to `start` is taken.
+    `on` is what the study calls that which is counted.
     """
     start = int(start) if whole else start
+    if target == 0:
+        what = f"the baseline has no {on or 'such thing'} (0) that variants could be matched on"
+        raise SpecError(Problem(code=CANNOT, path="match.on", what=what, valid="something that it has"))
     if count(start) == target:
         return Matched(start, target, target)
+    try:  # of heads that share keys there are as many as divide all of them: few, and not evenly
+        return _between(count, target, whole=whole, start=start, path=path, on=on)
+    except SpecError as error:
+        if not whole or error.problems[0].code == CANNOT:
+            raise
+        there = [value for value in range(1, MOST_TRIED) if _possible(count, value)]
+    return min((Matched(each, count(each), target) for each in there), key=lambda found: abs(found.count - target))
+
+
+def _between(count: Count, target: int, *, whole: bool, start: float, path: str, on: str) -> Matched:
+    """The same for a knob that can be turned to any number, or to every so-manieth."""
     low: float
     high: float
     low, high, step = _lattice(count, target, int(start)) if whole else (LOWEST, HIGHEST, 0)
+    _moves(count, low, high, path, on)
     if count(low) > target:
         raise SpecError(
             Problem(
-                code="cannot-match",
+                code=CANNOT,
                 path=path,
                 what=f"even at {low:g} this variant has {count(low):,} where the baseline has {target:,}",
                 valid="another knob under `match.by`, or no match",
@@ -59,6 +77,14 @@ def solve(count: Count, target: int, *, whole: bool, start: float, path: str) ->
     return Matched(_tidied(count, best, whole), count(best), target)
 
 
+def _moves(count: Count, low: float, high: float, path: str, on: str) -> None:
+    """Refuses a knob that what is counted does not depend on, however far it is turned."""
+    if count(low) == count(high):
+        what = f"`{path}` does not move the {on or 'count'}: it is {count(low):,} at {low:g}, and at {high:g} as well"
+        valid = "another knob under `match.by`, or another `match.on`"
+        raise SpecError(Problem(code=CANNOT, path="match.by", what=what, valid=valid))
+
+
 def _lattice(count: Count, target: int, start: int) -> tuple[int, int, int]:
     """The least and the greatest whole number to look between, and how far apart those are that a model can have.
 
@@ -66,6 +92,8 @@ def _lattice(count: Count, target: int, start: int) -> tuple[int, int, int]:
     """
     step = next((step for step in range(1, start + 1) if _possible(count, start + step, start + 2 * step)), 1)
     low = (start - 1) % step + 1
+    if any(_possible(count, value) for value in range(1, low)):
+        raise SpecError(Problem(code="sparse", what="there are values between those that lie evenly"))
     high = start + step
     while count(high) <= target and high < MOST:
         high = low + 2 * (high - low)

@@ -10,7 +10,7 @@ from paribus.errors import listed
 from paribus.specs.tree import Keys, shown
 from paribus.specs.values import Checking
 
-MATCHES: Final = ("params", "flops")
+MATCHES: Final = ("params", "flops", "kv", "state")
 
 
 @final

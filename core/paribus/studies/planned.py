@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -149,16 +150,10 @@ def _examples(classes: Classes) -> Callable[[Mapping[str, Any]], str]:
 
 def _counter(read: Study, classes: Classes) -> Callable[[dict[str, Any]], int]:
     """Counts a resolved spec on the meta device. It imports torch, so only a study that matches pays for it."""
-    from paribus.assembly.cost import costs, parameters
-    from paribus.train.assemble import shapes_of
+    from paribus.train.counting import count
 
-    def count(spec: dict[str, Any]) -> int:
-        model = shapes_of(spec, classes)
-        if read.match is not None and read.match.on == "flops":
-            return costs(model, spec["dims"]["length"]).flops
-        return parameters(model.children())
-
-    return count
+    assert read.match is not None
+    return partial(count, read.match.on, classes=classes)
 
 
 def _spender(classes: Classes) -> Spend:

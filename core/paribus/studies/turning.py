@@ -43,7 +43,7 @@ def matched_of(
             start = _value_at(resolved[variant.name][decides], match.by, study)
             counted = _counter(study, variant, index, count)
             found[variant.name] = solve(
-                counted, target, whole=isinstance(start, int), start=float(start), path=match.by
+                counted, target, whole=isinstance(start, int), start=float(start), path=match.by, on=match.on
             )
         resolved[variant.name] = resolve(study, variant, index, [(match.by, found[variant.name].value)])
     return found

@@ -41,7 +41,7 @@ def test_a_knob_that_fits_already_is_left_alone() -> None:
 
 def test_a_variant_that_is_too_large_even_without_the_knob_is_refused() -> None:
     with pytest.raises(SpecError, match=r"even at .* this variant has 1,000 where the baseline has 100"):
-        solve(lambda value: 1000, 100, whole=False, start=4.0, path="feedforward.expand")
+        solve(lambda value: 1000 + int(value), 100, whole=False, start=4.0, path="feedforward.expand")
 
 
 def test_a_value_is_as_short_as_its_count_allows() -> None:
@@ -68,3 +68,31 @@ def test_a_width_stays_one_that_a_model_can_have() -> None:
     assert less.value == 32
     with pytest.raises(SpecError, match="even at 8 this variant has 64 where the baseline has 3"):
         solve(count, 3, whole=True, start=64.0, path="dims.width")
+
+
+def test_a_knob_that_does_not_move_what_is_counted_is_said_to_be_none() -> None:
+    words = r"match.by: `feedforward.expand` does not move the kv: it is 64 at 0.015625, and at 1024 as well"
+    with pytest.raises(SpecError, match=words):
+        solve(lambda value: 64, 100, whole=False, start=4.0, path="feedforward.expand", on="kv")
+    with pytest.raises(SpecError, match="does not move the params"):
+        solve(lambda value: 640, 100, whole=True, start=4, path="position.length", on="params")
+
+
+def test_nothing_is_matched_on_what_the_baseline_has_none_of() -> None:
+    with pytest.raises(SpecError, match=r"match.on: the baseline has no state \(0\)"):
+        solve(lambda value: 64, 0, whole=False, start=4.0, path="feedforward.expand", on="state")
+
+
+@given(st.sampled_from([4, 6, 8, 12, 16, 30]), st.integers(1, 40), st.data())
+def test_of_a_knob_that_has_few_values_the_nearest_is_taken(heads: int, target: int, data: st.DataObject) -> None:
+    divisors = [value for value in range(1, heads + 1) if heads % value == 0]
+
+    def count(value: float) -> int:
+        if value not in divisors:
+            raise SpecError(Problem(code="out-of-range", what="`kv_heads` must divide `dims.heads`"))
+        return int(value)
+
+    start = data.draw(st.sampled_from(divisors))
+    found = solve(count, target, whole=True, start=start, path="attention.kv_heads", on="kv")
+    assert abs(found.count - target) == min(abs(value - target) for value in divisors)
+    assert found.value in divisors

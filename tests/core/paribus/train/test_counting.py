@@ -1,0 +1,92 @@
+"""What variants are matched on is counted, down to what decoding keeps for each token, and however long it goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paribus.assembly.cost import costs, kept
+from paribus.errors import SpecError
+from paribus.registry import Registry, installed
+from paribus.specs.resolve import resolved
+from paribus.studies.planned import study
+from paribus.train.assemble import shapes_of
+from paribus.train.counting import COUNTS, count
+
+SMALL = ("dims.width=32", "dims.layers=2", "dims.heads=4", "dims.length=16")
+BASE = {"preset": "gpt-tiny", "dims.width": 32, "dims.layers": 2, "dims.heads": 4, "dims.length": 16}
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed()
+
+
+def spec(registry: Registry, *overrides: str) -> dict[str, Any]:
+    return resolved("gpt-tiny", *SMALL, *overrides, registry=registry)
+
+
+def test_keys_and_values_grow_with_every_token_and_leave_nothing_behind(registry: Registry) -> None:
+    own = spec(registry)
+    assert count("kv", own, registry) == 4 * 2 * 2 * 32 * 16  # bytes, keys and values, layers, width, rows
+    assert count("state", own, registry) == 0
+
+
+def test_a_recurrence_keeps_as_much_after_any_number_of_tokens(registry: Registry) -> None:
+    own = spec(registry, "attention=gru", "position=none")
+    assert count("state", own, registry) == count("kv", own, registry) > 0
+    assert kept(shapes_of(own, registry), 1) == kept(shapes_of(own, registry), 10_000)
+
+
+def test_what_is_matched_on_is_what_a_record_says(registry: Registry) -> None:
+    own = spec(registry, "attention={name: gqa, kv_heads: 2}")
+    found = costs(shapes_of(own, registry), 16)
+    assert count("params", own, registry) == found.parameters
+    assert count("flops", own, registry) == found.flops
+    assert count("kv", own, registry) == 16 * found.cache_bytes_per_token()
+
+
+def test_an_encoder_keeps_nothing(registry: Registry) -> None:
+    own = resolved("encoder-tiny", registry=registry)
+    assert [count(on, own, registry) for on in ("kv", "state")] == [0, 0]
+
+
+def test_variants_are_matched_on_their_cache(registry: Registry) -> None:
+    tree = {
+        "base": BASE,
+        "vary": {"attention": [{"name": "gqa", "kv_heads": 4}, {"name": "gqa", "kv_heads": 1}]},
+        "match": {"on": "kv", "by": "attention.kv_heads"},
+        "metric": "val/clm/loss",
+    }
+    base = {**BASE, "attention": {"name": "gqa", "kv_heads": 2}}
+    found = study({**tree, "base": base}, registry=registry).plan
+    assert {trial.spec["attention"]["kv_heads"] for trial in found.trials} == {2}
+    assert {each.residual for each in found.matched.values()} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("match", "words"),
+    [
+        ({"on": "kv", "by": "feedforward.expand"}, "`feedforward.expand` does not move the kv: it is"),
+        (
+            {"on": "state", "by": "dims.head_width"},
+            r"the baseline has no state \(0\) that variants could be matched on",
+        ),
+        ({"on": "memory", "by": "dims.head_width"}, r"match.on.*valid: params, flops, kv, state"),
+    ],
+)
+def test_what_cannot_be_matched_is_said_once(registry: Registry, match: dict[str, str], words: str) -> None:
+    base = {**BASE, "dims.head_width": 8}
+    with pytest.raises(SpecError, match=words) as told:
+        study(
+            {"base": base, "vary": {"attention": ["mqa"]}, "match": match, "metric": "val/clm/loss"}, registry=registry
+        )
+    assert len(told.value.problems) == 1
+
+
+def test_everything_that_is_offered_can_be_counted(registry: Registry) -> None:
+    own = spec(registry)
+    assert {on: isinstance(COUNTS[on](shapes_of(own, registry), 16), int) for on in COUNTS} == dict.fromkeys(
+        COUNTS, True
+    )
