@@ -1,4 +1,4 @@
-"""`paribus compare`: the verdicts of a study, from its records, or how two benchmark reports differ."""
+"""`paribus compare`: the verdicts of a study, or how two sets of trials, or two benchmark reports, differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli._reports import reports, shown, tripped, usage
+from paribus.cli._reports import reports, shown, tripped
+from paribus.cli._sides import sides
 from paribus.cli.console import STORE, Session, note, out
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 @click.argument("other", required=False)
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
 @click.option("--accept-code", multiple=True, metavar="HASH", help="Take in records of this older code; it is said.")
+@click.option("--metric", default="", metavar="NAME", help="Of two sets of trials: NAME, or NAME:higher.")
 @click.option("--across-machines", is_flag=True, help="Compare what ran elsewhere or otherwise, under a warning.")
 @click.option("--fail-if", "fail_if", multiple=True, metavar="GATE", help="End with 1 if `slower:5%` or `worse:0.01`.")
 @click.option("--markdown", "shape", flag_value="markdown", help="The table for a README or a pull request.")
@@ -37,6 +39,7 @@ def verb(
     other: str | None,
     store: Path,
     accept_code: tuple[str, ...],
+    metric: str,
     across_machines: bool,
     fail_if: tuple[str, ...],
     shape: str | None,
@@ -44,7 +47,8 @@ def verb(
 ) -> int:
     """Hold each variant of STUDY against its baseline: a verdict with an interval, or why there is none.
 
-    Or hold OTHER against STUDY, both the JSON of pytest-benchmark: a file, or a folder with one for each run.
+    Or hold OTHER against STUDY: two trials, two folders of trials (NAME@CODE: those of one code), or two reports of
+    pytest-benchmark (files, or folders with one for each run).
     """
     from paribus.report.gates import gate_table, gates_of
 
@@ -53,8 +57,7 @@ def verb(
     if ended is not None:
         return ended
     if other is not None:
-        what = f"neither `{study}` nor `{other}` is a benchmark report"
-        raise usage(what, "one study, or two files (or folders) of the JSON of pytest-benchmark")
+        return sides(study, other, store, gates, shape, metric=metric, elsewhere=across_machines)
     from paribus.report.door import compare
     from paribus.report.markdown import markdown
     from paribus.report.sheet import grid_of

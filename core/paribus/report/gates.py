@@ -5,18 +5,31 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple, final
+from typing import Final, Literal, NamedTuple, Protocol, final
 
 from paribus.errors import NotComparableError, Problem, SpecError, nearest
 from paribus.report.cells import clean
 from paribus.report.ratios import Ratio, Ratios
 from paribus.report.statistics import interval, summarise
-from paribus.report.table import Table
+from paribus.report.table import Row
+from paribus.report.verdict import Better
 
 Of = Literal["slower", "worse"]
 
 VALID: Final = "`slower:5%` (time, so many percent more) or `worse:0.01` (the metric, by so much)"
 SHAPE: Final = re.compile(r"\s*([\w-]+)\s*[:=]\s*([^%]*?)\s*(%?)\s*")
+
+
+class Verdicts(Protocol):
+    """A table of verdicts, whatever is held against what."""
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """What is held against something."""
+
+    @property
+    def better(self) -> Better:
+        """Which way of the metric is better."""
 
 
 @final
@@ -117,12 +130,12 @@ def _held(gate: Gate, rows: Sequence[Ratio]) -> Held:
     return Held(gate, tuple(past), tuple(unclear))
 
 
-def gate_table(gates: Sequence[Gate], table: Table) -> list[Held]:
+def gate_table(gates: Sequence[Gate], table: Verdicts) -> list[Held]:
     """Each gate held against the variants of a study."""
     return [_worse(gate, table) if gate.of == "worse" else _slower(gate, table) for gate in gates]
 
 
-def _worse(gate: Gate, table: Table) -> Held:
+def _worse(gate: Gate, table: Verdicts) -> Held:
     past, unclear = [], []
     for row in table.rows:
         name = clean(row.variant)
@@ -138,7 +151,7 @@ def _worse(gate: Gate, table: Table) -> Held:
     return Held(gate, tuple(past), tuple(unclear))
 
 
-def _slower(gate: Gate, table: Table) -> Held:
+def _slower(gate: Gate, table: Verdicts) -> Held:
     """By the seconds of a token, pair by pair; what shared its machine with others was not measured well enough."""
     past, unclear = [], []
     for row in table.rows:
