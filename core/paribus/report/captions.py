@@ -16,16 +16,25 @@ from paribus.studies.comparable import evaluated
 MOST: Final = 8
 
 
-def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry]) -> Iterator[str]:
-    """How to read the table, and what it generalises over."""
+def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry], family: int = 0) -> Iterator[str]:
+    """How to read the table, and what it generalises over.
+
+    `family` is of how many verdicts it is one, where there are others beside it.
+    """
+    corrected = f"{family} verdicts, in all settings" if family else plural(len(rows), "variant")
     meant = f"; less than {question.margin:g} either way is called equivalent" if question.margin is not None else ""
     yield f"A difference is variant - {question.baseline} on the same seed{meant}."
     if question.about:
         yield question.about
+    if question.matched:
+        yield question.matched
+    levels = _levels(rows)
     yield (
         f"All verdicts together hold with {percent(1 - question.alpha)} confidence: Student-t on paired differences, "
-        f"Holm over {plural(len(rows), 'variant')}{_levels(rows)}."
+        f"Holm over {corrected}{f'; {levels}' if levels and not family else ''}."
     )
+    if family and levels:  # which may not be those of the other settings
+        yield f"{levels[0].upper()}{levels[1:]}."
     done = [entry for entry in trials if entry.done]
     steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
     begun = bool(done) and all("sha256" in (entry.spec.get("from") or {}) for entry in done)
@@ -77,8 +86,8 @@ def _levels(rows: Sequence[Row]) -> str:
     if not found:
         return ""
     if len(found) == 1:
-        return f"; the intervals are of {next(iter(found))}"
-    return "; the intervals are of " + ", ".join(f"{level} ({listed(names, MOST)})" for level, names in found.items())
+        return f"the intervals are of {next(iter(found))}"
+    return "the intervals are of " + ", ".join(f"{level} ({listed(names, MOST)})" for level, names in found.items())
 
 
 def warnings(
@@ -86,6 +95,8 @@ def warnings(
 ) -> Iterator[str]:
     """What weakens the table, first what weakens it most."""
     yield from _looked(question)
+    if question.mismatched:
+        yield question.mismatched
     unlearned = [row.variant for row in rows if row.learned is False]
     if unlearned:
         found = (entry.frequencies(question.metric) for entry in trials)

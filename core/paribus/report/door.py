@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from paribus.durable import digest_json
-from paribus.report.compare import compare as compared
-from paribus.report.entry import Question, gathered
+from paribus.report.compare import together
+from paribus.report.entry import Entry, Question, gathered, recorded
+from paribus.report.settings import matched, mismatched, transfers, tunings
 from paribus.report.table import Table
 from paribus.studies.designs import BASELINE, about
 from paribus.studies.identity import identity_of
@@ -23,19 +26,31 @@ def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ())
     """
     if not isinstance(planned, Planned):
         planned = study(planned)
-    question = question_of(planned)
-    trials = [trial for variant in planned.plan.variants for trial in planned.plan.of(variant.name)]
-    found = gathered(planned.store, trials, planned.plan.trials)
-    table = compared(found, question, accept_code=accept_code)
-    if any(row.n for row in table.rows):  # means alone tell which way it goes
-        planned.store.looked(_baseline(planned), question.seeds)
-    return table
+    planned = planned.again()
+    settings = planned.plan.settings
+    records = recorded(planned.store)
+    asked = [(_entries(planned, setting, records), question_of(planned, setting)) for setting in settings]
+    table = together(asked, accept_code=accept_code)
+    for setting in settings:
+        found = next((each for each in table.every if each.setting == setting.name), None)
+        if found is not None and any(row.n for row in found.rows):  # means alone tell which way it goes
+            planned.store.looked(_baseline(planned, setting), planned.plan.study.seeds)
+    return replace(table, sections=(*transfers(table, settings), *tunings(planned.plan, records)))
 
 
-def _baseline(planned: Planned) -> str:
-    """What a study's verdicts are held against, whatever the seeds and the code."""
-    known = {trial.identity: trial for trial in planned.plan.trials}
-    trial: Trial | None = planned.plan.of(BASELINE)[0]
+def _entries(planned: Planned, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[Entry]:
+    """The trials of a setting, as it has them: what a pair may differ in is the setting's own."""
+    trials = [trial for variant in setting.variants for trial in setting.of(variant.name)]
+    through = [trial for own in setting.gone_through.values() for trial in own]
+    return gathered(planned.store, trials, [*planned.plan.trials, *through], records)
+
+
+def _baseline(planned: Planned, setting: Setting) -> str:
+    """What a setting's verdicts are held against, whatever the seeds and the code; nothing, while that is not known."""
+    known = planned.plan.known
+    trial: Trial | None = next(iter(setting.of(BASELINE)), None)
+    if trial is None:
+        return ""
     specs = []
     while trial is not None:
         began = {"from": {**trial.spec["from"], "trial": ""}} if trial.begins else {}
@@ -50,13 +65,13 @@ def below(held: Setting) -> dict[str, str]:
     return {each.name: same.get(each.after, each.after) for each in held.variants if each.after}
 
 
-def question_of(planned: Planned) -> Question:
-    """What the study asks."""
-    asked = planned.plan.study
+def question_of(planned: Planned, setting: Setting | None = None) -> Question:
+    """What the study asks, in one of its settings: the first, unless one is given."""
+    asked, setting = planned.plan.study, setting or planned.plan.settings[0]
     return Question(
         study=asked.name,
         baseline=BASELINE,
-        variants={variant.name: dict(variant.changes) for variant in planned.plan.variants},
+        variants={variant.name: dict(variant.changes) for variant in setting.variants},
         metric=asked.metric.name,
         better=asked.metric.better,
         margin=asked.metric.margin,
@@ -65,8 +80,11 @@ def question_of(planned: Planned) -> Question:
         unlearned=asked.metric.unlearned,
         stage=asked.metric.stage,
         about=about(asked.design, asked.varied),
-        below=below(planned.plan.setting()),
-        excluded=tuple((each.variant, each.why) for each in planned.plan.excluded),
+        below=below(setting),
+        excluded=tuple((each.variant, each.why) for each in setting.excluded),
         budget=next(stage.budget or asked.budget for stage in asked.stages if stage.name == asked.metric.stage),
-        looks=tuple(planned.store.looks(_baseline(planned))),
+        setting=setting.name,
+        matched=matched(setting),
+        mismatched=mismatched(setting),
+        looks=tuple(planned.store.looks(_baseline(planned, setting))),
     )

@@ -32,6 +32,9 @@ class Question:
     stage: str = ""  # at whose end it is measured, of a study with several
     unlearned: bool = False  # whether verdicts are wanted of models that are no better than frequencies alone
     budget: Mapping[str, float] = field(default_factory=dict)  # in which unit each trial was given how much
+    setting: str = ""  # in which of several it is asked
+    matched: str = ""  # on what, and how nearly
+    mismatched: str = ""  # what no knob brought near
     looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
     alpha: float = 0.05
     about: str = ""  # how the design is to be read, where that is not plain
@@ -114,13 +117,18 @@ class Entry:
         )
 
 
-def gathered(store: Store, trials: Iterable[Trial], others: Iterable[Trial] = ()) -> list[Entry]:
+def gathered(
+    store: Store,
+    trials: Iterable[Trial],
+    others: Iterable[Trial] = (),
+    records: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Entry]:
     """The trials of a study as `store` has them, and the stale records of the same specs with other code or data.
 
-    `others` are those that they begin from.
+    `others` are those that they begin from, and `records` all that the store has, where they have been read already.
     """
     wanted = {trial.identity: trial for trial in trials}
-    shelf = _Shelf(store, {**{trial.identity: trial for trial in others}, **wanted})
+    shelf = _Shelf(store, {**{trial.identity: trial for trial in others}, **wanted}, records)
     entries = [shelf.entry(trial) for trial in wanted.values()]
     same = {shelf.line(trial.spec): trial for trial in wanted.values()}
     for identity, record in shelf.records.items():
@@ -132,14 +140,21 @@ def gathered(store: Store, trials: Iterable[Trial], others: Iterable[Trial] = ()
     return entries
 
 
+def recorded(store: Store) -> dict[str, Mapping[str, Any]]:
+    """Every record of a store, by its identity."""
+    return {record["identity"]: record for record in store.records()}
+
+
 @final
 class _Shelf:
     """What a store has, and what the study knows of it."""
 
-    def __init__(self, store: Store, planned: Mapping[str, Trial]) -> None:
+    def __init__(
+        self, store: Store, planned: Mapping[str, Trial], records: Mapping[str, Mapping[str, Any]] | None
+    ) -> None:
         self.store = store
         self.planned = planned
-        self.records = {record["identity"]: record for record in store.records()}
+        self.records = recorded(store) if records is None else records
 
     def entry(self, trial: Trial, document: Mapping[str, Any] | None = None, stale: Stale = "") -> Entry:
         """A trial, and what it begins from; `document` is of an older one of the same spec."""

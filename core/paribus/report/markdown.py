@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from paribus.report import besides, cells
+from paribus.report import besides, cells, several
 from paribus.report.contrasts import Contrasts
 from paribus.report.table import Row, Table
 
+CLAIMED: Final = ("better", "worse", "equivalent")
 SPECIAL: Final = re.compile(r"([\\`*_<>|#~\[\]])")
 
 
@@ -21,6 +22,38 @@ def markdown(table: Table, *, heading: int = 2) -> str:
 def _lines(table: Table, heading: int) -> Iterator[str]:
     yield f"{'#' * heading} {escaped(cells.title(table))}"
     yield ""
+    if table.further:
+        yield from _glance(table)
+    for section in table.sections:
+        yield from (f"{'#' * (heading + 1)} {escaped(section.title)}", "")
+        yield from (f"- {escaped(line)}" for line in section.lines)
+        yield ""
+    if not table.further:
+        yield from _body(table, heading + 1)
+        return
+    common, own = several.parted(table)
+    for each in own:
+        yield from (f"{'#' * (heading + 1)} {escaped(each.setting)}", "")
+        yield from _body(each, heading + 2)
+        yield ""
+    yield f"{'#' * (heading + 1)} all of them"
+    yield from _remarks(common)
+
+
+def _glance(table: Table) -> Iterator[str]:
+    """Every variant in every setting."""
+    yield _line(["variant", *(escaped(each.setting) for each in table.every)])
+    yield _line([":--" for _ in (table, *table.every)])
+    for glance in several.glances(table):
+        texts = (escaped(text) for text, _ in glance.found)
+        rows = (row for _, row in glance.found)
+        shown = [f"**{text}**" if row and row.kind in CLAIMED else text for text, row in zip(texts, rows, strict=True)]
+        yield _line([code(glance.variant, cell=True), *shown])
+    yield ""
+
+
+def _body(table: Table, heading: int) -> Iterator[str]:
+    """The rows, the certificates, and the remarks."""
     costs = cells.costs(table)
     metric = escaped(table.metric.rpartition("/")[2])
     yield _line(["variant", "n", metric, "difference", "verdict", *(cells.COSTS[name] for name in costs)])
@@ -32,7 +65,11 @@ def _lines(table: Table, heading: int) -> Iterator[str]:
     for name, certificate in table.certificates.items():
         yield f"- {'✓' if certificate.ok else '✗'} {code(name)}: {escaped(certificate.text)}"
     for family in table.besides:
-        yield from _besides(family, heading + 1)
+        yield from _besides(family, heading)
+    yield from _remarks(table)
+
+
+def _remarks(table: Table) -> Iterator[str]:
     for mark, lines in cells.remarks(table):
         if lines:
             yield ""
@@ -60,7 +97,7 @@ def _besides(family: Contrasts, heading: int) -> Iterator[str]:
 
 def _cells(row: Row, digits: int, costs: Sequence[str]) -> list[str]:
     verdict = escaped(cells.verdict(row))
-    claimed = row.kind in ("better", "worse", "equivalent")
+    claimed = row.kind in CLAIMED
     return [
         code(row.variant, cell=True),
         cells.count(row),

@@ -42,7 +42,7 @@ Kept = Sequence[tuple[Trial, Mapping[str, Any]]]
 
 def keep(planned: Planned, table: Table, folder: Path, about: str, files: Files = FILES) -> tuple[Path, Path]:
     """Writes RESULTS.md and records.jsonl into a folder; `about` says in a sentence or two what the study asks."""
-    trials = [(trial, planned.store.record(trial.identity)) for trial in planned.plan.trials]
+    trials = [(trial, planned.store.record(trial.identity)) for trial in planned.again().plan.trials]
     kept = [(trial, record) for trial, record in trials if record is not None]
     text = "\n".join(_lines(table, kept, len(trials), about))
     records = "".join(f"{json.dumps(line(trial, record), sort_keys=True)}\n" for trial, record in kept)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from paribus.report.certificate import Certificate
 from paribus.report.costs import Cost
+from paribus.report.section import Section
 from paribus.report.verdict import Better, Kind
 
 if TYPE_CHECKING:
@@ -83,13 +84,23 @@ class Table:
     certificates: Mapping[str, Certificate]
     stage: str = ""  # at whose end the metric is measured, of a study with several
     besides: tuple[Contrasts, ...] = ()  # the steps of a ladder, the effects of factors
+    setting: str = ""  # in which it was held, of a study with several
+    further: tuple[Table, ...] = ()  # the same in the other settings
+    sections: tuple[Section, ...] = ()  # what is said of all of them: what transfers, what was tuned
+    differences: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # by variant and seed
 
     @property
     def ok(self) -> bool:
         """Whether every planned trial came to a result, and no verdict was withheld: what exit code 0 says."""
-        rows = (self.baseline, *self.rows)
+        rows = [row for each in self.every for row in (each.baseline, *each.rows)]
         whole = all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
-        return whole and all(family.ok for family in self.besides)
+        families = [family for each in self.every for family in each.besides]
+        return whole and all(each.ok for each in families) and all(each.ok for each in self.sections)
+
+    @property
+    def every(self) -> tuple[Table, ...]:
+        """This table and those beside it: one for each setting."""
+        return (self, *self.further)
 
     def __repr__(self) -> str:
         verdicts = ", ".join(f"{row.variant}: {row.verdict}" for row in self.rows)
@@ -111,6 +122,8 @@ class Table:
 
     def to_json(self) -> dict[str, Any]:
         """Valid JSON: every number is finite, or null."""
+        if self.further or self.sections:
+            return self._several()
         return {
             "study": self.study,
             "metric": {
@@ -129,6 +142,22 @@ class Table:
             "notes": list(self.notes),
             "certificates": {name: certificate.to_json() for name, certificate in self.certificates.items()},
         }
+
+    def _several(self) -> dict[str, Any]:
+        """The rows of all settings together, each with its own, and what else is said of each setting."""
+        alone = [replace(each, further=(), sections=()).to_json() for each in self.every]
+        rows = [
+            {"setting": each.setting, **row}
+            for each, document in zip(self.every, alone, strict=True)
+            for row in document["rows"]
+        ]
+        told = ("study", "metric", "alpha", "seeds", "rows")
+        settings = [
+            {"setting": each.setting, **{key: value for key, value in document.items() if key not in told}}
+            for each, document in zip(self.every, alone, strict=True)
+        ]
+        sections = {section.key: section.document for section in self.sections}
+        return {**alone[0], "rows": rows, "settings": settings, **sections}
 
 
 def finite(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from paribus.report import cells
+from paribus.report import cells, several
 from paribus.report.besides_shown import besides_of
 from paribus.report.forest import LEAST, Forest
+from paribus.report.several_shown import glance_of
 from paribus.report.table import Row, Table
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def show(table: Table, console: Console | None = None) -> None:
 
     console = console or Console()
     with console.capture() as captured:
-        for part in _Page(table, console).parts():
+        for part in _parts(table, console):
             console.print(part, markup=False, emoji=False, highlight=False)
     lines = captured.get().split("\n")
     console.file.write("\n".join(line if console.is_terminal else line.rstrip() for line in lines))
@@ -69,6 +70,29 @@ def rendered(table: Table, width: int, *, color: bool = False) -> str:
     return file.getvalue()
 
 
+def _parts(table: Table, console: Console) -> Iterator[RenderableType]:
+    """A table; or, of a study in several settings, all of them at a glance, what is said of them, and each in full."""
+    from rich.text import Text
+
+    page = _Page(table, console)
+    yield Text(page.plain(cells.title(table)), style="bold")
+    yield ""
+    if table.further:
+        yield from glance_of(table, console.width, page.plain, STYLES)
+    for section in table.sections:
+        yield from ("", Text(page.plain(cells.clean(section.title)), style="bold"), "")
+        yield page.list([("-", "", cells.clean(line), "") for line in section.lines])
+    if not table.further:
+        yield from ("",) if table.sections else ()
+        yield from page.body()
+        return
+    common, own = several.parted(table)
+    for each in own:
+        yield from ("", Text(page.plain(cells.clean(each.setting)), style="bold"), "")
+        yield from _Page(each, console).body()
+    yield from _Page(common, console).remarks()
+
+
 @final
 class _Page:
     """One table on one console."""
@@ -80,21 +104,21 @@ class _Page:
         self.ascii_only = console.options.ascii_only
         self.digits = cells.digits(table)
 
-    def parts(self) -> Iterator[RenderableType]:
-        """Title, verdicts and costs, certificates, and what else has to be said."""
-        from rich.text import Text
-
-        yield Text(self.plain(cells.title(self.table)), style="bold")
-        yield ""
+    def body(self) -> Iterator[RenderableType]:
+        """Verdicts and costs, certificates, and what else has to be said."""
         yield from self._grids()
         yield ""
         yield from self._certificates()
         for family in self.table.besides:
             yield from besides_of(family, self.width, self.plain)
+        yield from self.remarks()
+
+    def remarks(self) -> Iterator[RenderableType]:
+        """What is said under a table."""
         for mark, lines in cells.remarks(self.table):
             if lines:
                 yield ""
-                yield self._list([(mark, MARKS[mark], line, "dim" if mark == "·" else "") for line in lines])
+                yield self.list([(mark, MARKS[mark], line, "dim" if mark == "·" else "") for line in lines])
 
     def plain(self, text: str) -> str:
         """The letters that the console has."""
@@ -196,7 +220,7 @@ class _Page:
     def _certificates(self) -> Iterator[RenderableType]:
         found = self.table.certificates.items()
         if found:
-            yield self._list(
+            yield self.list(
                 [
                     (
                         "✓" if each.ok else "✗",
@@ -208,7 +232,7 @@ class _Page:
                 ]
             )
 
-    def _list(self, lines: Sequence[tuple[str, str, str, str]]) -> RenderableType:
+    def list(self, lines: Sequence[tuple[str, str, str, str]]) -> RenderableType:
         """Lines with a mark before them, folded beside it."""
         from rich.table import Table as Grid
         from rich.text import Text

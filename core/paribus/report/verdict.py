@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, final
+from typing import Literal, TypeVar, final
 
 from paribus.report.statistics import (
     Step,
@@ -20,6 +20,7 @@ from paribus.report.statistics import (
 
 Kind = Literal["better", "worse", "equivalent", "inconclusive", "diverged"]
 Better = Literal["lower", "higher"]
+Name = TypeVar("Name", bound=Hashable)  # of a variant, or of a variant in a setting
 
 LEAST_SEEDS = 3  # of which a spread is worth a guess at how many would do
 MOST_SEEDS = 10_000  # beyond it nobody runs a study, and "needs n ≥ 84,213" would claim a precision that it lacks
@@ -89,8 +90,8 @@ class Verdict:
 
 
 def decide(
-    comparisons: Mapping[str, Paired], *, better: Better, margin: float | None, alpha: float = 0.05
-) -> Mapping[str, Verdict]:
+    comparisons: Mapping[Name, Paired], *, better: Better, margin: float | None, alpha: float = 0.05
+) -> Mapping[Name, Verdict]:
     """One verdict for each variant, such that all of them together are right with probability 1 - `alpha`.
 
     Each is read off one interval. Its decision points are 0 and, where the study stated a margin, ±margin.

@@ -61,6 +61,7 @@ class Trial:
             "code": self.code,
             "corpus": self.corpus,
             **({"stage": self.stage, "begins": self.begins} if self.stage else {}),
+            **({"setting": self.setting} if self.setting else {}),
             **({"cut": dict(self.cut)} if self.cut else {}),
         }
 

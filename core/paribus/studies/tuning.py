@@ -75,6 +75,7 @@ class Tuned:
     tried: tuple[Tried, ...]
     own: int  # which of them is what the variant has untuned
     trials: tuple[Trial, ...]  # of all stages
+    following: int  # how many trials there will be with what is chosen, at most
 
     @property
     def left(self) -> int:
@@ -122,9 +123,10 @@ def unknown(tuned: Sequence[Tuned]) -> Iterator[str]:
         left = sum(each.left for each in those)
         names = listed((each.variant for each in those), 8)
         where = setting.removesuffix(SAME).removesuffix(", ")
+        most = sum(each.following for each in those)
         yield (
             f"not known yet{f' ({where})' if where else ''}: the trials of {names} "
-            f"{BEST}: {left} tuning {'trial has' if left == 1 else 'trials have'} no record"
+            f"{BEST}: {left} tuning {'trial has' if left == 1 else 'trials have'} no record, and at most {most} follow"
         )
 
 
@@ -138,6 +140,7 @@ def tuning(
 ) -> Iterator[Tuned]:
     """What is to be tried with each variant of a setting, and what has come of it."""
     study = setting.study
+    following = len(study.seeds) * len(study.stages)
     for variant in setting.variants:
         own, found = _tried(setting, variant, tune, index, spend)
         cells: list[Tried] = []
@@ -147,7 +150,7 @@ def tuning(
             measured = tuple(trial for trial in trials if trial.stage == study.metric.stage)
             cells.append(Tried(cell, measured, tuple(map(score, measured))))
             every += trials
-        yield Tuned(setting.name, variant.name, study.metric.better, tuple(cells), own, tuple(every))
+        yield Tuned(setting.name, variant.name, study.metric.better, tuple(cells), own, tuple(every), following)
 
 
 def _tried(
@@ -215,7 +218,7 @@ def at_best(
     Nothing of it is known before the baseline's own choice.
     """
     study, chosen = same.study, {each.variant: each for each in found if each.best is not None}
-    empty = replace(empty, variants=same.variants, matched=same.matched)
+    empty = replace(empty, variants=same.variants, matched=same.matched, excluded=same.excluded)
     if BASELINE not in chosen:
         return empty
     known = [variant for variant in same.variants if variant.name in chosen]
@@ -234,7 +237,7 @@ def at_best(
     return replace(
         empty,
         variants=tuple(each for each in same.variants if each not in twins),
-        excluded=tuple(Excluded(each.name, why) for each in twins),
+        excluded=(*same.excluded, *(Excluded(each.name, why, BASELINE) for each in twins)),
         gone_through={key: tuple(each) for key, each in through.items()},
     )
 

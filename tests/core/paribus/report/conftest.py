@@ -250,6 +250,11 @@ def _make() -> Callable[..., Entry]:
     return make
 
 
+@pytest.fixture(scope="session", name="record")
+def _record() -> Callable[..., dict[str, Any]]:
+    return record_of
+
+
 @pytest.fixture(scope="session", name="ask")
 def _ask() -> Callable[..., Question]:
     return ask
