@@ -82,7 +82,7 @@ def test_the_examples_of_a_page_run(
 def read(block: Block) -> None:
     """A study is planned, anything else is a spec and is checked."""
     assert block.file, f"a YAML example begins with its file's name: {block.text[:60]}"
-    if "\nvary:" in block.text or "\nvariants:" in block.text:
+    if "\nvary:" in block.text or "\nvariants:" in block.text or "\nchanges:" in block.text:
         assert paribus.study(block.file).plan.trials
     else:
         assert paribus.spec(Path(block.file))

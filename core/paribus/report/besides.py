@@ -21,7 +21,8 @@ def lines(family: Contrasts) -> Iterator[tuple[Contrast, list[str]]]:
     decimals = _decimals(family)
     for row in family.rows:
         count = str(row.n) if row.n == row.planned else f"{row.n}/{row.planned}"
-        name = [cells.clean(row.name), *([cells.clean(row.against)] if _stepped(family) else [])]
+        told = ", or ".join((row.name, *row.aliases))
+        name = [cells.clean(told), *([cells.clean(row.against)] if _stepped(family) else [])]
         yield row, [*name, count, _difference(row, decimals), cells.clean(row.verdict)]
 
 

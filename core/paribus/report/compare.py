@@ -9,6 +9,7 @@ from typing import final
 from paribus.errors import listed
 from paribus.report.captions import caption, plural, warnings
 from paribus.report.comparable import refuse
+from paribus.report.crossed import effects
 from paribus.report.entry import Entry, Question
 from paribus.report.held import Held, baseline_row, held_of, paired_of, row_of
 from paribus.report.select import Chosen, Selection, accepted, select
@@ -118,7 +119,7 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int) ->
         warnings=(*selection.warnings, *warnings(question, (baseline, *rows), every, pairs)),
         notes=(*dropped, *selection.notes),
         certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
-        besides=tuple(steps(trials, question)),
+        besides=(*steps(trials, question), *effects(trials, held, question)),
         differences={name: _differences(each, question) for name, each in held.items() if not each.reason},
     )
 

@@ -82,8 +82,7 @@ def step_of(row: Row, against: str) -> Contrast:
 def effect_of(name: str, verdict: Verdict, planned: int, withheld: str, aliases: tuple[str, ...] = ()) -> Contrast:
     """An effect with its verdict, or the reason why there is none."""
     if withheld:
-        text = f"withheld ({withheld})"
-        return Contrast(name=name, kind="withheld", verdict=text, n=verdict.n, planned=planned, aliases=aliases)
+        return Contrast(name=name, kind="withheld", verdict=withheld, n=verdict.n, planned=planned, aliases=aliases)
     return Contrast(
         name=name,
         kind=verdict.kind,

@@ -9,6 +9,7 @@ from typing import Any
 
 from paribus.durable import digest_json
 from paribus.report.compare import together
+from paribus.report.crossed import crossed_of
 from paribus.report.entry import Entry, Question, gathered, recorded
 from paribus.report.settings import matched, mismatched, transfers, tunings
 from paribus.report.table import Table
@@ -81,6 +82,7 @@ def question_of(planned: Planned, setting: Setting | None = None) -> Question:
         stage=asked.metric.stage,
         about=about(asked.design, asked.varied),
         below=below(setting),
+        crossed=crossed_of(asked.varied, setting) if asked.design == "factorial" else None,
         excluded=tuple((each.variant, each.why) for each in setting.excluded),
         budget=next(stage.budget or asked.budget for stage in asked.stages if stage.name == asked.metric.stage),
         setting=setting.name,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from paribus.durable import digest_json, number
 from paribus.report.verdict import Better
 from paribus.studies.identity import identity_of
 from paribus.studies.store import State, Store, Trial
 from paribus.studies.tuning import LARGEST
+
+if TYPE_CHECKING:
+    from paribus.report.crossed import Crossed
 
 Stale = Literal["", "code", "data"]
 
@@ -39,6 +42,7 @@ class Question:
     alpha: float = 0.05
     about: str = ""  # how the design is to be read, where that is not plain
     below: Mapping[str, str] = field(default_factory=dict)  # of a ladder: rung -> the one that it is a step from
+    crossed: Crossed | None = None  # the cells of a factorial
     excluded: tuple[tuple[str, str], ...] = ()  # cells that the study does not run, and why
 
     @property

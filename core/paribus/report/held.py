@@ -105,7 +105,7 @@ def row_of(trials: Chosen, name: str, held: Held, verdict: Verdict, question: Qu
     if held.reason:
         return Row(kind="withheld", verdict=f"withheld ({held.reason})", **common)
     learned = (learned_of(list(trials[question.baseline].values()), question), common["learned"])
-    if not question.unlearned and _empty(verdict.kind, *learned):
+    if not question.unlearned and empty(verdict.kind, *learned):
         return Row(kind="withheld", verdict=UNLEARNED, **common)
     return Row(
         kind=verdict.kind,
@@ -121,7 +121,7 @@ def row_of(trials: Chosen, name: str, held: Held, verdict: Verdict, question: Qu
     )
 
 
-def _empty(kind: str, baseline: bool | None, variant: bool | None) -> bool:
+def empty(kind: str, baseline: bool | None, variant: bool | None) -> bool:
     """Whether a claim would be of models that know nothing yet.
 
     That one side learned and the other did not is a finding; that both did alike, where one did not, is none.

@@ -10,6 +10,7 @@ from typing import Any, Final, final
 
 from paribus.specs.override import put
 from paribus.specs.tree import Tree, joined
+from paribus.studies.fractions import Regular, confounded, members, regular, roman
 
 Change = tuple[str, Any]  # a dotted key and the value that it is given
 BASELINE: Final = "baseline"
@@ -36,6 +37,19 @@ class Varied:
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # axes
     variants: Sequence[Mapping[str, Any]] = ()  # whole ones
     changes: Sequence[Mapping[str, Any]] = ()  # what is put together, or taken back
+    fraction: int = 1  # of the combinations of factors: every one, every second, every fourth …
+
+    @property
+    def factors(self) -> list[list[Variant]]:
+        """What is free of each other in a factorial: the levels of each factor but the base's."""
+        if self.changes:
+            return [[part] for part in self.parts]
+        return [[named((key, value)) for value in values] for key, values in self.vary.items()]
+
+    @property
+    def regular(self) -> Regular | None:
+        """The generators of a fraction; none of a whole factorial, nor where there can be no such fraction."""
+        return regular(len(self.factors), self.fraction.bit_length() - 1) if self.fraction > 1 else None
 
     @property
     def parts(self) -> list[Variant]:
@@ -80,6 +94,29 @@ def leave_one_out(varied: Varied) -> Iterator[Variant]:
         yield Variant(f"without {part.name}", tuple(change for other in kept for change in other.changes))
 
 
+def factorial(varied: Varied) -> Iterator[Variant]:
+    """Every combination of levels of the factors, or a fraction of them; that of the base's own is the baseline."""
+    return (variant for cell, variant in crossed(varied) if any(cell))
+
+
+def crossed(varied: Varied) -> Iterator[tuple[tuple[int, ...], Variant]]:
+    """Each cell with the variant that it is."""
+    factors = varied.factors
+    for cell in cells(varied):
+        levels = [factors[place][level - 1] for place, level in enumerate(cell) if level]
+        changes = tuple(change for level in levels for change in level.changes)
+        yield cell, Variant(" + ".join(level.name for level in levels) or BASELINE, changes, chosen=False)
+
+
+def cells(varied: Varied) -> Iterator[tuple[int, ...]]:
+    """The level of each factor in each cell of a factorial; 0 is the base's, which the first cell has of all."""
+    if varied.fraction > 1:
+        found = varied.regular
+        assert found is not None, "a study is read only where its fraction can be"
+        return found.cells()
+    return itertools.product(*(range(len(levels) + 1) for levels in varied.factors))
+
+
 Design = Callable[[Varied], Iterator[Variant]]
 DESIGNS: Final[Mapping[str, Design]] = {
     "one-at-a-time": one_at_a_time,
@@ -87,14 +124,16 @@ DESIGNS: Final[Mapping[str, Design]] = {
     "list": listed,
     "ladder": ladder,
     "leave-one-out": leave_one_out,
+    "factorial": factorial,
 }
-PRODUCTS: Final = ("grid",)  # whose cells nobody wrote down one by one
+PRODUCTS: Final = ("grid", "factorial")  # whose cells nobody wrote down one by one
 READS: Final[Mapping[str, tuple[str, ...]]] = {
     "one-at-a-time": ("vary",),
     "grid": ("vary",),
     "list": ("variants",),
     "ladder": ("changes", "vary"),
     "leave-one-out": ("changes", "vary"),
+    "factorial": ("changes", "vary"),
 }
 """The keys of a study that a design reads, of which a study has one."""
 
@@ -116,7 +155,23 @@ def about(design: str, varied: Varied) -> str:
             f"The {BASELINE} is the full model, with every change ({names}); each variant has one of them taken back, "
             "so that `worse` says that the change helped."
         )
-    return ""
+    return _of_factors(varied) if design == "factorial" else ""
+
+
+def _of_factors(varied: Varied) -> str:
+    names = [levels[0].name if len(levels) == 1 else levels[0].changes[0][0] for levels in varied.factors]
+    count = math.prod(len(levels) + 1 for levels in varied.factors)
+    found = varied.regular
+    if found is None:
+        return f"The cells are all {count} combinations of {len(names)} factors; {BASELINE} has none of them on."
+    generated = "; ".join(
+        f"{name} is on where an odd number of {', '.join(names[each] for each in members(those))} are"
+        for name, those in zip(names[found.basic :], found.generators, strict=True)
+    )
+    return (
+        f"The cells are {count // varied.fraction} of {count} combinations of {len(names)} factors, a fraction of "
+        f"resolution {roman(found.resolution)}: {generated}. {confounded(found, names)}"
+    )
 
 
 def size(design: str, varied: Varied) -> int:
@@ -124,6 +179,9 @@ def size(design: str, varied: Varied) -> int:
     if design == "list":
         return len(varied.variants)
     counts = [len(values) for values in varied.vary.values()]
+    if design == "factorial":
+        levels = [2] * len(varied.changes) or [count + 1 for count in counts]
+        return math.prod(levels) // varied.fraction - 1
     if design in PRODUCTS:
         return math.prod(counts) if counts else 0
     return len(varied.changes) or sum(counts)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from paribus.errors import Problem, listed
 from paribus.report.differences import MISSING, at, holds
 from paribus.specs.tree import Keys, shown
 from paribus.specs.values import Checking
-from paribus.studies.designs import PRODUCTS, Variant, named
+from paribus.studies.designs import BASELINE, PRODUCTS, Variant, named
+
+if TYPE_CHECKING:
+    from paribus.studies.study import Study
 
 REASON: Final = "reason"
 EXAMPLE: Final = "exclude: [{attention: mqa, norm: rmsnorm, reason: …}]"
@@ -57,6 +60,17 @@ def _read(checking: Checking, each: Mapping[str, Any], keys: Keys) -> Exclusion:
     if not cell:
         checking.wrong("empty", keys, "this would leave out every cell", EXAMPLE)
     return Exclusion(cell, str(reason), keys)
+
+
+def idle(study: Study, excluded: Iterable[tuple[str, str, str]]) -> Iterator[Problem]:
+    """Levels of factors that are what the base has: their effects would be 0, and in part those of the others."""
+    levels = {level.name: level for levels in study.varied.factors for level in levels}
+    for name, _, same in excluded if study.design == "factorial" else ():
+        if name in levels and same == BASELINE:
+            key = levels[name].changes[0][0]
+            what = f"`{name}` is what the base has, which every factor has as a level without being told"
+            valid = "values that the base does not have"
+            yield Problem(code="idle-level", path=key, where=study.written(key), what=what, valid=valid)
 
 
 @final

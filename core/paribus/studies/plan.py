@@ -12,7 +12,7 @@ from paribus.registry import Index
 from paribus.specs.memory import Memory
 from paribus.studies.budgets import Spend
 from paribus.studies.designs import BASELINE, DESIGNS, Variant, baseline, size
-from paribus.studies.excluding import Excluding
+from paribus.studies.excluding import Excluding, idle
 from paribus.studies.identity import Code, Spelling, identity_of
 from paribus.studies.match import Matched
 from paribus.studies.settings import Excluded, Setting, repeats, settings_of
@@ -180,7 +180,7 @@ def _held(
             problems.append(_alike(study, variant))
         else:
             resolved[variant.name], kept[variant.name], twins[line] = specs, variant, variant.name
-    if problems := [*problems, *excluding.unused(study.where)]:
+    if problems := [*problems, *excluding.unused(study.where), *idle(study, excluded)]:
         raise SpecError(*_once(problems))
     matched = matched_of(study, kept, resolved, index, count, solved)
     _spent(study, kept, resolved, matched, index, spend)

@@ -30,6 +30,7 @@ KEYS: Final = (
     "design",
     "variants",
     "changes",
+    "fraction",
     "exclude",
     "stages",
     "seeds",

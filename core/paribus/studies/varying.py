@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any, Final
 
 from paribus.errors import listed, nearest
 from paribus.specs.tree import Keys, shown
 from paribus.specs.values import Checking
 from paribus.studies.designs import BASELINE, DESIGNS, NAME, READS, SAID, Varied
+from paribus.studies.fractions import possible
 
 KEYS: Final = ("vary", "variants", "changes")
 EXAMPLES: Final[Mapping[str, str]] = {
@@ -34,6 +37,10 @@ def varied_of(checking: Checking, given: Mapping[str, Any], design: str) -> Vari
     varied = Varied(vary=vary, variants=variants, changes=changes)
     if design:
         _read(checking, design, varied)
+    if design == "factorial":
+        _free(checking, varied)
+    if design and "fraction" in given:
+        varied = replace(varied, fraction=_fraction(checking, given["fraction"], design, varied))
     return varied
 
 
@@ -90,6 +97,45 @@ def _read(checking: Checking, design: str, varied: Varied) -> None:
             if len(values) > 1:
                 what = f"this axis has {len(values)} values, and of a full model it has one, which is taken back"
                 checking.wrong("too-many", ("vary", key), what, "one value")
+
+
+def _fraction(checking: Checking, given: Any, design: str, varied: Varied) -> int:
+    """How many combinations there are to each that is run."""
+    at = ("fraction",)
+    if design != "factorial":
+        checking.wrong(
+            "not-read", at, f"the design `{design}` has no factors to run a fraction of", "design: factorial"
+        )
+        return 1
+    several = next((levels for levels in varied.factors if len(levels) > 1), None)
+    if several is not None:
+        what = f"a fraction is of factors with two levels, and `{several[0].changes[0][0]}` has {len(several) + 1}"
+        checking.wrong("no-fraction", at, what, "one value for each axis, besides the base's")
+        return 1
+    factors = len(varied.factors)
+    valid = [1 << halvings for halvings in range(1, factors) if possible(factors, halvings)]
+    try:
+        part = Fraction(str(given))
+    except (ValueError, ZeroDivisionError):
+        part = Fraction(0)
+    if part.numerator != 1 or part.denominator not in valid:
+        what = f"this is {shown(given)}, and {factors} factors have no such fraction that tells main effects apart"
+        checking.wrong("no-fraction", at, what, listed(f"1/{each}" for each in valid) or "all of them")
+        return 1
+    return part.denominator
+
+
+def _free(checking: Checking, varied: Varied) -> None:
+    """Each factor can be on or off whatever the others are."""
+    known: dict[str, str] = {}
+    for place, part in enumerate(varied.parts if varied.changes else ()):
+        for key, _ in part.changes:
+            other = next((each for each in known if each == key or each.startswith(f"{key}.")), None)
+            if other is not None:
+                what = f"`{known[other]}` changes `{other}`, which this would undo where both are on"
+                valid = "factors that leave each other be; or two values of one axis, under `vary`"
+                checking.wrong("not-free", ("changes", place, key), what, valid)
+        known |= dict.fromkeys((key for key, _ in part.changes), part.name)
 
 
 def _either(keys: Sequence[str]) -> str:

@@ -1,0 +1,155 @@
+"""Factorials: every combination of levels or a fraction of them, and what is known of each cell."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.errors import SpecError
+from paribus.registry import Index, index
+from paribus.report.crossed import crossed_of
+from paribus.specs.guard import plain
+from paribus.studies.designs import BASELINE, DESIGNS, Varied, about, size
+from paribus.studies.fractions import possible
+from paribus.studies.plan import Plan, plan
+from paribus.studies.study import study_of
+
+STUDY: dict[str, Any] = {
+    "base": "encoder-tiny",
+    "design": "factorial",
+    "seeds": 2,
+    "budget": {"steps": 10},
+    "metric": {"name": "val/mlm/loss"},
+}
+CHANGES: list[dict[str, Any]] = [
+    {"norm": "rmsnorm"},
+    {"name": "gated", "feedforward": {"name": "glu", "inner": 170}},
+    {"attention": "mqa"},
+    {"dropout": 0.1},
+]
+
+axes = st.dictionaries(
+    st.sampled_from(["attention", "norm", "position", "dropout"]),
+    st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3, unique=True),
+    min_size=1,
+)
+
+
+@pytest.fixture(scope="session")
+def known() -> Index:
+    return index()
+
+
+def planned(known: Index, **said: Any) -> Plan:
+    read = study_of("mine", plain({**STUDY, **said}, "study"), known)
+    return plan(read, known, fingerprint=lambda spec: "text")
+
+
+@given(axes)
+def test_axes_are_crossed_with_the_base_as_a_level_of_each(vary: dict[str, list[str]]) -> None:
+    varied = Varied(vary=vary)
+    found = {variant.changes for variant in DESIGNS["factorial"](varied)}
+    levels = [[None, *((key, value) for value in values)] for key, values in vary.items()]
+    cells = {tuple(each for each in cell if each) for cell in itertools.product(*levels)}
+    assert found == cells - {()}
+    assert size("factorial", varied) == len(found) == math.prod(len(each) for each in levels) - 1
+    assert not any(variant.chosen for variant in DESIGNS["factorial"](varied))
+
+
+@given(st.integers(2, 6), st.integers(0, 3))
+def test_a_fraction_has_its_share_of_the_cells_and_the_baseline_is_one(factors: int, halvings: int) -> None:
+    if halvings and not possible(factors, halvings):
+        return
+    varied = Varied(changes=[{f"dims.{letter}": 1} for letter in "abcdef"[:factors]], fraction=2**halvings)
+    found = list(DESIGNS["factorial"](varied))
+    assert (
+        size("factorial", varied)
+        == len(found)
+        == len({each.changes for each in found})
+        == 2 ** (factors - halvings) - 1
+    )
+    assert all(each.changes for each in found)
+
+
+def test_every_design_has_as_many_variants_as_it_says() -> None:
+    varied = {
+        "list": Varied(variants=CHANGES),
+        **{design: Varied(changes=CHANGES) for design in ("ladder", "leave-one-out", "factorial")},
+        **{design: Varied(vary={"norm": ["a", "b"], "dropout": [1]}) for design in ("grid", "one-at-a-time")},
+    }
+    assert set(varied) == set(DESIGNS)
+    assert {design: size(design, each) for design, each in varied.items()} == {
+        design: len(list(DESIGNS[design](each))) for design, each in varied.items()
+    }
+
+
+def test_a_factorial_of_changes_has_each_on_and_off(known: Index) -> None:
+    found = planned(known, changes=CHANGES[:2])
+    assert [variant.name for variant in found.variants] == [BASELINE, "gated", "norm=rmsnorm", "norm=rmsnorm + gated"]
+    assert len(found.trials) == 2 * 4
+
+
+def test_the_cells_of_a_plan_are_those_of_the_table(known: Index) -> None:
+    found = planned(known, vary={"norm": ["rmsnorm", "none"], "attention": ["mqa"]})
+    crossed = crossed_of(found.study.varied, found.setting())
+    assert crossed.counts == [3, 2]
+    assert crossed.cells[2, 1] == "norm=none + attention=mqa"
+    assert crossed.cells[0, 0] == BASELINE
+    assert (len(crossed.cells), crossed.missing) == (6, {})
+
+
+def test_a_cell_that_cannot_be_or_was_left_out_is_told_of_and_counted_as_missing(known: Index) -> None:
+    vary = {"dims.heads": [3], "attention": ["mqa"], "norm": ["rmsnorm"]}
+    exclude = [{"dims.heads": 4, "attention": "mqa", "norm": "rmsnorm", "reason": "too dear"}]
+    found = planned(known, vary=vary, exclude=exclude)
+    told = {each.variant: each.why for each in found.excluded}
+    assert told.pop("attention=mqa + norm=rmsnorm") == "too dear"
+    assert len(told) == 4
+    assert all("multiple" in why for why in told.values())
+    crossed = crossed_of(found.study.varied, found.setting())
+    assert crossed.missing[0, 1, 1] == "attention=mqa + norm=rmsnorm is excluded"
+    assert (len(crossed.cells), len(crossed.missing)) == (3, 5)
+
+
+def test_what_a_fraction_confounds_is_said_with_its_resolution(known: Index) -> None:
+    found = planned(known, changes=CHANGES, fraction="1/2")
+    assert len(found.variants) == 8
+    said = about("factorial", found.study.varied)
+    assert "8 of 16 combinations of 4 factors, a fraction of resolution IV" in said
+    assert "dropout=0.1 is on where an odd number of norm=rmsnorm, gated, attention=mqa are" in said
+    pair = "norm=rmsnorm × gated = attention=mqa × dropout=0.1"  # noqa: RUF001  # the sign that the table has
+    assert pair in said
+    assert said.count(" = ") == 3
+
+
+FAULTS = [
+    ({"changes": CHANGES, "fraction": "1/4"}, r"4 factors have no such fraction .* valid: 1/2"),
+    ({"changes": CHANGES, "fraction": "1/3"}, "no such fraction"),
+    ({"changes": CHANGES, "fraction": "half"}, 'this is the text "half"'),
+    ({"changes": CHANGES, "fraction": [2]}, "this is a list"),
+    ({"changes": CHANGES[:2], "fraction": "1/2"}, "valid: all of them"),
+    ({"changes": CHANGES, "fraction": "1/2", "design": "ladder"}, "the design `ladder` has no factors"),
+    ({"vary": {"norm": ["rmsnorm", "none"], "dropout": [0.1]}, "fraction": "1/2"}, "`norm` has 3"),
+    ({"vary": {"norm": ["layernorm"], "dropout": [0.1]}}, "`norm=layernorm` is what the base has"),
+    ({"changes": [{"norm": "rmsnorm"}, {"norm": "none"}]}, "`norm=rmsnorm` changes `norm`, which this would undo"),
+    (
+        {"changes": [{"feedforward.expand": 2}, {"feedforward": "glu"}]},
+        "changes `feedforward.expand`, which this would",
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "words"), FAULTS)
+def test_a_factorial_that_would_not_be_one_is_refused(known: Index, said: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words) as told:
+        planned(known, **said)
+    assert told.value.exit_code == 2
+
+
+def test_half_may_be_written_as_a_number(known: Index) -> None:
+    assert len(planned(known, changes=CHANGES, fraction=0.5).variants) == 8
