@@ -137,6 +137,8 @@ if TYPE_CHECKING:
     from paribus.slots.topology import Topology as Topology
     from paribus.slots.topology import memory_of as memory_of
     from paribus.specs.resolve import spec as spec
+    from paribus.studies.elsewhere import Home as Home
+    from paribus.studies.elsewhere import JobProcess as JobProcess
     from paribus.studies.planned import records as records
     from paribus.studies.planned import study as study
     from paribus.studies.run import run as run
@@ -207,6 +209,7 @@ _WHERE: dict[str, str] = {
         "paribus.slots.tokenizer": "Tokenizer Vocabulary",
         "paribus.slots.tokens": "Labels Tokens labels_of",
         "paribus.slots.topology": "Builder Part Topology memory_of",
+        "paribus.studies.elsewhere": "Home JobProcess",
         "paribus.studies.zygote": "Zygote",
     }.items()
     for name in names.split()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from paribus import Launcher, hookimpl, offered
 from paribus_launch.local import Local as local
+from paribus_launch.ray import Ray as ray
+from paribus_launch.slurm import Slurm as slurm
 
 
 @hookimpl

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from paribus.slots.component import Component
 
@@ -69,9 +69,12 @@ class Launcher(Component, ABC):
         launcher.news(60)                         # [Ended("a", 143)]
         launcher.close()                          # nothing that it started is left
 
-    A launcher for a cluster submits `job.command`, which reads `job.order` from its standard input, from a folder that
-    all machines share. One that keeps processes ready, as `paribus.Zygote` does, loads `plugins` there beforehand.
+    A launcher for a cluster is `elsewhere`: it starts a `paribus.JobProcess` on the machine that its scheduler chooses,
+    whose folders are those that all machines share. One that keeps processes ready, as `paribus.Zygote` does, loads
+    `plugins` there beforehand.
     """
+
+    elsewhere: ClassVar[bool] = False  # its processes may run on other machines, which share the store's folder
 
     @abstractmethod
     def open(self, plugins: Plugins) -> None:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from paribus.durable import make_folder
 from paribus.slots.launcher import Launcher, Plugins
 from paribus.studies import rehearsal
 from paribus.studies.events import Event, OnEvent, unwatched
@@ -37,7 +38,10 @@ def run_trials(
     The launcher is open, and stays so. `stop` is asked to stop by signals (see `catching`); then this raises an
     `InterruptedStudyError` with the command that resumes. Trials that others still run at the end are a `StoreError`.
     """
-    with tempfile.TemporaryDirectory(prefix="paribus-") as spare:
+    shared = store.root if launcher.elsewhere else None
+    if shared is not None:
+        make_folder(shared, files=store.files)
+    with tempfile.TemporaryDirectory(prefix="paribus-" if shared is None else ".rehearsal-", dir=shared) as spare:
         supervisor = Supervision(store, Store(Path(spare), rehearsal.STUDY), launcher, plugins, rules, on_event)
         supervisor.stop = stop or Stop()
         supervisor.resume = resume

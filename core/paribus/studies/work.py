@@ -207,8 +207,8 @@ def caught(stop: Stop) -> None:
 
 
 def main() -> None:
-    """Reads an order and carries it out, in a process that has loaded nothing yet."""
-    die_with(os.getppid())
+    """Reads an order and carries it out, in a process that has loaded nothing yet; its parent may be named."""
+    die_with(int(sys.argv[1]) if len(sys.argv) > 1 else os.getppid())
     stop = Stop()
     with catching(stop, lambda: caught(stop)):
         order = Order.from_json(sys.stdin.read())

@@ -147,11 +147,15 @@ def arguments(plugins: Plugins) -> dict[str, Any]:
 
 
 def environment() -> dict[str, str]:
-    """That of this process, with this paribus, one thread, no luck, and a look at CUDA that does not touch it."""
+    """That of this process, with what a trial's process needs."""
+    return {**os.environ, **carried()}
+
+
+def carried() -> dict[str, str]:
+    """This paribus, one thread, no luck, and a look at CUDA that does not touch it."""
     here = str(Path(__file__).parents[2])
     path = os.pathsep.join([here, *(entry for entry in sys.path if entry and entry != here)])
     return {
-        **os.environ,
         **dict.fromkeys(ONE_THREAD, "1"),
         "PYTHONPATH": path,
         "PYTHONHASHSEED": "0",  # the order of a set of strings may reach a plugin's results

@@ -11,6 +11,8 @@ import pytest
 from paribus.slots.launcher import Ended, Job, News, Plugins, Started
 from paribus_launch import launcher
 from paribus_launch.local import Local
+from paribus_launch.ray import Ray
+from paribus_launch.slurm import Slurm
 
 
 def ends(local: Local, seconds: float = 60.0) -> list[News]:
@@ -29,7 +31,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
 
 
 def test_it_is_registered() -> None:
-    assert launcher() == {"local": Local}
+    assert launcher() == {"local": Local, "ray": Ray, "slurm": Slurm}
 
 
 @pytest.mark.slow

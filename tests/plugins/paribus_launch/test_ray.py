@@ -1,0 +1,103 @@
+"""The launcher for Ray, on a cluster that is started here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paribus import SpecError
+from paribus.slots.launcher import Ended, Job, News, Plugins, Started
+from paribus_launch.ray import Ray
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SpecError, match=r"launcher `ray` takes the library `ray`.*pip install 'paribus\[ray\]'"):
+        Ray().open(Plugins())
+
+
+def test_what_a_trial_reserves_is_said_as_ray_says_it() -> None:
+    options = Ray(cpus=2, gpus=0.5, memory=1.5, resources=["fast-disk=2", "licence"])._options
+    assert options == {
+        "num_cpus": 2,
+        "num_gpus": 0.5,
+        "memory": 1_500_000_000,
+        "resources": {"fast-disk": 2.0, "licence": 1.0},
+    }
+
+
+# --- with Ray ---
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[Ray]:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'paribus[ray]'")
+    before = signal.getsignal(signal.SIGTERM)
+    found = Ray(cpus=0.5)
+    found.open(Plugins())
+    assert signal.getsignal(signal.SIGTERM) == before
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """One that imports for seconds, only to find that its trial has no folder."""
+    order = {"store": str(tmp_path), "study": "study", "identity": "nowhere", "spec": {}}
+    return Job("a", json.dumps(order), str(tmp_path / "log.txt"))
+
+
+def until(launcher: Ray, kind: type[Started | Ended]) -> News:
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        for news in launcher.news(1.0):
+            if isinstance(news, kind):
+                return news
+    raise AssertionError("nothing was heard of it")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of Ray's own making
+def test_each_end_of_a_job_is_news_of_it_alone(launcher: Ray, job: Job, tmp_path: Path) -> None:
+    launcher.start(job._replace(name="broken", order="no order"))
+    broken = until(launcher, Ended)
+    assert isinstance(broken, Ended)
+    assert (broken.name, broken.code) == ("broken", 1)
+    assert "JSONDecodeError" in broken.last
+    assert broken.last in (tmp_path / "log.txt").read_text()
+    launcher.start(job._replace(name="stopped"))
+    started = until(launcher, Started)
+    assert isinstance(started, Started)
+    assert f"on {os.uname().nodename}" in started.where
+    launcher.stop("stopped", signal.SIGKILL)
+    assert until(launcher, Ended) == Ended("stopped", None, signal.SIGKILL)
+    launcher.stop("stopped", signal.SIGTERM)  # what has ended is left
+    assert launcher.news(0.1) == []
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.filterwarnings("default")  # of Ray's own making
+@pytest.mark.parametrize("victim", ["process", "worker"])
+def test_a_killed_process_or_worker_is_the_end_of_one_job(launcher: Ray, job: Job, victim: str) -> None:
+    launcher.start(job)
+    started = until(launcher, Started)
+    assert isinstance(started, Started)
+    pid = int(started.where.split()[1])
+    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(pid if victim == "process" else parent, signal.SIGKILL)
+    ended = until(launcher, Ended)
+    assert isinstance(ended, Ended)
+    assert (ended.name, ended.code, ended.signal) == ("a", None, signal.SIGKILL)
+    assert ("lost" in ended.last) == (victim == "worker")
+    end = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < end  # the trial's process dies with its worker
+        time.sleep(0.05)

@@ -1,0 +1,275 @@
+"""The launcher for Slurm: what it asks of submitit, what it makes of jobs' ends, and what a job does."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from paribus import SpecError
+from paribus.slots.launcher import Ended, Job, News, Note, Plugins, Started
+from paribus_launch import _submitted
+from paribus_launch._submitted import Submitted
+from paribus_launch.slurm import Slurm
+
+slurm = importlib.import_module("paribus_launch.slurm")  # the package has the class under that name
+TERM, KILL = signal.SIGTERM, signal.SIGKILL
+
+
+class Job_:  # noqa: N801  # submitit's `Job`
+    def __init__(self, body: Submitted) -> None:
+        self.body = body
+        self.job_id = "7_0"
+        self.state = "PENDING"
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def get_info(self, mode: str) -> dict[str, str]:
+        return {"State": self.state}
+
+    def says(self, how: str, **more: Any) -> None:
+        text = json.dumps({"how": how, "where": "process 7 on node", **more})
+        (Path(self.body.folder) / "state.json").write_text(text)
+
+
+class Cluster:
+    """What submitit has of a cluster."""
+
+    def __init__(self) -> None:
+        self.parameters: dict[str, Any] = {}
+        self.arrays: list[list[Job_]] = []
+        self.down = False
+
+    def AutoExecutor(self, folder: Path, **setting: Any) -> Cluster:  # noqa: N802  # submitit's name
+        if self.down:
+            raise RuntimeError("sbatch: error: Unable to contact slurm controller")
+        return self
+
+    def update_parameters(self, **parameters: Any) -> None:
+        self.parameters = parameters
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        self.arrays.append([])
+        yield
+
+    def submit(self, body: Submitted) -> Job_:
+        self.arrays[-1].append(Job_(body))
+        return self.arrays[-1][-1]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    found = Cluster()
+    monkeypatch.setattr(slurm, "library", lambda: found)
+    for name in ("ASK", "LATE", "LOOK"):
+        monkeypatch.setattr(slurm, name, 0.0)
+    return found
+
+
+def opened(**options: Any) -> Slurm:
+    launcher = Slurm(**options)
+    launcher.open(Plugins())
+    return launcher
+
+
+def job(folder: Path, name: str) -> Job:
+    return Job(name, "{}", str(folder / "study" / name / "log.txt"))
+
+
+def heard(launcher: Slurm) -> list[News]:
+    return [news for _ in range(3) for news in launcher.news(0.0)]
+
+
+def test_what_starts_together_is_one_array(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = opened(partition="long", gpus=1, memory=3.5, minutes=90, parallel=2, more=["account=physics", "nice"])
+    for name in ("a", "b", "c"):
+        launcher.start(job(tmp_path, name))
+    assert heard(launcher) == []
+    assert [[each.body.job.name for each in array] for array in cluster.arrays] == [["a", "b", "c"]]
+    assert cluster.parameters == {
+        "name": "paribus",
+        "timeout_min": 90,
+        "cpus_per_task": 1,
+        "mem_gb": 3.5,
+        "gpus_per_node": 1,
+        "slurm_partition": "long",
+        "slurm_array_parallelism": 2,
+        "slurm_additional_parameters": {"account": "physics", "nice": ""},
+    }
+    launcher.start(job(tmp_path, "d"))
+    launcher.news(0.0)
+    assert len(cluster.arrays) == 2
+    assert {Path(each.body.folder).parent for array in cluster.arrays for each in array} == {tmp_path / "study/.slurm"}
+
+
+def test_a_job_tells_by_its_file_that_it_began_and_how_it_ended(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = opened()
+    launcher.start(job(tmp_path, "a"))
+    assert heard(launcher) == []
+    (found,) = cluster.arrays[0]
+    found.says("running")
+    assert heard(launcher) == [Started("a", "process 7 on node")]
+    found.says("ended", code=5, signal=None, last="error")
+    assert heard(launcher) == [Ended("a", 5, None, "error")]
+    assert heard(launcher) == []
+
+
+def test_a_preempted_job_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = opened()
+    launcher.start(job(tmp_path, "a"))
+    launcher.news(0.0)
+    (found,) = cluster.arrays[0]
+    found.says("requeued", code=143, signal=None, last="asked to stop")
+    found.state = "REQUEUED"
+    assert heard(launcher) == [Started("a", "process 7 on node")]
+    found.says("ended", code=0, signal=None, last="")
+    assert heard(launcher) == [Ended("a", 0, None, "")]
+
+
+@pytest.mark.parametrize(
+    ("state", "number"), [("NODE_FAIL", KILL), ("OUT_OF_MEMORY", KILL), ("CANCELLED by 1000", TERM)]
+)
+def test_of_a_job_that_could_say_nothing_the_scheduler_tells(
+    cluster: Cluster, tmp_path: Path, state: str, number: signal.Signals
+) -> None:
+    launcher = opened()
+    launcher.start(job(tmp_path, "a"))
+    launcher.news(0.0)
+    cluster.arrays[0][0].state = state
+    time.sleep(0.001)
+    assert heard(launcher) == [Ended("a", None, number, f"of its job, 7_0, Slurm says {state}")]
+
+
+def test_what_waits_is_cancelled_and_what_runs_is_asked(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = opened()
+    launcher.start(job(tmp_path, "new"))
+    launcher.stop("new", TERM)
+    assert heard(launcher) == [Ended("new", None, TERM)]
+    assert cluster.arrays == []
+    for name in ("waits", "runs", "killed"):
+        launcher.start(job(tmp_path, name))
+    launcher.news(0.0)
+    waits, runs, killed = cluster.arrays[0]
+    runs.says("running")
+    killed.says("running")
+    heard(launcher)
+    launcher.stop("waits", TERM)
+    launcher.stop("runs", TERM)
+    launcher.stop("killed", KILL)
+    launcher.stop("nobody", TERM)
+    assert heard(launcher) == [Ended("waits", None, TERM), Ended("killed", None, KILL)]
+    assert (waits.cancelled, runs.cancelled, killed.cancelled) == (True, False, True)
+    assert (Path(runs.body.folder) / "stop").read_text() == "15"
+    launcher.close()
+    assert runs.cancelled
+
+
+def test_where_the_scheduler_is_away_jobs_may_be_tried_again(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = opened()
+    cluster.down = True
+    launcher.start(job(tmp_path, "a"))
+    why = "sbatch: error: Unable to contact slurm controller"
+    assert heard(launcher) == [
+        Note(f"Slurm took no job: {why}"),
+        Ended("a", 74, None, f"no job could be submitted: {why}"),
+    ]
+
+
+def test_without_submitit_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(SpecError, match=r"launcher `slurm` takes the library `submitit`.*paribus\[slurm\]"):
+        Slurm().open(Plugins())
+
+
+# --- in the job ---
+
+
+class Process:
+    """A trial's process that ends when it is told to."""
+
+    where = "process 1 on node"
+
+    def __init__(self, job: Job, home: object) -> None:
+        self.heard: list[int] = []
+        self.ends: Ended | None = None
+
+    def send(self, number: int) -> None:
+        self.heard.append(number)
+        self.ends = Ended("a", 143, None, "asked to stop")
+
+    def wait(self, seconds: float) -> Ended | None:
+        return self.ends
+
+
+def state(folder: Path) -> dict[str, Any]:
+    found = _submitted.read(folder)
+    assert found is not None
+    return found
+
+
+def test_a_job_is_stopped_by_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_submitted, "JobProcess", Process)
+    (tmp_path / "stop").write_text("15")
+    body = Submitted(job(tmp_path, "a"), Any, str(tmp_path))  # type: ignore[arg-type]  # its process is not started
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        body()
+    finally:
+        for each, held in handlers.items():
+            signal.signal(each, held)
+    assert state(tmp_path) == {
+        "how": "ended",
+        "where": Process.where,
+        "code": 143,
+        "signal": None,
+        "last": "asked to stop",
+    }
+
+
+@pytest.mark.parametrize(("code", "how"), [(143, "requeued"), (0, "ended")])
+def test_before_it_is_queued_again_the_trial_writes_its_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, how: str
+) -> None:
+    delayed = SimpleNamespace(helpers=SimpleNamespace(DelayedSubmission=lambda body: body))
+    monkeypatch.setitem(sys.modules, "submitit", delayed)
+    body = Submitted(job(tmp_path, "a"), Any, str(tmp_path))  # type: ignore[arg-type]  # its process is not started
+    process = body._process = Process(body.job, None)  # type: ignore[assignment]  # one that a test ends
+    monkeypatch.setattr(process, "send", lambda number: setattr(process, "ends", Ended("a", code, None, "")))
+    again = body.checkpoint()
+    assert (again is not None) == (how == "requeued")
+    assert state(tmp_path)["how"] == how
+
+
+def test_slurm_is_told_what_was_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("submitit", reason="submitit is not installed: pip install 'paribus[slurm]'")
+    for name, says in (("srun", ""), ("sbatch", "Submitted batch job 77"), ("sacct", ""), ("scancel", "")):
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\necho '{says}'\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    launcher = opened(partition="long", gres="gpu:a100:1", cpus=3, minutes=90, parallel=2, more=["account=physics"])
+    for name in ("a", "b", "c"):
+        launcher.start(job(tmp_path, name))
+    assert heard(launcher) == []
+    assert {each.job.job_id for each in launcher._jobs.values()} == {"77_0", "77_1", "77_2"}
+    script = next((tmp_path / "study" / ".slurm").glob("*.sh"))
+    told = {line.removeprefix("#SBATCH ") for line in script.read_text().splitlines()}
+    wanted = {
+        "--array=0-2%2", "--partition=long", "--gres=gpu:a100:1", "--cpus-per-task=3", "--mem=8GB", "--time=90",
+        "--account=physics", "--job-name=paribus",
+    }  # fmt: skip
+    assert wanted - told == set()
+    launcher.close()
