@@ -67,8 +67,8 @@ def _countable() -> Iterator[None]:
     """Without storage any size is made, until its bytes are more than 64 bits count."""
     try:
         yield
-    except RuntimeError as error:
-        if not re.search("overflow", str(error)):
+    except (OverflowError, RuntimeError, TypeError) as error:
+        if not re.search("overflow|too large", str(error), re.I):
             raise
         what = "this model has a tensor of more than any machine can hold"
         raise SpecError(Problem(code="too-large", path="dims", what=what, valid="smaller dims")) from error

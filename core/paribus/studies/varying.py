@@ -23,7 +23,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
 
 def design_of(checking: Checking, given: Any) -> str:
     """The name of the design."""
-    if given in DESIGNS:
+    if isinstance(given, str) and given in DESIGNS:
         return str(given)
     near = nearest(str(given), DESIGNS)
     checking.wrong("unknown-design", ("design",), f"there is no design {shown(given)}", listed(DESIGNS), near)

@@ -243,7 +243,7 @@ def test_two_runs_of_one_store_run_each_trial_once(
 
 @pytest.mark.timeout(1800)
 def test_kills_at_random_moments_change_nothing(
-    run: Run, store: Store, trials: list[Trial], uncut: list[bytes]
+    run: Run, store: Store, trials: list[Trial], uncut: list[bytes], record_property: Callable[[str, object], None]
 ) -> None:
     luck = random.Random(20_260)
     kills = 0
@@ -265,3 +265,4 @@ def test_kills_at_random_moments_change_nothing(
         assert alive(everybody) == []
     assert run().wait(120) == EXIT_OK
     assert results(store, trials) == uncut
+    record_property("kill -9 survived", kills)

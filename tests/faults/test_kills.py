@@ -1,0 +1,151 @@
+"""kill -9 again and again: of trials at random moments, and of whoever supervises them ahead of every write."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import final
+
+import pytest
+
+from paribus.durable import FILES, canonical, write_json
+from paribus.registry import Registry
+from paribus.saved import RECORD
+from paribus.slots.launcher import Ended, Job, Launcher, News, Plugins, Started
+from paribus.studies.events import Event
+from paribus.studies.store import Store, Trial
+from paribus.studies.supervisor import Rules, run_trials
+from paribus.studies.work import Order
+from paribus.studies.zygote import Zygote
+from paribus.train.trial import Terms, run_trial
+
+STEPS = 200
+KILLS = 40
+
+MakeTrial = Callable[..., Trial]
+Property = Callable[[str, object], None]
+
+
+@pytest.mark.faults
+@pytest.mark.held("D5", "D9")
+def test_a_trial_that_is_killed_forty_times_at_random_moments_comes_to_the_same(
+    trial: MakeTrial, registry: Registry, tmp_path: Path, record_property: Property
+) -> None:
+    trials = [trial(seed=seed, steps=STEPS) for seed in (0, 1)]
+    uncut = []
+    for each in trials:
+        (tmp_path / each.identity).mkdir()
+        record = run_trial(each.spec, registry, Terms("x", tmp_path / each.identity))
+        uncut.append(canonical(record["result"]))
+    store, luck = Store(tmp_path, "study"), random.Random(20_261)
+    kills: list[int] = []
+
+    def shot(event: Event) -> None:
+        """Each process is killed a moment after it has begun, and so again and again."""
+        if event.kind == "started" and len(kills) < KILLS:
+            pid = int("".join(filter(str.isdigit, event.text)))
+            threading.Timer(luck.uniform(0.05, 1.0), killed, (pid, kills)).start()
+
+    zygote = Zygote()
+    zygote.open(Plugins())
+    try:
+        rules = Rules(jobs=2, retries=10_000, checkpoint_steps=1, rehearse=False)
+        run_trials(trials, store, launcher=zygote, rules=rules, on_event=shot)  # type: ignore[arg-type]  # it does what a launcher does
+    finally:
+        zygote.close()
+    found = [store.record(each.identity) for each in trials]
+    assert [canonical(record["result"]) for record in found if record is not None] == uncut
+    assert len(kills) >= KILLS
+    record_property("kill -9 survived", len(kills))
+
+
+def killed(pid: int, kills: list[int]) -> None:
+    """The process may have ended by now, and its number may be another's: only our own grandchildren are ended."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return
+    if b"paribus" in command:
+        os.kill(pid, signal.SIGKILL)
+        kills.append(pid)
+
+
+@final
+class Instant(Launcher):
+    """Trials that leave a record at once, or a failure, and say who ran them."""
+
+    def __init__(self, ran: Path) -> None:
+        self.ran = ran
+        self.news_of: deque[News] = deque()
+
+    def open(self, plugins: Plugins) -> None: ...
+
+    def start(self, job: Job) -> None:
+        order = Order.from_json(job.order)
+        store = Store(Path(order.store), order.study)
+        with self.ran.open("a") as file:
+            file.write(f"{order.identity}\n")
+        if order.spec["seed"] % 2:
+            store.fail(order.identity, "failed", "ValueError: broken")
+        else:
+            write_json(store.folder(order.identity) / RECORD, {"identity": order.identity, "result": {"state": "done"}})
+        self.news_of += [Started(job.name, "here"), Ended(job.name, order.spec["seed"] % 2, None, "")]
+
+    def news(self, seconds: float) -> Sequence[News]:
+        return [self.news_of.popleft()] if self.news_of else []
+
+    def stop(self, name: str, signal: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def study(root: Path, *, kill_at: int | None) -> list[Trial]:
+    """Four trials, of which two fail; whoever supervises is killed ahead of its k-th write."""
+    calls = itertools.count()
+
+    def before(name: str) -> None:
+        if next(calls) == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    specs = [{"seed": seed, "trainer": {"max_steps": 1}, "data": {"batch": 4}} for seed in range(4)]
+    trials = [Trial(f"base-{seed}", "base", seed, spec, {}, "code", "corpus") for seed, spec in enumerate(specs)]
+    store = Store(root, "study", FILES if kill_at is None else FILES.announced(before))
+    run_trials(trials, store, launcher=Instant(root / "ran"), rules=Rules(rehearse=False))
+    return trials
+
+
+@pytest.mark.faults
+@pytest.mark.held("D9")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the child makes no thread and needs none
+def test_a_supervisor_that_is_killed_ahead_of_any_of_its_writes_loses_nothing_and_runs_nothing_twice(
+    tmp_path: Path, record_property: Property
+) -> None:
+    kills = 0
+    for k in itertools.count():
+        root = tmp_path / str(k)
+        root.mkdir()
+        child = os.fork()
+        if child == 0:
+            try:
+                study(root, kill_at=k)
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        kills += os.WIFSIGNALED(status)
+        before = Counter((root / "ran").read_text().split() if (root / "ran").exists() else ())
+        trials = study(root, kill_at=None)
+        store = Store(root, "study")
+        assert [store.state(each.identity) for each in trials] == ["done", "failed", "done", "failed"], k
+        ran = Counter((root / "ran").read_text().split())
+        assert all(ran[each.identity] == 1 for each in trials if each.seed % 2 == 0), (k, ran)
+        assert all(ran[each.identity] == 1 + before[each.identity] for each in trials if each.seed % 2), (k, ran)
+        if not os.WIFSIGNALED(status):
+            break
+    assert kills > 20
+    record_property("kill -9 survived", kills)
