@@ -10,6 +10,7 @@ from typing import Any, Final, final
 
 from paribus.specs.override import put
 from paribus.specs.tree import Tree, joined
+from paribus.studies.conditions import Conditions, combined, count
 from paribus.studies.fractions import Regular, confounded, members, regular, roman
 
 Change = tuple[str, Any]  # a dotted key and the value that it is given
@@ -35,6 +36,7 @@ class Varied:
     """What a study says that it varies; each design reads a part of it."""
 
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # axes
+    when: Conditions = field(default_factory=dict)  # where the values of an axis apply
     variants: Sequence[Mapping[str, Any]] = ()  # whole ones
     changes: Sequence[Mapping[str, Any]] = ()  # what is put together, or taken back
     fraction: int = 1  # of the combinations of factors: every one, every second, every fourth …
@@ -65,9 +67,8 @@ def one_at_a_time(varied: Varied) -> Iterator[Variant]:
 
 
 def grid(varied: Varied) -> Iterator[Variant]:
-    """Every combination of one value from each axis."""
-    for cell in itertools.product(*([(key, value) for value in values] for key, values in varied.vary.items())):
-        yield named(*cell, chosen=False)
+    """Every combination of one value from each axis, of those that apply."""
+    return (named(*cell.items(), chosen=False) for cell in combined(varied.vary, varied.when))
 
 
 def listed(varied: Varied) -> Iterator[Variant]:
@@ -180,10 +181,10 @@ def size(design: str, varied: Varied) -> int:
         return len(varied.variants)
     counts = [len(values) for values in varied.vary.values()]
     if design == "factorial":
-        levels = [2] * len(varied.changes) or [count + 1 for count in counts]
+        levels = [2] * len(varied.changes) or [each + 1 for each in counts]
         return math.prod(levels) // varied.fraction - 1
-    if design in PRODUCTS:
-        return math.prod(counts) if counts else 0
+    if design == "grid":
+        return count(varied.vary, varied.when) if counts else 0
     return len(varied.changes) or sum(counts)
 
 

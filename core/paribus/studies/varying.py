@@ -10,10 +10,15 @@ from typing import Any, Final
 from paribus.errors import listed, nearest
 from paribus.specs.tree import Keys, shown
 from paribus.specs.values import Checking
+from paribus.studies.conditions import Conditions, read, refuse
 from paribus.studies.designs import BASELINE, DESIGNS, NAME, READS, SAID, Varied
 from paribus.studies.fractions import possible
 
 KEYS: Final = ("vary", "variants", "changes")
+CONDITIONED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("one-at-a-time", "ladder", "leave-one-out"), "tries no combinations, so `when` would be ignored"),
+    "factorial": "needs factors that are free of each other: make one change of two that only go together",
+}
 EXAMPLES: Final[Mapping[str, str]] = {
     "vary": "vary: {attention: [mqa, gqa]}",
     "variants": "variants: [{attention: mqa, norm: rmsnorm}]",
@@ -32,9 +37,9 @@ def design_of(checking: Checking, given: Any) -> str:
 
 def varied_of(checking: Checking, given: Mapping[str, Any], design: str) -> Varied:
     """What varies, and every problem of it; nothing that the design would not read."""
-    vary = _vary(checking, given)
+    vary, when = _vary(checking, given)
     variants, changes = (_mappings(checking, given, key) for key in ("variants", "changes"))
-    varied = Varied(vary=vary, variants=variants, changes=changes)
+    varied = Varied(vary=vary, when=when, variants=variants, changes=changes)
     if design:
         _read(checking, design, varied)
     if design == "factorial":
@@ -52,15 +57,13 @@ def keys_of(varied: Varied) -> list[tuple[Keys, str]]:
     return found
 
 
-def _vary(checking: Checking, given: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _vary(checking: Checking, given: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Conditions]:
     found = checking.mapping(given.get("vary") or {}, ("vary",), "slot: [values]") or {}
-    vary: dict[str, list[Any]] = {}
-    for key, values in found.items():
-        if isinstance(values, list) and values:
-            vary[key] = values
-        else:
-            checking.wrong("wrong-type", ("vary", key), f"an axis is a list of values, but this is {shown(values)}")
-    return vary
+    axes = {key: read(checking, values, ("vary", key)) for key, values in found.items()}
+    vary = {key: values for key, (values, _) in axes.items() if values}
+    when = {key: whens for key, (_, whens) in axes.items() if any(whens)}
+    refuse(checking, vary, {key: axes[key][1] for key in vary})
+    return vary, when
 
 
 def _mappings(checking: Checking, given: Mapping[str, Any], way: str) -> list[Mapping[str, Any]]:
@@ -92,6 +95,9 @@ def _read(checking: Checking, design: str, varied: Varied) -> None:
         checking.wrong("too-many", (reads[0],), what, "one of them")
     if not said and not checking.problems:
         checking.wrong("empty", (reads[0],), "this study varies nothing: 0 variants", EXAMPLES[reads[0]])
+    if varied.when and design in CONDITIONED:
+        key = next(iter(varied.when))
+        checking.wrong("not-read", ("vary", key), f"the design `{design}` {CONDITIONED[design]}", "design: grid")
     if design == "leave-one-out":
         for key, values in varied.vary.items():
             if len(values) > 1:

@@ -1,0 +1,122 @@
+"""Conditions on axes: each combination that makes sense, once, and none that does not."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.errors import SpecError
+from paribus.registry import Index, index
+from paribus.specs.guard import plain
+from paribus.studies.conditions import combined
+from paribus.studies.designs import DESIGNS, Varied, size
+from paribus.studies.plan import Plan, plan
+from paribus.studies.study import study_of
+
+GRID: dict[str, Any] = {
+    "base": "encoder-tiny",
+    "design": "grid",
+    "vary": {
+        "attention": ["mqa", "restricted"],
+        "attention.window": {"values": [8, 16], "when": {"attention": "restricted"}},
+        "norm": ["layernorm", {"value": "rmsnorm", "when": {"attention": ["mqa", "gqa"]}}],
+    },
+    "seeds": 1,
+    "budget": {"steps": 10},
+    "metric": {"name": "val/mlm/loss"},
+}
+
+
+@pytest.fixture(scope="session")
+def known() -> Index:
+    return index()
+
+
+def planned(known: Index, **said: Any) -> Plan:
+    read = study_of("mine", plain({**GRID, **said}, "study"), known)
+    return plan(read, known, fingerprint=lambda spec: "text")
+
+
+def test_an_axis_is_only_there_where_it_applies(known: Index) -> None:
+    found = planned(known)
+    assert [variant.name for variant in found.variants][1:] == [
+        "attention=mqa norm=layernorm",
+        "attention=mqa norm=rmsnorm",
+        "attention=restricted attention.window=8 norm=layernorm",
+        "attention=restricted attention.window=16 norm=layernorm",
+    ]
+    assert found.of("attention=restricted attention.window=16 norm=layernorm")[0].spec["attention"]["window"] == 16
+    assert found.excluded == ()
+
+
+LETTERS = ("a", "b", "c", "d")
+
+
+@st.composite
+def axes(draw: st.DrawFn) -> Varied:
+    """Axes in a row, each value with a condition on any of the axes before it, or with none."""
+    vary = {letter: list(range(draw(st.integers(1, 3)))) for letter in LETTERS[: draw(st.integers(1, 4))]}
+    when: dict[str, list[dict[str, int]]] = {}
+    for place, letter in enumerate(vary):
+        before = list(vary)[:place]
+        condition = st.dictionaries(st.sampled_from(before), st.integers(0, 2), max_size=2) if before else st.just({})
+        when[letter] = [draw(condition) for _ in vary[letter]]
+    return Varied(vary=vary, when=when)
+
+
+@given(axes())
+def test_the_combinations_are_those_in_which_every_condition_holds_and_nothing_more_could_apply(varied: Varied) -> None:
+    found = [tuple(cell.items()) for cell in combined(varied.vary, varied.when)]
+    assert len(found) == len(set(found)) == size("grid", varied) == len(list(DESIGNS["grid"](varied)))
+
+    def applies(cell: dict[str, int], axis: str, value: int) -> bool:
+        when = varied.when[axis][value]
+        return all(cell.get(other) == wanted for other, wanted in when.items())
+
+    options = [[None, *values] for values in varied.vary.values()]
+    every = ({key: value for key, value in zip(varied.vary, drawn, strict=True) if value is not None}
+             for drawn in itertools.product(*options))  # fmt: skip
+    brute = {
+        tuple(cell.items())
+        for cell in every
+        if all(applies(cell, axis, value) for axis, value in cell.items())
+        and not any(
+            applies(cell, axis, value) for axis in varied.vary if axis not in cell for value in varied.vary[axis]
+        )
+    }
+    assert set(found) == brute
+
+
+def test_of_very_many_combinations_the_number_is_an_upper_bound_that_takes_no_time() -> None:
+    many = list(range(3000))
+    varied = Varied(vary={"a": many, "b": many}, when={"b": [{"a": 0}] * 3000})
+    assert size("grid", varied) == 9_000_000
+    assert size("grid", Varied(vary={"a": many, "b": [1, 2], "c": many}, when={"b": [{"a": 0}] * 2})) == 3001 * 3000
+
+
+FAULTS = [
+    ({"vary": {"norm": {"values": ["rmsnorm"], "when": {"attention": "mqa"}}, "attention": ["mqa"]}}, "written before"),
+    (
+        {"vary": {"attention": ["mqa"], "norm": {"values": ["rmsnorm"], "when": {"atention": "mqa"}}}},
+        "valid: attention",
+    ),
+    (
+        {"vary": {"attention": ["mqa"], "norm": {"values": ["rmsnorm"], "when": {"attention": "gqa"}}}},
+        "never apply.*mqa",
+    ),
+    ({"vary": {"attention": ["mqa"], "norm": {"values": ["rmsnorm"], "when": "mqa"}}}, "expected a mapping"),
+    ({"vary": {"attention": {"when": {"norm": "rmsnorm"}}}}, "an axis is a list of values.*with a condition"),
+    ({"vary": {"attention": {"values": "mqa"}}}, "an axis is a list of values"),
+    ({"design": "one-at-a-time"}, "`one-at-a-time` tries no combinations, so `when` would be ignored.*design: grid"),
+    ({"design": "factorial"}, "needs factors that are free of each other"),
+]
+
+
+@pytest.mark.parametrize(("said", "words"), FAULTS)
+def test_a_condition_that_would_not_do_what_it_says_is_refused(known: Index, said: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        planned(known, **said)
