@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, final
 
-from paribus import Job, Launcher, News, Plugins, Zygote
+from paribus import Job, Launcher, News, Plugins, Range, Zygote
 
 
 @final
@@ -16,8 +16,13 @@ class Local(Launcher):
         self,
         *,
         fork: Annotated[bool, "fork trials; if not, each imports everything anew, which takes seconds"] = True,
+        per_gpu: Annotated[int, "trials at a time on each GPU, where there are any", Range(1)] = 1,
     ) -> None:
         self._zygote = Zygote(fork=fork)
+        self._per_gpu = per_gpu
+
+    def at_once(self, cores: int, gpus: int) -> int:
+        return self._per_gpu * gpus or cores
 
     def open(self, plugins: Plugins) -> None:
         self._zygote.open(plugins)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal as signals
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Annotated, Any, Final, final
 
 from paribus import Ended, Home, Job, JobProcess, Launcher, News, Plugins, Range, Started
 
+MOST: Final = 256  # actors that are handed to a cluster, which lets them wait until there is room
 LOOK: Final = 1.0  # seconds between an actor's looks at whether its trial has ended
 
 
@@ -87,6 +89,9 @@ class Ray(Launcher):
         self._home = Home({}, "")
         self._actors: dict[str, _Actor] = {}
         self._news: list[News] = []
+
+    def at_once(self, cores: int, gpus: int) -> int:
+        return MOST if self._address or os.environ.get("RAY_ADDRESS") else cores
 
     def open(self, plugins: Plugins) -> None:
         ray = self._ray = library()

@@ -57,6 +57,7 @@ class Slurm(Launcher):
         ] = "slurm",
     ) -> None:
         self._executor = executor
+        self._parallel = parallel
         self._gpus = gpus
         shared = {"name": "paribus", "timeout_min": minutes, "cpus_per_task": cpus, "mem_gb": memory}
         own = {
@@ -73,6 +74,9 @@ class Slurm(Launcher):
         self._news: list[News] = []
         self._asked = 0.0
         self._count = 0
+
+    def at_once(self, cores: int, gpus: int) -> int:
+        return self._parallel if self._executor == "slurm" else cores
 
     def open(self, plugins: Plugins) -> None:
         self._submitit = library()

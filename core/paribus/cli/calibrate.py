@@ -81,15 +81,15 @@ def _with(problem: Problem, command: str) -> Problem:
 def _run(planned: Planned, session: Session, seeds: int, jobs: int | None, again: str) -> None:
     """Runs the first seeds of the study; their records are the study's own."""
     from paribus.cli._progress import Shown
-    from paribus.cli.run import cores
     from paribus.slots.launcher import Plugins
-    from paribus.studies.run import run
+    from paribus.studies.run import at_once, run
 
     first = set(planned.plan.study.seeds[:seeds])
     trials = tuple(trial for trial in planned.plan.trials if trial.seed in first)
     part = replace(planned, plan=replace(planned.plan, trials=trials))
     left = [trial for trial in trials if planned.store.state(trial.identity) not in ("done", "diverged")]
     if left:
+        jobs = jobs or at_once(planned)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
-        with Shown(part, left, jobs or cores()) as shown:
-            run(part, jobs=jobs or cores(), plugins=plugins, resume=again, on_event=shown.take)
+        with Shown(part, left, jobs) as shown:
+            run(part, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take)

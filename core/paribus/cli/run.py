@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,7 +23,12 @@ MOST_TRIALS: Final = 10_000
 @click.command("run")
 @click.argument("study")
 @click.option("--plan", "only_plan", is_flag=True, help="Say what would run, and how long, and run nothing.")
-@click.option("--jobs", type=click.IntRange(1), default=None, help="Trials at a time; one for each core, if not given.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=None,
+    help="Trials at a time; if not given, as the launcher has it: one for each core, or GPU.",
+)
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
 @click.option("--max-trials", type=click.IntRange(1), default=MOST_TRIALS, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The verdicts, or the plan, as JSON.")
@@ -38,13 +42,13 @@ def verb(
     """
     from paribus.slots.launcher import Plugins
     from paribus.studies.planned import study as planned_of
-    from paribus.studies.run import run
+    from paribus.studies.run import at_once, run
 
     asked = [] if jobs is None else ["--jobs", str(jobs)]
     asked += [] if max_trials == MOST_TRIALS else ["--max-trials", str(max_trials)]
-    jobs = jobs or cores()
     registry = session.registry() if only_plan else None
     planned = planned_of(study, registry=registry or session.index(), store=store, most=max_trials)
+    jobs = jobs or at_once(planned)
     if only_plan:
         return _show_plan(planned, session, jobs, as_json)
     left = [trial for trial in planned.plan.trials if planned.store.state(trial.identity) not in ("done", "diverged")]
@@ -59,13 +63,6 @@ def verb(
         note("every trial has its record already: nothing to run")
     following = (session.command(verb, study, store=store) for verb in ("compare", "status"))
     return _verdict(planned, " · ".join(following), as_json)
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _verdict(planned: Planned, following: str, as_json: bool) -> int:

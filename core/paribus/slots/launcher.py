@@ -76,6 +76,10 @@ class Launcher(Component, ABC):
 
     elsewhere: ClassVar[bool] = False  # its processes may run on other machines, which share the store's folder
 
+    def at_once(self, cores: int, gpus: int) -> int:
+        """How many jobs it is given at once where the user does not say; this machine has so many cores and GPUs."""
+        return cores
+
     @abstractmethod
     def open(self, plugins: Plugins) -> None:
         """Begins to make ready for jobs that need these plugins. It does not wait."""

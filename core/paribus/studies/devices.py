@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+NVIDIA: Final = Path("/proc/driver/nvidia/gpus")
+
+
+def gpus() -> int:
+    """Those that a trial may use, as far as can be told without torch."""
+    named = os.environ.get(VISIBLE)
+    if named is not None:
+        return sum(each.strip() not in ("", "-1") for each in named.split(","))
+    with suppress(OSError):
+        return len(list(NVIDIA.iterdir()))
+    return 0
 
 
 def pin(place: int, trainer: Mapping[str, Any]) -> None:

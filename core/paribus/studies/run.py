@@ -11,11 +11,13 @@ from paribus.registry import Registry
 from paribus.registry.loading import load
 from paribus.slots.launcher import Launcher, Plugins
 from paribus.studies.corpora import Loaded
+from paribus.studies.devices import gpus
 from paribus.studies.events import Event, OnEvent, unwatched
 from paribus.studies.planned import Planned, study
 from paribus.studies.signals import Stop, catching
 from paribus.studies.store import Trial
 from paribus.studies.supervisor import Rules, run_trials
+from paribus.train.crew import cores
 
 
 def run(
@@ -76,6 +78,13 @@ def _in_turn(planned: Planned, run_some: Callable[[Sequence[Trial]], None], on_e
             return planned
         on_event(Event(kind="more", more=tuple(more), text=f"what is tuned is chosen: {len(more)} trials more"))
         run_some(more)
+
+
+def at_once(planned: Planned) -> int:
+    """How many trials run at once, where the user does not say."""
+    trainers = [trial.spec["trainer"] or {} for trial in planned.plan.trials]
+    alone = all(trainer.get("accelerator") == "cpu" for trainer in trainers)
+    return _launcher(planned).at_once(cores(), 0 if alone else gpus())
 
 
 def _launcher(planned: Planned) -> Launcher:

@@ -62,3 +62,16 @@ def test_a_job_is_stopped_and_what_is_closed_can_be_opened_again(job: Callable[.
         assert (end.code, end.signal) == (None, signal.SIGKILL)
         local.close()
     assert list(local.news(0.0)) == []
+
+
+def test_a_gpu_takes_as_many_trials_as_it_is_told_and_a_machine_without_one_a_trial_a_core() -> None:
+    assert Local().at_once(cores=16, gpus=2) == 2
+    assert Local(per_gpu=3).at_once(cores=16, gpus=2) == 6
+    assert Local(per_gpu=3).at_once(cores=16, gpus=0) == 16
+
+
+def test_a_cluster_is_handed_more_than_this_machine_could_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert Slurm(parallel=40).at_once(cores=2, gpus=0) == 40
+    assert Ray().at_once(cores=2, gpus=0) == 2
+    assert Ray(address="auto").at_once(cores=2, gpus=0) > 100
