@@ -40,6 +40,7 @@ def verb(
 
     `paribus run quickstart`
     """
+    from paribus.report.door import spared_of
     from paribus.slots.launcher import Plugins
     from paribus.studies.planned import study as planned_of
     from paribus.studies.run import at_once, run
@@ -51,7 +52,12 @@ def verb(
     jobs = jobs or at_once(planned)
     if only_plan:
         return _show_plan(planned, session, jobs, as_json)
-    left = [trial for trial in planned.plan.trials if planned.store.state(trial.identity) not in ("done", "diverged")]
+    spared = spared_of(planned)
+    left = [
+        trial
+        for trial in planned.plan.trials
+        if trial.identity not in spared and planned.store.state(trial.identity) not in ("done", "diverged")
+    ]
     for excluded in planned.plan.excluded:
         note(f"excluded: {excluded.variant}: {excluded.why}")
     if left:
@@ -60,7 +66,7 @@ def verb(
         with Shown(planned, left, jobs) as shown:
             planned = run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take)
     else:
-        note("every trial has its record already: nothing to run")
+        note("every trial has its record already, or is not needed: nothing to run")
     following = (session.command(verb, study, store=store) for verb in ("compare", "status"))
     return _verdict(planned, " · ".join(following), as_json)
 

@@ -15,7 +15,9 @@ from paribus.errors import EXIT_FAILED, EXIT_OK
 if TYPE_CHECKING:
     from paribus.studies.store import Store
 
-HEALTHY = frozenset({"done", "pending", "running", "interrupted"})
+SPARED = "not needed"  # as its variant's verdict was reached with fewer seeds
+WAITING = frozenset({"pending", "interrupted", "failed", "out-of-memory", "timeout"})
+HEALTHY = frozenset({"done", "pending", "running", "interrupted", SPARED})
 
 
 @click.command("status")
@@ -26,11 +28,13 @@ HEALTHY = frozenset({"done", "pending", "running", "interrupted"})
 @click.pass_obj
 def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -> int:
     """Say what has become of the trials of STUDY: pending, running, done, diverged, failed."""
+    from paribus.report.door import spared_of
     from paribus.studies.planned import study as planned_of
     from paribus.studies.tuning import unknown
 
     planned = planned_of(study, registry=session.index(), store=store)
-    states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
+    states: dict[str, str] = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
+    states |= {identity: SPARED for identity in spared_of(planned) if states[identity] in WAITING}
     rows: list[dict[str, Any]] = [
         {
             "variant": trial.variant,
@@ -61,10 +65,13 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
             note(f"{_whose(row)}, seed {row['seed']}: {row['state']}: {row['why']}")
     for line in unknown(planned.plan.tuned):
         note(line)
-    left = sum(row["state"] not in ("done", "diverged") for row in rows)
+    spared = sum(row["state"] == SPARED for row in rows)
+    left = sum(row["state"] not in ("done", "diverged", SPARED) for row in rows)
     out()
     following = f"; next: {session.command('run', study, store=store)}" if left else ""
-    out(f"{len(rows) - left} of {len(rows)} trials have a record in {planned.store.root.resolve()}{following}")
+    saved = f", {spared} are not needed" if spared else ""
+    there = len(rows) - left - spared
+    out(f"{there} of {len(rows)} trials have a record in {planned.store.root.resolve()}{saved}{following}")
     return EXIT_OK if all(row["state"] in HEALTHY for row in rows) else EXIT_FAILED
 
 

@@ -12,11 +12,12 @@ from paribus.errors import NotComparableError, Problem, listed
 from paribus.report.calibration import Calibration, Spread, largest
 from paribus.report.captions import plural
 from paribus.report.comparable import refuse
-from paribus.report.door import question_of
-from paribus.report.entry import Entry, Question, gathered
+from paribus.report.door import entries_of, question_of
+from paribus.report.entry import Entry, Question
 from paribus.report.held import held_of, values_of
 from paribus.report.power import power_to_equate, power_to_tell, seeds_to, smallest_effect, spread_interval
 from paribus.report.select import Chosen, select
+from paribus.report.sequential import shares
 from paribus.report.statistics import check_positive, check_rate, summarise, variance_reduction
 from paribus.studies.planned import Planned, study
 
@@ -38,8 +39,7 @@ def calibrate(
     """
     if not isinstance(planned, Planned):
         planned = study(planned)
-    trials = [trial for variant in planned.plan.variants for trial in planned.plan.of(variant.name)]
-    entries = gathered(planned.store, trials, planned.plan.trials)
+    entries = entries_of(planned)
     return calibrated(entries, question_of(planned), effect=effect, power=power, accept_code=accept_code)
 
 
@@ -104,8 +104,9 @@ class _Asking:
 
     @property
     def alpha(self) -> float:
-        """What Holm's first step leaves a single verdict."""
-        return self.question.alpha / max(1, len(self.question.others))
+        """What Holm's first step leaves a single verdict, at the last look where there are several."""
+        share = shares(self.question.stops)[-1] if self.question.stops else 1.0
+        return share * self.question.alpha / max(1, len(self.question.others))
 
     def spread(self, name: str, before: Sequence[float], after: Sequence[float]) -> Spread:
         found = summarise([b - a for a, b in zip(before, after, strict=True)])

@@ -10,6 +10,7 @@ from paribus.errors import listed
 from paribus.report.costs import Pairs, contended, machine, same_host
 from paribus.report.differences import differences
 from paribus.report.entry import Entry, Question
+from paribus.report.sequential import shares
 from paribus.report.table import Row
 from paribus.studies.comparable import evaluated
 
@@ -31,7 +32,7 @@ def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry], fa
     levels = _levels(rows)
     yield (
         f"All verdicts together hold with {percent(1 - question.alpha)} confidence: Student-t on paired differences, "
-        f"Holm over {corrected}{f'; {levels}' if levels and not family else ''}."
+        f"Holm over {corrected}{_spent(question)}{f'; {levels}' if levels and not family else ''}."
     )
     if family and levels:  # which may not be those of the other settings
         yield f"{levels[0].upper()}{levels[1:]}."
@@ -67,6 +68,15 @@ def _budget(question: Question, done: Sequence[Entry]) -> Iterator[str]:
                 f"Each was cut after {amount:g} {clock} of training on {names}: steps and bits are those of "
                 "this machine and hour, and will not come out the same again."
             )
+
+
+def _spent(question: Question) -> str:
+    """How alpha is spent over the looks of a study that may stop early."""
+    if not question.stops:
+        return ""
+    spent = zip(question.stops, shares(question.stops), strict=True)
+    said = ", ".join(f"{percent(share * question.alpha)} after {n}" for n, share in spent)
+    return f", its {percent(question.alpha)} of error spent over looks that were fixed beforehand ({said} seeds)"
 
 
 def _stage(entry: Entry) -> str:
@@ -120,6 +130,11 @@ def _looked(question: Question) -> Iterator[str]:
     """Seeds that were chosen after a look at some of them; fresh ones, fixed beforehand, are a study of their own."""
     seeds = set(question.seeds)
     earlier = [set(look) for look in question.looks if seeds & set(look)]
+    if question.replanned:
+        yield (
+            "Where the study stops was changed after a verdict had been shown: "
+            f"the {percent(1 - question.alpha)} no longer hold exactly."
+        )
     if any(look != seeds for look in earlier):
         counts = [key for key, _ in groupby([*map(len, earlier), len(seeds)])]
         how = "added" if all(look <= seeds for look in earlier) else "changed"

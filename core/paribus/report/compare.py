@@ -11,10 +11,11 @@ from paribus.report.captions import caption, plural, warnings
 from paribus.report.comparable import refuse
 from paribus.report.crossed import effects
 from paribus.report.entry import Entry, Question
-from paribus.report.held import Held, baseline_row, held_of, paired_of, row_of
+from paribus.report.held import Held, baseline_row, paired_of, row_of
 from paribus.report.select import Chosen, Selection, accepted, select
 from paribus.report.steps import steps
 from paribus.report.table import Table
+from paribus.report.turns import Part, first_of, needed, not_needed, parts_of, seeds_needed, turns_of
 from paribus.report.verdict import Paired, Verdict, decide
 
 
@@ -39,7 +40,7 @@ def together(asked: Sequence[tuple[Iterable[Entry], Question]], *, accept_code: 
     for each in started:
         refuse(each.trials, each.question, each.selection.notes)
     first = every[0].question
-    verdicts = decide(
+    verdicts = every[0].stopped or decide(
         {(place, name): paired for place, each in enumerate(every) for name, paired in each.paired()},
         better=first.better,
         margin=first.margin,
@@ -70,7 +71,17 @@ class _Compared:
 
     question: Question
     selection: Selection
-    held: Mapping[str, Held]
+    parts: Mapping[str, Part]
+    counts: Mapping[str, int]  # of seeds that are needed
+
+    @property
+    def held(self) -> Mapping[str, Held]:
+        return {name: part.held for name, part in self.parts.items()}
+
+    @property
+    def stopped(self) -> Mapping[tuple[int, str], Verdict]:
+        """The verdicts of a study that may stop early, which its looks have told."""
+        return {(0, name): part.verdict for name, part in self.parts.items() if part.verdict is not None}
 
     @property
     def trials(self) -> Chosen:
@@ -92,18 +103,24 @@ def _compared(entries: Sequence[Entry], question: Question, accept_code: Collect
         names = listed(question.variants)
         raise ValueError(f"`baseline` must be one of the variants, but is `{question.baseline}`; valid: {names}.")
     selection = select(entries, question, accept_code)
-    held = {name: held_of(selection.trials, name, question) for name in question.others}
-    return _Compared(question, selection, held)
+    turns = turns_of(selection.trials, question) if question.stops else {}
+    counts = seeds_needed(turns, question)
+    if turns:
+        selection = select((each for each in entries if needed(each, counts, question)), question, accept_code)
+    return _Compared(question, selection, parts_of(selection.trials, question, turns), counts)
 
 
 def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int) -> Table:
     """One setting, with the verdicts that all of them together allow."""
     question, selection, trials, held = compared.question, compared.selection, compared.trials, compared.held
-    rows = tuple(row_of(trials, name, held[name], verdicts[name], question) for name in question.others)
-    baseline = baseline_row(trials, question)
+    rows = tuple(
+        row_of(part.trials, name, part.held, verdicts[name], part.question) for name, part in compared.parts.items()
+    )
+    counts = compared.counts
+    baseline = baseline_row(trials, first_of(trials, question, counts[question.baseline])[1])
     every = [entry for own in trials.values() for entry in own.values()]
     pairs = {name: each.pairs for name, each in held.items()}
-    dropped = tuple(_dropped(trials, held, question))
+    dropped = tuple(_dropped(trials, held, question, counts))
     return Table(
         study=question.study,
         stage=question.stage,
@@ -117,7 +134,7 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int) ->
         rows=rows,
         caption=tuple(caption(question, rows, every, family)),
         warnings=(*selection.warnings, *warnings(question, (baseline, *rows), every, pairs)),
-        notes=(*dropped, *selection.notes),
+        notes=(*dropped, *not_needed(counts, question), *selection.notes),
         certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
         besides=(*steps(trials, question), *effects(trials, held, question)),
         differences={name: _differences(each, question) for name, each in held.items() if not each.reason},
@@ -135,12 +152,13 @@ def _differences(held: Held, question: Question) -> dict[int, float]:
     return found
 
 
-def _dropped(trials: Chosen, held: Mapping[str, Held], question: Question) -> Iterator[str]:
+def _dropped(trials: Chosen, held: Mapping[str, Held], question: Question, asked: Mapping[str, int]) -> Iterator[str]:
     """Finished trials that the verdict does not use."""
-    base = _seeds(trials[question.baseline], question)
+    finished = _seeds(trials[question.baseline], question)
     for name, each in held.items():
         for mixed in each.mixed:
             yield f"{name}: left out {mixed}"
+        base = finished & set(question.seeds[: asked.get(name, len(question.seeds))])
         own = _seeds(trials[name], question)
         alone = [(own - base, name), (base - own, question.baseline)]
         counts = [f"seed {listed(sorted(seeds), 8)} of {side}" for seeds, side in alone if seeds]

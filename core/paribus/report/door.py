@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from paribus.durable import digest_json
 from paribus.report.compare import together
 from paribus.report.crossed import crossed_of
 from paribus.report.entry import Entry, Question, gathered, recorded
+from paribus.report.select import select
 from paribus.report.settings import matched, mismatched, transfers, tunings
 from paribus.report.table import Table
+from paribus.report.turns import seeds_needed, turns_of
 from paribus.studies.designs import BASELINE, about
 from paribus.studies.identity import identity_of
 from paribus.studies.planned import Planned, study
@@ -35,8 +37,56 @@ def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ())
     for setting in settings:
         found = next((each for each in table.every if each.setting == setting.name), None)
         if found is not None and any(row.n for row in found.rows):  # means alone tell which way it goes
-            planned.store.looked(_baseline(planned, setting), planned.plan.study.seeds)
+            asks = planned.plan.study
+            planned.store.looked(_baseline(planned, setting), asks.seeds, asks.stops)
     return replace(table, sections=(*transfers(table, settings), *tunings(planned.plan, records)))
+
+
+def entries_of(planned: Planned) -> list[Entry]:
+    """The trials of the first setting, as its store has them."""
+    return _entries(planned, planned.plan.settings[0], recorded(planned.store))
+
+
+@final
+@dataclass(frozen=True)
+class Wanted:
+    """What is left to do of a study that may stop early."""
+
+    trials: tuple[Trial, ...]  # that its looks ask for by now, with those that they begin from
+    spared: frozenset[str]  # identities of those that no look will ask for
+    reached: Mapping[str, str]  # variant -> what it came to, after how many seeds
+
+
+def wanted(planned: Planned) -> Wanted:
+    """What the looks of a study ask for, by the records that it has."""
+    question = question_of(planned)
+    turns = turns_of(select(entries_of(planned), question).trials, question)
+    counts = seeds_needed(turns, question)
+    open_still = any(not turn.over for turn in turns.values())
+    most = {name: turn.upto if turn.over else None for name, turn in turns.items()}
+    most[BASELINE] = None if open_still else counts[BASELINE]
+    asked = _first(planned, counts)
+    may_be = _first(planned, most)
+    return Wanted(
+        tuple(trial for trial in planned.plan.trials if trial.identity in asked),
+        frozenset(trial.identity for trial in planned.plan.trials if trial.identity not in may_be),
+        {name: f"{turn.verdict.text} after {turn.n} seeds" for name, turn in turns.items() if turn.over},
+    )
+
+
+def spared_of(planned: Planned) -> frozenset[str]:
+    """The trials that need not run, as verdicts were reached before."""
+    return wanted(planned).spared if planned.plan.study.stops else frozenset()
+
+
+def _first(planned: Planned, counts: Mapping[str, int | None]) -> set[str]:
+    """The trials of the first seeds of each variant, at every stage."""
+    return {
+        trial.identity
+        for name, count in counts.items()
+        for stage in planned.plan.study.stages
+        for trial in planned.plan.of(name, stage.name)[:count]
+    }
 
 
 def _entries(planned: Planned, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[Entry]:
@@ -89,4 +139,6 @@ def question_of(planned: Planned, setting: Setting | None = None) -> Question:
         matched=matched(setting),
         mismatched=mismatched(setting),
         looks=tuple(planned.store.looks(_baseline(planned, setting))),
+        stops=asked.stops,
+        replanned=planned.store.replanned(_baseline(planned, setting), asked.seeds, asked.stops),
     )

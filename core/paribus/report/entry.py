@@ -39,6 +39,8 @@ class Question:
     matched: str = ""  # on what, and how nearly
     mismatched: str = ""  # what no knob brought near
     looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
+    stops: tuple[int, ...] = ()  # the numbers of seeds at which it may stop early, the last of which is all
+    replanned: bool = False  # whether verdicts of these seeds were shown that stopped elsewhere
     alpha: float = 0.05
     about: str = ""  # how the design is to be read, where that is not plain
     below: Mapping[str, str] = field(default_factory=dict)  # of a ladder: rung -> the one that it is a step from

@@ -69,6 +69,9 @@ def run(
 
 def _in_turn(planned: Planned, run_some: Callable[[Sequence[Trial]], None], on_event: OnEvent = unwatched) -> Planned:
     """Runs what is known, plans again with what came of it, and runs what is known since."""
+    if planned.plan.study.stops:
+        _in_looks(planned, run_some, on_event)
+        return planned
     run_some(planned.plan.trials)
     while True:
         following = planned.again()
@@ -85,6 +88,25 @@ def at_once(planned: Planned) -> int:
     trainers = [trial.spec["trainer"] or {} for trial in planned.plan.trials]
     alone = all(trainer.get("accelerator") == "cpu" for trainer in trainers)
     return _launcher(planned).at_once(cores(), 0 if alone else gpus())
+
+
+def _in_looks(planned: Planned, run_some: Callable[[Sequence[Trial]], None], on_event: OnEvent) -> None:
+    """Runs what each look of a study asks for, one look after the other, until none asks for more."""
+    from paribus.report.door import wanted  # above studies, as what has run is judged by what reports
+
+    asked: set[str] = set()
+    found = wanted(planned)
+    while more := [trial for trial in found.trials if trial.identity not in asked]:
+        run_some(more)
+        asked |= {trial.identity for trial in more}
+        before, found = found, wanted(planned)
+        for name in found.reached:
+            if name not in before.reached:
+                on_event(Event(kind="note", text=f"{name}: {found.reached[name]}"))
+        spared = found.spared - before.spared
+        left = sum(planned.store.record(identity) is None for identity in spared)
+        if left:
+            on_event(Event(kind="more", steps=-left, text=f"{left} trials are not needed any more"))
 
 
 def _launcher(planned: Planned) -> Launcher:

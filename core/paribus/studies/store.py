@@ -136,16 +136,26 @@ class Store:
         """What `enter` wrote of a trial."""
         return self._read(self.folder(identity) / TRIAL)
 
-    def looked(self, of: str, seeds: Sequence[int]) -> None:
+    def looked(self, of: str, seeds: Sequence[int], stops: Sequence[int] = ()) -> None:
         """Keeps with which seeds verdicts were shown, for later ones to tell whether seeds were added since.
 
-        `of` says of what: two studies of one name share a folder, and no trial.
+        `of` says of what: two studies of one name share a folder, and no trial. `stops` are the looks of a study that
+        may stop early.
         """
-        if tuple(seeds) not in self.looks(of):
-            append_line(self.root / LOOKS, json.dumps({"of": of, "seeds": list(seeds)}), files=self.files)
+        if (tuple(seeds), tuple(stops)) not in self._looks(of):
+            look = {"of": of, "seeds": list(seeds), **({"stops": list(stops)} if stops else {})}
+            append_line(self.root / LOOKS, json.dumps(look), files=self.files)
 
     def looks(self, of: str) -> Iterator[tuple[int, ...]]:
-        """The seeds of each verdict that was shown, the first one first; a line that is none of ours is passed over."""
+        """The seeds of each verdict that was shown, the first one first."""
+        yield from dict.fromkeys(seeds for seeds, _ in self._looks(of))
+
+    def replanned(self, of: str, seeds: Sequence[int], stops: Sequence[int]) -> bool:
+        """Whether a verdict of these seeds was shown that stopped elsewhere, or nowhere."""
+        return any(found == tuple(seeds) and other != tuple(stops) for found, other in self._looks(of))
+
+    def _looks(self, of: str) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """The seeds and the stops of each; a line that is none of ours is passed over."""
         try:
             lines = (self.root / LOOKS).read_bytes().splitlines()
         except OSError:
@@ -153,9 +163,9 @@ class Store:
         for line in lines:
             with suppress(ValueError, TypeError, KeyError, RecursionError):
                 look = json.loads(line)
-                seeds = tuple(look["seeds"])
-                if look["of"] == of and all(isinstance(seed, int) for seed in seeds):
-                    yield seeds
+                seeds, stops = tuple(look["seeds"]), tuple(look.get("stops") or ())
+                if look["of"] == of and all(isinstance(number, int) for number in (*seeds, *stops)):
+                    yield seeds, stops
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         if not path.is_file():

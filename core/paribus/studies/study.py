@@ -21,6 +21,7 @@ from paribus.studies.loggers import loggers_of
 from paribus.studies.matching import Match, matches_of
 from paribus.studies.scales import overlapping, scales_of
 from paribus.studies.stages import ALONE, Stage, clashes, measured_at, misnamed, stages_of
+from paribus.studies.stopping import looks_of
 from paribus.studies.tune import Tune, tune_of, unclear
 from paribus.studies.varying import design_of, keys_of, varied_of
 
@@ -44,6 +45,7 @@ KEYS: Final = (
     "timeout",
     "scales",
     "tune",
+    "stop",
 )
 METRIC: Final = re.compile(r"val/[a-z0-9._-]+/[a-z0-9._-]+")
 METRICS: Final = ("name", "better", "margin", "unlearned", "stage", "task")
@@ -88,6 +90,7 @@ class Study:
     tune: Tune | None = None
     loggers: tuple[Mapping[str, Any], ...] = ()
     exclude: tuple[Exclusion, ...] = ()
+    stops: tuple[int, ...] = ()  # after how many seeds verdicts are taken, and variants may stop
 
     def written(self, key: str) -> str:
         """Where a key that varies was written first."""
@@ -137,6 +140,7 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
         matches=matches if len(matches) > 1 else (),
         scales=scales_of(checking, given.get("scales"), given.get("base"), partial(_begun, checking, given, index)),
         tune=tune,
+        stops=looks_of(checking, given, design, seeds),
     )
     if checking.problems:
         raise SpecError(*checking.problems)
