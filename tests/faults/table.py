@@ -256,6 +256,13 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "a_metric_that_was_not_measured_is_no_divergence": ("E10",),
         "e6_a_number_is_that_of_the_end_and_not_the_best_on_the_way": ("E6",),
     },
+    "core/paribus/report/test_alike.py": {"each_is_refused_by_its_name_and_shown_under_a_banner": ("E1", "E7")},
+    "core/paribus/report/test_across.py": {
+        "what_is_not_of_one_kind_is_refused_or_shown_under_a_banner": ("C8", "E2", "E3", "E7"),
+        "one_seed_a_side_has_no_interval_and_no_verdict": ("E5",),
+        "two_trials_have_a_difference_and_a_certificate_and_nothing_is_claimed": ("E5",),
+        "a_damaged_record_is_named_and_left_where_it_is": ("D17",),
+    },
     "core/paribus/report/test_costs.py": {
         "e1_speed_is_not_compared_across_machines": ("E1",),
         "e11_speed_beside_other_trials_is_marked_contended": ("E11",),

@@ -167,6 +167,12 @@ def _specs(pair: Pair) -> Iterator[Finding]:
                 yield "failure", f"ignored option: `{key}` is not in the resolved spec of {entry.variant}"
             elif not holds(found, asked):
                 yield "failure", f"ignored option: `{key}` was to be {asked}, but {entry.variant} ran with {found}"
+        for path in entry.provenance.get("ignored") or ():
+            value = at(entry.spec, path)
+            yield (
+                "failure",
+                f"ignored option: `{path}` is {value} in {entry.variant}, and another value changes nothing",
+            )
     if len({pair.baseline.seed, pair.variant.seed, pair.baseline.spec["seed"], pair.variant.spec["seed"]}) > 1:
         yield "failure", f"other seed: {pair.baseline.spec['seed']} against {pair.variant.spec['seed']}"
     found_differences = [each for each in differences(pair.baseline.spec, pair.variant.spec) if each.path != "seed"]

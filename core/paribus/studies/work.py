@@ -156,6 +156,7 @@ def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
         note=telling.note,
         contended=order.contended,
         hooks=Rehearsing(registry.hook) if order.rehearsal else registry.hook,
+        varied={} if order.rehearsal else (store.trial(order.identity) or {}).get("varied") or {},
         files=store.files,
         loggers=order.loggers,
         called=Run(order.study, order.variant, order.spec["seed"], order.identity, store.root / LOGS)

@@ -41,6 +41,7 @@ from paribus.train.keeper import OPEN, DivergedError, InterruptedTrialError, Kee
 from paribus.train.loggers import Run
 from paribus.train.measuring import Measuring, Writer, measuring
 from paribus.train.model import Model
+from paribus.train.probing import ignored
 from paribus.train.provenance import provenance, watch_memory
 from paribus.train.text import Text, write_text
 from paribus.train.watch import Watch
@@ -66,6 +67,7 @@ class Terms:
     note: Callable[[str], None] = lambda text: None
     contended: bool = False  # other trials share the machine, so its speed is not the trial's own
     hooks: Any = None  # the plugins' `configure_trainer`, `trial_started`, `trial_finished`
+    varied: Mapping[str, Any] = field(default_factory=dict)  # what a study changed to come to this spec
     files: Files = field(default=FILES)
     loggers: Sequence[Mapping[str, Any]] = ()  # Lightning's, that are told of it
     called: Run | None = None  # what they call it, where there are any
@@ -75,9 +77,10 @@ class Terms:
 def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     """Trains, evaluates and writes the record; a trial that diverges has a record too."""
     started = time.time()
-    watch_memory()
     _hush()
     text = text_of(spec, classes)
+    idle = ignored(spec, terms.varied, classes, text)
+    watch_memory()
     if text.built and left_out(text.dropped):  # once a study, not for each of its trials
         terms.note(f"left out of the corpus: {left_out(text.dropped)}")
     model, adapted = beginning(spec, classes, text, measured=True)
@@ -125,6 +128,7 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
         "provenance": {
             **provenance(started, watch.seconds, terms.contended, model.device),
             **({} if watch.limit is None else {"spent_seconds": watch.spent}),
+            **({"ignored": idle} if idle else {}),
         },
     }
     if diverged is None:

@@ -121,7 +121,7 @@ def _pair(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Pair:
         identity = f"trial-{next(count)}"
         place = folder / identity
         place.mkdir()
-        record = run_trial(spec, registry, Terms(identity=identity, folder=place))
+        record = run_trial(spec, registry, Terms(identity=identity, folder=place, varied=said))
         trial = {"identity": identity, "spec": spec, "varied": dict(said), "code": "", "corpus": ""}
         return Entry(variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"])
 
@@ -166,8 +166,16 @@ def test_a_leaked_seed_withholds_the_verdict(pair: Pair, monkeypatch: pytest.Mon
 
 def test_an_ignored_option_withholds_the_verdict(pair: Pair) -> None:
     found = pair({"attention": {"name": "forgetful", "window": 8}}, {"attention": {"name": "forgetful"}})
-    assert found.reason == "changed nothing"
+    assert found.reason == "ignored option; changed nothing"
     assert found.differs == ("attention.window",)
+
+
+def test_an_option_that_is_ignored_beside_a_swap_that_is_none_withholds_the_verdict(pair: Pair) -> None:
+    found = pair({"attention": {"name": "forgetful", "window": 8}, "norm": {"name": "rmsnorm"}})
+    assert found.reason == "ignored option"
+    (told,) = found.failures
+    assert told == "ignored option: `attention.window` is 8 in variant, and another value changes nothing"
+    assert pair({"attention": {"name": "restricted", "window": 8}, "norm": {"name": "rmsnorm", "eps": 1e-3}}).ok
 
 
 def test_a_swap_that_changes_nothing_withholds_the_verdict(pair: Pair) -> None:
