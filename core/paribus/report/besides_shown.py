@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 GAP: Final = 2
-LEAST: Final = 20  # places that a verdict may be folded to
+LEAST: Final = 14  # places that a verdict may be folded to
 NAMES: Final = range(40, 13, -2)  # places that names may be folded to, the best first
 CLAIMED: Final = {
     "better": "bold green",

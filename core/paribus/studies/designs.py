@@ -175,6 +175,15 @@ def _of_factors(varied: Varied) -> str:
     )
 
 
+def extent(varied: Varied) -> str:
+    """Of what a study with too many trials has how many: `attention: 3 x norm: 2`."""
+    counts = [(key, len(values)) for key, values in varied.vary.items()]
+    counts += [
+        (key, len(those)) for key, those in (("variants", varied.variants), ("changes", varied.changes)) if those
+    ]
+    return " x ".join(f"{key}: {count}" for key, count in counts)
+
+
 def size(design: str, varied: Varied) -> int:
     """How many variants there will be, the baseline not counted, without making one."""
     if design == "list":

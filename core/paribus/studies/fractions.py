@@ -16,7 +16,8 @@ from typing import Final, final
 
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 SEARCHED: Final = 20_000  # choices of generators that are all tried; of more, one generator after another
-LEAST: Final = 3  # the resolution at which no main effect is confounded with another
+MOST_BASIC: Final = 10  # a thousand cells a seed
+MOST_HALVINGS: Final = 11
 ROMAN: Final = ("0", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X")
 
 
@@ -103,7 +104,7 @@ def _order(effect: int) -> tuple[int, list[int]]:
 def possible(factors: int, halvings: int) -> bool:
     """Whether there is a fraction that tells main effects apart: each generated factor needs a product of its own."""
     basic = factors - halvings
-    return basic > 1 and (1 << basic) - basic - 1 >= halvings
+    return 1 < basic <= MOST_BASIC and halvings <= MOST_HALVINGS and (1 << basic) - basic - 1 >= halvings
 
 
 @lru_cache(maxsize=64)
@@ -116,14 +117,27 @@ def regular(factors: int, halvings: int) -> Regular | None:
     if math.comb(len(products), halvings) <= SEARCHED:
         choices = (Regular(factors, chosen) for chosen in combinations(products, halvings))
         return min(choices, key=lambda each: each.pattern)
-    starts = (next(each for each in products if each.bit_count() == size) for size in range(2, basic + 1))
+    sizes = dict.fromkeys((basic, -(-2 * basic // 3), -(-basic // 2)))
+    starts = (next(each for each in products if each.bit_count() == max(size, 2)) for size in sizes)
     return min((_grown(factors, halvings, start, products) for start in starts), key=lambda each: each.pattern)
 
 
 def _grown(factors: int, halvings: int, start: int, products: Sequence[int]) -> Regular:
-    """One generator after another, each the best beside those there are."""
+    """One generator after another, each the one that brings the fewest short words beside those there are."""
     basic, chosen = factors - halvings, [start]
+    words = [0, start | 1 << basic]
     while len(chosen) < halvings:
+        last = 1 << (basic + len(chosen))
         left = (each for each in products if each not in chosen)
-        chosen.append(min(left, key=lambda each: Regular(basic + len(chosen) + 1, (*chosen, each)).pattern))
+        best = min(left, key=lambda each: _lengths(each | last, words))
+        chosen.append(best)
+        words += [(best | last) ^ word for word in words]
     return Regular(factors, tuple(chosen))
+
+
+def _lengths(word: int, words: Sequence[int]) -> list[int]:
+    """How many words of each length come of one more, the shortest first."""
+    counts = [0] * (word.bit_length() + 1)
+    for other in words:
+        counts[(word ^ other).bit_count()] += 1
+    return counts

@@ -11,7 +11,7 @@ from paribus.errors import ParibusError, Problem, SpecError
 from paribus.registry import Index
 from paribus.specs.memory import Memory
 from paribus.studies.budgets import Spend
-from paribus.studies.designs import BASELINE, DESIGNS, Variant, baseline, size
+from paribus.studies.designs import BASELINE, DESIGNS, Variant, baseline, extent, size
 from paribus.studies.excluding import Excluding, idle
 from paribus.studies.identity import Code, Spelling, identity_of
 from paribus.studies.match import Matched
@@ -218,7 +218,7 @@ def _refuse_explosion(study: Study, most: int) -> None:
     times, more = repeats(study)
     count = (size(study.design, study.varied) + 1) * times * len(study.stages)
     if count > most:
-        axes = " x ".join(f"{key}: {len(values)}" for key, values in study.varied.vary.items())
+        axes = extent(study.varied)
         axes += f" x stages: {len(study.stages)}" if len(study.stages) > 1 else ""
         axes += more
         raise SpecError(

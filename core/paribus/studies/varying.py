@@ -125,7 +125,7 @@ def _fraction(checking: Checking, given: Any, design: str, varied: Varied) -> in
     except (ValueError, ZeroDivisionError):
         part = Fraction(0)
     if part.numerator != 1 or part.denominator not in valid:
-        what = f"this is {shown(given)}, and {factors} factors have no such fraction that tells main effects apart"
+        what = f"this is {shown(given)}, and {factors} factors have no such fraction here that tells main effects apart"
         checking.wrong("no-fraction", at, what, listed(f"1/{each}" for each in valid) or "all of them")
         return 1
     return part.denominator

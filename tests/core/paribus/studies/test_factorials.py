@@ -151,5 +151,11 @@ def test_a_factorial_that_would_not_be_one_is_refused(known: Index, said: dict[s
     assert told.value.exit_code == 2
 
 
+def test_too_many_cells_are_counted_before_any_is_made(known: Index) -> None:
+    changes = [{f"dims.width{number}": 1} for number in range(60)]
+    with pytest.raises(SpecError, match=r"this is 2,305,843,009,213,693,952 trials \(changes: 60 x seeds: 2\)"):
+        planned(known, changes=changes)
+
+
 def test_half_may_be_written_as_a_number(known: Index) -> None:
     assert len(planned(known, changes=CHANGES, fraction=0.5).variants) == 8

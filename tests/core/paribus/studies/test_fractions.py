@@ -51,7 +51,7 @@ def test_a_fraction_has_its_share_of_the_cells_each_once_and_the_base_first(size
 BEST = {
     (3, 1): 3, (4, 1): 4, (5, 1): 5, (5, 2): 3, (6, 1): 6, (6, 2): 4, (6, 3): 3, (7, 1): 7, (7, 2): 4, (7, 3): 4,
     (7, 4): 3, (8, 2): 5, (8, 3): 4, (8, 4): 4, (9, 2): 6, (9, 3): 4, (9, 4): 4, (9, 5): 3, (10, 3): 5, (10, 4): 4,
-    (11, 4): 5, (15, 11): 3,
+    (11, 4): 5, (12, 6): 4, (15, 11): 3, (16, 10): 4, (20, 10): 6,
 }  # fmt: skip
 
 
@@ -66,6 +66,11 @@ def test_where_main_effects_would_be_confounded_there_is_no_fraction() -> None:
     assert regular(3, 2) is None
     assert regular(8, 5) is None
     assert regular(2, 1) is None
+
+
+def test_a_fraction_that_nobody_could_run_or_search_is_none() -> None:
+    assert regular(40, 1) is None
+    assert regular(40, 30) is None
 
 
 def test_a_half_of_four_factors_confounds_pairs_with_pairs() -> None:
