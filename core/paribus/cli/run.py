@@ -31,10 +31,22 @@ MOST_TRIALS: Final = 10_000
 )
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
 @click.option("--max-trials", type=click.IntRange(1), default=MOST_TRIALS, show_default=True)
+@click.option(
+    "--timing/--no-timing",
+    default=None,
+    help="Time the steps of all variants afterwards, in turns; unless said, where that takes little beside the study.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The verdicts, or the plan, as JSON.")
 @click.pass_obj
 def verb(
-    session: Session, study: str, only_plan: bool, jobs: int | None, store: Path, max_trials: int, as_json: bool
+    session: Session,
+    study: str,
+    only_plan: bool,
+    jobs: int | None,
+    store: Path,
+    max_trials: int,
+    timing: bool | None,
+    as_json: bool,
 ) -> int:
     """Run STUDY: the name of a shipped one, or a path. What has a record is not run again.
 
@@ -44,6 +56,7 @@ def verb(
     from paribus.slots.launcher import Plugins
     from paribus.studies.planned import study as planned_of
     from paribus.studies.run import at_once, run
+    from paribus.studies.timing import due
 
     asked = [] if jobs is None else ["--jobs", str(jobs)]
     asked += [] if max_trials == MOST_TRIALS else ["--max-trials", str(max_trials)]
@@ -60,13 +73,13 @@ def verb(
     ]
     for excluded in planned.plan.excluded:
         note(f"excluded: {excluded.variant}: {excluded.why}")
-    if left:
+    if not left:
+        note("every trial has its record already, or is not needed: nothing to run")
+    if left or (timing and due(planned, asked=True)):
         again = session.command("run", study, *asked, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with Shown(planned, left, jobs) as shown:
-            planned = run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take)
-    else:
-        note("every trial has its record already, or is not needed: nothing to run")
+            planned = run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take, timing=timing)
     following = (session.command(verb, study, store=store) for verb in ("compare", "status"))
     return _verdict(planned, " · ".join(following), as_json)
 

@@ -46,6 +46,8 @@ def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry], fa
         f"this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
     )
     yield from _budget(question, done)
+    if question.pace is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
+        yield from question.pace.caption()
     if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.before is not None)):
         yield f"Each begins from the trial of {listed(stages)} of its own variant and seed, and costs what both cost."
     gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
@@ -116,13 +118,14 @@ def warnings(
     recorded = [entry for entry in trials if entry.record is not None]
     yield from _measures(recorded)
     yield from _versions(recorded)
+    rough = any(row.costs["tokens_per_second"].rough for row in rows)
     machines = {machine(entry) for entry in recorded}
     if len(machines) > 1:
         shown = listed((" ".join(value for _, value in each) for each in sorted(machines)), MOST)
         yield f"{len(machines)} kinds of machine ({shown}): speed and memory are compared only within one."
-    elif any(not same_host(pair) for each in pairs.values() for pair in each):
+    elif rough and any(not same_host(pair) for each in pairs.values() for pair in each):
         yield "The trials of a pair ran on machines that only look alike: speed is rough (~)."
-    if any(map(contended, recorded)):
+    if rough and any(map(contended, recorded)):
         yield "Trials shared the machine (contended): speed is rough (~)."
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from paribus.errors import printable
+from paribus.report.costs import Cost
 from paribus.report.table import Row, Table
 
 NONE: Final = "-"
@@ -91,10 +92,17 @@ def cost(row: Row, name: str) -> str:
     found = row.costs[name]
     rough = "~" if found.rough else ""
     if row.kind != "baseline":
-        return NONE if found.ratio is None else f"{rough}{_ratio(found.ratio)}{TIMES}"
+        return NONE if found.ratio is None else f"{rough}{_ratio(found.ratio)}{TIMES}{_interval(found)}"
     if found.value is None:
         return NONE
     return rough + (_compact(found.value, 1024, "BKMGT") if name in BYTES else _compact(found.value, 1000, " kMGTPEZ"))
+
+
+def _interval(found: Cost) -> str:
+    """` [1.02, 1.05]`, where there is one."""
+    if found.low is None or found.high is None:
+        return ""
+    return f" [{_ratio(found.low)}, {_ratio(found.high)}]"
 
 
 def costs(table: Table) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from paribus.report.entry import Entry
+from paribus.report.pace import Pace
 
 Number = Callable[[Entry], float | None]
 Pairs = Sequence[tuple[Entry, Entry]]
@@ -21,6 +22,9 @@ class Cost:
     value: float | None
     ratio: float | None
     rough: bool = False  # measured while other trials shared the machine, or on machines that only look alike
+    low: float | None = None  # of the ratio: the interval that paired rounds have left
+    high: float | None = None
+    noise: float = 0.0  # how far the baseline itself was from the baseline, in those rounds
     pairs: tuple[float, ...] = ()  # of what was measured: how many times, pair by pair
 
 
@@ -46,8 +50,13 @@ DECLARED: Final[Mapping[str, Number]] = {
 MEASURED: Final[Mapping[str, Number]] = {"tokens_per_second": tokens_per_second, "peak_bytes": peak_bytes}
 
 
-def costs(entries: Sequence[Entry], baseline: Sequence[Entry], pairs: Pairs) -> dict[str, Cost]:
-    """Every cost of the variant that `entries` are of; what was measured is compared pair by pair, on one machine."""
+def costs(
+    entries: Sequence[Entry], baseline: Sequence[Entry], pairs: Pairs, pace: Pace | None = None
+) -> dict[str, Cost]:
+    """Every cost of the variant that `entries` are of; what was measured is compared pair by pair, on one machine.
+
+    `pace` is of the timing pass after the study: of speed it knows better than trials that shared a machine.
+    """
     found = {name: _declared(number, entries, baseline) for name, number in DECLARED.items()}
     alike = [pair for pair in pairs if machine(pair[0]) == machine(pair[1])]
     rough = {
@@ -59,7 +68,19 @@ def costs(entries: Sequence[Entry], baseline: Sequence[Entry], pairs: Pairs) -> 
         each = tuple(ratio for ratio in ratios if ratio is not None)
         value = _middle(map(number, entries))
         found[name] = Cost(value=value, ratio=_geometric(each), rough=rough[name], pairs=each)
-    return found
+    paced = None if pace is None else _paced(pace, entries, baseline)
+    return found if paced is None else {**found, "tokens_per_second": paced}
+
+
+def _paced(pace: Pace, entries: Sequence[Entry], baseline: Sequence[Entry]) -> Cost | None:
+    own, others = ([str(entry.trial.get("identity")) for entry in each] for each in (entries, baseline))
+    value = pace.tokens_per_second(own)
+    if own == others or value is None:
+        return None if value is None else Cost(value=value, ratio=1.0)
+    ratio = pace.ratio(own, others)
+    if ratio is None:
+        return None
+    return Cost(value=value, ratio=ratio.middle, low=ratio.low, high=ratio.high, noise=pace.noise)
 
 
 def machine(entry: Entry) -> tuple[tuple[str, str], ...]:

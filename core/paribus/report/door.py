@@ -11,6 +11,7 @@ from paribus.durable import digest_json
 from paribus.report.compare import together
 from paribus.report.crossed import crossed_of
 from paribus.report.entry import Entry, Question, gathered, recorded
+from paribus.report.pace import Pace
 from paribus.report.select import select
 from paribus.report.settings import matched, mismatched, transfers, tunings
 from paribus.report.table import Table
@@ -20,6 +21,7 @@ from paribus.studies.identity import identity_of
 from paribus.studies.planned import Planned, study
 from paribus.studies.settings import Setting
 from paribus.studies.store import Trial
+from paribus.studies.timing import timing
 
 
 def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ()) -> Table:
@@ -141,4 +143,5 @@ def question_of(planned: Planned, setting: Setting | None = None) -> Question:
         looks=tuple(planned.store.looks(_baseline(planned, setting))),
         stops=asked.stops,
         replanned=planned.store.replanned(_baseline(planned, setting), asked.seeds, asked.stops),
+        pace=None if (found := timing(planned.store)) is None else Pace(found),
     )

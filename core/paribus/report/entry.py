@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from paribus.durable import digest_json, number
+from paribus.report.pace import Pace
 from paribus.report.verdict import Better
 from paribus.studies.identity import identity_of
 from paribus.studies.store import State, Store, Trial
@@ -38,6 +39,7 @@ class Question:
     setting: str = ""  # in which of several it is asked
     matched: str = ""  # on what, and how nearly
     mismatched: str = ""  # what no knob brought near
+    pace: Pace | None = None  # what the timing pass after the study measured
     looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
     stops: tuple[int, ...] = ()  # the numbers of seeds at which it may stop early, the last of which is all
     replanned: bool = False  # whether verdicts of these seeds were shown that stopped elsewhere

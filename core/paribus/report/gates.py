@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple, Protocol, final
 
 from paribus.errors import NotComparableError, Problem, SpecError, nearest
 from paribus.report.cells import clean
+from paribus.report.costs import Cost
 from paribus.report.ratios import Ratio, Ratios
 from paribus.report.statistics import interval, summarise
 from paribus.report.table import Row
@@ -153,9 +154,13 @@ def _worse(gate: Gate, table: Verdicts) -> Held:
 
 def _slower(gate: Gate, table: Verdicts) -> Held:
     """By the seconds of a token, pair by pair; what shared its machine with others was not measured well enough."""
-    past, unclear = [], []
+    past: list[str] = []
+    unclear: list[str] = []
     for row in table.rows:
         name, cost = clean(row.variant), row.costs["tokens_per_second"]
+        if cost.low and cost.high:
+            _timed(gate, name, cost, past, unclear)
+            continue
         if cost.rough or not cost.pairs:
             why = "trials shared a machine, or ran on several" if cost.rough else "no pair was timed on one machine"
             unclear.append(f"{name}: {why}")
@@ -172,3 +177,15 @@ def _slower(gate: Gate, table: Verdicts) -> Held:
         elif high > 1 + gate.limit:
             unclear.append(told)
     return Held(gate, tuple(past), tuple(unclear))
+
+
+def _timed(gate: Gate, name: str, cost: Cost, past: list[str], unclear: list[str]) -> None:
+    """By the timing pass after the study, where its noise is less than what is asked for."""
+    assert cost.low is not None and cost.high is not None and cost.ratio is not None  # noqa: PT018  # the pass has all three
+    low, high = 1 / cost.high, 1 / cost.low
+    told = f"{name}: {1 / cost.ratio:.3f} times as long [{low:.3f}, {high:.3f}]"
+    if low > 1 + gate.limit and cost.noise < gate.limit:
+        past.append(told)
+    elif high > 1 + gate.limit:
+        noisy = "" if cost.noise < gate.limit else f", where the baseline itself differs by {cost.noise:.1%}"
+        unclear.append(told + noisy)

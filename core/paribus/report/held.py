@@ -100,7 +100,7 @@ def row_of(trials: Chosen, name: str, held: Held, verdict: Verdict, question: Qu
         "n": len(after),
         "mean": mean_of(after) if after else mean_of(values_of(own, question)),
         "learned": learned_of(own, question),
-        "costs": costs(own, list(trials[question.baseline].values()), held.pairs),
+        "costs": costs(own, list(trials[question.baseline].values()), held.pairs, question.pace),
     }
     if held.reason:
         return Row(kind="withheld", verdict=f"withheld ({held.reason})", **common)
@@ -142,7 +142,7 @@ def baseline_row(trials: Chosen, question: Question) -> Row:
         n=len(numbers),
         mean=mean_of(numbers),
         learned=learned_of(own, question),
-        costs=costs(own, own, [(entry, entry) for entry in own]),
+        costs=costs(own, own, [(entry, entry) for entry in own], question.pace),
         **counts(own, question),
     )
 

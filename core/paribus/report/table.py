@@ -62,6 +62,8 @@ class Row:
         costs: dict[str, Any] = {"contended": self.costs["tokens_per_second"].rough}
         for name, cost in self.costs.items():
             costs |= {name: cost.value, f"{name}_ratio": cost.ratio}
+            if cost.low is not None:
+                costs[f"{name}_interval"] = [cost.low, cost.high]
         return finite({"variant": self.variant, "metric": metric, **plain, **costs})
 
 

@@ -17,6 +17,7 @@ from paribus.studies.planned import Planned, study
 from paribus.studies.signals import Stop, catching
 from paribus.studies.store import Trial
 from paribus.studies.supervisor import Rules, run_trials
+from paribus.studies.timing import due, keep, run_timing
 from paribus.train.crew import cores
 
 
@@ -28,13 +29,15 @@ def run(
     plugins: Plugins | None = None,
     on_event: OnEvent = unwatched,
     resume: str = "",
+    timing: bool | None = False,
 ) -> Planned:
     """Runs what has no record yet, one process a trial, and returns the study, to be compared.
 
     `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
 
     Classes that only this process has (`registry.with_`) cannot be sent to another: such a study runs here, trial by
-    trial. `resume` is the command that an interruption tells the user to type.
+    trial. `resume` is the command that an interruption tells the user to type. `timing` says whether the steps of all
+    variants are timed afterwards, in turns; None: where that takes little beside the study.
     """
     if not isinstance(planned, Planned):
         planned = study(planned, registry=registry)
@@ -44,7 +47,10 @@ def run(
         from paribus.studies.here import run_here
 
         some = partial(run_here, store=store, registry=registry, on_event=on_event, rules=rules, resume=resume)
-        return _in_turn(planned, some, on_event)
+        planned = _in_turn(planned, some, on_event)
+        if turns := due(planned, asked=timing):
+            keep(planned.store, turns, registry, lambda: False)
+        return planned
     if plugins is None:
         plugins = Plugins(files=tuple(str(path) for path in registry.files) if registry is not None else ())
     launcher = _launcher(planned)
@@ -62,7 +68,10 @@ def run(
     try:
         launcher.open(plugins)
         with catching(stop):
-            return _in_turn(planned, run_some, on_event)
+            planned = _in_turn(planned, run_some, on_event)
+            if turns := due(planned, asked=timing):
+                run_timing(planned, turns, launcher, plugins, on_event, stop)
+            return planned
     finally:
         launcher.close()
 

@@ -45,6 +45,7 @@ class Order:
     plugins: Mapping[str, Any] = field(
         default_factory=dict
     )  # for a process that has not loaded them: installed(**plugins)
+    turns: Mapping[str, Any] = field(default_factory=dict)  # what is to be timed, in place of a trial
     rehearsal: bool = False  # a first step that nobody is told of
     contended: bool = False
     checkpoint_seconds: float = CHECKPOINT_SECONDS
@@ -90,6 +91,10 @@ def work(
 
     It ends when `stop` is asked, or at its first step after `until` on the monotonic clock, with a checkpoint.
     """
+    if order.turns:
+        from paribus.studies.timing import take_turns
+
+        return take_turns(order, registry, stop.hear)
     store = Store(Path(order.store), order.study, files, claimant)
     try:
         claim = store.lock(order.identity)
