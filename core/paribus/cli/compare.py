@@ -50,7 +50,7 @@ def verb(
     Or hold OTHER against STUDY: two trials, two folders of trials (NAME@CODE: those of one code), or two reports of
     pytest-benchmark (files, or folders with one for each run).
     """
-    from paribus.report.gates import gate_table, gates_of
+    from paribus.report.gates import gate_study, gates_of
 
     gates, shape = gates_of(fail_if), shape or "text"
     ended = reports(study, other, gates, shape, across=across_machines)
@@ -70,7 +70,7 @@ def verb(
         note(line)
     if results is not None:
         _keep(session, study, planned, table, results)
-    held = gate_table(gates, table)
+    held = gate_study(gates, table)
     ways = {"text": lambda: show(table), "markdown": lambda: out(markdown(table))}
     shown(shape, ways, lambda: grid_of(table), table.to_json, planned.name, held)
     return EXIT_OK if table.ok and not tripped(held) else EXIT_FAILED

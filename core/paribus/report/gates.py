@@ -12,7 +12,7 @@ from paribus.report.cells import clean
 from paribus.report.costs import Cost
 from paribus.report.ratios import Ratio, Ratios
 from paribus.report.statistics import interval, summarise
-from paribus.report.table import Row
+from paribus.report.table import Row, Table
 from paribus.report.verdict import Better
 
 Of = Literal["slower", "worse"]
@@ -131,9 +131,22 @@ def _held(gate: Gate, rows: Sequence[Ratio]) -> Held:
     return Held(gate, tuple(past), tuple(unclear))
 
 
-def gate_table(gates: Sequence[Gate], table: Verdicts) -> list[Held]:
-    """Each gate held against the variants of a study."""
-    return [_worse(gate, table) if gate.of == "worse" else _slower(gate, table) for gate in gates]
+def gate_table(gates: Sequence[Gate], table: Verdicts, called: str = "") -> list[Held]:
+    """Each gate held against all rows; `called` stands before their names, where there are several tables."""
+    found = [_worse(gate, table) if gate.of == "worse" else _slower(gate, table) for gate in gates]
+    if not called:
+        return found
+    return [Held(each.gate, *(tuple(f"{called}: {row}" for row in rows) for rows in each[1:])) for each in found]
+
+
+def gate_study(gates: Sequence[Gate], table: Table) -> list[Held]:
+    """Each gate held against the variants of a study, in all of its settings."""
+    names = [clean(each.setting) if table.further else "" for each in table.every]
+    each = [gate_table(gates, one, name) for one, name in zip(table.every, names, strict=True)]
+    return [
+        Held(gate, tuple(row for held in own for row in held.past), tuple(row for held in own for row in held.unclear))
+        for gate, own in zip(gates, zip(*each, strict=True), strict=True)
+    ]
 
 
 def _worse(gate: Gate, table: Verdicts) -> Held:

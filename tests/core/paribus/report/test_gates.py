@@ -1,6 +1,7 @@
 """What a gate may be, and when it trips over a study."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from paribus.errors import SpecError
 from paribus.report.compare import compare
 from paribus.report.entry import Entry, Question
-from paribus.report.gates import gate_table, gates_of
+from paribus.report.gates import gate_study, gate_table, gates_of
 
 Make = Callable[..., Entry]
 Ask = Callable[..., Question]
@@ -102,3 +103,13 @@ def test_what_was_not_measured_alone_is_not_judged(make: Make, ask: Ask, key: st
     (held,) = gate_table(gates_of(["slower:20%"]), compare(entries, ask(entries)))
     assert not held.past
     assert words in held.unclear[0]
+
+
+def test_every_setting_of_a_study_is_held(study: Study, ask: Ask) -> None:
+    """The same twice: matched in two ways, each row says which way it is of."""
+    entries = study(baseline=BASE, mqa=[value + 0.5 + at / 100 for at, value in enumerate(BASE)])
+    one = compare(entries, ask(entries))
+    both = replace(one, setting="params", further=(replace(one, setting="flops"),))
+    (held,) = gate_study(gates_of(["worse:0.1"]), both)
+    assert [line.split(":")[:2] for line in held.past] == [["params", " mqa"], ["flops", " mqa"]]
+    assert gate_study(gates_of(["worse:0.1"]), one)[0].past[0].startswith("mqa: ")
