@@ -118,6 +118,7 @@ if TYPE_CHECKING:
     from paribus.slots.objective import Prompt as Prompt
     from paribus.slots.objective import Run as Run
     from paribus.slots.objective import Term as Term
+    from paribus.slots.objective import Wish as Wish
     from paribus.slots.optimizer import Optimizer as Optimizer
     from paribus.slots.placement import Placement as Placement
     from paribus.slots.placement import Sublayer as Sublayer
@@ -201,7 +202,7 @@ _WHERE: dict[str, str] = {
         "paribus.slots.launcher": "Ended Job Launcher News Note Plugins Started",
         "paribus.slots.measure": "Known Measure Rendering Subject",
         "paribus.slots.norm": "Norm Norms",
-        "paribus.slots.objective": "Formed Objective Prompt Run Term",
+        "paribus.slots.objective": "Formed Objective Prompt Run Term Wish",
         "paribus.slots.optimizer": "Optimizer",
         "paribus.slots.placement": "Placement Sublayer",
         "paribus.slots.position": "Position",

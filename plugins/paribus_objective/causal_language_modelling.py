@@ -25,6 +25,7 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
+    Wish,
 )
 from paribus_objective import scoring, vocabulary_head
 
@@ -74,7 +75,7 @@ class CausalLanguageModelling(Objective, Adopting):
         rows = Stream(*(None if vector is None else vector[:, :-1] for vector in body))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         return Formed({**streams, "body": rows}, {"labels": labels})
 
-    def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
         """A text goes on as it began; an empty one begins, as all but the first did, behind the end of another."""
         return Prompt(tuple(ids) or (() if self.mark is None else (self.mark,)), stop=self.mark)
 

@@ -25,6 +25,7 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
+    Wish,
 )
 from paribus_objective import scoring, vocabulary_head
 from paribus_objective.answers import Answers, Long
@@ -84,7 +85,7 @@ class Completion(Objective, Adopting):
     def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
         return self.pairs.form(tokens, length, draw)
 
-    def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
         return Prompt((*ids, *self.pairs.sep), stop=self.pairs.eos)
 
     def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:

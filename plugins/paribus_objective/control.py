@@ -25,12 +25,14 @@ from paribus import (
     Role,
     Run,
     Shape,
+    SpecError,
     Stream,
     Term,
     Tokens,
     Traits,
     Unembed,
     Vocabulary,
+    Wish,
     labels_of,
 )
 from paribus_objective import scoring, specials, vocabulary_head
@@ -100,9 +102,13 @@ class Control(Objective, Adopting):
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
         return Formed(streams, targets)
 
-    def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
-        """A text goes on as one of class `language` would, or of the first."""
-        return Prompt((int(self.codes[language or 0]), *ids), stop=self.mark)
+    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
+        """A text goes on as one of the class that is wished for would, or of the first."""
+        label = wish.label or 0
+        if not 0 <= label < len(self.codes):
+            what = f"control has codes for {len(self.codes)} classes, and {label} is none of them"
+            raise SpecError(Problem(code="unknown-class", path="label", what=what, valid=f"0 to {len(self.codes) - 1}"))
+        return Prompt((int(self.codes[label]), *ids), stop=self.mark)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed)

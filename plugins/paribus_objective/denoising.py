@@ -29,6 +29,7 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
+    Wish,
 )
 from paribus_objective import noise, scoring, specials, vocabulary_head
 from paribus_objective.masking import Array
@@ -116,7 +117,7 @@ class Denoising(Objective, Adopting):
             gone = gone | noise.picked(~outside & ~gone, text, self.deleted, "deleted", draw)
         return noise.woven(tokens, order, noise.Holes(gone, marks), self.token)
 
-    def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
         """A text with masks in it, or faults, is read, and written without."""
         return self.sides.prompt(ids)
 

@@ -29,6 +29,7 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
+    Wish,
 )
 from paribus_objective import scoring, vocabulary_head
 from paribus_objective.spans import Amount, Array, amount, apart, sides
@@ -131,7 +132,7 @@ class MixtureOfDenoisers(Objective, Adopting):
             _put(written, rows, taken)
         return self.sides.formed(streams, read, written)
 
-    def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
         """A text is read in the sequential mode, and what comes behind it is written."""
         first = int(self.sentinels[0])
         return self.sides.prompt((self.modes[SEQUENTIAL], *ids, first), (first,))

@@ -21,6 +21,7 @@ from paribus import (
     Stream,
     Tokens,
     Vocabulary,
+    Wish,
 )
 from paribus_objective import specials
 
@@ -112,8 +113,9 @@ class Pairing:
         streams = {"encoder": self._stream(read, filled, source, at), "body": self._stream(fed, written, target, at)}
         return Formed(streams, {"labels": torch.from_numpy(np.where(written, wanted, IGNORED))})
 
-    def prompt(self, ids: Sequence[int], language: int | None, source_language: int | None) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: Wish) -> Prompt:
         """What the encoder reads of a text, and what the body starts with to write its other side."""
+        language, source_language, _ = wish
         marked, ids = (ids[:1], ids[1:]) if len(ids) and ids[0] in self.marks else ((), ids)
         text = (*(reversed(ids) if self.backwards else ids), self.eos)
         if not len(self.marks):

@@ -29,6 +29,7 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
+    Wish,
 )
 from paribus_objective import scoring, vocabulary_head
 from paribus_objective.masking import Array
@@ -122,7 +123,7 @@ class PrefixLanguageModelling(Objective, Adopting):
         found = luck * most if self.prefix is None else np.rint((most + 1) * self.prefix) - 1
         return np.clip(found.astype(np.int64), 0, np.maximum(most - 1, 0)) + 1
 
-    def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
         """A text is read both ways and goes on; an empty one begins behind the end of another."""
         if self.encodes:
             return self.sides.prompt(ids or [self.sides.eos])

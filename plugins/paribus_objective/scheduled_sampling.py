@@ -28,6 +28,7 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
+    Wish,
 )
 from paribus_objective import gumbel, scoring
 from paribus_objective.narrowing import Narrow
@@ -109,11 +110,8 @@ class ScheduledSampling(Objective):
         grown = {"constant": 1.0, "linear": progress, "sigmoid": 1 / (1 + math.exp(6 - 12 * progress))}
         return self.rate * grown[self.growth]
 
-    def prompt(self, ids: Sequence[int], *, language: int | None = None, source_language: int | None = None) -> Prompt:
-        return self.pairs.prompt(ids, language, source_language)
-
-    def translation(self, ids: Sequence[int], source_language: int | None, language: int | None) -> Prompt:
-        return self.prompt(ids, language=language, source_language=source_language)
+    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
+        return self.pairs.prompt(ids, wish)
 
     def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         return scoring.prior(self.pairs.counted(train), targets["labels"])

@@ -23,6 +23,7 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
+    Wish,
 )
 from paribus_objective import scoring
 from paribus_objective.narrowing import Narrow
@@ -86,12 +87,9 @@ class SequenceToSequence(Objective):
     def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
         return self.pairs.form(tokens, length, draw)
 
-    def prompt(self, ids: Sequence[int], *, language: int | None = None, source_language: int | None = None) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
         """Of two languages the source is in the other one, unless it begins with the token of its own."""
-        return self.pairs.prompt(ids, language, source_language)
-
-    def translation(self, ids: Sequence[int], source_language: int | None, language: int | None) -> Prompt:
-        return self.prompt(ids, language=language, source_language=source_language)
+        return self.pairs.prompt(ids, wish)
 
     def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         return scoring.prior(self.pairs.counted(train), targets["labels"])

@@ -26,6 +26,7 @@ from paribus import (
     Traits,
     Unembed,
     Vocabulary,
+    Wish,
 )
 from paribus_objective import scoring, vocabulary_head
 from paribus_objective.spans import Array, amount, apart, sides
@@ -82,7 +83,7 @@ class SpanCorruption(Objective):
         of = amount(tokens.shape[1], self.rate, self.mean_span)
         return self.sides.formed(streams, *apart(tokens, of, self.sentinels, draw))
 
-    def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
         """A text with sentinels in it is read, and what they stand for is written."""
         return self.sides.prompt(ids)
 

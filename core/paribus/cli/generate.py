@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--language", help="The language to be written, where the corpus tells any apart.")
 @click.option("--source-language", help="The language of the prompt, where a model reads it as a source.")
+@click.option("--label", help="The class that a text is to be of, by name or number, for a model that was told any.")
 @click.option("--batch", type=int, default=32, show_default=True, help="Prompts that are read at once.")
 @click.option("--no-cache", is_flag=True, help="Read all rows anew for each token.")
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)

@@ -15,7 +15,7 @@ from paribus.decode.reading import Voice
 from paribus.errors import DataError, Problem, SpecError, listed, nearest
 from paribus.registry import Registry, installed
 from paribus.saved import saved
-from paribus.slots.objective import Objective, Prompt
+from paribus.slots.objective import Objective, Prompt, Wish
 from paribus.slots.position import Position
 from paribus.slots.topology import Topology
 from paribus.specs import resolved
@@ -26,13 +26,6 @@ from paribus.train.text import Text
 
 Given = str | Sequence[int]
 """A text, or its ids."""
-
-
-class Languages(NamedTuple):
-    """By their numbers: what is to be written, and what is read to that end; None where nobody says."""
-
-    to: int | None = None
-    of: int | None = None
 
 
 class Asked(NamedTuple):
@@ -94,10 +87,10 @@ def ids_of(model: Model, given: Sequence[Given], registry: Registry | None) -> l
     return ids
 
 
-def asked(model: Model, ids: Sequence[Sequence[int]], manner: Manner, languages: Languages = Languages()) -> Asked:
+def asked(model: Model, ids: Sequence[Sequence[int]], manner: Manner, wish: Wish = Wish()) -> Asked:
     """How the model is asked to write behind `ids`."""
-    objective, prompts = prompted(model, ids, languages)
-    voice = Voice(model.topology, _head(model, objective), languages.to, languages.of)
+    objective, prompts = prompted(model, ids, wish)
+    voice = Voice(model.topology, _head(model, objective), wish.language, wish.source_language)
     length = int(model.spec["dims"]["length"])
     most = tuple(manner.tokens or length + 1 - len(prompt.body) for prompt in prompts)
     problems = [*_empty(prompts, voice)] or [*_too_long(prompts, most, voice, manner, length)]
@@ -106,13 +99,17 @@ def asked(model: Model, ids: Sequence[Sequence[int]], manner: Manner, languages:
     return Asked(voice, prompts, most)
 
 
-def prompted(model: Model, ids: Sequence[Sequence[int]], languages: Languages) -> tuple[Objective, tuple[Prompt, ...]]:
+def prompted(model: Model, ids: Sequence[Sequence[int]], wish: Wish) -> tuple[Objective, tuple[Prompt, ...]]:
     """The first objective that it was trained for which can write, and what that makes of each text."""
     for name in model.trained:
         objective = model.objective(name)
-        found = [objective.translation(row, languages.of, languages.to) for row in ids]
+        told = "labels" in objective.traits.get("needs", [])
+        found = [objective.prompt(row, wish if told else wish._replace(label=None)) for row in ids]
         prompts = tuple(prompt for prompt in found if prompt is not None)
         if len(prompts) == len(found):
+            if wish.label is not None and not told:
+                what = f"a model that writes as it was trained for {name} was told no classes, so this would be ignored"
+                raise SpecError(Problem(code="not-read", path="label", what=what, valid="none"))
             return objective, prompts
     scores = any(scores_the_vocabulary(model.objective(name), model.assembled) for name in model.trained)
     why = "nothing taught it what comes next" if scores else "its head scores no tokens that could come next"
@@ -122,14 +119,15 @@ def prompted(model: Model, ids: Sequence[Sequence[int]], languages: Languages) -
     )
 
 
-def spoken(model: Model, language: str | None, source_language: str | None) -> Languages:
-    """The numbers of the languages that a user names; of two, a source is in the other one."""
+def wished(model: Model, language: str | None, source_language: str | None, label: str | None = None) -> Wish:
+    """The numbers of the languages and the class that a user names; of two languages, a source is in the other one."""
     to, of = _language(model, language, "language"), _language(model, source_language, "source_language")
+    kind = _class(model, label)
     known = () if model.text is None else model.text.languages
     crosses = any(part.cross for part in model.topology.parts if part.path == "body")
     if crosses and len(known) == 2 and (to is None) != (of is None):
-        return Languages(1 - of, of) if of is not None else Languages(to, 1 - (to or 0))
-    return Languages(to, of)
+        return Wish(1 - of, of, kind) if of is not None else Wish(to, 1 - (to or 0), kind)
+    return Wish(to, of, kind)
 
 
 def _head(model: Model, objective: Objective) -> Callable[[Tensor], Tensor]:
@@ -153,6 +151,18 @@ def _language(model: Model, name: str | None, key: str) -> int | None:
             Problem(code="unknown-language", path=key, what=what, valid=valid, nearest=nearest(name, known))
         )
     return known.index(name)
+
+
+def _class(model: Model, name: str | None) -> int | None:
+    """The number of a class, by its name where the corpus gives any."""
+    known = model.text.classes if model.text is not None else ()
+    if name is None or name in known:
+        return None if name is None else known.index(name)
+    if name.isdecimal() and (not known or int(name) < len(known)):
+        return int(name)
+    what = f"there is no class `{name}` in what the model was trained on"
+    valid = listed(known) or "its number, as the corpus has no names for them"
+    raise SpecError(Problem(code="unknown-class", path="label", what=what, valid=valid, nearest=nearest(name, known)))
 
 
 def vocabulary_size(model: Model) -> int:

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from paribus.decode.asking import Given, Languages, asked, asked_model, check_room, ids_of, spoken, text_needed
+from paribus.decode.asking import Given, asked, asked_model, check_room, ids_of, text_needed, wished
 from paribus.decode.manner import Manner
 from paribus.decode.reading import Reader
 from paribus.decode.whole import whole
@@ -18,6 +18,7 @@ from paribus.errors import Problem, SpecError, listed
 from paribus.parts.context import Memory
 from paribus.parts.rows import Stream
 from paribus.registry import Registry
+from paribus.slots.objective import Wish
 from paribus.slots.topology import Topology, memory_of
 from paribus.train.model import Model
 
@@ -72,8 +73,8 @@ def attend(
     try:
         with torch.inference_mode():
             if source is not None:
-                languages = spoken(model, language, source_language)
-                return _with_source(model, of, text, source, languages, registry)
+                wish = wished(model, language, source_language)
+                return _with_source(model, of, text, source, wish, registry)
             assert text is not None, "there is a text where there is no source"
             ids = whole(model, text, registry)
             rows = Stream(torch.tensor([ids], device=model.device))
@@ -83,10 +84,10 @@ def attend(
 
 
 def _with_source(
-    model: Model, of: Of, text: Given | None, source: Given, languages: Languages, registry: Registry | None
+    model: Model, of: Of, text: Given | None, source: Given, wish: Wish, registry: Registry | None
 ) -> Attended:
     (given,) = ids_of(model, [source], registry)
-    voice, (prompt,), most = asked(model, [given], Manner(), languages)
+    voice, (prompt,), most = asked(model, [given], Manner(), wish)
     assert voice.source is not None, "it reads one"
     read = list(prompt.source or ())
     if of == "source":

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from paribus.decode.asking import Asked, Given, asked, asked_model, ids_of, listed_prompts, spoken
+from paribus.decode.asking import Asked, Given, asked, asked_model, ids_of, listed_prompts, wished
 from paribus.decode.beams import searched
 from paribus.decode.manner import Manner
 from paribus.decode.reading import Reader
@@ -56,6 +56,7 @@ def generate(  # noqa: PLR0913  # all that may be said of a text, and each by it
     seed: int = 0,
     language: str | None = None,
     source_language: str | None = None,
+    label: str | None = None,
     batch: int = 32,
     cache: bool = True,
     tell: Tell = lambda done, most: None,
@@ -73,7 +74,7 @@ def generate(  # noqa: PLR0913  # all that may be said of a text, and each by it
         raise SpecError(Problem(code="out-of-range", path="batch", what=f"it is {batch}", valid="≥ 1"))
     model = asked_model(model, registry)
     ids = ids_of(model, listed_prompts(prompt), registry)
-    found = asked(model, ids, manner, spoken(model, language, source_language))
+    found = asked(model, ids, manner, wished(model, language, source_language, label))
     lines, kept = lines_of(model, found, manner, batch=batch, cache=cache, tell=tell)
     decode = None if model.text is None else model.text.decode
     whole = tuple(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from paribus.decode.asking import Languages, asked, prompted
+from paribus.decode.asking import asked, prompted
 from paribus.decode.door import lines_of
 from paribus.decode.manner import Manner
 from paribus.errors import DataError, Problem
 from paribus.registry import Registry, installed
 from paribus.slots.measure import Rendering
+from paribus.slots.objective import Wish
 from paribus.slots.tokens import Tokens
 from paribus.train.data import Data
 from paribus.train.measuring import Found, measuring
@@ -23,7 +24,7 @@ class _Pair(NamedTuple):
 
     source: list[int]
     target: list[int]
-    languages: Languages
+    languages: Wish
 
 
 def ask(model: Model, data: Data, *, registry: Registry | None = None) -> Found:
@@ -73,7 +74,7 @@ def _fitting(model: Model, sources: Tokens, targets: Tokens, most: int) -> list[
 def _pairs(sources: Tokens, targets: Tokens) -> Iterator[_Pair]:
     for document in range(len(sources.documents) - 1):
         of, to = (None if it.languages is None else int(it.languages[document]) for it in (sources, targets))
-        yield _Pair(_ids(sources, document), _ids(targets, document), Languages(to, of))
+        yield _Pair(_ids(sources, document), _ids(targets, document), Wish(to, of))
 
 
 def _ids(tokens: Tokens, document: int) -> list[int]:
@@ -81,9 +82,9 @@ def _ids(tokens: Tokens, document: int) -> list[int]:
     return [int(token) for token in tokens.ids[first:last]]
 
 
-def _by_languages(pairs: Sequence[_Pair]) -> Mapping[Languages, list[int]]:
+def _by_languages(pairs: Sequence[_Pair]) -> Mapping[Wish, list[int]]:
     """The numbers of the pairs from each language to each."""
-    found: dict[Languages, list[int]] = {}
+    found: dict[Wish, list[int]] = {}
     for number, pair in enumerate(pairs):
         found.setdefault(pair.languages, []).append(number)
     return found

@@ -38,6 +38,15 @@ class Prompt(NamedTuple):
     both: bool = False  # whether rows of the prompt see each other both ways
 
 
+class Wish(NamedTuple):
+    """What is known of a text that is handed over, and wanted of the one to be written, by the corpus' own numbers;
+    None where nobody says."""
+
+    language: int | None = None  # that it is to be written in
+    source_language: int | None = None  # that the text which is handed over is in
+    label: int | None = None  # the class that it is to be of; handed to no objective that needs no labels
+
+
 class Formed(NamedTuple):
     """Streams by the path of the part that reads them, and the targets of the objective that made them."""
 
@@ -167,14 +176,12 @@ class Objective(Component, nn.Module, ABC):
         """
         return None
 
-    def prompt(self, ids: Sequence[int], *, language: int | None = None) -> Prompt | None:
-        """How a text is handed to a model that is to go on from it, or to write what belongs to it, in a language where
-        several are told apart; None: whoever is trained for this cannot write."""
-        return None
+    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt | None:
+        """How a text is handed to a model that is to go on from it, or to write what belongs to it.
 
-    def translation(self, ids: Sequence[int], source_language: int | None, language: int | None) -> Prompt | None:
-        """The same of a text whose own language is known as well, for whoever marks that."""
-        return self.prompt(ids, language=language)
+        None: whoever is trained for this cannot write.
+        """
+        return None
 
     def fills(self, run: Run) -> Tensor | None:
         """(B, N, V): scores of what is hidden in rows `run.targets["pick"]`, (B, N), of a text that every part reads.

@@ -11,11 +11,13 @@ import pytest
 import torch
 
 import paribus
+from paribus.decode.asking import text_needed
 from paribus.errors import DataError, SpecError, StoreError
 from paribus.saved import TEXT
 from paribus.slots.tokenizer import Vocabulary
 from paribus.testing.specimen import noise
 from paribus.train.model import Model
+from paribus.train.text import Text
 
 Assembled = Callable[..., Model]
 PROMPTS = ("The import statement", "A", "Something else ")
@@ -265,6 +267,38 @@ def test_options_that_are_no_options_are_told(gpt: Model) -> None:
         "error[unknown-language] language: there is no language `de` in what the model was trained on; "
         "valid: none, as it tells no languages apart",
         language="de",
+    )
+
+
+def test_a_text_is_of_the_class_that_is_asked_for_by_name_or_number(assembled: Assembled) -> None:
+    model = assembled("ctrl-tiny", "corpus=sections", "tokenizer.sentinels=6")
+    model.text = Text(text_needed(model).tokenizer, classes=("library", "howto"))
+    named, first = (paribus.generate(model, "A", tokens=5, label=label) for label in ("howto", None))
+    assert named.written == paribus.generate(model, "A", tokens=5, label="1").written
+    assert named.written[0][0].score != first.written[0][0].score
+    refused(
+        model,
+        "A",
+        "error[unknown-class] label: there is no class `howtoo` in what the model was trained on; valid: library, "
+        "howto; did you mean `howto`?",
+        label="howtoo",
+    )
+    model.text = Text(model.text.tokenizer)
+    refused(
+        model,
+        "A",
+        "error[unknown-class] label: control has codes for 6 classes, and 9 is none of them; valid: 0 to 5",
+        label="9",
+    )
+
+
+def test_a_class_that_nothing_reads_is_refused(gpt: Model) -> None:
+    refused(
+        gpt,
+        "A",
+        "error[not-read] label: a model that writes as it was trained for clm was told no classes, so this would be "
+        "ignored; valid: none",
+        label="1",
     )
 
 
