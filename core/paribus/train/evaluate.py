@@ -35,6 +35,8 @@ def evaluate(model: Model, data: Data, names: Sequence[str] | None = None) -> di
 def observed(model: Model, batches: Iterable[Batch], names: Sequence[str] | None = None) -> dict[str, float]:
     """The metrics of some batches."""
     metrics = model.metrics(names)
+    for metric in metrics.values():
+        metric.sync_on_compute = False  # of several processes, each sees all of it
     for batch in batches:
         model.observe(moved(batch, model), metrics, names)
     return {name: float(metric.compute()) for name, metric in metrics.items()}

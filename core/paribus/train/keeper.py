@@ -20,6 +20,7 @@ from paribus.train.evaluate import evaluate
 from paribus.train.gradients import looked_at, untouched
 from paribus.train.measuring import Measuring
 from paribus.train.model import Model
+from paribus.train.ranks import Ranks
 from paribus.train.watch import Watch, due
 
 OPEN = 1 << 62  # steps of a training that time alone ends
@@ -67,6 +68,7 @@ class Keeper(Callback):
         self.due = due
         self.asked = asked
         self.tell = tell
+        self.ranks = Ranks()
         self.measure = measure
         self.unmeasured: dict[str, str] = {}  # what measures could not find, and why
         self.step = 0
@@ -113,6 +115,10 @@ class Keeper(Callback):
         self.watch.go(self.model.device)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
+        if self.ranks.of > 1:  # each has a share, and all vouch for the whole
+            if batch_idx % trainer.accumulate_grad_batches:
+                return
+            batch = self.data.step(self.step)
         self.batches = chained(self.batches, batch_digest(batch))
         self.order = chained(self.order, str(batch.index.tolist()))
 
@@ -133,7 +139,7 @@ class Keeper(Callback):
         if self.step & (self.step - 1) == 0:
             self.along[str(self.step)] = self.batches
         assert self.model.shares is not None
-        self._unread.append((self.model.shares, self.step, self.batches, self.order))
+        self._unread.append((self.ranks.summed(self.model.shares), self.step, self.batches, self.order))
         ending = self.step == self.steps or self.watch.over()
         if self.model.device.type == "cpu" or len(self._unread) >= UNSYNCED or ending:
             self.read()
@@ -142,14 +148,22 @@ class Keeper(Callback):
         if ending:
             trainer.should_stop = self.step < self.steps
             return  # what follows is the record: a checkpoint of the end would resume without an optimizer to digest
-        asked = self.asked()
+        asked = self._asked()
         if asked or self.due(self.step):
             self.watch.pause()
             self.read()
-            self.keep(self, trainer)
+            if self.ranks.first:
+                self.keep(self, trainer)
             self.watch.go(self.model.device)
         if asked:
             raise InterruptedTrialError("asked to stop; the checkpoint is written")
+
+    def _asked(self) -> bool:
+        """Several processes ask each other, which an accelerator is not to wait for at each step."""
+        device = self.model.device
+        if self.ranks.of > 1 and device.type != "cpu" and self.step % UNSYNCED:
+            return False
+        return self.ranks.agreed(self.asked(), device)
 
     def read(self) -> None:
         """Takes losses off the device, and notices the first that is no number."""

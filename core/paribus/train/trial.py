@@ -6,12 +6,13 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
 import torch
 from lightning import Callback, Trainer
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from paribus.assembly.build import listed
@@ -43,6 +44,7 @@ from paribus.train.measuring import Measuring, Writer, measuring
 from paribus.train.model import Model
 from paribus.train.probing import ignored
 from paribus.train.provenance import provenance, watch_memory
+from paribus.train.ranks import Ranks, in_ranks
 from paribus.train.text import Text, write_text
 from paribus.train.watch import Watch
 
@@ -71,11 +73,24 @@ class Terms:
     files: Files = field(default=FILES)
     loggers: Sequence[Mapping[str, Any]] = ()  # Lightning's, that are told of it
     called: Run | None = None  # what they call it, where there are any
+    ranks: Ranks = Ranks()  # which of the trial's processes this is
     writer: Writer | None = None  # lets measures have the model write; None: they have the reason in place of a number
+
+    def of(self, ranks: Ranks) -> Terms:
+        """For one of the trial's processes: the first is the one that is heard and asked."""
+        if ranks.first:
+            return replace(self, ranks=ranks)
+        plain = Terms(self.identity, self.folder)
+        asked, tell, note = plain.asked_to_stop, plain.tell, plain.note
+        return replace(self, ranks=ranks, called=None, asked_to_stop=asked, tell=tell, note=note)
 
 
 def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
     """Trains, evaluates and writes the record; a trial that diverges has a record too."""
+    return in_ranks(spec["trainer"] or {}, lambda ranks: _run(spec, classes, terms.of(ranks)))
+
+
+def _run(spec: Spec, classes: Registry, terms: Terms) -> Record:
     started = time.time()
     _hush()
     text = text_of(spec, classes)
@@ -131,6 +146,8 @@ def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
             **({"ignored": idle} if idle else {}),
         },
     }
+    if not terms.ranks.first:
+        return record
     if diverged is None:
         save_weights(terms.folder / WEIGHTS, model, {"identity": terms.identity}, files=terms.files)
         write_text(terms.folder, Text.of(text), files=terms.files)
@@ -174,6 +191,7 @@ def _keeper(model: Model, data: Data, steps: int, watch: Watch, terms: Terms, me
         measure=measures,
         watch=watch,
     )
+    keeper.ranks = terms.ranks
     found = latest(checkpoints, terms.identity, fingerprint, files=terms.files)
     if isinstance(found, (Loaded, Lost)):
         for line in found.notes:
@@ -194,6 +212,7 @@ def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: Terms) -> 
         "num_sanity_val_steps": 0,
         "limit_val_batches": 0,
         "max_epochs": 1,
+        "plugins": LightningEnvironment(),  # processes are ours to start, whatever cluster this may be a job of
     }
     for asked in terms.hooks.configure_trainer(spec=spec) if terms.hooks is not None else ():
         own.update(asked or {})
@@ -213,7 +232,7 @@ def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: Terms) -> 
 
 
 def _fit(spec: Spec, trainer: Trainer, model: Model, data: Data, terms: Terms) -> None:
-    if terms.hooks is not None:
+    if terms.hooks is not None and terms.ranks.first:
         terms.hooks.trial_started(spec=spec, model=model, trainer=trainer)
     failure: list[BaseException] = []
     with warnings.catch_warnings():
