@@ -68,16 +68,21 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
         what = f"{source} is a study, and what differs in one is said in its file"
         raise SpecError(Problem(code="no-overrides", path=overrides[0], what=what, valid="check it without overrides"))
     planned = paribus.study(source, registry=session.index())
-    for trial in {trial.variant: trial for trial in planned.plan.trials}.values():
+    for trial in {(trial.variant, trial.setting): trial for trial in planned.plan.trials}.values():
         _builds(session, trial.spec)
+    settings = [setting.name for setting in planned.plan.settings]
     left_out = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
     if as_json:
         names = [variant.name for variant in planned.plan.variants]
-        out_json({"ok": True, "problems": [], "study": planned.name, "variants": names, "excluded": left_out})
+        several = {"settings": settings} if len(settings) > 1 else {}
+        found = {"ok": True, "problems": [], "study": planned.name, "variants": names, "excluded": left_out}
+        out_json({**found, **several})
         return EXIT_OK
     out(f"# a study, {planned.name}: {len(planned.plan.variants)} variants, {len(planned.plan.trials)} trials")
     for variant in planned.plan.variants:
         out(variant.name)
+    if len(settings) > 1:
+        out(f"in {len(settings)} settings: {'; '.join(settings)}")
     for each in left_out:
         out(f"excluded: {each['variant']}: {each['why']}")
     return EXIT_OK

@@ -175,7 +175,7 @@ def _chosen(tuned: Tuned, plan: Plan) -> str:
 def _tried(tried: Tried, better: str) -> str:
     value = " ".join(said(each) for _, each in tried.cell)
     if tried.left:
-        return f"{value}: {tried.left} of {len(tried.trials)} to come"
+        return f"{value}: {tried.left} of {len(tried.trials)} without a record"
     if tried.mean is None:
         return f"{value}: diverged {tried.diverged}/{len(tried.trials)}"
     return f"{value}: {tried.mean:.4g}"

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from paribus.saved import RECORD
 from paribus.studies.outcomes import Outcome
+from paribus.studies.settings import TUNING
 from paribus.studies.store import LOG, Store, Trial
 
 STUDY: Final = "rehearsal"
@@ -34,8 +35,12 @@ def to_rehearse(trials: Sequence[Trial], pending: Sequence[Trial], store: Store,
 
 
 def kind(trial: Trial) -> Kind:
-    """What all seeds of a variant have in common: one of them steps for all."""
-    return trial.variant, trial.setting, trial.stage
+    """What all seeds of a variant have in common: one of them steps for all, and so does one of what is tuned.
+
+    Where that fails nothing can be chosen for the variant, whatever the other values come to.
+    """
+    setting, tuning, _ = trial.setting.partition(f"{TUNING} ")
+    return trial.variant, setting + tuning, trial.stage
 
 
 def first_step(trial: Trial) -> Trial:

@@ -15,6 +15,7 @@ from typing import Any, Final, final
 from paribus.durable import number
 from paribus.errors import listed
 from paribus.registry import Index
+from paribus.specs.memory import Memory
 from paribus.studies.budgets import Spend
 from paribus.studies.designs import BASELINE, Change, Variant, said
 from paribus.studies.settings import BEST, SAME, TUNING, Excluded, Setting
@@ -140,9 +141,9 @@ def tuning(
 ) -> Iterator[Tuned]:
     """What is to be tried with each variant of a setting, and what has come of it."""
     study = setting.study
-    following = len(study.seeds) * len(study.stages)
+    following, memory = len(study.seeds) * len(study.stages), Memory()
     for variant in setting.variants:
-        own, found = _tried(setting, variant, tune, index, spend)
+        own, found = _tried(setting, variant, tune, index, spend, memory)
         cells: list[Tried] = []
         every: list[Trial] = []
         for cell, specs in found:
@@ -154,15 +155,15 @@ def tuning(
 
 
 def _tried(
-    setting: Setting, variant: Variant, tune: Tune, index: Index, spend: Spend | None
+    setting: Setting, variant: Variant, tune: Tune, index: Index, spend: Spend | None, memory: Memory
 ) -> tuple[int, list[tuple[Cell, Specs]]]:
     """Every combination once, with its specs, and which is the variant's own: that is tried, written or not."""
     study = setting.study
-    untuned = spent(study, variant, index, _knobs(setting, variant), spend)
+    untuned = spent(study, variant, index, _knobs(setting, variant), spend, memory)
     lines: list[Any] = []
     found: list[tuple[Cell, Specs]] = []
     for cell in tune.cells():
-        specs = spent(study, variant, index, [*_knobs(setting, variant), *cell], spend)
+        specs = spent(study, variant, index, [*_knobs(setting, variant), *cell], spend, memory)
         line = lineage(study, specs)
         if line not in lines:
             lines.append(line)

@@ -15,6 +15,7 @@ from paribus.errors import NotComparableError, SpecError
 from paribus.registry import index
 from paribus.report.compare import compare, together
 from paribus.report.entry import Entry, Question
+from paribus.report.sheet import grid_of
 from paribus.report.table import Table
 from paribus.report.terminal import rendered
 from paribus.saved import RECORD
@@ -105,6 +106,20 @@ def test_markdown_shows_both_settings_and_each_in_full(two: Table) -> None:
     assert "### params" in text
     assert "### flops" in text
     assert text.count("All verdicts") == 1
+
+
+def test_a_sheet_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
+    grid = grid_of(two)
+    assert [head.name for head in grid.heads[:2]] == ["setting", "variant"]
+    assert [row[:2] for row in grid.rows] == [
+        ["params", "baseline"],
+        ["params", "mqa"],
+        ["flops", "baseline"],
+        ["flops", "mqa"],
+    ]
+    assert [record["setting"] for record in grid.records] == ["params", "params", "flops", "flops"]
+    assert sum("All verdicts" in line for _, lines in grid.remarks for line in lines) == 1
+    assert grid_of(two.further[0]).heads[0].name == "variant"
 
 
 def test_a_code_is_readmitted_in_the_settings_that_have_it(study: Study, ask: Ask) -> None:
@@ -250,5 +265,5 @@ def test_a_comparison_before_the_tuning_has_ended_says_so(tmp_path: Path, record
     found = paribus.compare(planned)
     assert not found.ok
     text = "\n".join(found.sections[0].lines)
-    assert "baseline: not chosen yet (0.002: 1 of 2 to come, 0.004: 1 of 2 to come)" in text
+    assert "baseline: not chosen yet (0.002: 1 of 2 without a record, 0.004: 1 of 2 without a record)" in text
     assert "each at its best: 6 tuning trials have no record, and at most 9 follow" in text
