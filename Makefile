@@ -67,7 +67,8 @@ slow: $(VENV)/.installed-test  ## the slow tests
 
 test-faults: $(VENV)/.installed-test  ## every row of the table of faults, kills, full disks and fuzz; writes docs/reliability.md
 	PARIBUS_RELIABILITY_TABLE=docs/reliability.md \
-	    $(PYTEST) $(PARALLEL) -p tests.faults.reliability -m 'faults or held' --timeout 1800 $(ARGS)
+	    $(PYTEST) $(PARALLEL) -p tests.faults.reliability -m 'faults or held' --timeout 1800 \
+	    $$($(BIN)/python -m tests.faults.table) $(ARGS)
 
 faults: test-faults
 

@@ -1,8 +1,10 @@
 """The table of faults: each by its id, in a few words, and the tests of other folders by which it is held.
 
-What is not named here is held by tests beside this file, which say by `held` which rows they hold.
+What is not named here is held by tests beside this file, which say by `held` which rows they hold. As a program it
+names the files of tests that hold rows, so that `make test-faults` collects those alone.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -98,6 +100,19 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "parsing_refuses_what_the_standard_does_not_have": ("D17",),
         "whichever_call_fails_a_log_answers_no_and_raises_nothing": ("D12",),
     },
+    "core/paribus/test_lease.py": {
+        "of_any_number_of_takers_exactly_one_has_it": ("D13",),
+        "who_was_only_slow_finds_out_and_takes_nothing_back": ("D13",),
+        "a_vanished_folder_is_a_lost_lease": ("D12",),
+        "a_heart_stops_with_its_holder": ("D13",),
+    },
+    "core/paribus/studies/test_runners.py": {
+        "three_runners_share_a_study_and_run_no_trial_twice": ("D13",),
+        "a_trial_that_lives_on_elsewhere_is_left_there_and_named": ("D13",),
+        "the_trials_of_a_machine_that_died_are_taken_over_once": ("D13",),
+        "who_was_stopped_for_too_long_writes_nothing": ("D13",),
+    },
+    "plugins/paribus_launch/test_ray.py": {"a_killed_process_or_worker_is_the_end_of_one_job": ("D5",)},
     "core/paribus/test_lock.py": {
         "who_finds_it_held_is_told_by_whom_where_and_since_when": ("D13",),
         "another_process_holds_it_until_it_is_killed": ("D13",),
@@ -271,3 +286,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
 
 NOT_MET: Final[Mapping[str, str]] = {}
 """Rows that are not held, or not in all that they ask: what is seen in its place."""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(" ".join(["tests/faults", *(f"tests/{file}" for file in ELSEWHERE)]) + "\n")

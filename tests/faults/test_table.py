@@ -28,6 +28,13 @@ def test_what_is_said_to_hold_a_row_is_a_test(file: str) -> None:
     assert set(ELSEWHERE[file]) - there == set()
 
 
+def test_whatever_is_a_fault_holds_a_row() -> None:
+    found = {
+        path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py") if "mark.faults" in path.read_text()
+    }
+    assert {file for file in found if not file.startswith("faults/")} - set(ELSEWHERE) == set()
+
+
 def test_every_row_is_held_or_said_not_to_be() -> None:
     elsewhere = {row for tests in ELSEWHERE.values() for rows in tests.values() for row in rows}
     known = set(FAULTS)

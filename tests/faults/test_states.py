@@ -1,0 +1,149 @@
+"""What becomes of trials, seen as their user sees it: every state, every signal, and outputs that take nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.core.paribus.studies.test_kills import alive, family
+
+from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_STORE, EXIT_TERMINATED
+from paribus.studies.zygote import environment
+
+SABOTEUR = Path(__file__).parents[1] / "core/paribus/studies/saboteur.py"
+DEEDS = {"1": "raise", "2": "memory", "3": "hang"}
+SMALL = {"dims.width": 8, "dims.layers": 1, "dims.heads": 2, "dims.length": 16, "data.batch": 4, "data.validation": 8}
+STUDY: dict[str, Any] = {
+    "base": {"preset": "encoder-tiny", **SMALL, "schedule": {"name": "constant", "warmup": 0.0}},
+    "vary": {"optimizer.lr": [1e12]},
+    "budget": {"steps": 12},
+    "metric": "val/mlm/loss",
+}
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Runs `paribus` in a process of its own, in the test's folder; plugins do what is planned for each seed."""
+    begun: list[subprocess.Popen[str]] = []
+    (tmp_path / "plan.json").write_text("{}")
+
+    def run(*words: str, plan: dict[str, Any] | None = None, **more: Any) -> subprocess.Popen[str]:
+        if plan is not None:
+            (tmp_path / "plan.json").write_text(json.dumps(plan))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "paribus.cli.main", "--plugin", str(SABOTEUR), *words],
+            stdout=more.pop("stdout", subprocess.PIPE),
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**environment(), "PARIBUS_SABOTAGE": str(tmp_path / "plan.json"), "COLUMNS": "40", **more},
+            start_new_session=True,
+        )
+        begun.append(process)
+        return process
+
+    yield run
+    for process in begun:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def written(folder: Path, **changes: Any) -> str:
+    (folder / "mine").mkdir(exist_ok=True)
+    (folder / "mine/study.yaml").write_text(json.dumps({**STUDY, **changes}))
+    return "mine/study.yaml"
+
+
+def states(start: Start, path: str) -> dict[str, str]:
+    """variant and seed -> state, as `paribus status` tells it."""
+    said, _ = start("status", path, "--json").communicate(timeout=900)
+    return {f"{row['variant']} {row['seed']}": row["state"] for row in json.loads(said)}
+
+
+def until(there: Callable[[], bool]) -> None:
+    end = time.monotonic() + 900
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.held("D1", "D4", "D6", "D8")
+def test_every_state_is_come_to_and_told(start: Start, tmp_path: Path) -> None:
+    path = written(tmp_path, seeds=4, timeout=20)
+    pending = {
+        f"{variant} {seed}": "pending" for variant in ("baseline", "optimizer.lr=1000000000000.0") for seed in range(4)
+    }
+    assert states(start, path) == pending
+    plan = {seed: {"do": deed, "step": 2} for seed, deed in DEEDS.items()}
+    run = start("run", path, "--jobs", "8", plan=plan)
+    until(lambda: len(list(tmp_path.glob("runs/mine/*/progress.jsonl"))) == 8)
+    assert "running" in states(start, path).values()
+    out, err = run.communicate(timeout=900)
+    assert run.returncode == EXIT_FAILED
+    assert "Traceback" not in out + err
+    found = states(start, path)
+    assert [found[f"baseline {seed}"] for seed in range(4)] == ["done", "failed", "out-of-memory", "timeout"]
+    assert found["optimizer.lr=1000000000000.0 0"] == "diverged"
+    assert "ValueError: this is what a plugin's mistake looks like" in err
+    assert "out of memory when 1152921504606846976 bytes more were asked for" in err
+    assert "it was stopped after 20 s" in err
+    assert all(len(line) <= 40 for line in out.splitlines() if "/" not in line and "paribus" not in line)
+    assert start("run", path, plan={}).wait(900) == EXIT_FAILED  # the diverged ones stay so
+    assert set(states(start, path).values()) == {"done", "diverged"}
+
+
+@pytest.mark.held("D10")
+@pytest.mark.parametrize(
+    ("number", "code", "name"),
+    [
+        (signal.SIGINT, EXIT_INTERRUPTED, "Ctrl-C"),
+        (signal.SIGTERM, EXIT_TERMINATED, "SIGTERM"),
+        (signal.SIGHUP, EXIT_TERMINATED, "SIGHUP"),
+        (signal.SIGUSR1, EXIT_TERMINATED, "SIGUSR1"),
+    ],
+)
+def test_a_signal_leaves_checkpoints_and_the_command_that_goes_on(
+    start: Start, tmp_path: Path, number: signal.Signals, code: int, name: str
+) -> None:
+    path = written(tmp_path, seeds=2, vary={"attention": ["mqa"]}, budget={"steps": 400})
+    run = start("run", path, "--jobs", "2")
+    until(lambda: any(file.read_text().count("step") > 1 for file in tmp_path.glob("runs/mine/*/progress.jsonl")))
+    everybody = family(run.pid)
+    os.kill(run.pid, number)
+    _, err = run.communicate(timeout=900)
+    assert run.returncode == code
+    line = next(line for line in err.splitlines() if "to go on:" in line)
+    assert f"stopped by {name}; nothing is lost; to go on: paribus --plugin {SABOTEUR} run {path} --jobs 2" in line
+    assert alive(everybody) == []
+    assert "interrupted" in states(start, path).values()
+    assert list(tmp_path.glob("runs/mine/*/checkpoints/step-*"))
+
+
+@pytest.mark.held("D22")
+def test_an_output_that_takes_nothing_costs_no_record(start: Start, tmp_path: Path) -> None:
+    path = written(tmp_path, seeds=2, vary={"attention": ["mqa"]}, budget={"steps": 2})
+    with Path("/dev/full").open("w") as full:
+        run = start("run", path, stdout=full)
+        _, err = run.communicate(timeout=900)
+    assert run.returncode == EXIT_STORE
+    assert "stdout could not be written: No space left on device" in err
+    assert "Traceback" not in err
+    assert set(states(start, path).values()) == {"done"}
+    closed = start("run", path, stdout=subprocess.PIPE)
+    assert closed.stdout is not None
+    closed.stdout.close()
+    closed.stdout = None
+    assert closed.wait(900) in (EXIT_OK, EXIT_FAILED)
