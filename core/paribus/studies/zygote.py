@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final, final
+from typing import IO, Any, ClassVar, Final, final
 
 from paribus.errors import PluginError, Problem
 from paribus.slots.launcher import Ended, Job, News, Note, Plugins, Started
@@ -31,6 +31,8 @@ class Zygote:
 
     That process is a Python of its own, with one thread and without CUDA; when it or this one is killed, the jobs die.
     """
+
+    elsewhere: ClassVar[bool] = False  # all that it starts runs on this machine
 
     def __init__(self, *, fork: bool = True, module: str = "paribus.studies.preload") -> None:
         """Without `fork`, each job imports everything itself. `module` is what runs as the zygote."""
