@@ -39,6 +39,7 @@ class Grid:
     before: Sequence[str] = ()  # what is said first
     remarks: Sequence[tuple[str, Sequence[str]]] = ()  # what is said below, by how it is marked
     records: Sequence[Mapping[str, Any]] = ()  # the same rows as plain numbers
+    further: Sequence[Grid] = ()  # which a paper has as tables of their own
 
     def show(self, console: Console | None = None) -> None:
         """Prints it as wide as there is room."""

@@ -55,8 +55,9 @@ SIGN: Final = re.compile(r"(?<![\w}-])-(?=\d)")  # a minus, and no hyphen
 
 
 def latex(grid: Grid, label: str) -> str:
-    r"""One `table` environment. It needs `\usepackage{booktabs}`, and nothing else."""
-    return "\n".join([*_lines(grid, label), ""])
+    r"""One `table` environment, and one for each further grid. It needs `\usepackage{booktabs}`, and nothing else."""
+    further = [latex(each, f"{label}-{each.title}") for each in grid.further]
+    return "\n".join([*_lines(grid, label), "", *further])
 
 
 def _lines(grid: Grid, label: str) -> Iterator[str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from paribus.report import cells
+from collections.abc import Iterator
+from typing import Any
+
+from paribus.report import besides, cells
+from paribus.report.contrasts import Contrasts
 from paribus.report.grid import Grid, Head
 from paribus.report.table import Row, Table
 
@@ -31,8 +35,31 @@ def grid_of(table: Table) -> Grid:
         ],
         styles=["" for _ in rows],
         remarks=_remarks(table),
-        records=[{**({"setting": each.setting} if several else {}), **row.to_json(table.metric)} for each, row in rows],
+        records=[
+            *({**({"setting": each.setting} if several else {}), **row.to_json(table.metric)} for each, row in rows),
+            *_records(table),
+        ],
+        further=[_family(each, family) for each in table.every for family in each.besides],
     )
+
+
+def _records(table: Table) -> Iterator[dict[str, Any]]:
+    """The steps and effects as rows like the others: `family` says which they are of."""
+    for each in table.every:
+        setting = {"setting": each.setting} if table.further else {}
+        for family in each.besides:
+            for row in family.to_json()["rows"]:
+                plain = {key: ", or ".join(value) if key == "aliases" else value for key, value in row.items()}
+                yield {**setting, "variant": plain.pop("name"), "metric": table.metric, **plain, "family": family.key}
+
+
+def _family(table: Table, family: Contrasts) -> Grid:
+    heads = [Head(name, right=name == "n") for name in besides.headers(family)]
+    rows = [texts for _, texts in besides.lines(family)]
+    setting = f", {cells.clean(table.setting)}" if table.setting else ""
+    said = [cells.clean(line) for line in family.caption]
+    title = f"{cells.clean(table.study)}: {cells.clean(family.title)}{setting}"
+    return Grid(title=title, heads=heads, rows=rows, styles=["" for _ in rows], remarks=[("·", said)])
 
 
 def _remarks(table: Table) -> list[tuple[str, list[str]]]:

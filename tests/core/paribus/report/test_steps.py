@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 
 from paribus.report.compare import compare
 from paribus.report.entry import Entry, Question
+from paribus.report.latex import latex
 from paribus.report.markdown import markdown
+from paribus.report.separated import separated
+from paribus.report.sheet import grid_of
 from paribus.report.table import Table
 from paribus.report.terminal import rendered
 from paribus.report.verdict import Paired, decide
@@ -125,3 +129,17 @@ def test_cells_that_were_left_out_stand_in_sight_with_their_reason(make: Make, a
     assert "Excluded: a cell: was run last year" in table.notes
     many = table_of(make, ask, excluded=tuple((f"cell {number}", "no") for number in range(30)))
     assert "6 more excluded: `paribus check` lists them" in many.notes
+
+
+def test_a_paper_gets_a_table_of_its_own_and_a_spreadsheet_more_rows(make: Make, ask: Ask) -> None:
+    grid = grid_of(table_of(make, ask))
+    source = latex(grid, "ladder")
+    assert source.count(r"\begin{table}") == source.count(r"\end{table}") == 2
+    assert r"\label{tab:ladder-attention-steps-each-rung-against-the-one-below}" in source
+    assert r"mqa, rms & mqa & 5 & $-$0." in source
+    head, *rows = separated(grid.records).splitlines()
+    names = head.split(",")
+    found = [dict(zip(names, row, strict=True)) for row in csv.reader(rows)]
+    steps = [row for row in found if row["family"] == "steps"]
+    assert [(row["variant"], row["against"], row["n"]) for row in steps] == [(a, b, "5") for a, b in BELOW.items()]
+    assert len(found) == len(RUNGS) + len(steps)
