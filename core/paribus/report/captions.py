@@ -115,6 +115,9 @@ def warnings(
         nats = next(value for value in found if value is not None)
         named = listed(unlearned, MOST)
         yield f"Not below the loss of frequencies alone ({nats:.3f}), so nothing is learned yet: {named}."
+    some = [f"{row.variant} {row.unlearned}/{row.planned}" for row in rows if row.unlearned and row.learned]
+    if some:
+        yield f"Trials that did not learn are counted in, though they are of another kind: {listed(some, MOST)}."
     recorded = [entry for entry in trials if entry.record is not None]
     yield from _measures(recorded)
     yield from _versions(recorded)

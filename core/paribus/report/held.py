@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, final
 
 from paribus.report.certificate import Certificate, merged
@@ -152,7 +153,20 @@ def counts(own: Sequence[Entry], question: Question) -> dict[str, int]:
     failed = sum(entry.record is None and entry.state in ENDED for entry in own)
     diverged = sum(entry.diverged(question.metric) for entry in own)
     done = sum(entry.done for entry in own)
-    return {"planned": len(question.seeds), "done": done, "diverged": diverged, "failed": failed}
+    unlearned = sum(map(partial(unlearned_of, metric=question.metric), own))
+    return {
+        "planned": len(question.seeds),
+        "done": done,
+        "diverged": diverged,
+        "failed": failed,
+        "unlearned": unlearned,
+    }
+
+
+def unlearned_of(entry: Entry, metric: str) -> bool:
+    """Whether a trial that ended well knows no more than how frequent each token, or each class, is."""
+    value, frequencies = entry.value(metric), entry.frequencies(metric) if entry.done else None
+    return value is not None and frequencies is not None and value >= frequencies
 
 
 def _diverged(own: Mapping[int, Entry], question: Question) -> int:

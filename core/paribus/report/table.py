@@ -43,6 +43,7 @@ class Row:
     needs: int | None = None
     variance_reduction: float | None = None
     learned: bool | None = None  # whether it is below the loss of frequencies alone; None where that cannot be asked
+    unlearned: int = 0  # trials that are not below it
     costs: Mapping[str, Cost]
 
     @property
@@ -51,6 +52,8 @@ class Row:
         flags = []
         if self.learned is False and self.verdict != UNLEARNED:
             flags.append("did not learn")
+        elif self.unlearned and self.learned:
+            flags.append(f"{self.unlearned}/{self.planned} did not learn")
         if self.failed:
             flags.append(f"{self.failed}/{self.planned} failed")
         if self.kind != "diverged" and self.diverged:

@@ -319,3 +319,20 @@ heavy = {{"torch", "lightning", "scipy", "numpy", "omegaconf", "rich"}} & set(sy
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_trials_that_did_not_learn_are_counted_one_by_one(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[2.0, 2.1, 2.05, 2.02], mqa=[2.2, 3.3, 2.1, 2.15])  # frequencies alone: 3.25
+    table = compare(entries, ask(entries))
+    (row,) = table.rows
+    assert (row.unlearned, row.learned, row.n) == (1, True, 4)
+    assert "1/4 did not learn" in row.flags
+    assert (table.baseline.unlearned, table.baseline.flags) == (0, ())
+    assert any("Trials that did not learn are counted in" in line and "mqa 1/4" in line for line in table.warnings)
+    assert row.to_json("it")["unlearned"] == 1
+
+
+def test_where_the_mean_did_not_learn_no_count_is_told_besides(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[2.0, 2.1, 2.05], mqa=[3.3, 3.4, 3.1])
+    (row,) = compare(entries, ask(entries)).rows
+    assert (row.unlearned, row.flags) == (2, ("did not learn",))
