@@ -99,8 +99,8 @@ def _origin(kept: Kept, planned: int) -> Iterator[tuple[str, str]]:
         return
     first, last = (datetime.fromtimestamp(edge(each["ended"] for each in ran), UTC).date() for edge in (min, max))
     yield "date", str(last) if first == last else f"{first} to {last}"
-    if revision := _revision():
-        yield "commit", revision
+    if commit := revision():
+        yield "commit", commit
     yield "machine", listed(_distinct(_machine(each["machine"]) for each in ran))
     versions = _distinct(", ".join(f"{name} {found}" for name, found in each["versions"].items()) for each in ran)
     yield "versions", " · ".join(versions)
@@ -115,7 +115,7 @@ def _distinct(texts: Iterator[str]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _revision() -> str:
+def revision() -> str:
     """The commit of the checkout that paribus runs from; nothing, where it was installed from a wheel."""
     git = shutil.which("git")
     here = str(Path(paribus.__file__).resolve().parent)

@@ -1,0 +1,50 @@
+"""`paribus report`: a study on one page of HTML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paribus.cli.console import STORE, Session, note, out
+from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, StoreError
+
+
+@click.command("report")
+@click.argument("study")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write; else STUDY.html.")
+@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@click.option("--accept-code", multiple=True, metavar="HASH", help="Take in records of this older code; it is said.")
+@click.pass_obj
+def verb(session: Session, study: str, output: Path | None, store: Path, accept_code: tuple[str, ...]) -> int:
+    """Write what STUDY has found on one page: its table, intervals, learning curves and certificates."""
+    from paribus.durable import write_bytes
+    from paribus.report.door import compare, entries_of
+    from paribus.report.page import page
+    from paribus.report.results import revision
+    from paribus.studies.planned import records
+    from paribus.studies.planned import study as planned_of
+
+    planned = planned_of(study, registry=session.index(), store=store)
+    path = output or Path(f"{planned.name}.html")
+    _refuse(path)
+    table = compare(planned, accept_code=accept_code)
+    for line in planned.store.notes:
+        note(line)
+    text = page(table, records(planned), entries_of(planned), revision().replace("`", ""))
+    write_bytes(path, text.encode())
+    out(f"written: {path}")
+    return EXIT_OK if table.ok else EXIT_FAILED
+
+
+def _refuse(path: Path) -> None:
+    """Only a page that this verb wrote is written over."""
+    from paribus.report.page import MADE
+
+    try:
+        if path.is_dir() or (path.exists() and MADE.encode() not in path.read_bytes()[:1000]):
+            what = "this is no page that `paribus report` wrote, and nothing is written over"
+            raise StoreError(Problem(code="not-empty", where=str(path), what=what, valid="a new file"))
+    except OSError as error:
+        what = f"this file could not be read: {error.strerror or error}"
+        raise StoreError(Problem(code="cannot-read", where=str(path), what=what)) from error

@@ -1,0 +1,33 @@
+"""`paribus report`: where it writes, and what it never writes over."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
+
+STUDY = """
+base: {preset: encoder-tiny, dims: {width: 16, layers: 1, heads: 4, length: 16}, data: {batch: 4, validation: 8}}
+vary: {attention: [mqa]}
+seeds: 2
+budget: {steps: 2}
+metric: {name: val/mlm/loss}
+"""
+
+
+def test_without_a_record_there_is_no_page(cli: Callable[..., Any]) -> None:
+    Path("study.yaml").write_text(STUDY)
+    said = cli("report", "study.yaml")
+    assert said.code == EXIT_NOT_COMPARABLE
+    assert "error[no-records]" in said.err
+    assert list(Path().glob("*.html")) == []
+
+
+def test_only_a_page_of_its_own_is_written_over(cli: Callable[..., Any]) -> None:
+    Path("study.yaml").write_text(STUDY)
+    before = Path("study.yaml").read_bytes()
+    for name in ("study.yaml", "."):
+        said = cli("report", "study.yaml", "-o", name)
+        assert said.code == EXIT_STORE
+        assert "this is no page that `paribus report` wrote, and nothing is written over" in said.err
+    assert Path("study.yaml").read_bytes() == before
