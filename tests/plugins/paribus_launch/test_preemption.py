@@ -1,0 +1,74 @@
+"""A preempted job of submitit's: a checkpoint, the queue again, and the record of a trial that was never cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.durable import canonical
+from paribus.registry import installed
+from paribus.saved import RECORD
+from paribus.slots.launcher import Ended, Job, News, Plugins
+from paribus.specs.resolve import resolved
+from paribus.studies.store import PROGRESS, Store, Trial
+from paribus.train.trial import Terms, run_trial
+from paribus_launch.slurm import Slurm
+
+STEPS = 3000
+
+
+def spec(folder: Path) -> dict[str, Any]:
+    for number in range(12):
+        (folder / f"{number}.txt").write_text(f"{number}. The cat sat on the mat. It was warm. " * (number % 3 + 4))
+    sizes = ("dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=16", "data.batch=4", "data.validation=8")
+    corpus = f"corpus={{name: text, path: ['{folder}/*.txt']}}"
+    return resolved("gpt-tiny", *sizes, corpus, "tokenizer=bytes", f"trainer.max_steps={STEPS}", registry=installed())
+
+
+def until_it_trains(path: Path) -> None:
+    end = time.monotonic() + 300
+    while not path.exists() or '"step": 1' not in path.read_text():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.timeout(900)  # two times the imports, on a machine that may be busy
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # submitit leaves its processes to Python's collector
+def test_a_preempted_trial_is_queued_again_and_leaves_the_record_of_an_uncut_one(tmp_path: Path) -> None:
+    pytest.importorskip("submitit", reason="submitit is not installed: pip install 'paribus[slurm]'")
+    made = spec(tmp_path)
+    store = Store(tmp_path, "study")
+    folder = store.enter(Trial("x", "x", 0, made, {}, "code", "corpus"))
+    order = {"store": str(tmp_path), "study": "study", "identity": "x", "spec": made, "plugins": {}}
+    launcher = Slurm(executor="local")
+    launcher.open(Plugins())
+    told: list[News] = []
+    try:
+        launcher.start(Job("x", json.dumps(order), str(folder / "log.txt")))
+        told += launcher.news(0.0)
+        until_it_trains(folder / PROGRESS)
+        controller = launcher._jobs["x"].job._process.pid
+        (job,) = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
+        os.kill(int(job), signal.SIGUSR1)
+        end = time.monotonic() + 600
+        while not any(isinstance(news, Ended) for news in told):
+            assert time.monotonic() < end
+            told += launcher.news(1.0)
+    finally:
+        launcher.close()
+    assert told[-1] == Ended("x", 0, None, "")
+    assert any(folder.glob("checkpoints/step-*"))  # it was cut, and went on
+    assert (folder / RECORD).exists()
+    record = store.record("x")
+    assert record is not None
+    (tmp_path / "uncut").mkdir()
+    uncut = run_trial(made, installed(), Terms("x", tmp_path / "uncut"))
+    assert canonical(record["result"]) == canonical(uncut["result"])
