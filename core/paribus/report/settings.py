@@ -11,6 +11,7 @@ from paribus.errors import listed
 from paribus.report import cells
 from paribus.report.captions import percent, plural
 from paribus.report.section import Section
+from paribus.report.several import figure
 from paribus.report.table import Row, Table
 from paribus.report.transfer import Ranks, ranks, transfer
 from paribus.studies.designs import said
@@ -52,10 +53,12 @@ def _how(table: Table) -> Iterator[str]:
         "A verdict transfers where every scale decides, and alike; it reverses where one says better and another "
         "worse; else it is undecided, which is not a failure to transfer. Neither is said of any scale but these."
     )
-    yield (
-        f"Kendall's tau is 1 where two scales order the variants alike, -1 where they do so in reverse. Its interval "
-        f"({percent(1 - table.alpha)}, each for itself) is of seeds drawn again, spread as wide as Student's t."
-    )
+    if len(table.rows) > 1:
+        yield (
+            "Kendall's tau is 1 where two scales order the variants alike, -1 where they do so in reverse. Its "
+            f"interval ({percent(1 - table.alpha)}, each for itself) is of seeds drawn again, "
+            "spread as wide as Student's t."
+        )
 
 
 def _variants(scales: Mapping[str, Table]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -85,10 +88,12 @@ def _row(table: Table, variant: str) -> Row | None:
 def _shown(table: Table, row: Row | None) -> str:
     if row is None:
         return "no trial"
-    return cells.number(row.difference, cells.digits(table)[row.variant], signed=True)
+    return figure(row, cells.digits(table)[row.variant]) or cells.NONE
 
 
 def _orders(scales: Mapping[str, Table], alpha: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    if max(len(table.rows) for table in scales.values()) < 2:
+        return  # one variant has no order
     for (one, first), (other, second) in combinations(scales.items(), 2):
         found = ranks(first.differences, second.differences, alpha=alpha)
         yield _order(one, other, found), {"scales": [one, other], "verdict": found.verdict, **_plain(found)}
@@ -141,7 +146,8 @@ def tunings(plan: Plan, records: Records) -> Iterator[Section]:
     tune = plan.study.tune
     if tune is None:
         return
-    seeds = f"{plural(len(tune.seeds), 'seed')} of their own ({listed(tune.seeds, 4)})"
+    whose = "its own" if len(tune.seeds) == 1 else "their own"
+    seeds = f"{plural(len(tune.seeds), 'seed')} of {whose} ({listed(tune.seeds, 4)})"
     cost = _cost(plan, records)
     missing = tuple(unknown(plan.tuned))
     yield Section(

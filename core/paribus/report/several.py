@@ -37,8 +37,15 @@ def glances(table: Table) -> list[Glance]:
 
 def _cell(row: Row, decimals: int) -> str:
     """`+0.031 worse`."""
-    found = "" if row.difference is None else cells.number(row.difference, decimals, signed=True)
-    return f"{found} {row.kind}".strip()
+    return f"{figure(row, decimals)} {row.kind}".strip()
+
+
+def figure(row: Row, decimals: int) -> str:
+    """A difference without its interval, which would say why it has no more decimals: up to two more, where it is 0."""
+    if row.difference is None:
+        return ""
+    own = cells.decimals(row.difference)
+    return cells.number(row.difference, max(decimals, min(own, decimals + 2)), signed=True)
 
 
 def parted(table: Table) -> tuple[Table, list[Table]]:
