@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib
 import importlib.util
 import os
@@ -29,11 +30,13 @@ from paribus.errors import (
     ParibusError,
     Problem,
     SpecError,
+    StoreError,
     listed,
     nearest,
 )
 from paribus.registry.doors import doors
 
+_FULL: Final = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
 _HELPERS: Final = frozenset({"main", "console"})
 _GLOBAL: Final = {"--plugin": 1, "--no-plugins": 0, "--debug": 0}  # options of every verb, and how many words follow
 
@@ -123,6 +126,11 @@ def _told(error: BaseException, *, debug: bool, as_json: bool) -> int:
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_OK
+    if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:  # a store tells of its own files
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries again when it ends
+        what = f"stdout could not be written: {error.strerror}"
+        error = StoreError(Problem(code="cannot-write", what=what))
     if debug:
         note("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, click.ClickException):
