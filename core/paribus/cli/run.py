@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from paribus.cli._progress import Shown, duration
-from paribus.cli.console import STORE, Session, note, out, out_json, table
+from paribus.cli._progress import Shown
+from paribus.cli.console import STORE, Session, note, out, out_json
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -52,6 +51,7 @@ def verb(
 
     `paribus run quickstart`
     """
+    from paribus.cli._planning import show_plan
     from paribus.report.door import spared_of
     from paribus.slots.launcher import Plugins
     from paribus.studies.planned import study as planned_of
@@ -64,7 +64,7 @@ def verb(
     planned = planned_of(study, registry=registry or session.index(), store=store, most=max_trials)
     jobs = jobs or at_once(planned)
     if only_plan:
-        return _show_plan(planned, session, jobs, as_json)
+        return show_plan(planned, session, jobs, as_json)
     spared = spared_of(planned)
     left = [
         trial
@@ -104,58 +104,3 @@ def _fresh(found: Table) -> str:
     needs = max((row.needs for each in found.every for row in each.rows if row.needs is not None), default=0)
     first = max(found.seeds) + 1
     return f" · to settle it: a study of ~{needs} fresh seeds, `seeds: [{first}, {first + 1}, …]`" if needs else ""
-
-
-def _show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> int:
-    from paribus.studies.designs import about
-    from paribus.studies.estimate import estimate
-    from paribus.studies.tuning import unknown
-
-    states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
-    rows = estimate(planned.plan, session.registry(), states)
-    seconds = sum(row.seconds for row in rows) / jobs
-    if as_json:
-        excluded = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
-        plain = [
-            {key: value for key, value in row._asdict().items() if key not in ("stage", "setting") or value}
-            for row in rows
-        ]
-        document = {"variants": plain, "excluded": excluded, "seconds": seconds, "jobs": jobs}
-        out_json(document)
-        return EXIT_OK
-    cells = [("setting", "variant", "stage", "trials", "left", "parameters", "FLOPs/token", "s/trial", "matched")]
-    cells += [
-        (
-            row.setting,
-            row.variant,
-            row.stage,
-            str(row.trials),
-            str(row.left),
-            f"{row.parameters:,}",
-            f"{row.flops_per_token:,.0f}",
-            f"{row.seconds_a_trial:.1f}",
-            row.matched,
-        )
-        for row in rows
-    ]
-    for line in table(_filled(cells)):
-        out(line)
-    for each in planned.plan.excluded:
-        out(f"excluded: {each.variant}: {each.why}")
-    if said := about(planned.plan.study.design, planned.plan.study.varied):
-        out(said)
-    left = sum(row.left for row in rows)
-    out()
-    for line in unknown(planned.plan.tuned):
-        out(line)
-    out(f"the study is called {planned.name}; its records would be in {planned.store.root}")
-    out(f"{left} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)},")
-    out("from five steps of each variant, timed now on one thread; nothing was run or written")
-    return EXIT_OK
-
-
-def _filled(cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Without the columns of settings and stages, where the study has none."""
-    empty = {place for place in (0, 2) if not any(row[place] for row in cells[1:])}
-    wanted = [place for place, _ in enumerate(cells[0]) if place not in empty]
-    return [tuple(row[place] for place in wanted) for row in cells]

@@ -95,7 +95,7 @@ def cost(row: Row, name: str) -> str:
         return NONE if found.ratio is None else f"{rough}{_ratio(found.ratio)}{TIMES}{_interval(found)}"
     if found.value is None:
         return NONE
-    return rough + (_compact(found.value, 1024, "BKMGT") if name in BYTES else _compact(found.value, 1000, " kMGTPEZ"))
+    return rough + (compact(found.value, 1024, "BKMGT") if name in BYTES else compact(found.value, 1000, " kMGTPEZ"))
 
 
 def _interval(found: Cost) -> str:
@@ -139,7 +139,7 @@ def _ratio(ratio: float) -> str:
     return f"{ratio:.2f}" if 0.1 <= ratio < 10 else f"{ratio:.3g}" if ratio < 1e5 else f"{ratio:.1e}"
 
 
-def _compact(value: float, step: int, units: str) -> str:
+def compact(value: float, step: int, units: str) -> str:
     """`36.3k`, `434M`: three digits and a unit."""
     at = 0
     while abs(value) >= 0.9995 * step and at < len(units) - 1:

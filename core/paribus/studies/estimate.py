@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
 
-from paribus.assembly.cost import costs
+from paribus.assembly.cost import Costs, costs, training
 from paribus.registry import Registry
 from paribus.specs.lasting import lasting
+from paribus.studies import rehearsal
 from paribus.studies.plan import Plan
 from paribus.studies.settings import TUNING, Setting
 from paribus.studies.store import FINISHED, Trial
-from paribus.train.assemble import assembled, data_of, text_of
+from paribus.train.evaluate import observed, used
+from paribus.train.provenance import peak_memory, watch_memory
 from paribus.train.trial import DEFAULT_STEPS
+from paribus.train.turns import Steps, device_of
 
 TIMED: Final = 5
 
@@ -29,10 +33,19 @@ class Row(NamedTuple):
     trials: int
     left: int
     parameters: int
-    flops_per_token: float
-    seconds_a_trial: float
+    flops_per_token: float  # of a forward pass
+    training_flops: float  # of a trial; nan where only time will end it
+    cache_bytes_per_token: float
+    peak_bytes: int  # of this process, while it took some steps
+    startup_seconds: float  # of a trial: its model and its examples
+    training_seconds: float
+    evaluation_seconds: float
     matched: str
     setting: str = ""  # of a study with several; `tuning` of the trials that only choose
+
+    @property
+    def seconds_a_trial(self) -> float:
+        return self.startup_seconds + self.training_seconds + self.evaluation_seconds
 
     @property
     def seconds(self) -> float:
@@ -78,7 +91,10 @@ def _row(
     states: Mapping[str, str],
 ) -> Row:
     spec = trials[0].spec
-    seconds, parameters, flops = _timed(spec, registry)
+    sample = _sample(rehearsal.first_step(trials[0]).spec, registry)
+    lasts, steps = lasting(spec["trainer"]), spec["trainer"].get("max_steps")
+    seconds = sample.step * (steps or DEFAULT_STEPS) if lasts is None or steps else math.inf
+    given = None if lasts and seconds > lasts else steps or DEFAULT_STEPS
     matched = setting.matched.get(variant)
     match = setting.study.match
     return Row(
@@ -86,28 +102,64 @@ def _row(
         stage,
         len(trials),
         sum(states[trial.identity] not in FINISHED for trial in trials),
-        parameters,
-        flops,
-        lasting(spec["trainer"]) or seconds * (spec["trainer"].get("max_steps") or DEFAULT_STEPS),
+        sample.costs.parameters,
+        sample.costs.flops_per_token,
+        math.nan if given is None else given * spec["data"]["batch"] * sample.flops,
+        sample.costs.cache_bytes_per_token(),
+        sample.peak_bytes,
+        sample.startup,
+        min(seconds, lasts or math.inf),
+        sample.evaluation * _batches(spec) * spec["data"]["evaluations"],
         f"{match.by}={matched.value:g} ({matched.residual:+.2%} {match.on})" if matched and match else "",
         setting.name,
     )
 
 
-def _timed(spec: Mapping[str, Any], registry: Registry) -> tuple[float, int, float]:
-    """Seconds a step, parameters, operations a token."""
-    text = text_of(spec, registry)
-    model, data = assembled(spec, registry, text.vocabulary), data_of(spec, registry, text)
-    model.steps = spec["trainer"].get("max_steps") or DEFAULT_STEPS
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
-    others = [parameter for parameter in model.parameters() if parameter.ndim < 2]
-    optimizer = model.optimizer.build(matrices, others)
-    taken: list[float] = []
-    for step in range(TIMED):
-        began = time.perf_counter()
-        model.loss(data.step(step)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        taken.append(time.perf_counter() - began)
-    cost = costs(model.assembled, spec["dims"]["length"])
-    return statistics.median(taken), cost.parameters, cost.flops_per_token
+class Sample(NamedTuple):
+    """What some steps of a variant showed."""
+
+    costs: Costs
+    flops: int  # of training on one example
+    startup: float  # seconds
+    step: float
+    evaluation: float  # of a batch
+    peak_bytes: int
+
+
+def _sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
+    """Builds it, takes steps and evaluates a batch, and throws it away."""
+    watch_memory()
+    began = time.perf_counter()
+    device = device_of(spec)
+    steps = Steps(spec, registry, device)
+    startup = time.perf_counter() - began
+    taken = sorted(_clocked(partial(steps.take, 1)) for _ in range(TIMED))
+    batch = steps.data.validation_batch(0)
+
+    def evaluated() -> None:
+        with used(steps.model):
+            observed(steps.model, [batch])
+
+    evaluation = min(_clocked(evaluated) for _ in range(2))
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else peak_memory()
+    model, length = steps.model, spec["dims"]["length"]
+    teacher = None if model.teacher is None else model.teacher.assembled
+    return Sample(
+        costs(model.assembled, length),
+        training(model.assembled, length, teacher),
+        startup,
+        taken[TIMED // 2],
+        evaluation,
+        peak,
+    )
+
+
+def _clocked(run: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def _batches(spec: Mapping[str, Any]) -> int:
+    """Batches of the validation split, at most."""
+    return -(-int(spec["data"]["validation"]) // int(spec["data"]["batch"]))

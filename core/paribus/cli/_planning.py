@@ -1,0 +1,88 @@
+"""What `paribus run --plan` shows: every variant with its trials, what it costs and how long it will take."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from paribus.cli._progress import duration
+from paribus.cli.console import Session, out, out_json, table
+from paribus.errors import EXIT_OK
+from paribus.report.cells import compact
+
+if TYPE_CHECKING:
+    from paribus.studies.estimate import Row
+    from paribus.studies.planned import Planned
+
+HEADS = (
+    "setting", "variant", "stage", "trials", "left", "parameters", "FLOPs/token", "train FLOPs", "cache/token",
+    "memory", "s/trial", "matched",
+)  # fmt: skip
+
+
+def show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> int:
+    """Counts, takes some steps of each variant that are thrown away, and writes nothing."""
+    from paribus.studies.designs import about
+    from paribus.studies.estimate import estimate
+    from paribus.studies.tuning import unknown
+
+    states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
+    registry = session.registry()
+    loading = time.process_time()  # which what forks the trials takes as well, once
+    rows = estimate(planned.plan, registry, states)
+    left = sum(row.left for row in rows)
+    seconds = loading + sum(row.seconds for row in rows) / jobs if left else 0.0
+    if as_json:
+        excluded = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
+        variants = [_plain(row) for row in rows]
+        document = {"variants": variants, "excluded": excluded, "loading_seconds": loading, "seconds": seconds}
+        out_json({**document, "jobs": jobs})
+        return EXIT_OK
+    for line in table(_filled([HEADS, *map(_cells, rows)])):
+        out(line)
+    for each in planned.plan.excluded:
+        out(f"excluded: {each.variant}: {each.why}")
+    if said := about(planned.plan.study.design, planned.plan.study.varied):
+        out(said)
+    out()
+    for line in unknown(planned.plan.tuned):
+        out(line)
+    out(f"the study is called {planned.name}; its records would be in {planned.store.root}")
+    out(f"{left} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)},")
+    out("with starting and evaluating, from five steps of each variant that were timed now on one thread; memory is")
+    out("the most that this process held meanwhile; nothing was run or written")
+    return EXIT_OK
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    found = {key: value for key, value in row._asdict().items() if key not in ("stage", "setting") or value}
+    told = {**found, "seconds_a_trial": row.seconds_a_trial}
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in told.items()
+    }
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.setting,
+        row.variant,
+        row.stage,
+        str(row.trials),
+        str(row.left),
+        f"{row.parameters:,}",
+        f"{row.flops_per_token:,.0f}",
+        "?" if math.isnan(row.training_flops) else compact(row.training_flops, 1000, " kMGTPEZ"),
+        compact(row.cache_bytes_per_token, 1024, "BKMGT") if row.cache_bytes_per_token else "-",
+        compact(row.peak_bytes, 1024, "BKMGT"),
+        f"{row.seconds_a_trial:.1f}",
+        row.matched,
+    )
+
+
+def _filled(cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Without the columns of settings and stages, and of what no variant keeps, where there are none."""
+    empty = {place for place in (0, 2, 8, 11) if all(row[place] in ("", "-") for row in cells[1:])}
+    wanted = [place for place, _ in enumerate(cells[0]) if place not in empty]
+    return [tuple(row[place] for place in wanted) for row in cells]
