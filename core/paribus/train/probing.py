@@ -79,7 +79,9 @@ def settings(spec: Mapping[str, Any], varied: Mapping[str, Any], index: Index) -
         options = index.find(words[slot], str(node["name"])).options
         for way in given:
             option = _option(options, way)
-            if option is not None and option.kind.name not in ("slot", "group"):
+            if option is None or option.sample is None:
+                continue  # null leaves the choice to the component, which may choose what was set
+            if option.kind.name not in ("slot", "group"):
                 path = [*words[: slot + 1], *way]
                 yield Setting(".".join(path), _at(spec, path), option.sample)
 

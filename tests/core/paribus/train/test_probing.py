@@ -48,3 +48,10 @@ def test_what_has_a_say_is_not_ignored_and_asking_draws_nothing(
     before = torch.get_rng_state()
     assert ignored(whole, {"attention": attention, "norm": "rmsnorm"}, components, text) == []
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_what_a_component_would_have_chosen_by_itself_is_not_ignored(components: Registry) -> None:
+    """`inner: null` is a width of the component's own choice, and may be the very one that was set."""
+    feedforward = {"name": "glu", "inner": 32}
+    whole = spec(components, feedforward=feedforward, norm="rmsnorm")
+    assert list(settings(whole, {"feedforward": feedforward, "norm": "rmsnorm"}, components.index)) == []
