@@ -28,6 +28,7 @@ def test_what_is_said_to_hold_a_row_is_a_test(file: str) -> None:
     assert set(ELSEWHERE[file]) - there == set()
 
 
+@pytest.mark.faults
 def test_whatever_is_a_fault_holds_a_row() -> None:
     found = {
         path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py") if "mark.faults" in path.read_text()
