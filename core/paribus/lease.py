@@ -96,6 +96,7 @@ class Lease:
         try:
             data = self._path(numbers[-1]).read_bytes()[:_MOST_BYTES]
         except FileNotFoundError:  # the next one is there already
+            self._be_there()
             return Held(f"{numbers[-1]}:", None)
         except OSError as error:
             raise self._unusable(error) from error
@@ -114,8 +115,9 @@ class Lease:
         number = max(numbers, default=0) + 1
         if not self._create(number):
             return False
-        if self._numbers()[-1] != number:  # somebody went on from what we had not seen
-            self._path(number).unlink()
+        self._be_there()
+        if self._numbers()[-1:] != [number]:  # somebody went on from what we had not seen
+            self._path(number).unlink(missing_ok=True)
             return False
         self._number = number
         for old in numbers[:-1]:  # the last but one stays: its holder finds ours, whose number follows
@@ -142,6 +144,7 @@ class Lease:
         try:
             lost = not self._path(self._number).read_bytes().startswith(self._line)
         except FileNotFoundError:
+            self._be_there()
             lost = True
         except OSError as error:
             raise self._unusable(error) from error
@@ -198,6 +201,12 @@ class Lease:
             return []
         except OSError as error:
             raise self._unusable(error) from error
+
+    def _be_there(self) -> None:
+        """A folder that was taken away, and perhaps made anew, was taken over by nobody."""
+        if not self._numbers():
+            what = "this folder was taken away; bring it back, and run it again"
+            raise StoreError(Problem(code="no-folder", where=str(self.folder), what=what))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"lease-{number:06d}"

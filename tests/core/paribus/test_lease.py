@@ -80,15 +80,18 @@ def test_who_was_only_slow_finds_out_and_takes_nothing_back(tmp_path: Path) -> N
     assert token(other).startswith("2:")
 
 
-def test_a_vanished_folder_is_a_lost_lease(tmp_path: Path) -> None:
+def test_a_vanished_folder_is_named_and_was_taken_by_nobody(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     folder.mkdir()
     lease = Lease(folder, A)
     assert lease.take()
     (folder / "lease-000001").unlink()
     folder.rmdir()
-    with pytest.raises(LostLeaseError, match="nothing was heard of this process"):
+    with pytest.raises(
+        StoreError, match=r"\[no-folder\].*trial\): this folder was taken away; bring it back"
+    ) as raised:
         lease.check()
+    assert not isinstance(raised.value, LostLeaseError)
     lease.release()
 
 
