@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -49,3 +50,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture
+def one_thread() -> None:
+    """Nobody is asked beside other threads, and a test before this one may have left some: then nothing is tried, as
+    what is to happen in another process would happen in this one."""
+    from paribus.train.crew import may_fork
+
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+    if not may_fork():
+        pytest.skip(f"other threads are there: {', '.join(each.name for each in threading.enumerate())}")

@@ -41,6 +41,7 @@ def test_what_a_trial_cannot_be_cut_into_is_refused(trainer: Mapping[str, Any], 
         refuse({"devices": 2, **trainer})
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_the_first_process_returns_what_it_found_and_the_others_end(tmp_path: Path) -> None:
     def run(ranks: Ranks) -> int:
         (tmp_path / f"{ranks.rank} of {ranks.of}, {os.environ['LOCAL_RANK']}").touch()
@@ -52,6 +53,7 @@ def test_the_first_process_returns_what_it_found_and_the_others_end(tmp_path: Pa
     assert in_ranks({}, lambda ranks: ranks) == Ranks(0, 1)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_where_another_process_failed_first_that_is_what_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     def run(ranks: Ranks) -> None:
         raise ValueError("broken there" if ranks.rank else "connection closed by peer")

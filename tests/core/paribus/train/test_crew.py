@@ -1,7 +1,6 @@
 """Work by several processes: its order, its errors, and when nobody is asked."""
 
 import os
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -10,16 +9,7 @@ import pytest
 from paribus.errors import DataError, StoreError
 from paribus.train.crew import Crew, may_fork
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """Nobody is asked beside other threads, and a test before this one may have left some: then nothing is tried, as
-    what is to happen in another process would happen in this one."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(1)
-    if not may_fork():
-        pytest.skip(f"other threads are there: {', '.join(each.name for each in threading.enumerate())}")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def squared(number: int, item: int) -> tuple[int, int]:
