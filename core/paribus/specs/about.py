@@ -15,6 +15,7 @@ from typing import Any, Final
 from paribus.errors import listed, nearest
 from paribus.specs.fields import SCHEMA, STEPS
 from paribus.specs.lasting import lasts
+from paribus.specs.spread import counted, sharded, uncut
 from paribus.specs.tree import UNREAD, Keys, shown
 from paribus.specs.values import MISSING, Checking
 
@@ -65,6 +66,9 @@ def trainer(checking: Checking, given: Mapping[str, Any]) -> Any:
     if steps is not None:
         checking.option(STEPS, steps, ("trainer", "max_steps"), {})
     lasts(checking, found)
+    if sharded(found) or (counted(found) or 1) > 1 or found.get("num_nodes", 1) != 1:
+        for key, what, valid in uncut(found):
+            checking.wrong("trainer-refused", ("trainer", key), what, valid)
     return dict(found)
 
 

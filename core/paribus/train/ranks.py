@@ -20,14 +20,13 @@ import torch
 from torch import Tensor
 
 from paribus.errors import Problem, SpecError
+from paribus.specs.spread import counted, sharded, uncut
 from paribus.train.crew import may_fork
 
 Record = TypeVar("Record")
 
 LOOK: Final = 0.05
 PATIENCE: Final = 30.0  # seconds for the others to end once the first has
-SUPPORTED: Final = ("ddp", "ddp_find_unused_parameters_true", "ddp_find_unused_parameters_false", "ddp_static_graph")
-SHARDED: Final = ("fsdp", "deepspeed", "model_parallel")
 
 
 class Ranks(NamedTuple):
@@ -58,41 +57,23 @@ class Ranks(NamedTuple):
 
 
 def wanted(trainer: Mapping[str, Any]) -> int:
-    """How many processes a trainer asks for."""
-    devices = trainer.get("devices", 1)
-    if isinstance(devices, list | tuple):
-        return len(devices)
-    if isinstance(devices, str) and "," in devices:
-        return len(devices.split(","))
-    if devices == "auto" and trainer.get("strategy", "auto") == "auto":
-        return 1
-    if devices in ("auto", -1, "-1"):
-        return max(1, torch.cuda.device_count()) if trainer.get("accelerator", "auto") != "cpu" else 1
-    return int(devices)
+    """How many processes a trainer asks for, on this machine."""
+    count = counted(trainer)
+    if count is not None:
+        return count
+    return max(1, torch.cuda.device_count()) if trainer.get("accelerator", "auto") != "cpu" else 1
 
 
 def refuse(trainer: Mapping[str, Any]) -> None:
     """What a trial cannot be cut into."""
-    if trainer.get("num_nodes", 1) != 1:
-        what = "a trial on several machines is not supported: its processes are started on one"
-        raise _refused("num_nodes", what, "1; many trials run on many machines by the study's `launcher:`")
-    strategy = trainer.get("strategy", "auto")
-    if strategy not in ("auto", *SUPPORTED):
-        what = (
-            f"`{strategy}` is not supported: what is kept of a trial (checkpoints, digests of each parameter, the "
-            "optimizer's state by name) needs each process to hold the whole model"
-        )
-        raise _refused("strategy", what, ", ".join(SUPPORTED))
-    if trainer.get("max_time"):
-        what = "a budget in seconds is held against the clock of one process, and here there are several"
-        raise _refused("max_time", what, "a budget in steps, tokens or FLOPs")
+    for key, what, valid in uncut(trainer):
+        raise _refused(key, what, valid)
 
 
 def in_ranks(trainer: Mapping[str, Any], run: Callable[[Ranks], Record]) -> Record:
     """Runs it in as many processes as the trainer wants, of which this is the first, and returns what comes of it."""
     count = wanted(trainer)
-    strategy = trainer.get("strategy", "auto")
-    if count == 1 and not str(strategy).startswith(SHARDED):
+    if count == 1 and not sharded(trainer):
         return run(Ranks())
     refuse(trainer)
     if not may_fork():

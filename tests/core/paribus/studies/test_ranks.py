@@ -14,6 +14,7 @@ import pytest
 from paribus.durable import canonical
 from paribus.errors import SpecError
 from paribus.registry import Registry
+from paribus.specs.resolve import resolved
 from paribus.studies.store import Trial
 from paribus.train.keeper import InterruptedTrialError
 from paribus.train.ranks import Ranks, in_ranks, refuse, wanted
@@ -115,3 +116,22 @@ def test_two_processes_stop_together_and_go_on_bitwise(
     found = run_trial(spec(**BOTH), registry, replace(terms, asked_to_stop=lambda: False))["result"]
     assert sorted(set(told)) == [1, 2, 3, 4, 5, 6]
     assert canonical(found) == canonical(expected)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "says"),
+    [
+        ("trainer={strategy: fsdp, devices: 4}", r"\[trainer-refused\] trainer.strategy.*`fsdp` is not supported"),
+        ("trainer={strategy: fsdp}", "`fsdp` is not supported"),
+        ("trainer={devices: 2, max_time: {seconds: 5}}", r"trainer.max_time.*the clock of one process"),
+        ("trainer={num_nodes: 2}", "trainer.num_nodes.*several machines"),
+    ],
+)
+def test_a_spec_that_asks_for_it_is_refused_before_anything_is_made(trainer: str, says: str) -> None:
+    with pytest.raises(SpecError, match=says):
+        resolved("encoder-tiny", trainer)
+
+
+def test_a_spec_over_several_devices_is_a_spec() -> None:
+    assert resolved("encoder-tiny", "trainer={strategy: ddp, devices: 2}")["trainer"]["devices"] == 2
+    assert resolved("encoder-tiny", "trainer={max_time: {seconds: 5}}")["trainer"]["max_time"]
