@@ -58,6 +58,19 @@ def test_a_ratio_of_paired_rounds_takes_the_place_of_a_rough_one(entries: list[E
     assert table.rows[0].to_json("m")["tokens_per_second_interval"] == [cost.low, cost.high]
 
 
+@pytest.mark.parametrize("twin", [0.95, 1.0, 1.05])
+def test_an_interval_is_wider_by_what_the_baseline_strays_from_itself(twin: float) -> None:
+    plain, found = (pace(twin=each).ratio(["v"], ["b"]) for each in (1.0, twin))
+    assert plain is not None
+    assert found is not None
+    stray = max(twin, 1 / twin)
+    assert found.middle == plain.middle
+    assert (found.low, found.high) == pytest.approx((plain.low / stray, plain.high * stray))
+    of_itself = pace(twin=twin).ratio(["b"], ["b"])
+    assert of_itself is not None
+    assert (of_itself.low, of_itself.high) == (1, 1)
+
+
 def test_without_a_pass_speed_is_as_rough_as_it_was(entries: list[Entry], ask: Ask) -> None:
     table = compare(entries, ask(entries))
     assert table.rows[0].costs["tokens_per_second"].rough
