@@ -16,6 +16,7 @@ from paribus.report.costs import costs
 from paribus.report.entry import Entry
 from paribus.report.grid import Grid, Head
 from paribus.report.sets import Key, Side
+from paribus.report.shades import STYLES
 from paribus.report.table import Row, finite
 from paribus.report.verdict import Better, Paired, Verdict, decide
 from paribus.studies.designs import BASELINE
@@ -23,7 +24,6 @@ from paribus.studies.designs import BASELINE
 LOWER: Final = ("loss", "perplexity", "bits-per-byte")  # of which less is better, as everybody knows
 MOST: Final = 8
 SAME: Final = "the same, to the bit"
-STYLES: Final = {"better": "bold green", "worse": "bold red", "diverged": "bold magenta", "inconclusive": "yellow"}
 
 
 @final

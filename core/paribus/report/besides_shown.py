@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from paribus.report import besides, cells
 from paribus.report.contrasts import Contrasts
+from paribus.report.shades import STYLES
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -14,14 +15,6 @@ if TYPE_CHECKING:
 GAP: Final = 2
 LEAST: Final = 14  # places that a verdict may be folded to
 NAMES: Final = range(40, 13, -2)  # places that names may be folded to, the best first
-CLAIMED: Final = {
-    "better": "bold green",
-    "worse": "bold red",
-    "equivalent": "bold cyan",
-    "inconclusive": "yellow",
-    "diverged": "bold magenta",
-    "withheld": "bold magenta",
-}
 
 
 def besides_of(family: Contrasts, width: int, plain: Callable[[str], str]) -> Iterator[RenderableType]:
@@ -42,7 +35,7 @@ def besides_of(family: Contrasts, width: int, plain: Callable[[str], str]) -> It
             grid.add_column(Text(header), justify="right" if header == "n" else "left", no_wrap=True)
         for kind, texts in rows:
             folded = [cells.folded(text, fold) for text, fold in zip(texts, folds, strict=True)]
-            grid.add_row(*map(Text, folded[:-1]), Text(folded[-1], style=CLAIMED.get(kind, "")))
+            grid.add_row(*map(Text, folded[:-1]), Text(folded[-1], style=STYLES.get(kind, "")))
         yield grid
     yield _marked(family, plain)
 
@@ -67,7 +60,7 @@ def _stacked(rows: Sequence[tuple[str, list[str]]]) -> Iterator[RenderableType]:
 
     for kind, (name, *more, count, difference, verdict) in rows:
         yield Text(" from ".join((name, *more)), style="bold")
-        for text, style in ((verdict, CLAIMED.get(kind, "")), (f"{difference}, n {count}", "")):
+        for text, style in ((verdict, STYLES.get(kind, "")), (f"{difference}, n {count}", "")):
             yield Padding(Text(text, style=style, overflow="fold"), (0, 0, 0, 2))
 
 

@@ -10,20 +10,12 @@ from paribus.report import cells, several
 from paribus.report.besides_shown import besides_of
 from paribus.report.forest import LEAST, Forest
 from paribus.report.several_shown import glance_of
+from paribus.report.shades import STYLES
 from paribus.report.table import Row, Table
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-STYLES: Final[Mapping[str, str]] = {
-    "better": "bold green",
-    "worse": "bold red",
-    "equivalent": "bold cyan",
-    "inconclusive": "yellow",
-    "diverged": "bold magenta",
-    "withheld": "bold magenta",
-    "baseline": "dim",
-}
 MARKS: Final[Mapping[str, str]] = {"!": "bold yellow", "-": "", "·": "dim"}
 PLAIN: Final = str.maketrans(
     {cells.TIMES: "x", "≥": ">=", "●": "o", "○": "o", "━": "=", "│": "|", "┿": "+", "┊": ":", "◂": "<", "▸": ">"}
