@@ -24,7 +24,7 @@ from benchmarks import machine  # noqa: E402  # the line above lets it be found
 from benchmarks.collect import head  # noqa: E402  # the same
 from benchmarks.paired import Estimate, Rounds, ratio  # noqa: E402  # the same
 
-from paribus.report.statistics import summarise, t_quantile  # noqa: E402  # the same
+from paribus.report.statistics.student import summarise, t_quantile  # noqa: E402  # the same
 
 TRIALS = HERE / "results" / "trials"
 PAIRS, FAMILY, STEPS, ROUNDS = 5, 4, 5, 8

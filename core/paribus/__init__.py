@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from paribus.parts.stage import Stage as Stage
     from paribus.registry.classes import Registry as Registry
     from paribus.registry.classes import installed as installed
-    from paribus.report.calibrate import calibrate as calibrate
+    from paribus.report.calibration.calibrate import calibrate as calibrate
     from paribus.report.door import compare as compare
     from paribus.slots.attention import Attention as Attention
     from paribus.slots.component import Component as Component
@@ -189,7 +189,7 @@ _WHERE: dict[str, str] = {
         "paribus.train.door": "assemble data load save",
         "paribus.studies.planned": "records study",
         "paribus.studies.run": "run",
-        "paribus.report.calibrate": "calibrate",
+        "paribus.report.calibration.calibrate": "calibrate",
         "paribus.report.door": "compare",
         "paribus.slots.attention": "Attention",
         "paribus.slots.softmax": "SOFTMAX empty_cache sight_of softmax_cost",

@@ -248,18 +248,18 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "two_runs_of_one_store_run_each_trial_once": ("D13",),
         "kills_at_random_moments_change_nothing": ("D9",),
     },
-    "core/paribus/report/test_comparable.py": {
+    "core/paribus/report/verdicts/test_comparable.py": {
         "what_does_not_belong_into_one_table_is_refused": ("C7", "E2", "E3"),
         "what_was_never_measured_is_told_with_what_was": ("E10",),
         "no_record_is_nothing_to_compare": ("E8",),
         "where_all_records_are_stale_it_says_so": ("B10", "D19"),
     },
     "core/paribus/studies/test_comparable.py": {"a_study_that_no_table_could_hold_is_refused": ("E2", "E3")},
-    "core/paribus/report/test_select.py": {
+    "core/paribus/report/trials/test_select.py": {
         "a_stale_record_is_left_out_and_said": ("B10", "D19"),
         "a_record_of_other_data_is_never_readmitted": ("C8",),
     },
-    "core/paribus/report/test_compare.py": {
+    "core/paribus/report/verdicts/test_compare.py": {
         "d1_a_diverged_seed_is_shown_and_never_averaged": ("D1",),
         "d1_a_metric_that_is_no_number_has_diverged": ("D1",),
         "d2_a_variant_of_which_every_seed_diverged_is_never_better_and_never_blank": ("D2",),
@@ -270,18 +270,20 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "e7_a_variant_that_only_ran_elsewhere_gets_no_verdict": ("E7",),
         "e9_a_failed_trial_is_counted_and_not_averaged": ("E9",),
     },
-    "core/paribus/report/test_entry.py": {
+    "core/paribus/report/trials/test_entry.py": {
         "a_metric_that_was_not_measured_is_no_divergence": ("E10",),
         "e6_a_number_is_that_of_the_end_and_not_the_best_on_the_way": ("E6",),
     },
-    "core/paribus/report/test_alike.py": {"each_is_refused_by_its_name_and_shown_under_a_banner": ("E1", "E7")},
-    "core/paribus/report/test_across.py": {
+    "core/paribus/report/benchmarks/test_alike.py": {
+        "each_is_refused_by_its_name_and_shown_under_a_banner": ("E1", "E7")
+    },
+    "core/paribus/report/sides/test_across.py": {
         "what_is_not_of_one_kind_is_refused_or_shown_under_a_banner": ("C8", "E2", "E3", "E7"),
         "one_seed_a_side_has_no_interval_and_no_verdict": ("E5",),
         "two_trials_have_a_difference_and_a_certificate_and_nothing_is_claimed": ("E5",),
         "a_damaged_record_is_named_and_left_where_it_is": ("D17",),
     },
-    "core/paribus/report/test_costs.py": {
+    "core/paribus/report/trials/test_costs.py": {
         "e1_speed_is_not_compared_across_machines": ("E1",),
         "e11_speed_beside_other_trials_is_marked_contended": ("E11",),
     },

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paribus.cli._progress import duration
 from paribus.cli.console import Session, out, out_json, table
 from paribus.errors import EXIT_OK
-from paribus.report.cells import compact
+from paribus.report.shown.cells import compact
 
 if TYPE_CHECKING:
     from paribus.studies.estimate import Row

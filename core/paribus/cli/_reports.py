@@ -11,14 +11,14 @@ from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError
 
 if TYPE_CHECKING:
     from paribus.report.gates import Gate, Held
-    from paribus.report.grid import Grid
+    from paribus.report.shown.grid import Grid
 
 
 def reports(before: str, after: str | None, gates: Sequence[Gate], shape: str, *, across: bool) -> int | None:
     """Two benchmark reports, or two folders of them; None where neither side is any, and the exit code else."""
+    from paribus.report.benchmarks.ratios import both, ratios
+    from paribus.report.benchmarks.rounds import is_report
     from paribus.report.gates import gate_ratios
-    from paribus.report.ratios import both, ratios
-    from paribus.report.rounds import is_report
 
     if after is None:
         if is_report(Path(before)):
@@ -47,11 +47,11 @@ def shown(
     if shape == "json":
         out_json({**document(), **({"gates": [each.to_json() for each in held]} if held else {})})
     elif shape == "csv":
-        from paribus.report.separated import separated
+        from paribus.report.shown.separated import separated
 
         out(separated(grid().records).removesuffix("\n"))
     elif shape == "latex":
-        from paribus.report.latex import latex
+        from paribus.report.shown.latex import latex
 
         out(latex(grid(), name).removesuffix("\n"))
     else:

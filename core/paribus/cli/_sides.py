@@ -12,8 +12,8 @@ from paribus.errors import EXIT_FAILED, EXIT_OK, NotComparableError, Problem
 
 if TYPE_CHECKING:
     from paribus.report.gates import Gate, Held
-    from paribus.report.grid import Grid
-    from paribus.report.sets import Side
+    from paribus.report.shown.grid import Grid
+    from paribus.report.sides.sets import Side
 
 _VALID = "two trials (folders or identities), two folders of trials, NAME@CODE of the store, or two benchmark reports"
 
@@ -22,9 +22,9 @@ def sides(
     before: str, after: str, store: Path, gates: Sequence[Gate], shape: str, *, metric: str, elsewhere: bool
 ) -> int:
     """Two trials, or two folders of trials; the exit code says whether all that was compared finished."""
-    from paribus.report.across import across
-    from paribus.report.duel import duel
     from paribus.report.gates import gate_table
+    from paribus.report.sides.across import across
+    from paribus.report.sides.duel import duel
 
     one, other = (_side(text, store) for text in (before, after))
     if one.alone and other.alone:
@@ -42,7 +42,7 @@ def sides(
 
 
 def _side(text: str, store: Path) -> Side:
-    from paribus.report.sets import side_of
+    from paribus.report.sides.sets import side_of
 
     found = side_of(text, store)
     if found is None:

@@ -61,7 +61,7 @@ _SAID: dict[Kind, str] = {"kept": "kept bitwise", "converted": "converted", "new
 
 def _grouped(kind: Kind, what: str, fates: tuple[Fate, ...]) -> Iterator[tuple[str, list[Fate], str]]:
     """A line for each way in which tensors were converted, or in which new ones begin."""
-    from paribus.report.tensors import names
+    from paribus.report.certificates.tensors import names
 
     groups: dict[str, list[Fate]] = {}
     for fate in fates:

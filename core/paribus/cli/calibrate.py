@@ -45,7 +45,7 @@ def verb(
 
     `paribus calibrate quickstart --effect 0.02`
     """
-    from paribus.report.calibrate import calibrate
+    from paribus.report.calibration.calibrate import calibrate
     from paribus.studies.planned import study as planned_of
 
     planned = planned_of(study, registry=session.index(), store=store)

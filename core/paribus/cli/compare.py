@@ -13,7 +13,7 @@ from paribus.cli.console import STORE, Session, note, out
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.report.table import Table
+    from paribus.report.tables.table import Table
     from paribus.studies.planned import Planned
 
 
@@ -59,9 +59,9 @@ def verb(
     if other is not None:
         return sides(study, other, store, gates, shape, metric=metric, elsewhere=across_machines)
     from paribus.report.door import compare
-    from paribus.report.markdown import markdown
-    from paribus.report.sheet import grid_of
-    from paribus.report.terminal import show
+    from paribus.report.shown.markdown import markdown
+    from paribus.report.shown.sheet import grid_of
+    from paribus.report.shown.terminal import show
     from paribus.studies.planned import study as planned_of
 
     planned = planned_of(study, registry=session.index(), store=store)
@@ -77,7 +77,7 @@ def verb(
 
 
 def _keep(session: Session, study: str, planned: Planned, table: Table, results: Path) -> None:
-    from paribus.report.results import keep, opening
+    from paribus.report.shown.results import keep, opening
     from paribus.studies.shipped import study_file
 
     about = opening(study_file(study, session.index())[0])

@@ -20,8 +20,8 @@ def verb(session: Session, study: str, output: Path | None, store: Path, accept_
     """Write what STUDY has found on one page: its table, intervals, learning curves and certificates."""
     from paribus.durable import write_bytes
     from paribus.report.door import compare, entries_of
-    from paribus.report.page import page
-    from paribus.report.results import revision
+    from paribus.report.shown.page import page
+    from paribus.report.shown.results import revision
     from paribus.studies.planned import records
     from paribus.studies.planned import study as planned_of
 
@@ -39,7 +39,7 @@ def verb(session: Session, study: str, output: Path | None, store: Path, accept_
 
 def _refuse(path: Path) -> None:
     """Only a page that this verb wrote is written over."""
-    from paribus.report.page import MADE
+    from paribus.report.shown.page import MADE
 
     try:
         if path.is_dir() or (path.exists() and MADE.encode() not in path.read_bytes()[:1000]):

@@ -12,7 +12,7 @@ from paribus.cli.console import STORE, Session, note, out, out_json
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.report.table import Table
+    from paribus.report.tables.table import Table
     from paribus.studies.planned import Planned
 
 
@@ -86,7 +86,7 @@ def verb(
 
 def _verdict(planned: Planned, following: str, as_json: bool) -> int:
     from paribus.report.door import compare
-    from paribus.report.terminal import show
+    from paribus.report.shown.terminal import show
 
     found = compare(planned)
     if as_json:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, final
 
 from paribus.durable import digest_json
-from paribus.report.compare import together
-from paribus.report.crossed import crossed_of
-from paribus.report.entry import Entry, Question, gathered, recorded
-from paribus.report.pace import Pace
-from paribus.report.select import select
-from paribus.report.settings import matched, mismatched, transfers, tunings
-from paribus.report.table import Table
-from paribus.report.turns import seeds_needed, turns_of
+from paribus.report.tables.table import Table
+from paribus.report.trials.entry import Entry, Question, gathered, recorded
+from paribus.report.trials.pace import Pace
+from paribus.report.trials.select import select
+from paribus.report.verdicts.compare import together
+from paribus.report.verdicts.crossed import crossed_of
+from paribus.report.verdicts.settings import matched, mismatched, transfers, tunings
+from paribus.report.verdicts.turns import seeds_needed, turns_of
 from paribus.studies.designs import BASELINE, about
 from paribus.studies.identity import identity_of
 from paribus.studies.planned import Planned, study

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol, final
 
 from paribus.errors import NotComparableError, Problem, SpecError, nearest
-from paribus.report.cells import clean
-from paribus.report.costs import Cost
-from paribus.report.ratios import Ratio, Ratios
-from paribus.report.statistics import interval, summarise
-from paribus.report.table import Row, Table
-from paribus.report.verdict import Better
+from paribus.report.benchmarks.ratios import Ratio, Ratios
+from paribus.report.statistics.student import interval, summarise
+from paribus.report.statistics.verdict import Better
+from paribus.report.tables.table import Row, Table
+from paribus.report.trials.costs import Cost
+from paribus.report.words import clean
 
 Of = Literal["slower", "worse"]
 

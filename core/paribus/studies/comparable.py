@@ -1,6 +1,7 @@
 """What would keep the trials of a study out of one table, as far as their specs tell: refused before any of them runs.
 
-What only records can tell (other code, other batches, other versions) is asked of them by `paribus.report.comparable`.
+What only records can tell (other code, other batches, other versions) is asked of them by
+`paribus.report.verdicts.comparable`.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from paribus.errors import Problem, listed
-from paribus.report.differences import MISSING, at, holds
 from paribus.specs.tree import Keys, shown
 from paribus.specs.values import Checking
 from paribus.studies.designs import BASELINE, PRODUCTS, Variant, named
+from paribus.studies.differences import MISSING, at, holds
 
 if TYPE_CHECKING:
     from paribus.studies.study import Study

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paribus.report.entry import Entry, Question
+from paribus.report.trials.entry import Entry, Question
 
 BASE: dict[str, Any] = {
     "topology": {"name": "encoder"},

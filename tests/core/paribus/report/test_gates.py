@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
-from paribus.report.compare import compare
-from paribus.report.entry import Entry, Question
 from paribus.report.gates import gate_study, gate_table, gates_of
+from paribus.report.trials.entry import Entry, Question
+from paribus.report.verdicts.compare import compare
 
 Make = Callable[..., Entry]
 Ask = Callable[..., Question]

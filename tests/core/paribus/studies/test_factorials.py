@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paribus.errors import SpecError
 from paribus.registry import Index, index
-from paribus.report.crossed import crossed_of
+from paribus.report.verdicts.crossed import crossed_of
 from paribus.specs.guard import plain
 from paribus.studies.designs import BASELINE, DESIGNS, Varied, about, size
 from paribus.studies.fractions import possible

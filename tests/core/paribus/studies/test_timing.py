@@ -13,7 +13,7 @@ import torch
 
 from paribus.durable import write_json
 from paribus.registry import Registry
-from paribus.report.pace import Pace
+from paribus.report.trials.pace import Pace
 from paribus.saved import RECORD
 from paribus.studies.designs import BASELINE
 from paribus.studies.planned import Planned, study

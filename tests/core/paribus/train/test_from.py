@@ -14,8 +14,8 @@ import paribus
 from paribus.durable import canonical
 from paribus.errors import StoreError
 from paribus.registry import Registry, installed
-from paribus.report.certificate import certify
-from paribus.report.entry import Entry
+from paribus.report.certificates.certificate import certify
+from paribus.report.trials.entry import Entry
 from paribus.specs import resolved
 from paribus.studies.identity import identity_of
 from paribus.train.digests import SHORT, tensor_digest

@@ -1,0 +1,1 @@
+"""Whether two trials differ in what was asked, and in nothing else."""

@@ -1,0 +1,1 @@
+"""How a report is shown: in a terminal, as Markdown, LaTeX, CSV, and on a page."""

@@ -1,0 +1,145 @@
+"""A study on one page that needs nothing else: tables, pictures, certificates, and where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from html import escape
+from typing import Any, Final
+
+from paribus.errors import listed
+from paribus.report.shown import besides, cells
+from paribus.report.shown.pictures import curves, forest
+from paribus.report.shown.sheet import grid_of
+from paribus.report.tables.table import Table
+from paribus.report.trials.costs import machine
+from paribus.report.trials.entry import Entry
+from paribus.report.words import clean
+
+MADE: Final = '<meta name="generator" content="paribus report">'
+MOST: Final = 8
+STYLE: Final = """
+:root { color-scheme: light dark; --ink: #1d2327; --soft: #66727a; --rule: #d5dbdf; --page: #fff; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e8ea; --soft: #9aa6ad; --rule: #3b444a; --page: #15191c; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
+  max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
+th { font-weight: 600; } td.right, th.right { text-align: right; white-space: nowrap; }
+svg { max-width: 100%; height: auto; display: block; }
+svg text { font: 13px system-ui, sans-serif; fill: var(--ink); } svg text.tick { fill: var(--soft); font-size: 12px; }
+.axis { stroke: var(--soft); } .grid { stroke: var(--rule); } .margin { fill: var(--soft); opacity: .13; }
+.interval { stroke-width: 2.5; stroke: var(--soft); } circle { fill: var(--soft); }
+.interval.better { stroke: #1a7f37; } circle.better { fill: #1a7f37; } td.better { color: #1a7f37; font-weight: 600; }
+.interval.worse { stroke: #c8321f; } circle.worse { fill: #c8321f; } td.worse { color: #c8321f; font-weight: 600; }
+.interval.equivalent { stroke: #0a7ea4; } circle.equivalent { fill: #0a7ea4; }
+td.equivalent { color: #0a7ea4; font-weight: 600; } td.withheld, td.diverged { color: #8a3ab9; font-weight: 600; }
+circle.hollow { fill: var(--page); stroke: var(--soft); stroke-width: 2; }
+.curve { fill: none; stroke-width: 1.4; opacity: .75; }
+.warning { border-left: 4px solid #c98a00; padding-left: .8rem; }
+.small { color: var(--soft); font-size: .92rem; }
+li { margin: .2rem 0; }
+"""
+
+
+def page(table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[Entry], revision: str = "") -> str:
+    """One HTML document. Nothing in it is loaded from elsewhere, and nothing runs."""
+    return "\n".join([*_lines(table, points, entries, revision), ""])
+
+
+def _lines(table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[Entry], revision: str) -> Iterator[str]:
+    title = escape(cells.title(table))
+    yield "<!doctype html>"
+    yield f'<html lang="en"><head><meta charset="utf-8">{MADE}'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    yield f"<title>{title}</title><style>{STYLE}</style></head><body>"
+    yield f"<h1>{title}</h1>"
+    for section in table.sections:
+        yield f"<h2>{_said(section.title)}</h2>"
+        yield _list(section.lines)
+    for each in table.every:
+        if table.further:
+            yield f"<h2>{_said(each.setting)}</h2>"
+        yield from _body(replace(each, further=(), sections=()), points)
+    yield "<h2>Where this is from</h2>"
+    yield _list([f"{name}: {told}" for name, told in _origin(entries, revision)], "small")
+    yield "</body></html>"
+
+
+def _body(table: Table, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One setting: the warnings first, for whoever reads no further."""
+    for line in table.warnings:
+        yield f'<p class="warning">{_said(line)}</p>'
+    grid = grid_of(table)
+    kinds = [row.kind for row in (table.baseline, *table.rows)]
+    at = [head.name for head in grid.heads].index("verdict")
+    rights = [head.right for head in grid.heads]
+    yield _table([head.name for head in grid.heads], grid.rows, rights, kinds, at)
+    if table.rows:
+        yield f"<h2>Differences</h2>{forest(table)}"
+    names = [row.variant for row in (table.baseline, *table.rows)]
+    own = [point for point in points if point.get("setting", "") in ("", table.setting)]
+    drawn = curves(own, table.metric, names)
+    if drawn:
+        yield f"<h2>{_said(table.metric)} by step</h2>{drawn}"
+    for family in table.besides:
+        headers = besides.headers(family)
+        lines = list(besides.lines(family))
+        yield f"<h2>{_said(family.title)}</h2>"
+        rights = [header == "n" for header in headers]
+        yield _table(headers, [texts for _, texts in lines], rights, [row.kind for row, _ in lines], len(headers) - 1)
+        yield _list(family.caption, "small")
+    if table.certificates:
+        yield "<h2>Certificates</h2>"
+        told = [(name, each) for name, each in table.certificates.items()]
+        yield _list([f"{'✓' if each.ok else '✗'} {name}: {each.text}" for name, each in told])
+    if table.notes:
+        yield f"<h2>Not in the table</h2>{_list(table.notes)}"
+    yield f"<h2>How to read it</h2>{_list(table.caption, 'small')}"
+
+
+def _table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], rights: Sequence[bool], kinds: Sequence[str], verdict: int
+) -> str:
+    def cell(tag: str, text: str, at: int, kind: str = "") -> str:
+        names = " ".join(filter(None, ["right" if rights[at] else "", kind if at == verdict else ""]))
+        return f"<{tag}{f' class={chr(34)}{names}{chr(34)}' if names else ''}>{_said(text)}</{tag}>"
+
+    lines = ["<tr>" + "".join(cell("th", head, at) for at, head in enumerate(heads)) + "</tr>"]
+    for row, kind in zip(rows, kinds, strict=True):
+        lines.append("<tr>" + "".join(cell("td", text, at, kind) for at, text in enumerate(row)) + "</tr>")
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
+
+
+def _list(lines: Sequence[str], name: str = "") -> str:
+    return (
+        f"<ul{f' class={chr(34)}{name}{chr(34)}' if name else ''}>"
+        + "".join(f"<li>{_said(line)}</li>" for line in lines)
+        + "</ul>"
+    )
+
+
+def _said(text: str) -> str:
+    return escape(clean(text))
+
+
+def _origin(entries: Sequence[Entry], revision: str) -> Iterator[tuple[str, str]]:
+    """When, on what, with what: of all trials that have a record."""
+    ran = [entry for entry in entries if entry.record is not None]
+    yield "trials", f"{len(ran)} of {len(entries)}"
+    if revision:
+        yield "commit", revision
+    days = sorted({datetime.fromtimestamp(entry.provenance["ended"], UTC).date() for entry in ran})
+    if days:
+        yield "date", str(days[0]) if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    yield "machine", listed(dict.fromkeys(" ".join(value for _, value in machine(entry)) for entry in ran), MOST)
+    told = (", ".join(f"{name} {found}" for name, found in entry.provenance["versions"].items()) for entry in ran)
+    yield "versions", listed(dict.fromkeys(told), MOST)
+    codes = dict.fromkeys(str(entry.trial.get("code"))[:12] for entry in ran)
+    yield "code of the components", listed(codes, MOST)

@@ -1,0 +1,214 @@
+"""Two sets of trials: two commits of one study, or two stores. Trials are matched by spec, and seeds paired."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from paribus.errors import NotComparableError, Problem, SpecError, listed, nearest
+from paribus.report.shown import cells
+from paribus.report.shown.grid import Grid, Head
+from paribus.report.shown.shades import STYLES
+from paribus.report.sides.changes import Pair, changed, refuse_unlike
+from paribus.report.sides.sets import Key, Side
+from paribus.report.statistics.verdict import Better, Paired, Verdict, decide
+from paribus.report.tables.table import Row, finite
+from paribus.report.trials.costs import costs
+from paribus.report.trials.entry import Entry
+from paribus.report.words import clean, percent, plural, span
+from paribus.studies.designs import BASELINE
+
+LOWER: Final = ("loss", "perplexity", "bits-per-byte")  # of which less is better, as everybody knows
+MOST: Final = 8
+SAME: Final = "the same, to the bit"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Across:
+    """What became of each variant; `rows` hold after - before."""
+
+    metric: str
+    better: Better
+    first: tuple[str, ...]
+    rows: tuple[Row, ...]
+    before: Mapping[str, float | None]  # means, by variant
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    caption: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(row.kind != "diverged" for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "changed": list(self.first),
+            "metric": {"name": self.metric, "better": self.better},
+            "rows": [_record(self, row) for row in self.rows],
+            "caption": list(self.caption),
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+        }
+
+    def grid(self) -> Grid:
+        heads = [Head("variant", folds=True), Head("n", right=True), Head("before", right=True)]
+        heads += [Head("after", right=True), Head("after - before"), Head("verdict", folds=True)]
+        return Grid(
+            title=f"{clean(self.metric)}, {self.better} is better",
+            heads=heads,
+            rows=[self._cells(row) for row in self.rows],
+            styles=[STYLES.get(row.kind, "") for row in self.rows],
+            before=self.first,
+            remarks=[("!", self.warnings), ("-", self.notes), ("·", self.caption)],
+            records=[_record(self, row) for row in self.rows],
+        )
+
+    def _cells(self, row: Row) -> list[str]:
+        half = (row.high - row.low) / 2 if row.low is not None and row.high is not None else abs(row.difference or 0)
+        decimals = min(cells.FINEST, max(3, 1 - math.floor(math.log10(half)))) if half else 4
+        numbers = (cells.number(value, decimals) for value in (self.before[row.variant], row.mean))
+        difference = "0" if row.verdict == SAME else cells.difference(row, decimals)
+        return [row.variant, cells.count(row), *numbers, difference, row.verdict]
+
+
+def across(before: Side, after: Side, *, metric: str = "", elsewhere: bool = False) -> Across:
+    """The table of two sides; a `NotComparableError` where nothing matches, or what matches is not of one kind."""
+    pairs = {key: (before.trials[key], after.trials[key]) for key in before.trials if key in after.trials}
+    notes = [*before.notes, *after.notes, *_alone(before, after, "before"), *_alone(after, before, "after")]
+    if not pairs:
+        what = ". ".join((f"no trial of {before.name} has the spec and seed of one of {after.name}", *notes))
+        raise NotComparableError(Problem(code="nothing-in-common", what=what, valid="two runs of one study"))
+    metric, better = metric_of(list(pairs.values()), metric)
+    measured = {key: pair for key, pair in pairs.items() if any(metric in e.result["metrics"] for e in pair)}
+    warnings = refuse_unlike(list(measured.values()), across=elsewhere)
+    groups: dict[str, list[Pair]] = {}
+    for (spec, _), pair in sorted(measured.items(), key=_order):
+        groups.setdefault(spec, []).append(pair)
+    names = _names(groups)
+    paired = {names[spec]: _paired(own, metric) for spec, own in groups.items()}
+    verdicts = decide(paired, better=better, margin=None)
+    rows = [_row(names[spec], own, verdicts[names[spec]], metric) for spec, own in groups.items()]
+    means = {names[spec]: _mean([pair[0].value(metric) for pair in own]) for spec, own in groups.items()}
+    return Across(
+        metric=metric,
+        better=better,
+        first=(f"before:   {before.name}", f"after:    {after.name}", *changed(list(measured.values()))),
+        rows=tuple(rows),
+        before=means,
+        warnings=tuple(warnings),
+        notes=tuple(notes),
+        caption=tuple(_caption(rows, list(measured.values()))),
+    )
+
+
+def metric_of(pairs: Sequence[Pair], asked: str) -> tuple[str, Better]:
+    """The metric that was asked for (`NAME`, or `NAME:higher`), or the loss that most trials have."""
+    known = Counter(name for pair in pairs for entry in pair for name in entry.result["metrics"])
+    if not asked:
+        losses = Counter({name: count for name, count in known.items() if name.endswith("/loss")})
+        if not losses:
+            valid = listed(known) or "none was measured"
+            raise NotComparableError(Problem(code="no-metric", path="--metric", what="there is no loss", valid=valid))
+        return losses.most_common(1)[0][0], "lower"
+    name, _, better = asked.partition(":")
+    if name not in known:
+        what, near = f"no trial measured `{name}`", nearest(name, known)
+        raise SpecError(Problem(code="no-metric", path="--metric", what=what, valid=listed(known), nearest=near))
+    if not better and name.rpartition("/")[2] in LOWER:
+        better = "lower"
+    if better not in ("lower", "higher"):
+        what = f"which way of `{name}` is better?"
+        valid = f"`{name}:lower`, `{name}:higher`"
+        raise SpecError(Problem(code="no-metric", path="--metric", what=what, valid=valid))
+    return name, "higher" if better == "higher" else "lower"
+
+
+def _order(item: tuple[Key, Pair]) -> tuple[bool, str, int]:
+    """The baseline first, then by name; seeds in order."""
+    (_, seed), (_, after) = item
+    return after.variant != BASELINE, _called(after), seed
+
+
+def _names(groups: Mapping[str, Sequence[Pair]]) -> dict[str, str]:
+    """What variants are called now; two of one name are told apart by their specs' hashes."""
+    called = {spec: _called(own[0][1]) for spec, own in groups.items()}
+    twice = {name for name, count in Counter(called.values()).items() if count > 1}
+    return {spec: f"{name} ({spec[:6]})" if name in twice else name for spec, name in called.items()}
+
+
+def _called(entry: Entry) -> str:
+    stage = str(entry.trial.get("stage") or "")
+    return clean(f"{entry.variant}, {stage}" if stage else entry.variant)
+
+
+def _paired(own: Sequence[Pair], metric: str) -> Paired:
+    found = [(one, other) for one, other in ((a.value(metric), b.value(metric)) for a, b in own)]
+    return Paired(
+        differences=tuple(b - a for a, b in found if a is not None and b is not None),
+        diverged=sum(pair[1].diverged(metric) for pair in own),
+        baseline_diverged=sum(pair[0].diverged(metric) for pair in own),
+        planned=len(own),
+    )
+
+
+def _row(name: str, own: Sequence[Pair], verdict: Verdict, metric: str) -> Row:
+    entries = [pair[1] for pair in own]
+    same = all(_digest(pair[0]) == _digest(pair[1]) != "" for pair in own)
+    return Row(
+        variant=name,
+        kind=verdict.kind,
+        verdict=SAME if same else verdict.text,
+        n=verdict.n,
+        planned=len(own),
+        done=sum(entry.done for entry in entries),
+        diverged=sum(entry.diverged(metric) for entry in entries),
+        failed=0,
+        mean=_mean([entry.value(metric) for entry in entries]),
+        difference=verdict.difference,
+        low=0.0 if same else verdict.low,
+        high=0.0 if same else verdict.high,
+        level=verdict.level if verdict.low is not None else None,
+        p=verdict.p,
+        needs=verdict.needs,
+        costs=costs(entries, [pair[0] for pair in own], own),
+    )
+
+
+def _digest(entry: Entry) -> str:
+    return str((entry.result.get("digests") or {}).get("parameters") or "")
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return math.fsum(found) / len(found) if found else None
+
+
+def _alone(side: Side, other: Side, word: str) -> Iterator[str]:
+    alone: dict[str, list[int]] = {}
+    for key, entry in side.trials.items():
+        if key not in other.trials:
+            alone.setdefault(_called(entry), []).append(entry.seed)
+    if alone:
+        told = (f"{name} (seed {listed(sorted(seeds), MOST)})" for name, seeds in alone.items())
+        yield f"Only {word}: {listed(told, MOST)}"
+
+
+def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:
+    steps = span([entry.result["steps"] for pair in pairs for entry in pair if entry.done])
+    yield "A difference is after - before, of the same spec and seed."
+    levels = sorted({row.level for row in rows if row.level is not None})
+    of = f"; the intervals are of {' to '.join(dict.fromkeys(map(percent, (levels[0], levels[-1]))))}" if levels else ""
+    yield (
+        "All verdicts together hold with 95 % confidence: Student-t on paired differences, "
+        f"Holm over {plural(len(rows), 'variant')}{of}."
+    )
+    yield f"n = {span([row.n for row in rows])} seeds, {steps} steps, on this corpus and its validation split."
+
+
+def _record(table: Across, row: Row) -> dict[str, Any]:
+    plain = {key: value for key, value in row.to_json(table.metric).items() if key not in ("learned",)}
+    return finite({**plain, "before": table.before[row.variant]})

@@ -1,0 +1,1 @@
+"""What a report says, as data: a table, its rows, and what it says besides."""

@@ -1,0 +1,1 @@
+"""The way from the trials of a study to its table: pair, certify, decide."""

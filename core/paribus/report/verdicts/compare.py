@@ -1,0 +1,171 @@
+"""From the trials of a study to its table: pair, certify, decide."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from paribus.errors import listed
+from paribus.report.statistics.verdict import Paired, Verdict, decide
+from paribus.report.tables.table import Table
+from paribus.report.trials.entry import Entry, Question
+from paribus.report.trials.select import Chosen, Selection, accepted, select
+from paribus.report.verdicts.captions import caption, warnings
+from paribus.report.verdicts.comparable import refuse
+from paribus.report.verdicts.crossed import effects
+from paribus.report.verdicts.held import Held, baseline_row, paired_of, row_of
+from paribus.report.verdicts.steps import steps
+from paribus.report.verdicts.turns import Part, first_of, needed, not_needed, parts_of, seeds_needed, turns_of
+from paribus.report.words import plural
+
+
+def compare(entries: Iterable[Entry], question: Question, *, accept_code: Collection[str] = ()) -> Table:
+    """The verdicts of a study, all of them together; a `NotComparableError` where its trials are not of one kind.
+
+    Verdicts are of the seeds that both sides finished. A pair across two versions of torch, or across a CPU and an
+    accelerator, is left out: its difference would be theirs as well. Other packages may differ, and are named.
+    """
+    return together([(entries, question)], accept_code=accept_code)
+
+
+def together(asked: Sequence[tuple[Iterable[Entry], Question]], *, accept_code: Collection[str] = ()) -> Table:
+    """The same of a study in several settings, side by side: all of their verdicts are one family.
+
+    A setting of which nothing has run has no table, and its variants count in the family all the same.
+    """
+    given = [(list(entries), question) for entries, question in asked]
+    codes = _codes_of([entries for entries, _ in given], accept_code)
+    every = [_compared(entries, question, own) for (entries, question), own in zip(given, codes, strict=True)]
+    started = [each for each in every if each.started] or every[:1]
+    for each in started:
+        refuse(each.trials, each.question, each.selection.notes)
+    first = every[0].question
+    verdicts = every[0].stopped or decide(
+        {(place, name): paired for place, each in enumerate(every) for name, paired in each.paired()},
+        better=first.better,
+        margin=first.margin,
+        alpha=first.alpha,
+    )
+    family = len(verdicts) if len(every) > 1 else 0
+    tables = [
+        _table(each, {name: verdicts[place, name] for name in each.held}, family)
+        for place, each in enumerate(every)
+        if each in started
+    ]
+    missing = [each.question.setting for each in every if each not in started]
+    late = (f"Nothing has run yet of: {'; '.join(missing)}. Its verdicts are counted among all.",) if missing else ()
+    return replace(tables[0], further=tuple(tables[1:]), notes=(*tables[0].notes, *late))
+
+
+def _codes_of(given: Sequence[Sequence[Entry]], codes: Collection[str]) -> list[list[str]]:
+    """The readmitted codes that each setting has a record of; what none has, the first is to refuse."""
+    found = [[code for code in codes if any(accepted(entry, [code]) for entry in entries)] for entries in given]
+    found[0] += [code for code in codes if not any(code in own for own in found)]
+    return found
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """The trials of one setting, paired and certified."""
+
+    question: Question
+    selection: Selection
+    parts: Mapping[str, Part]
+    counts: Mapping[str, int]  # of seeds that are needed
+
+    @property
+    def held(self) -> Mapping[str, Held]:
+        return {name: part.held for name, part in self.parts.items()}
+
+    @property
+    def stopped(self) -> Mapping[tuple[int, str], Verdict]:
+        """The verdicts of a study that may stop early, which its looks have told."""
+        return {(0, name): part.verdict for name, part in self.parts.items() if part.verdict is not None}
+
+    @property
+    def trials(self) -> Chosen:
+        return self.selection.trials
+
+    @property
+    def started(self) -> bool:
+        """Whether any trial has a record."""
+        return any(entry.record is not None for own in self.trials.values() for entry in own.values())
+
+    def paired(self) -> Iterator[tuple[str, Paired]]:
+        """What is decided on, variant by variant."""
+        for name, held in self.held.items():
+            yield name, paired_of(self.trials, name, held, self.question)
+
+
+def _compared(entries: Sequence[Entry], question: Question, accept_code: Collection[str]) -> _Compared:
+    if question.baseline not in question.variants:
+        names = listed(question.variants)
+        raise ValueError(f"`baseline` must be one of the variants, but is `{question.baseline}`; valid: {names}.")
+    selection = select(entries, question, accept_code)
+    turns = turns_of(selection.trials, question) if question.stops else {}
+    counts = seeds_needed(turns, question)
+    if turns:
+        selection = select((each for each in entries if needed(each, counts, question)), question, accept_code)
+    return _Compared(question, selection, parts_of(selection.trials, question, turns), counts)
+
+
+def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int) -> Table:
+    """One setting, with the verdicts that all of them together allow."""
+    question, selection, trials, held = compared.question, compared.selection, compared.trials, compared.held
+    rows = tuple(
+        row_of(part.trials, name, part.held, verdicts[name], part.question) for name, part in compared.parts.items()
+    )
+    counts = compared.counts
+    baseline = baseline_row(trials, first_of(trials, question, counts[question.baseline])[1])
+    every = [entry for own in trials.values() for entry in own.values()]
+    pairs = {name: each.pairs for name, each in held.items()}
+    dropped = tuple(_dropped(trials, held, question, counts))
+    return Table(
+        study=question.study,
+        stage=question.stage,
+        setting=question.setting,
+        metric=question.metric,
+        better=question.better,
+        margin=question.margin,
+        alpha=question.alpha,
+        seeds=question.seeds,
+        baseline=baseline,
+        rows=rows,
+        caption=tuple(caption(question, rows, every, family)),
+        warnings=(*selection.warnings, *warnings(question, (baseline, *rows), every, pairs)),
+        notes=(*dropped, *not_needed(counts, question), *selection.notes),
+        certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
+        besides=(*steps(trials, question), *effects(trials, held, question)),
+        differences={name: _differences(each, question) for name, each in held.items() if not each.reason},
+    )
+
+
+def _differences(held: Held, question: Question) -> dict[int, float]:
+    """Seed by seed."""
+    found: dict[int, float] = {}
+    for baseline, variant in held.finished:
+        before, after = baseline.value(question.metric), variant.value(question.metric)
+        assert before is not None  # both have finished
+        assert after is not None
+        found[variant.seed] = after - before
+    return found
+
+
+def _dropped(trials: Chosen, held: Mapping[str, Held], question: Question, asked: Mapping[str, int]) -> Iterator[str]:
+    """Finished trials that the verdict does not use."""
+    finished = _seeds(trials[question.baseline], question)
+    for name, each in held.items():
+        for mixed in each.mixed:
+            yield f"{name}: left out {mixed}"
+        base = finished & set(question.seeds[: asked.get(name, len(question.seeds))])
+        own = _seeds(trials[name], question)
+        alone = [(own - base, name), (base - own, question.baseline)]
+        counts = [f"seed {listed(sorted(seeds), 8)} of {side}" for seeds, side in alone if seeds]
+        if counts:
+            yield f"{name}: {plural(len(own & base), 'common seed')}; without a partner: {listed(counts)}"
+
+
+def _seeds(own: Mapping[int, Entry], question: Question) -> set[int]:
+    return {seed for seed, entry in own.items() if entry.value(question.metric) is not None}

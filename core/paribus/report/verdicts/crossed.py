@@ -1,0 +1,247 @@
+"""The effects of a factorial's factors, with their verdicts: main effects, pairwise interactions, Shapley shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from paribus.errors import listed
+from paribus.report.statistics.effects import (
+    Cell,
+    Level,
+    Weights,
+    contrast,
+    interaction,
+    levels,
+    main_effect,
+    pairs,
+    shapley,
+)
+from paribus.report.statistics.verdict import Paired, decide
+from paribus.report.tables.contrasts import Contrast, Contrasts, effect_of
+from paribus.report.tables.table import UNLEARNED
+from paribus.report.trials.entry import Question
+from paribus.report.trials.select import ENDED, Chosen
+from paribus.report.verdicts.held import Held, empty, learned_of
+from paribus.report.words import percent, plural
+from paribus.studies.designs import Varied, crossed
+from paribus.studies.fractions import TIMES, Regular, members
+from paribus.studies.settings import Setting
+
+MOST: Final = 2  # reasons that are told of one effect
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Crossed:
+    """The cells of a factorial: which variant each is, and why some are none."""
+
+    factors: tuple[tuple[str, ...], ...]  # what the levels of each are called, but the base's
+    cells: Mapping[Cell, str]  # to the variant; cells whose specs are the same have one
+    missing: Mapping[Cell, str]  # to the reason
+    regular: Regular | None = None  # of a fraction
+
+    @property
+    def counts(self) -> list[int]:
+        return [len(names) + 1 for names in self.factors]
+
+    @property
+    def all(self) -> list[Cell]:
+        """In the order of the study, those that are missing too."""
+        return sorted((*self.cells, *self.missing))
+
+    def name(self, *of: Level) -> str:
+        """An effect as the table calls it."""
+        return f" {TIMES} ".join(self.factors[each.factor][each.level - 1] for each in of)
+
+    def aliases(self, *of: Level) -> tuple[str, ...]:
+        """What an effect of a fraction cannot be told from, of single factors and pairs."""
+        if self.regular is None:
+            return ()
+        found = self.regular.aliases(sum(1 << each.factor for each in of))
+        return tuple(self.name(*(Level(factor, 1) for factor in members(each))) for each in found)
+
+
+def crossed_of(varied: Varied, setting: Setting) -> Crossed:
+    """The cells of a factorial as they are planned."""
+    kept = {variant.name for variant in setting.variants}
+    left = {each.variant: each for each in setting.excluded}
+    found: dict[Cell, str] = {}
+    missing: dict[Cell, str] = {}
+    for cell, variant in crossed(varied):
+        name = variant.name
+        same = left[name].same if name in left else name
+        if same in kept:
+            found[cell] = same
+        else:
+            missing[cell] = f"{name} is excluded"
+    names = tuple(tuple(level.name for level in each) for each in varied.factors)
+    return Crossed(factors=names, cells=found, missing=missing, regular=varied.regular)
+
+
+@final
+class _Effect(NamedTuple):
+    """One that is asked for: its name, its weights, and what it is confounded with."""
+
+    name: str
+    weights: Weights
+    aliases: tuple[str, ...] = ()
+
+
+@final
+class _Values:
+    """The numbers of every cell, and why some may not be used."""
+
+    def __init__(self, trials: Chosen, held: Mapping[str, Held], question: Question, crossed: Crossed) -> None:
+        self.question = question
+        self.crossed = crossed
+        names = set(crossed.cells.values())
+        self.numbers = {name: _numbers(trials, held, name, question) for name in names}
+        self.learned = {name: learned_of(list(trials[name].values()), question) for name in names}
+        self.faults = {name: fault for name in names if (fault := _fault(trials, held, name, question))}
+
+    def reason(self, weights: Weights) -> str:
+        """Why an effect is withheld that needs these cells; empty where it is not."""
+        named = {self.crossed.cells[cell]: None for cell in weights if cell in self.crossed.cells}
+        found = [self.crossed.missing[cell] for cell in weights if cell in self.crossed.missing]
+        found += [self.faults[name] for name in named if name in self.faults]
+        if found:
+            more = f", and {len(found) - MOST} more cells" if len(found) > MOST else ""
+            return "; ".join(found[:MOST]) + more
+        return "" if self.seeds(weights) else f"no seed has all {len(named)} cells that it needs"
+
+    def seeds(self, weights: Weights) -> list[int]:
+        """Those that have all cells."""
+        have = [self.numbers[self.crossed.cells[cell]] for cell in weights]
+        return [seed for seed in self.question.seeds if all(seed in own for own in have)]
+
+    def differences(self, weights: Weights) -> tuple[float, ...]:
+        """The effect on each seed."""
+        return tuple(
+            contrast(weights, {cell: self.numbers[self.crossed.cells[cell]][seed] for cell in weights})
+            for seed in self.seeds(weights)
+        )
+
+    def unlearned(self, weights: Weights, kind: str) -> bool:
+        """Whether it would be of models that know nothing yet."""
+        learned = [self.learned[self.crossed.cells[cell]] is not False for cell in weights]
+        return not self.question.unlearned and empty(kind, any(learned), all(learned))
+
+
+def effects(trials: Chosen, held: Mapping[str, Held], question: Question) -> Iterator[Contrasts]:
+    """The families of a factorial; nothing of another design."""
+    crossed = question.crossed
+    if crossed is None:
+        return
+    values = _Values(trials, held, question, crossed)
+    families = [("main_effects", "main effects", _main(crossed)), ("interactions", "interactions", _pairs(crossed))]
+    shared = _shares(crossed)
+    families += [("shapley", "Shapley shares of full - none", shared)] if shared else []
+    asked = [each for each in families if each[2]]
+    for place, (key, title, wanted) in enumerate(asked, start=1):
+        rows = _decided(wanted, values, question)
+        last = place == len(asked)
+        said = (*_captions(key, len(wanted), crossed, question), *(_end(crossed, len(asked), question) if last else ()))
+        yield Contrasts(key=key, title=title, rows=rows, caption=said)
+
+
+def _decided(wanted: Sequence[_Effect], values: _Values, question: Question) -> tuple[Contrast, ...]:
+    """One that is withheld stays in its family, where it proves nothing."""
+    reasons = [values.reason(each.weights) for each in wanted]
+    paired = {
+        str(place): Paired(
+            differences=() if reason else values.differences(each.weights), diverged=0, planned=len(question.seeds)
+        )
+        for place, (each, reason) in enumerate(zip(wanted, reasons, strict=True))
+    }
+    found = decide(paired, better=question.better, margin=question.margin, alpha=question.alpha)
+    rows: list[Contrast] = []
+    for place, (each, reason) in enumerate(zip(wanted, reasons, strict=True)):
+        verdict = found[str(place)]
+        empty_handed = not reason and values.unlearned(each.weights, verdict.kind)
+        why = UNLEARNED if empty_handed else f"withheld ({reason})" if reason else ""
+        rows.append(effect_of(each.name, verdict, len(question.seeds), why, each.aliases))
+    return tuple(rows)
+
+
+def _main(crossed: Crossed) -> list[_Effect]:
+    return [
+        _Effect(crossed.name(of), main_effect(crossed.all, of), crossed.aliases(of)) for of in levels(crossed.counts)
+    ]
+
+
+def _pairs(crossed: Crossed) -> list[_Effect]:
+    """Each that is no main effect as well; of pairs that are not told apart, the first stands for all."""
+    found: list[_Effect] = []
+    told: set[str] = set()
+    single = {crossed.name(of) for of in levels(crossed.counts)}
+    for one, other in pairs(crossed.counts):
+        name, aliases = crossed.name(one, other), crossed.aliases(one, other)
+        if name not in told and not single & set(aliases):
+            told |= {name, *aliases}
+            found.append(_Effect(name, interaction(crossed.all, one, other), aliases))
+    return found
+
+
+def _shares(crossed: Crossed) -> list[_Effect]:
+    if crossed.regular is not None or any(count > 2 for count in crossed.counts):
+        return []
+    factors = len(crossed.counts)
+    return [_Effect(crossed.name(Level(factor, 1)), shapley(factors, factor)) for factor in range(factors)]
+
+
+def _captions(key: str, count: int, crossed: Crossed, question: Question) -> Iterator[str]:
+    level = percent(1 - question.alpha)
+    if key == "main_effects":
+        yield (
+            "A main effect is what a level changes, averaged over the cells of all other factors, seed by seed; "
+            f"Student-t, Holm over {plural(count, 'main effect')} at {level}."
+        )
+    elif key == "interactions":
+        yield (
+            "An interaction is how much more the one changes where the other is on than where it is off: `better` says "
+            "that the two together are better than each by itself would have them be, and 0 that they add up; "
+            f"Holm over {plural(count, 'interaction')} at {level}."
+        )
+    else:
+        cells = len(crossed.all)
+        yield (
+            f"A Shapley share is what a factor adds, averaged over all orders of adding them ({cells} cells a seed); "
+            f"on each seed the shares add up to full - none. Holm over {plural(count, 'share')} at {level}."
+        )
+
+
+def _end(crossed: Crossed, families: int, question: Question) -> Iterator[str]:
+    if crossed.regular is not None:
+        yield "There are no Shapley shares of a fraction: they need every combination of the factors."
+    elif any(count > 2 for count in crossed.counts):
+        yield "There are no Shapley shares of a factor with more than two levels: a factor is on or off in them."
+    every = families + 1
+    yield (
+        f"Each of these families holds at {percent(1 - question.alpha)} by itself, as do the verdicts above; all "
+        f"{every} together at {percent(max(0.0, 1 - every * question.alpha))}."
+    )
+
+
+def _numbers(trials: Chosen, held: Mapping[str, Held], name: str, question: Question) -> dict[int, float]:
+    """The metric by seed, of the baseline or of what was held against it on the same torch and kind of device."""
+    if name == question.baseline:
+        entries = list(trials[name].values())
+    else:
+        entries = [variant for _, variant in held[name].finished]
+    return {entry.seed: value for entry in entries if (value := entry.value(question.metric)) is not None}
+
+
+def _fault(trials: Chosen, held: Mapping[str, Held], name: str, question: Question) -> str:
+    """Why nothing may be made of a cell; empty where something may."""
+    if name != question.baseline and held[name].reason:
+        return f"{name}: {held[name].reason}"
+    own = trials[name].values()
+    for what, seeds in (
+        ("diverged", [entry.seed for entry in own if entry.diverged(question.metric)]),
+        ("failed", [entry.seed for entry in own if entry.record is None and entry.state in ENDED]),
+    ):
+        if seeds:
+            return f"{name} {what} on seed {listed(sorted(seeds), 4)}"
+    return "" if any(entry.record is not None for entry in own) else f"{name} has no result yet"

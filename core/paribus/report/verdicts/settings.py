@@ -1,0 +1,218 @@
+"""What is said of all settings of a study together: what transfers between its scales, and what its tuning chose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Final
+
+from paribus.errors import listed
+from paribus.report.shown import cells
+from paribus.report.shown.several import figure
+from paribus.report.statistics.transfer import Ranks, ranks, transfer
+from paribus.report.tables.section import Section
+from paribus.report.tables.table import Row, Table
+from paribus.report.words import percent, plural
+from paribus.studies.designs import said
+from paribus.studies.plan import Plan
+from paribus.studies.settings import BEST, SAME, Setting
+from paribus.studies.tuning import Tried, Tuned, told, unknown
+
+Records = Mapping[str, Mapping[str, Any]]
+FAR: Final = 0.05  # of a budget that is missed
+MOST: Final = 12  # values that are told one by one
+
+
+def transfers(table: Table, settings: Sequence[Setting]) -> Iterator[Section]:
+    """For each way in which the scales are compared: whether each variant's verdict transfers, and the order of all."""
+    ways: dict[str, dict[str, Table]] = {}
+    tables = {each.setting: each for each in table.every}
+    for setting in settings:
+        if setting.scale and setting.name in tables:
+            way = setting.name.removeprefix(setting.scale).removeprefix(", ")
+            ways.setdefault(way, {})[setting.scale] = tables[setting.name]
+    found = {way: scales for way, scales in ways.items() if len(scales) > 1}
+    if not found:
+        return
+    lines: list[str] = []
+    documents: list[dict[str, Any]] = []
+    for way, scales in found.items():
+        before = f"{way}: " if way else ""
+        for line, document in (*_variants(scales), *_orders(scales, table.alpha)):
+            lines.append(before + line)
+            documents.append({**({"of": way} if way else {}), **document})
+    names = listed(next(iter(found.values())))
+    yield Section(
+        key="transfer", title=f"across the scales {names}", lines=(*lines, *_how(table)), document={"found": documents}
+    )
+
+
+def _how(table: Table) -> Iterator[str]:
+    yield (
+        "A verdict transfers where every scale decides, and alike; it reverses where one says better and another "
+        "worse; else it is undecided, which is not a failure to transfer. Neither is said of any scale but these."
+    )
+    if len(table.rows) > 1:
+        yield (
+            "Kendall's tau is 1 where two scales order the variants alike, -1 where they do so in reverse. Its "
+            f"interval ({percent(1 - table.alpha)}, each for itself) is of seeds drawn again, "
+            "spread as wide as Student's t."
+        )
+
+
+def _variants(scales: Mapping[str, Table]) -> Iterator[tuple[str, dict[str, Any]]]:
+    names = dict.fromkeys(row.variant for table in scales.values() for row in table.rows)
+    for name in names:
+        rows = {scale: _row(table, name) for scale, table in scales.items()}
+        kinds = [row.kind if row is not None else "missing" for row in rows.values()]
+        came_to = transfer(kinds)
+        shown = {scale: _shown(scales[scale], row) for scale, row in rows.items()}
+        if len(set(kinds)) == 1 and None not in rows.values():
+            figures = f"{kinds[0]} at {listed(f'{scale} ({each})' for scale, each in shown.items())}"
+        else:
+            pairs = zip(kinds, shown.items(), strict=True)
+            figures = listed(f"{kind} at {scale} ({each})" for kind, (scale, each) in pairs)
+        verdicts = dict(zip(rows, kinds, strict=True))
+        yield f"{name} {_said(came_to)}: {figures}", {"variant": name, "transfer": came_to, "verdicts": verdicts}
+
+
+def _said(came_to: str) -> str:
+    return "is undecided" if came_to == "undecided" else came_to
+
+
+def _row(table: Table, variant: str) -> Row | None:
+    return next((row for row in table.rows if row.variant == variant), None)
+
+
+def _shown(table: Table, row: Row | None) -> str:
+    if row is None:
+        return "no trial"
+    return figure(row, cells.digits(table)[row.variant]) or cells.NONE
+
+
+def _orders(scales: Mapping[str, Table], alpha: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    if max(len(table.rows) for table in scales.values()) < 2:
+        return  # one variant has no order
+    for (one, first), (other, second) in combinations(scales.items(), 2):
+        found = ranks(first.differences, second.differences, alpha=alpha)
+        yield _order(one, other, found), {"scales": [one, other], "verdict": found.verdict, **_plain(found)}
+
+
+def _plain(found: Ranks) -> dict[str, Any]:
+    return {key: value for key, value in vars(found).items() if value is None or math.isfinite(value)}
+
+
+def _order(one: str, other: str, found: Ranks) -> str:
+    between = f"order of {plural(found.variants, 'variant')}, {one} to {other}"
+    if found.tau is None:
+        return f"{between}: undecided, as there is no order of fewer than two that differ"
+    tau = f"Kendall's tau {found.tau:+.2f}"
+    if found.low is None or found.high is None:
+        return f"{between}: undecided: {tau} of {plural(found.seeds, 'seed')}, too few for an interval"
+    tau = f"{tau} [{found.low:+.2f}, {found.high:+.2f}], n = {found.seeds}"
+    words = {
+        "agree": "agrees",
+        "reverse": "reverses",
+        "undecided": "is undecided, as other seeds would order them otherwise",
+    }
+    return f"{between} {words[found.verdict]}: {tau}"
+
+
+# -------------------------------------------------------------------------------------------------------- matching
+def matched(setting: Setting) -> str:
+    """By what every variant was matched, and what was left; nothing where none was."""
+    match = setting.study.match
+    if match is None or not setting.matched:
+        return ""
+    found = (f"{name} {each.value:g} ({each.residual:+.2%})" for name, each in setting.matched.items())
+    return f"Matched on {match.on} by {match.by}: {listed(found, MOST)}."
+
+
+def mismatched(setting: Setting) -> str:
+    """The variants that no value of the knob brought within a twentieth of the baseline."""
+    match = setting.study.match
+    far = [f"{name} ({each.residual:+.1%})" for name, each in setting.matched.items() if abs(each.residual) > FAR]
+    if match is None or not far:
+        return ""
+    return (
+        f"No value of {match.by} comes near the baseline's {match.on}, so these are not matched: {listed(far, MOST)}."
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- tuning
+def tunings(plan: Plan, records: Records) -> Iterator[Section]:
+    """What was tried with each variant, what was chosen, and what that took; nothing of a study that tunes nothing."""
+    tune = plan.study.tune
+    if tune is None:
+        return
+    whose = "its own" if len(tune.seeds) == 1 else "their own"
+    seeds = f"{plural(len(tune.seeds), 'seed')} of {whose} ({listed(tune.seeds, 4)})"
+    cost = _cost(plan, records)
+    missing = tuple(unknown(plan.tuned))
+    yield Section(
+        key="tuning",
+        title=f"tuned: {listed(tune.values)}",
+        lines=(
+            f"`{SAME}`: every variant as it is written; `{BEST}`: each with what is chosen here.",
+            *(_chosen(each, plan) for each in plan.tuned),
+            *missing,
+            _took(cost, seeds),
+        ),
+        document={"seeds": list(tune.seeds), **cost, "choices": [_choice(each) for each in plan.tuned]},
+        ok=plan.complete,
+    )
+
+
+def _chosen(tuned: Tuned, plan: Plan) -> str:
+    """`attention=mqa: optimizer.lr=0.002 is its best (2.31; 0.001: 2.35, 0.004: diverged 1/2)`."""
+    before = plan.setting(tuned.setting).before
+    who = f"{tuned.variant}, {before}" if before else tuned.variant
+    others = listed((_tried(each, tuned.better) for each in tuned.tried), MOST)
+    if tuned.best is None:
+        return f"{who}: not chosen yet ({others})"
+    chosen, own = tuned.tried[tuned.best], tuned.best == tuned.own
+    if chosen.mean is None:
+        return f"{who}: as it is, {told(chosen.cell)}, as every value diverged ({others})"
+    edge = f"; best at the edge of what was tried: {listed(tuned.edges)}" if tuned.edges else ""
+    return f"{who}: best at {told(chosen.cell)}{', as it is' if own else ''} ({others}){edge}"
+
+
+def _tried(tried: Tried, better: str) -> str:
+    value = " ".join(said(each) for _, each in tried.cell)
+    if tried.left:
+        return f"{value}: {tried.left} of {len(tried.trials)} without a record"
+    if tried.mean is None:
+        return f"{value}: diverged {tried.diverged}/{len(tried.trials)}"
+    return f"{value}: {tried.mean:.4g}"
+
+
+def _cost(plan: Plan, records: Records) -> dict[str, Any]:
+    """What the tuning took, over all of its trials that have a record."""
+    trials = {trial.identity for tuned in plan.tuned for trial in tuned.trials}
+    found = [records[identity] for identity in trials if identity in records]
+    flops = [record["result"].get("total_flops") for record in found]
+    seconds = [record["provenance"].get("training_seconds") or 0.0 for record in found]
+    whole = math.fsum(each for each in flops if each) if all(each is not None for each in flops) else None
+    return {"trials": len(trials), "records": len(found), "total_flops": whole, "seconds": math.fsum(seconds)}
+
+
+def _took(cost: Mapping[str, Any], seeds: str) -> str:
+    flops = "" if not cost["total_flops"] else f", {cost['total_flops']:.3g} FLOPs"
+    of = "" if cost["records"] == cost["trials"] else f"{cost['records']} of "
+    took = f"{of}{plural(cost['trials'], 'trial')} on {seeds}{flops}, {cost['seconds']:.0f} s of training"
+    return f"Tuning took {took}; no verdict is of these, and no cost in a table counts them."
+
+
+def _choice(tuned: Tuned) -> dict[str, Any]:
+    return {
+        "setting": tuned.setting,
+        "variant": tuned.variant,
+        "chosen": None if tuned.chosen is None else dict(tuned.chosen),
+        "own": dict(tuned.tried[tuned.own].cell),
+        "edges": list(tuned.edges),
+        "tried": [
+            {"values": dict(each.cell), "mean": each.mean, "diverged": each.diverged, "left": each.left}
+            for each in tuned.tried
+        ],
+    }

@@ -1,0 +1,40 @@
+"""The steps of a ladder: each rung held against the one below it, as variants are against the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from paribus.report.statistics.verdict import decide
+from paribus.report.tables.contrasts import Contrasts, step_of
+from paribus.report.trials.entry import Question
+from paribus.report.trials.select import Chosen
+from paribus.report.verdicts.held import held_of, paired_of, row_of
+from paribus.report.words import percent, plural
+
+
+def steps(trials: Chosen, question: Question) -> Iterator[Contrasts]:
+    """One family, of a study that is a ladder; nothing of another."""
+    if not question.below:
+        return
+    asked = {name: replace(question, baseline=below) for name, below in question.below.items()}
+    held = {name: held_of(trials, name, each) for name, each in asked.items()}
+    verdicts = decide(
+        {name: paired_of(trials, name, held[name], each) for name, each in asked.items()},
+        better=question.better,
+        margin=question.margin,
+        alpha=question.alpha,
+    )
+    rows = (row_of(trials, name, held[name], verdicts[name], each) for name, each in asked.items())
+    yield Contrasts(
+        key="steps",
+        title="steps, each rung against the one below",
+        rows=tuple(step_of(row, question.below[row.variant]) for row in rows),
+        caption=(
+            f"A step is a rung - the rung below it on the same seed. The steps are a family of their own: Holm over "
+            f"{plural(len(asked), 'step')} at {percent(1 - question.alpha)}; with the table above, "
+            f"{percent(1 - 2 * question.alpha)} for both together.",
+        ),
+        certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
+        withheld=True,
+    )

@@ -1,0 +1,98 @@
+"""A study that stops early, from its records: where each variant stands, and which trials are needed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import final
+
+from paribus.errors import listed
+from paribus.report.statistics.sequential import Seen, Turn, decide_in_turn
+from paribus.report.statistics.verdict import Verdict
+from paribus.report.trials.entry import Entry, Question
+from paribus.report.trials.select import ENDED, Chosen
+from paribus.report.verdicts.held import Held, held_of, paired_of
+from paribus.report.words import plural
+
+MOST = 8
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What of a study one row is made of: the trials that are needed, of the seeds that are, and what they say."""
+
+    trials: Chosen
+    question: Question
+    held: Held
+    verdict: Verdict | None = None  # None where none was told by looks
+
+
+def parts_of(trials: Chosen, question: Question, turns: Mapping[str, Turn]) -> Mapping[str, Part]:
+    """The row of each variant: of all seeds, or, of a study that stops early, of those of its last look."""
+    if not turns:
+        held = {name: held_of(trials, name, question) for name in question.others}
+        return {name: Part(trials=trials, question=question, held=each) for name, each in held.items()}
+    found = {}
+    for name, turn in turns.items():
+        seen, at = first_of(trials, question, turn.n)
+        part, asked = first_of(trials, question, turn.upto)
+        found[name] = Part(trials=part, question=asked, held=held_of(seen, name, at), verdict=turn.verdict)
+    return found
+
+
+def turns_of(trials: Chosen, question: Question) -> Mapping[str, Turn]:
+    """Where each variant stands; it depends on the order of seeds alone, and on nothing that ran beyond a look."""
+
+    def see(name: str, n: int) -> Seen:
+        part, asked = first_of(trials, question, n)
+        held = held_of(part, name, asked)
+        sides = [part[side].get(seed) for side in (question.baseline, name) for seed in asked.seeds]
+        return Seen(
+            paired=paired_of(part, name, held, asked),
+            ended=all(entry is not None and _ended(entry) for entry in sides),
+            whole=all(entry is not None and entry.record is not None for entry in sides),
+            withheld=bool(held.reason),
+        )
+
+    return decide_in_turn(
+        question.others,
+        see,
+        looks=question.stops,
+        better=question.better,
+        margin=question.margin,
+        alpha=question.alpha,
+    )
+
+
+def _ended(entry: Entry) -> bool:
+    return entry.record is not None or entry.state in ENDED
+
+
+def first_of(trials: Chosen, question: Question, n: int) -> tuple[Chosen, Question]:
+    """The trials of the first `n` seeds, and the question of them alone."""
+    seeds = question.seeds[:n]
+    kept = frozenset(seeds)
+    part = {name: {seed: entry for seed, entry in own.items() if seed in kept} for name, own in trials.items()}
+    return part, replace(question, seeds=seeds)
+
+
+def seeds_needed(turns: Mapping[str, Turn], question: Question) -> dict[str, int]:
+    """How many seeds of each variant are needed by now; of the baseline as many as of any."""
+    found = {name: turn.upto for name, turn in turns.items()}
+    return {question.baseline: max(found.values(), default=len(question.seeds)), **found}
+
+
+def needed(entry: Entry, counts: Mapping[str, int], question: Question) -> bool:
+    """Whether a look has asked for a trial."""
+    return entry.seed in question.seeds[: counts.get(entry.variant, len(question.seeds))]
+
+
+def not_needed(counts: Mapping[str, int], question: Question) -> Iterator[str]:
+    """What is said of the trials that did not have to run."""
+    total = len(question.seeds)
+    saved = {name: total - count for name, count in counts.items() if count < total}
+    if saved:
+        trials = plural(sum(saved.values()), "trial")
+        own = listed((f"{name} after {counts[name]} seeds" for name in saved), MOST)
+        yield f"Not needed: {trials} of {total * len(counts)} ({own})"
