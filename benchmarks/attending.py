@@ -93,7 +93,7 @@ def runner(registry: Registry, job: Job) -> Callable[[], object]:
     like = torch.empty(1, job.rows, WIDTH)
 
     def shared() -> Plan:
-        return stack.plans(like, rows, rows, 0, None, False)[0]
+        return stack.planner.plans(like, rows, rows, 0, None, False)[0]
 
     def mixed(plan: Plan) -> Tensor:
         return plan.kernel(q, k, v, plan, None, 0.0)

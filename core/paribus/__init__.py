@@ -74,9 +74,9 @@ if TYPE_CHECKING:
     from paribus.parts.sight import visible as visible
     from paribus.parts.stack import Output as Output
     from paribus.parts.stack import Stack as Stack
-    from paribus.parts.stack import States as States
     from paribus.parts.stage import Share as Share
     from paribus.parts.stage import Stage as Stage
+    from paribus.parts.states import States as States
     from paribus.registry.classes import Registry as Registry
     from paribus.registry.classes import installed as installed
     from paribus.report.calibration.calibrate import calibrate as calibrate
@@ -181,7 +181,8 @@ _WHERE: dict[str, str] = {
         "paribus.parts.scores": "Scores",
         "paribus.parts.shape": "Shape",
         "paribus.parts.sight": "Blocks Sight ordered visible",
-        "paribus.parts.stack": "Output Stack States",
+        "paribus.parts.stack": "Output Stack",
+        "paribus.parts.states": "States",
         "paribus.parts.stage": "Share Stage",
         "paribus.specs.resolve": "spec",
         "paribus.registry.classes": "Registry installed",

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from paribus.parts.attend import Attend
 from paribus.parts.context import Context, Kernel, Memory, Plan, State
+from paribus.parts.planning import chosen, demanded
 from paribus.parts.rows import Rows
 from paribus.parts.sight import ordered
-from paribus.parts.stack import chosen, demanded
 from paribus.parts.weights import can_show
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch import nn
 from paribus.parts.shape import Shape
 
 if TYPE_CHECKING:
-    from paribus.parts.stack import States
+    from paribus.parts.states import States
     from paribus.slots.component import Load
 
 

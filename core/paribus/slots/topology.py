@@ -12,8 +12,9 @@ from paribus.parts.context import Capture, Memory
 from paribus.parts.feed import Feed
 from paribus.parts.rows import Stream
 from paribus.parts.shape import Shape
-from paribus.parts.stack import Output, Stack, States
+from paribus.parts.stack import Output, Stack
 from paribus.parts.stage import Stage
+from paribus.parts.states import States
 from paribus.slots.component import Component
 from paribus.slots.embedding import Embedding
 

@@ -17,7 +17,8 @@ from paribus.keyed import key32
 from paribus.parts.context import Kernel, Memory
 from paribus.parts.layer import Layer
 from paribus.parts.rows import Stream
-from paribus.parts.stack import Output, Stack, States
+from paribus.parts.stack import Output, Stack
+from paribus.parts.states import States
 from paribus.slots.initialisation import Initialisation
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.topology import memory_of

@@ -16,7 +16,8 @@ from paribus.assembly.run import Pass
 from paribus.keyed import key32
 from paribus.parts.context import Capture, together
 from paribus.parts.rows import Batch, Stream
-from paribus.parts.stack import Output, States
+from paribus.parts.stack import Output
+from paribus.parts.states import States
 from paribus.slots.initialisation import About
 from paribus.slots.objective import Objective, Term
 from paribus.slots.optimizer import Optimizer

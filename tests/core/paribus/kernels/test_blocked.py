@@ -11,7 +11,7 @@ from paribus import Rows, Sight
 from paribus.kernels import KERNELS
 from paribus.kernels.blocked import Blocked, Blocks, Grid, grid_of, stretches, unfolded
 from paribus.parts.context import Demand, Plan
-from paribus.parts.stack import chosen
+from paribus.parts.planning import chosen
 
 Planned = Callable[..., Plan]
 Kinds = Callable[[str, int], Rows]

@@ -12,8 +12,8 @@ from paribus import Blocks, Pair, Rows, Sight
 from paribus.kernels import KERNELS
 from paribus.kernels.flex import Flex, Functions, distances, scored, seen
 from paribus.parts.context import Demand, Plan
+from paribus.parts.planning import chosen
 from paribus.parts.sight import ordered, relations, visible
-from paribus.parts.stack import chosen
 
 Planned = Callable[..., Plan]
 Kinds = Callable[[str, int], Rows]

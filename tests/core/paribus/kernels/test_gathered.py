@@ -12,8 +12,8 @@ from paribus import Blocks, Rows, Sight
 from paribus.kernels import KERNELS
 from paribus.kernels.gathered import Gathered, Layout, Meeting, gather, layout_of, looked_at, met
 from paribus.parts.context import Content, Demand, Plan
+from paribus.parts.planning import chosen
 from paribus.parts.sight import ordered, visible
-from paribus.parts.stack import chosen
 
 Planned = Callable[..., Plan]
 Kinds = Callable[[str, int], Rows]

@@ -33,7 +33,8 @@ from paribus import (
 )
 from paribus.parts.context import Content, Demand, Plan
 from paribus.parts.layer import Layer
-from paribus.parts.stack import Stack, chosen
+from paribus.parts.planning import chosen
+from paribus.parts.stack import Stack
 from paribus.parts.weights import Dense, attention_weights, dense
 
 SHAPE = Shape(width=4, heads=2, head_width=2, length=16, vocabulary=11, layers=3, causal=True)
