@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from paribus import About, Range, Role, Shape, Stream
-from paribus.schema import Option, schema_of
+from paribus.schema import Option
+from paribus.signatures import schema_of
 
 OFFERED = {
     "norm": ("paribus_norm", {"layernorm", "rmsnorm", "scalenorm", "dyt", "none"}),

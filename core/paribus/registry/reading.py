@@ -12,7 +12,8 @@ from paribus.errors import nearest
 from paribus.hookspecs import SLOTS
 from paribus.registry.doors import Door
 from paribus.registry.entries import NAME, Entry, Part
-from paribus.schema import Option, SchemaError, schema_of
+from paribus.schema import Option
+from paribus.signatures import SchemaError, schema_of
 
 
 def contract(slot: str) -> type[Any]:

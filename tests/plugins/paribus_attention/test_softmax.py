@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from paribus import Load, Memory, Rows, Scores, Shape, Sight, Stack
-from paribus.schema import Divides, Option, Range, schema_of
+from paribus.schema import Divides, Option, Range
+from paribus.signatures import schema_of
 from paribus.slots.softmax import SOFTMAX, sight_of
 from paribus_attention import attention
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus import IGNORED, Draw, Formed, Labels, Load, Objective, Run, Stream, Term, Tokens, Vocabulary
-from paribus.schema import schema_of
+from paribus.signatures import schema_of
 from paribus_objective import objective
 
 Build = Callable[..., Objective]

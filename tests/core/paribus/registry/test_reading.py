@@ -10,7 +10,7 @@ from paribus.hookspecs import SLOTS
 from paribus.registry.doors import Door
 from paribus.registry.entries import Entry
 from paribus.registry.reading import contract, entry_of
-from paribus.schema import SchemaError
+from paribus.signatures import SchemaError
 
 DOOR = Door("acme", "acme", "acme", "1.0")
 

@@ -7,7 +7,8 @@ import pytest
 from torch import Tensor, nn
 
 from paribus import About, Initialisation, Range, Shape
-from paribus.schema import Option, schema_of
+from paribus.schema import Option
+from paribus.signatures import schema_of
 from paribus.testing.cells import values
 from paribus.testing.options import flat
 
