@@ -11,7 +11,8 @@ from paribus.errors import NotComparableError, Problem, SpecError, nearest
 from paribus.report.benchmarks.ratios import Ratio, Ratios
 from paribus.report.statistics.student import interval, summarise
 from paribus.report.statistics.verdict import Better
-from paribus.report.tables.table import Row, Table
+from paribus.report.tables.row import Row
+from paribus.report.tables.table import Table
 from paribus.report.trials.costs import Cost
 from paribus.report.words import clean
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, final
 
 from paribus.errors import printable
-from paribus.report.tables.table import finite
+from paribus.report.tables.row import finite
 from paribus.report.words import percent, plural
 
 Range = tuple[float, float]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from paribus.report.shown import besides, cells
 from paribus.report.shown.shades import STYLES
-from paribus.report.tables.contrasts import Contrasts
+from paribus.report.tables.family import Family
 from paribus.report.words import clean
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ LEAST: Final = 14  # places that a verdict may be folded to
 NAMES: Final = range(40, 13, -2)  # places that names may be folded to, the best first
 
 
-def besides_of(family: Contrasts, width: int, plain: Callable[[str], str]) -> Iterator[RenderableType]:
+def besides_of(family: Family, width: int, plain: Callable[[str], str]) -> Iterator[RenderableType]:
     """A title, the verdicts, their certificates, and how they are to be read."""
     from rich.table import Table as Grid
     from rich.text import Text
@@ -65,7 +65,7 @@ def _stacked(rows: Sequence[tuple[str, list[str]]]) -> Iterator[RenderableType]:
             yield Padding(Text(text, style=style, overflow="fold"), (0, 0, 0, 2))
 
 
-def _marked(family: Contrasts, plain: Callable[[str], str]) -> RenderableType:
+def _marked(family: Family, plain: Callable[[str], str]) -> RenderableType:
     """Certificates and captions, each folded beside its mark."""
     from rich.table import Table as Grid
     from rich.text import Text

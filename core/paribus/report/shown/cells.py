@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from paribus.report.tables.table import Row, Table
+from paribus.report.tables.row import Row
+from paribus.report.tables.table import Table
 from paribus.report.trials.costs import Cost
 from paribus.report.words import clean
 
@@ -79,7 +80,7 @@ def count(row: Row) -> str:
 
 def verdict(row: Row) -> str:
     """The verdict, and what must be read with it."""
-    return clean(", ".join((row.verdict, *row.flags)))
+    return clean(row.said)
 
 
 def cost(row: Row, name: str) -> str:

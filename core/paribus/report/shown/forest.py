@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, final
 
-from paribus.report.tables.table import Row, Table
+from paribus.report.tables.row import Row
+from paribus.report.tables.table import Table
 
 FAR: Final = 4.0  # an interval so many times wider than the median is cut, or it would hide all others
 LEAST: Final = 13  # a picture in fewer places shows nothing

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from paribus.report.shown import besides, cells, several
-from paribus.report.tables.contrasts import Contrasts
-from paribus.report.tables.table import Row, Table
+from paribus.report.tables.family import Family
+from paribus.report.tables.row import Row
+from paribus.report.tables.table import Table
 from paribus.report.words import clean
 
 CLAIMED: Final = ("better", "worse", "equivalent")
@@ -77,7 +78,7 @@ def _remarks(table: Table) -> Iterator[str]:
             yield from (f"- **{mark}** {escaped(line)}" if mark == "!" else f"- {escaped(line)}" for line in lines)
 
 
-def _besides(family: Contrasts, heading: int) -> Iterator[str]:
+def _besides(family: Family, heading: int) -> Iterator[str]:
     """Another family of verdicts, under its own heading."""
     yield from ("", f"{'#' * heading} {escaped(family.title)}", "")
     headers = besides.headers(family)

@@ -8,7 +8,8 @@ from html import escape
 from typing import Any, Final
 
 from paribus.report.shown.forest import bounds
-from paribus.report.tables.table import Row, Table
+from paribus.report.tables.row import Row
+from paribus.report.tables.table import Table
 from paribus.report.words import clean
 
 WIDTH: Final = 760

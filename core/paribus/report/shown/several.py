@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple, final
 
 from paribus.report.shown import cells
-from paribus.report.tables.table import Row, Table
+from paribus.report.tables.row import Row
+from paribus.report.tables.table import Table
 
 
 @final

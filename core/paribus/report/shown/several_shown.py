@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from paribus.report.shown import cells
 from paribus.report.shown.several import glances
-from paribus.report.tables.table import Row, Table
+from paribus.report.tables.row import Row
+from paribus.report.tables.table import Table
 from paribus.report.words import clean
 
 if TYPE_CHECKING:

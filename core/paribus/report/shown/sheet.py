@@ -7,8 +7,9 @@ from typing import Any
 
 from paribus.report.shown import besides, cells
 from paribus.report.shown.grid import Grid, Head
-from paribus.report.tables.contrasts import Contrasts
-from paribus.report.tables.table import Row, Table
+from paribus.report.tables.family import Family
+from paribus.report.tables.row import Row
+from paribus.report.tables.table import Table
 from paribus.report.words import clean
 
 
@@ -54,7 +55,7 @@ def _records(table: Table) -> Iterator[dict[str, Any]]:
                 yield {**setting, "variant": plain.pop("name"), "metric": table.metric, **plain, "family": family.key}
 
 
-def _family(table: Table, family: Contrasts) -> Grid:
+def _family(table: Table, family: Family) -> Grid:
     heads = [Head(name, right=name == "n") for name in besides.headers(family)]
     rows = [texts for _, texts in besides.lines(family)]
     setting = f", {clean(table.setting)}" if table.setting else ""

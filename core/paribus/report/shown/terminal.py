@@ -11,7 +11,8 @@ from paribus.report.shown.besides_shown import besides_of
 from paribus.report.shown.forest import LEAST, Forest
 from paribus.report.shown.several_shown import glance_of
 from paribus.report.shown.shades import STYLES
-from paribus.report.tables.table import Row, Table
+from paribus.report.tables.row import Row
+from paribus.report.tables.table import Table
 from paribus.report.words import clean
 
 if TYPE_CHECKING:

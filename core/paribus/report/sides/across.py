@@ -15,7 +15,7 @@ from paribus.report.shown.shades import STYLES
 from paribus.report.sides.changes import Pair, changed, refuse_unlike
 from paribus.report.sides.sets import Key, Side
 from paribus.report.statistics.verdict import Better, Paired, Verdict, decide
-from paribus.report.tables.table import Row, finite
+from paribus.report.tables.row import Row, decided, finite
 from paribus.report.trials.costs import costs
 from paribus.report.trials.entry import Entry
 from paribus.report.words import clean, percent, plural, span
@@ -158,22 +158,15 @@ def _paired(own: Sequence[Pair], metric: str) -> Paired:
 def _row(name: str, own: Sequence[Pair], verdict: Verdict, metric: str) -> Row:
     entries = [pair[1] for pair in own]
     same = all(_digest(pair[0]) == _digest(pair[1]) != "" for pair in own)
+    told = decided(verdict) | ({"verdict": SAME, "low": 0.0, "high": 0.0} if same else {})
     return Row(
+        **told,
         variant=name,
-        kind=verdict.kind,
-        verdict=SAME if same else verdict.text,
         n=verdict.n,
         planned=len(own),
         done=sum(entry.done for entry in entries),
         diverged=sum(entry.diverged(metric) for entry in entries),
-        failed=0,
         mean=_mean([entry.value(metric) for entry in entries]),
-        difference=verdict.difference,
-        low=0.0 if same else verdict.low,
-        high=0.0 if same else verdict.high,
-        level=verdict.level if verdict.low is not None else None,
-        p=verdict.p,
-        needs=verdict.needs,
         costs=costs(entries, [pair[0] for pair in own], own),
     )
 

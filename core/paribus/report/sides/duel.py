@@ -13,7 +13,7 @@ from paribus.report.shown import cells
 from paribus.report.shown.grid import Grid, Head
 from paribus.report.sides.changes import Pair, changed, refuse_unlike
 from paribus.report.sides.sets import Side, spec_key
-from paribus.report.tables.table import finite
+from paribus.report.tables.row import finite
 from paribus.report.trials.costs import DECLARED, MEASURED, contended
 from paribus.report.trials.entry import Entry
 from paribus.report.words import clean

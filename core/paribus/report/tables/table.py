@@ -2,72 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, final
+from typing import Any, Final, final
 
 from paribus.report.certificates.certificate import Certificate
-from paribus.report.statistics.verdict import Better, Kind
+from paribus.report.statistics.verdict import Better
+from paribus.report.tables.family import Family
+from paribus.report.tables.row import Row
 from paribus.report.tables.section import Section
-from paribus.report.trials.costs import Cost
-
-if TYPE_CHECKING:
-    from paribus.report.tables.contrasts import Contrasts
 
 COLUMNS: Final = 80  # of the text that is printed where no terminal says how wide it is
-UNLEARNED: Final = "withheld (did not learn: no verdict)"
-
-RowKind = Kind | Literal["withheld", "baseline"]
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One variant. Where nothing may be claimed it has no interval, and where the verdict is withheld no difference."""
-
-    variant: str
-    kind: RowKind
-    verdict: str
-    n: int  # pairs that the difference is of; of the baseline: its finished trials
-    planned: int
-    done: int  # trials with a result
-    diverged: int
-    failed: int
-    mean: float | None  # of the metric, over the trials that n counts
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    level: float | None = None  # of the interval
-    p: float | None = None
-    needs: int | None = None
-    variance_reduction: float | None = None
-    learned: bool | None = None  # whether it is below the loss of frequencies alone; None where that cannot be asked
-    unlearned: int = 0  # trials that are not below it
-    costs: Mapping[str, Cost]
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """What must be read together with the verdict."""
-        flags = []
-        if self.learned is False and self.verdict != UNLEARNED:
-            flags.append("did not learn")
-        elif self.unlearned and self.learned:
-            flags.append(f"{self.unlearned}/{self.planned} did not learn")
-        if self.failed:
-            flags.append(f"{self.failed}/{self.planned} failed")
-        if self.kind != "diverged" and self.diverged:
-            flags.append(f"{self.diverged}/{self.planned} diverged")
-        return tuple(flags)
-
-    def to_json(self, metric: str) -> dict[str, Any]:
-        plain = {key: value for key, value in vars(self).items() if key not in ("variant", "costs")}
-        costs: dict[str, Any] = {"contended": self.costs["tokens_per_second"].rough}
-        for name, cost in self.costs.items():
-            costs |= {name: cost.value, f"{name}_ratio": cost.ratio}
-            if cost.low is not None:
-                costs[f"{name}_interval"] = [cost.low, cost.high]
-        return finite({"variant": self.variant, "metric": metric, **plain, **costs})
 
 
 @final
@@ -88,7 +33,7 @@ class Table:
     notes: tuple[str, ...]  # trials that are not in it, and why
     certificates: Mapping[str, Certificate]
     stage: str = ""  # at whose end the metric is measured, of a study with several
-    besides: tuple[Contrasts, ...] = ()  # the steps of a ladder, the effects of factors
+    besides: tuple[Family, ...] = ()  # the steps of a ladder, the effects of factors
     setting: str = ""  # in which it was held, of a study with several
     further: tuple[Table, ...] = ()  # the same in the other settings
     sections: tuple[Section, ...] = ()  # what is said of all of them: what transfers, what was tuned
@@ -163,8 +108,3 @@ class Table:
         ]
         sections = {section.key: section.document for section in self.sections}
         return {**alone[0], "rows": rows, "settings": settings, **sections}
-
-
-def finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON knows no infinity: what is none becomes null."""
-    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}

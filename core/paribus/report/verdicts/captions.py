@@ -8,7 +8,7 @@ from typing import Final
 
 from paribus.errors import listed
 from paribus.report.statistics.sequential import shares
-from paribus.report.tables.table import Row
+from paribus.report.tables.row import Row
 from paribus.report.trials.costs import Pairs, contended, machine, same_host
 from paribus.report.trials.entry import Entry, Question
 from paribus.report.words import percent, plural, span

@@ -19,8 +19,8 @@ from paribus.report.statistics.effects import (
     shapley,
 )
 from paribus.report.statistics.verdict import Paired, decide
-from paribus.report.tables.contrasts import Contrast, Contrasts, effect_of
-from paribus.report.tables.table import UNLEARNED
+from paribus.report.tables.family import Family
+from paribus.report.tables.row import UNLEARNED, Row, decided
 from paribus.report.trials.entry import Question
 from paribus.report.trials.select import ENDED, Chosen
 from paribus.report.verdicts.held import Held, empty, learned_of
@@ -129,7 +129,7 @@ class _Values:
         return not self.question.unlearned and empty(kind, any(learned), all(learned))
 
 
-def effects(trials: Chosen, held: Mapping[str, Held], question: Question) -> Iterator[Contrasts]:
+def effects(trials: Chosen, held: Mapping[str, Held], question: Question) -> Iterator[Family]:
     """The families of a factorial; nothing of another design."""
     crossed = question.crossed
     if crossed is None:
@@ -143,10 +143,10 @@ def effects(trials: Chosen, held: Mapping[str, Held], question: Question) -> Ite
         rows = _decided(wanted, values, question)
         last = place == len(asked)
         said = (*_captions(key, len(wanted), crossed, question), *(_end(crossed, len(asked), question) if last else ()))
-        yield Contrasts(key=key, title=title, rows=rows, caption=said)
+        yield Family(key=key, title=title, rows=rows, caption=said)
 
 
-def _decided(wanted: Sequence[_Effect], values: _Values, question: Question) -> tuple[Contrast, ...]:
+def _decided(wanted: Sequence[_Effect], values: _Values, question: Question) -> tuple[Row, ...]:
     """One that is withheld stays in its family, where it proves nothing."""
     reasons = [values.reason(each.weights) for each in wanted]
     paired = {
@@ -156,12 +156,13 @@ def _decided(wanted: Sequence[_Effect], values: _Values, question: Question) -> 
         for place, (each, reason) in enumerate(zip(wanted, reasons, strict=True))
     }
     found = decide(paired, better=question.better, margin=question.margin, alpha=question.alpha)
-    rows: list[Contrast] = []
+    rows: list[Row] = []
     for place, (each, reason) in enumerate(zip(wanted, reasons, strict=True)):
         verdict = found[str(place)]
         empty_handed = not reason and values.unlearned(each.weights, verdict.kind)
         why = UNLEARNED if empty_handed else f"withheld ({reason})" if reason else ""
-        rows.append(effect_of(each.name, verdict, len(question.seeds), why, each.aliases))
+        told = {"kind": "withheld", "verdict": why} if why else decided(verdict)
+        rows.append(Row(variant=each.name, n=verdict.n, planned=len(question.seeds), aliases=each.aliases, **told))
     return tuple(rows)
 
 

@@ -12,7 +12,7 @@ from paribus.report.certificates.certificate import Certificate, merged
 from paribus.report.certificates.line import certify_line
 from paribus.report.statistics.student import variance_reduction
 from paribus.report.statistics.verdict import Paired, Verdict
-from paribus.report.tables.table import UNLEARNED, Row
+from paribus.report.tables.row import UNLEARNED, Row, decided
 from paribus.report.trials.costs import Pairs, costs
 from paribus.report.trials.entry import Entry, Question
 from paribus.report.trials.select import ENDED, Chosen
@@ -109,14 +109,7 @@ def row_of(trials: Chosen, name: str, held: Held, verdict: Verdict, question: Qu
     if not question.unlearned and empty(verdict.kind, *learned):
         return Row(kind="withheld", verdict=UNLEARNED, **common)
     return Row(
-        kind=verdict.kind,
-        verdict=verdict.text,
-        difference=verdict.difference,
-        low=verdict.low,
-        high=verdict.high,
-        level=verdict.level if verdict.low is not None else None,
-        p=verdict.p,
-        needs=verdict.needs,
+        **decided(verdict),
         variance_reduction=variance_reduction(before, after),
         **common,
     )
@@ -148,7 +141,7 @@ def baseline_row(trials: Chosen, question: Question) -> Row:
     )
 
 
-def counts(own: Sequence[Entry], question: Question) -> dict[str, int]:
+def counts(own: Sequence[Entry], question: Question) -> dict[str, Any]:
     """How the trials of a variant ended."""
     failed = sum(entry.record is None and entry.state in ENDED for entry in own)
     diverged = sum(entry.diverged(question.metric) for entry in own)

@@ -11,8 +11,9 @@ from paribus.errors import listed
 from paribus.report.shown import cells
 from paribus.report.shown.several import figure
 from paribus.report.statistics.transfer import Ranks, ranks, transfer
+from paribus.report.tables.row import Row
 from paribus.report.tables.section import Section
-from paribus.report.tables.table import Row, Table
+from paribus.report.tables.table import Table
 from paribus.report.words import percent, plural
 from paribus.studies.designs import said
 from paribus.studies.plan import Plan

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from paribus.report.statistics.verdict import decide
-from paribus.report.tables.contrasts import Contrasts, step_of
+from paribus.report.tables.family import Family
 from paribus.report.trials.entry import Question
 from paribus.report.trials.select import Chosen
 from paribus.report.verdicts.held import held_of, paired_of, row_of
 from paribus.report.words import percent, plural
 
 
-def steps(trials: Chosen, question: Question) -> Iterator[Contrasts]:
+def steps(trials: Chosen, question: Question) -> Iterator[Family]:
     """One family, of a study that is a ladder; nothing of another."""
     if not question.below:
         return
@@ -26,10 +26,10 @@ def steps(trials: Chosen, question: Question) -> Iterator[Contrasts]:
         alpha=question.alpha,
     )
     rows = (row_of(trials, name, held[name], verdicts[name], each) for name, each in asked.items())
-    yield Contrasts(
+    yield Family(
         key="steps",
         title="steps, each rung against the one below",
-        rows=tuple(step_of(row, question.below[row.variant]) for row in rows),
+        rows=tuple(replace(row, against=question.below[row.variant]) for row in rows),
         caption=(
             f"A step is a rung - the rung below it on the same seed. The steps are a family of their own: Holm over "
             f"{plural(len(asked), 'step')} at {percent(1 - question.alpha)}; with the table above, "

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.report.shown import cells
-from paribus.report.tables.table import Row, Table
+from paribus.report.tables.row import Row
+from paribus.report.tables.table import Table
 from paribus.report.trials.costs import Cost
 from paribus.report.trials.entry import Entry, Question
 from paribus.report.verdicts.compare import compare

@@ -10,7 +10,7 @@ import pytest
 
 from paribus.report.shown.markdown import markdown
 from paribus.report.shown.terminal import rendered
-from paribus.report.tables.contrasts import Contrast
+from paribus.report.tables.row import Row
 from paribus.report.tables.table import Table
 from paribus.report.trials.entry import Entry, Question
 from paribus.report.verdicts.compare import compare
@@ -78,8 +78,8 @@ def table_of(
     return compare(entries, ask(entries, crossed=crossed, **more))
 
 
-def effects(table: Table) -> dict[str, dict[str, Contrast]]:
-    return {family.key: {row.name: row for row in family.rows} for family in table.besides}
+def effects(table: Table) -> dict[str, dict[str, Row]]:
+    return {family.key: {row.variant: row for row in family.rows} for family in table.besides}
 
 
 def test_what_was_planted_comes_out_with_its_verdict(make: Make, ask: Ask) -> None:

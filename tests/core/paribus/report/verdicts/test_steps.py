@@ -68,7 +68,7 @@ def test_a_step_is_decided_as_a_variant_against_the_rung_below_would_be(
     paired = {name: Paired(differences=each, diverged=0, planned=5) for name, each in differences.items()}
     expected = decide(paired, better="lower", margin=margin)
     for row in family.rows:
-        said = expected[row.name]
+        said = expected[row.variant]
         assert (row.verdict, row.difference, row.low, row.high, row.p) == (
             said.text,
             said.difference,
@@ -76,7 +76,7 @@ def test_a_step_is_decided_as_a_variant_against_the_rung_below_would_be(
             said.high,
             said.p,
         )
-    assert [(row.name, row.against) for row in family.rows] == list(BELOW.items())
+    assert [(row.variant, row.against) for row in family.rows] == list(BELOW.items())
     assert [row.kind for row in family.rows][:2] == ["worse", "better"]
     assert table.rows[1].kind == "worse", "against the bottom it is still worse"
 
@@ -87,7 +87,7 @@ def test_each_step_has_the_certificate_of_its_own_pairs(make: Make, ask: Ask) ->
     assert {path.partition(".")[0] for path in family.certificates["mqa, rms"].differs} == {"norm"}
     entries = climbed(make, LOSSES, **{"0": {"result/certificate/batches": "other"}})
     table = compare(entries, ask(entries, below=BELOW))
-    kinds = {row.name: row.verdict for row in table.besides[0].rows}
+    kinds = {row.variant: row.verdict for row in table.besides[0].rows}
     assert kinds["mqa"].startswith("withheld (other batches")
     assert kinds["mqa, rms"].startswith("withheld (other batches")
     assert "withheld" not in kinds["mqa, rms, slow"]
