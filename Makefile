@@ -17,10 +17,10 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-matrix lint format docs parity baselines results bench slow test-faults faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test test-matrix test-launchers lint format docs parity baselines results bench slow test-faults faults peers gpu constraints wheel clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 install: $(VENV)/.installed  ## make .venv with paribus in it, editable
 
@@ -32,6 +32,9 @@ test: $(VENV)/.installed-test  ## the tests that are neither slow, peers, faults
 
 test-matrix: $(VENV)/.installed-test  ## every cell of attention × position × placement × norm × feedforward × topology
 	$(PYTEST) -n $(WORKERS) -m matrix --timeout 1800 $(ARGS)
+
+test-launchers: $(VENV)/.installed-test $(VENV)/.installed-ray  ## with Ray installed: one study through local, ray and slurm, in any order
+	$(PYTEST) tests/plugins/paribus_launch -m '' --timeout 1800 $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

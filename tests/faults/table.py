@@ -113,6 +113,9 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "who_was_stopped_for_too_long_writes_nothing": ("D13",),
     },
     "plugins/paribus_launch/test_ray.py": {"a_killed_process_or_worker_is_the_end_of_one_job": ("D5",)},
+    "plugins/paribus_launch/test_any_order.py": {
+        "a_runner_that_is_cut_is_followed_by_others_in_other_orders": ("D9", "D13")
+    },
     "plugins/paribus_launch/test_preemption.py": {
         "a_preempted_trial_is_queued_again_and_leaves_the_record_of_an_uncut_one": ("D10",)
     },
