@@ -27,18 +27,20 @@ def show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> i
     from paribus.studies.designs import about
     from paribus.studies.estimate import estimate
     from paribus.studies.tuning import unknown
+    from paribus.studies.untimed import unsolved
 
     states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
     registry = session.registry()
     loading = time.process_time()  # which what forks the trials takes as well, once
     rows = estimate(planned.plan, registry, states)
     left = sum(row.left for row in rows)
+    not_known = [*unsolved(planned), *unknown(planned.plan.tuned)]
     seconds = loading + sum(row.seconds for row in rows) / jobs if left else 0.0
     if as_json:
         excluded = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
         variants = [_plain(row) for row in rows]
         document = {"variants": variants, "excluded": excluded, "loading_seconds": loading, "seconds": seconds}
-        out_json({**document, "jobs": jobs})
+        out_json({**document, **({"not_known": not_known} if not_known else {}), "jobs": jobs})
         return EXIT_OK
     for line in table(_filled([HEADS, *map(_cells, rows)])):
         out(line)
@@ -47,7 +49,7 @@ def show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> i
     if said := about(planned.plan.study.design, planned.plan.study.varied):
         out(said)
     out()
-    for line in unknown(planned.plan.tuned):
+    for line in not_known:
         out(line)
     out(f"the study is called {planned.name}; its records would be in {planned.store.root}")
     out(f"{left} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)},")

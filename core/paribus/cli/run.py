@@ -73,9 +73,9 @@ def verb(
     ]
     for excluded in planned.plan.excluded:
         note(f"excluded: {excluded.variant}: {excluded.why}")
-    if not left:
+    if not left and planned.plan.complete:
         note("every trial has its record already, or is not needed: nothing to run")
-    if left or (timing and due(planned, asked=True)):
+    if left or not planned.plan.complete or (timing and due(planned, asked=True)):
         again = session.command("run", study, *asked, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with Shown(planned, left, jobs) as shown:

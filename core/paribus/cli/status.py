@@ -31,6 +31,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
     from paribus.report.door import spared_of
     from paribus.studies.planned import study as planned_of
     from paribus.studies.tuning import unknown
+    from paribus.studies.untimed import unsolved
 
     planned = planned_of(study, registry=session.index(), store=store)
     states: dict[str, str] = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
@@ -63,12 +64,12 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
     for row in rows:
         if row["why"]:
             note(f"{_whose(row)}, seed {row['seed']}: {row['state']}: {row['why']}")
-    for line in unknown(planned.plan.tuned):
+    for line in (*unsolved(planned), *unknown(planned.plan.tuned)):
         note(line)
     spared = sum(row["state"] == SPARED for row in rows)
     left = sum(row["state"] not in ("done", "diverged", SPARED) for row in rows)
     out()
-    following = f"; next: {session.command('run', study, store=store)}" if left else ""
+    following = f"; next: {session.command('run', study, store=store)}" if left or not planned.plan.complete else ""
     saved = f", {spared} are not needed" if spared else ""
     there = len(rows) - left - spared
     out(f"{there} of {len(rows)} trials have a record in {planned.store.root.resolve()}{saved}{following}")

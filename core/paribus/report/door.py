@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from paribus.durable import digest_json
+from paribus.report.tables.section import Section
 from paribus.report.tables.table import Table
 from paribus.report.trials.entry import Entry, Question, gathered, recorded
 from paribus.report.trials.pace import Pace
 from paribus.report.trials.select import select
 from paribus.report.verdicts.compare import together
 from paribus.report.verdicts.crossed import crossed_of
-from paribus.report.verdicts.settings import matched, mismatched, transfers, tunings
+from paribus.report.verdicts.settings import knobs, matched, mismatched, transfers, tunings
 from paribus.report.verdicts.turns import seeds_needed, turns_of
 from paribus.studies.designs import BASELINE, about
 from paribus.studies.identity import identity_of
@@ -22,6 +23,7 @@ from paribus.studies.planned import Planned, study
 from paribus.studies.settings import Setting
 from paribus.studies.store import Trial
 from paribus.studies.timing import timing
+from paribus.studies.untimed import unsolved
 
 
 def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ()) -> Table:
@@ -41,7 +43,14 @@ def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ())
         if found is not None and any(row.n for row in found.rows):  # means alone tell which way it goes
             asks = planned.plan.study
             planned.store.looked(_baseline(planned, setting), asks.seeds, asks.stops)
-    return replace(table, sections=(*transfers(table, settings), *tunings(planned.plan, records)))
+    return replace(table, sections=(*_untimed(planned), *transfers(table, settings), *tunings(planned.plan, records)))
+
+
+def _untimed(planned: Planned) -> Iterator[Section]:
+    """What is not known before steps were timed; nothing, once they were."""
+    if lines := tuple(unsolved(planned)):
+        document = {"not_known": list(lines)}
+        yield Section(key="matching", title="matched on time", lines=lines, document=document, ok=False)
 
 
 def entries_of(planned: Planned) -> list[Entry]:
@@ -140,6 +149,7 @@ def question_of(planned: Planned, setting: Setting | None = None) -> Question:
         setting=setting.name,
         matched=matched(setting),
         mismatched=mismatched(setting),
+        knobs=knobs(setting),
         looks=tuple(planned.store.looks(_baseline(planned, setting))),
         stops=asked.stops,
         replanned=planned.store.replanned(_baseline(planned, setting), asked.seeds, asked.stops),

@@ -96,7 +96,8 @@ def _compared(plan: Plan) -> Iterator[dict[str, Trial]]:
     """A trial of each variant of a setting, and of whatever may be chosen for it."""
     for setting in plan.settings:
         if not setting.tuned:
-            found = {variant.name: setting.of(variant.name)[0] for variant in setting.variants}
+            names = [variant.name for variant in setting.variants]
+            found = {name: setting.untimed.get(name) or setting.of(name)[0] for name in names}
             for each in plan.tuned:
                 if each.setting == setting.name:
                     found |= {f"{each.variant} with {told(tried.cell)}": tried.trials[0] for tried in each.tried}

@@ -110,7 +110,7 @@ def _row(
         sample.startup,
         min(seconds, lasts or math.inf),
         sample.evaluation * _batches(spec) * spec["data"]["evaluations"],
-        f"{match.by}={matched.value:g} ({matched.residual:+.2%} {match.on})" if matched and match else "",
+        f"{match.by}={matched.value:g} ({matched.off} {match.on})" if matched and match else "",
         setting.name,
     )
 

@@ -17,16 +17,38 @@ CANNOT: Final = "cannot-match"
 Count = Callable[[float], int]
 
 
+class Measured(NamedTuple):
+    """How a match on time is known: the ratio in rounds that took turns, and where that was."""
+
+    ratio: float
+    low: float  # with 95 % confidence, wider by what the baseline strays from itself
+    high: float
+    astray: float  # how far from 1 that may be: the A/A
+    rounds: int
+    machine: str
+    when: str = ""  # UTC, a day
+    since: tuple[str, ...] = ()  # what is not as it was then
+
+
 class Matched(NamedTuple):
     """The knob's value, what it came to, and how far off that is."""
 
     value: float
     count: int  # type: ignore[assignment]  # a tuple has a method of this name
     target: int
+    measured: Measured | None = None  # of what is timed, and not counted: then those two are in nanoseconds
 
     @property
     def residual(self) -> float:
-        return self.count / self.target - 1.0
+        return self.count / self.target - 1.0 if self.measured is None else self.measured.ratio - 1.0
+
+    @property
+    def off(self) -> str:
+        """`+0.42%`, or `+0.4% [-0.3%, +1.1%], A/A ±0.8%` of what was measured."""
+        if self.measured is None:
+            return f"{self.residual:+.2%}"
+        ends = f"[{self.measured.low - 1:+.1%}, {self.measured.high - 1:+.1%}]"
+        return f"{self.residual:+.1%} {ends}, A/A ±{self.measured.astray:.1%}"
 
 
 def solve(count: Count, target: int, *, whole: bool, start: float, path: str, on: str = "") -> Matched:

@@ -10,7 +10,8 @@ from paribus.errors import listed
 from paribus.specs.tree import Keys, shown
 from paribus.specs.values import Checking
 
-MATCHES: Final = ("params", "flops", "kv", "state")
+TIME: Final = "time"  # of a training step, which is measured and not counted
+MATCHES: Final = ("params", "flops", "kv", "state", TIME)
 
 
 @final

@@ -15,13 +15,14 @@ from paribus.studies.designs import BASELINE, DESIGNS, Variant, baseline, extent
 from paribus.studies.excluding import Excluding, idle
 from paribus.studies.identity import Code, Spelling, identity_of
 from paribus.studies.match import Matched
+from paribus.studies.matching import TIME
 from paribus.studies.settings import Excluded, Setting, repeats, settings_of
 from paribus.studies.spending import counts, spent
 from paribus.studies.store import Trial
 from paribus.studies.study import Study
 from paribus.studies.trials import Fingerprint, Spec, Specs, lineage, resolve, trials_of, turned
 from paribus.studies.tuning import Score, Tuned, at_best, tuning
-from paribus.studies.turning import Count, matched_of
+from paribus.studies.turning import Count, Solved, matched_of
 
 MOST_TRIALS: Final = 10_000
 
@@ -62,8 +63,8 @@ class Plan:
 
     @property
     def complete(self) -> bool:
-        """Whether all trials are known; those at the best of what is tuned are not before the tuning has ended."""
-        return all(each.best is not None for each in self.tuned)
+        """Whether all trials are known: not before what is matched on time was timed, and what is tuned was tuned."""
+        return not any(each.untimed for each in self.settings) and all(each.best is not None for each in self.tuned)
 
     @cached_property
     def known(self) -> Mapping[str, Trial]:
@@ -91,15 +92,15 @@ def plan(
     fingerprint: Fingerprint,
     count: Count | None = None,
     most: int = MOST_TRIALS,
-    solved: Mapping[str, Matched] | None = None,
+    solved: Solved | None = None,
     counter: Counter | None = None,
     score: Score = lambda trial: None,
     spend: Spend | None = None,
 ) -> Plan:
     """Every trial, or one error that names what no variant can be.
 
-    `count` is only asked where the study matches, and `spend`
-    where its budget is one of operations.
+    `count` is only asked where the study matches, and `spend` where its budget is one of operations. `solved` is what
+    was found by measuring, of a study that matches on time.
 
     `counter` makes a `count` for each setting that matches, and `score` says what came of the trials by which the study
     is tuned: what follows from them is planned as soon as they have records.
@@ -114,7 +115,8 @@ def plan(
             settings.append(at_best(setting, settings[-1], found, index, fingerprint, spend))
             tuned += found
             continue
-        counting = counter(setting.study) if counter is not None and setting.study.match is not None else count
+        match = setting.study.match
+        counting = counter(setting.study) if counter and match is not None and match.on != TIME else count
         try:
             settings.append(_held(setting, index, fingerprint, counting, solved, spend))
         except SpecError as error:
@@ -144,7 +146,7 @@ def _held(
     index: Index,
     fingerprint: Fingerprint,
     count: Count | None,
-    solved: Mapping[str, Matched] | None,
+    solved: Solved | None,
     spend: Spend | None,
 ) -> Setting:
     """One setting with all that it comes to, as its variants are written."""
@@ -184,7 +186,9 @@ def _held(
         raise SpecError(*_once(problems))
     matched = matched_of(study, kept, resolved, index, count, solved)
     _spent(study, kept, resolved, matched, index, spend)
-    there = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint)
+    every = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint)
+    untimed = _untimed(study, matched, every)
+    there = [trial for trial in every if trial.variant not in untimed]
     first: dict[str, Trial] = {}
     for trial in there:
         first.setdefault(trial.identity, replace(trial, setting=setting.name) if setting.name else trial)
@@ -197,7 +201,19 @@ def _held(
         excluded=tuple(excluded),
         matched=matched,
         gone_through={key: tuple(found) for key, found in through.items()},
+        untimed=untimed,
     )
+
+
+def _untimed(study: Study, matched: Mapping[str, Matched], every: Sequence[Trial]) -> dict[str, Trial]:
+    """A trial of each variant that is still to be matched on time, as it is written."""
+    if study.match is None or study.match.on != TIME:
+        return {}
+    left: dict[str, Trial] = {}
+    for trial in every:
+        if trial.variant not in (BASELINE, *matched) and trial.stage == study.metric.stage:
+            left.setdefault(trial.variant, trial)
+    return left
 
 
 def _alike(study: Study, variant: Variant) -> Problem:

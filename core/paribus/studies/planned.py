@@ -20,6 +20,7 @@ from paribus.studies.comparable import refuse
 from paribus.studies.corpora import fingerprint
 from paribus.studies.plan import MOST_TRIALS, Plan, plan
 from paribus.studies.shipped import study_file
+from paribus.studies.solutions import solution
 from paribus.studies.spending import counts
 from paribus.studies.store import STORE, Store, Trial
 from paribus.studies.study import Study, study_of
@@ -76,6 +77,7 @@ def study(
             counter=lambda narrow: _counter(narrow, classes),
             most=most,
             spend=_spender(classes) if counts(read) else None,
+            solved=partial(solution, kept),
             score=lambda trial: scored(kept.record(trial.identity), read.metric.name),
         )
         return Planned(found, kept, index, anew)

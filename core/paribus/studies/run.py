@@ -18,6 +18,7 @@ from paribus.studies.signals import Stop, catching
 from paribus.studies.store import Trial
 from paribus.studies.supervisor import Rules, run_trials
 from paribus.studies.timing import due, keep, run_timing
+from paribus.studies.untimed import by_launcher, here, matched_on_time
 from paribus.train.crew import cores
 
 
@@ -47,6 +48,8 @@ def run(
         from paribus.studies.here import run_here
 
         some = partial(run_here, store=store, registry=registry, on_event=on_event, rules=rules, resume=resume)
+        take = here(store, lambda store, turns: keep(store, turns, registry, lambda: False))
+        planned = matched_on_time(planned, take, on_event, Stop(), resume=resume)
         planned = _in_turn(planned, some, on_event)
         if turns := due(planned, asked=timing):
             keep(planned.store, turns, registry, lambda: False)
@@ -68,6 +71,8 @@ def run(
     try:
         launcher.open(plugins)
         with catching(stop):
+            take = by_launcher(store, launcher, plugins, stop, resume)
+            planned = matched_on_time(planned, take, on_event, stop, resume=resume)
             planned = _in_turn(planned, run_some, on_event)
             if turns := due(planned, asked=timing):
                 run_timing(planned, turns, launcher, plugins, on_event, stop)

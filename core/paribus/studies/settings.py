@@ -45,6 +45,8 @@ class Setting:
     excluded: tuple[Excluded, ...] = ()
     matched: Mapping[str, Matched] = field(default_factory=dict)
     gone_through: Mapping[tuple[str, str], tuple[Trial, ...]] = field(default_factory=dict)  # by variant and stage
+    untimed: Mapping[str, Trial] = field(default_factory=dict)
+    """The variants whose knob nobody has turned yet, as steps are still to be timed: each as it is written."""
 
     @property
     def name(self) -> str:
@@ -56,9 +58,9 @@ class Setting:
         return ", ".join(filter(None, (self.scale, self.match)))
 
     def of(self, variant: str, stage: str | None = None) -> tuple[Trial, ...]:
-        """A variant's trials of a stage; none where its tuning has not yet said which they are."""
+        """A variant's trials of a stage; none where its tuning, or its timing, has not yet said which they are."""
         stage = self.study.metric.stage if stage is None else stage
-        if self.tuned:
+        if self.tuned or variant in self.untimed:
             return self.gone_through.get((variant, stage), ())
         return self.gone_through[variant, stage]
 

@@ -132,6 +132,10 @@ class Store:
             if record is not None:
                 yield record
 
+    def document(self, *names: str) -> dict[str, Any] | None:
+        """What the study keeps besides its trials; a damaged document is set aside."""
+        return self._read(self.root.joinpath(*names))
+
     def trial(self, identity: str) -> dict[str, Any] | None:
         """What `enter` wrote of a trial."""
         return self._read(self.folder(identity) / TRIAL)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from paribus.durable import DamagedError, make_folder, read_json, write_json
-from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError
+from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError, Problem, SpecError
 from paribus.slots.launcher import Ended, Job, Launcher, Plugins
 from paribus.studies import rehearsal
 from paribus.studies.events import Event, OnEvent
@@ -65,8 +65,15 @@ def run_timing(
     planned: Planned, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, on_event: OnEvent, stop: Stop
 ) -> None:
     """Has the open launcher start the pass, and waits for it: whatever becomes of it, the study has its verdicts."""
-    store = planned.store
     on_event(Event(kind="note", text=_announced(turns)))
+    ended = passed(planned.store, turns, launcher, plugins, stop)
+    if ended.code != EXIT_OK:
+        log = planned.store.root / LOG
+        on_event(Event(kind="note", text=f"the timing pass came to nothing: {ended.last or log}"))
+
+
+def passed(store: Store, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, stop: Stop) -> Ended:
+    """How the process of a pass ended, which the open launcher starts."""
     make_folder(store.root, files=store.files)
     order = Order(
         store=str(store.root.parent.absolute()),
@@ -77,19 +84,17 @@ def run_timing(
         turns=turns,
     )
     launcher.start(Job("timing", order.to_json(), str((store.root / LOG).absolute())))
-    until = time.monotonic() + PATIENCE + 4 * _wanted(turns)
+    until = time.monotonic() + float(turns.get("patience", PATIENCE)) + 4 * _wanted(turns)
     asked = 0.0
     while True:
         ended = next((each for each in launcher.news(0.1) if isinstance(each, Ended) and each.name == "timing"), None)
         if ended is not None:
-            break
+            return ended
         if (stop.asked or time.monotonic() > until) and not asked:
             asked = time.monotonic()
             launcher.stop("timing", signal.SIGTERM)
         elif asked and time.monotonic() > asked + 10:
             launcher.stop("timing", signal.SIGKILL)
-    if ended.code != EXIT_OK:
-        on_event(Event(kind="note", text=f"the timing pass came to nothing: {ended.last or store.root / LOG}"))
 
 
 def take_turns(order: Order, registry: Registry, stop: Callable[[], bool]) -> int:
@@ -114,6 +119,8 @@ def keep(store: Store, turns: Mapping[str, Any], registry: Registry, stop: Calla
     left_out = {name: why for name, spec in specs.items() if (why := why_not(spec))}
     groups = [[name for name in group if name not in left_out] for group in turns["groups"]]
     groups = [found for found, group in zip(groups, turns["groups"], strict=True) if found[:1] == group[:1]]
+    if left_out and "into" in turns:
+        raise SpecError(*(Problem(code="not-timed", path="match.on", what=why) for why in set(left_out.values())))
     if not groups:
         return
     threads = torch.get_num_threads()
@@ -128,7 +135,8 @@ def keep(store: Store, turns: Mapping[str, Any], registry: Registry, stop: Calla
     if stop():
         return
     where = {key: about[key] for key in ("started", "ended", "host", "machine", "versions")}
-    write_json(store.root / TIMING, {**found, **where, "left_out": left_out}, files=store.files)
+    path = store.root / turns.get("into", TIMING)
+    write_json(path, {**found, **where, "left_out": left_out}, files=store.files)
 
 
 def _first(planned: Planned, setting: Setting, variant: str) -> Trial | None:

@@ -142,7 +142,7 @@ def tuning(
     """What is to be tried with each variant of a setting, and what has come of it."""
     study = setting.study
     following, memory = len(study.seeds) * len(study.stages), Memory()
-    for variant in setting.variants:
+    for variant in (each for each in setting.variants if each.name not in setting.untimed):
         own, found = _tried(setting, variant, tune, index, spend, memory)
         cells: list[Tried] = []
         every: list[Trial] = []
@@ -219,7 +219,7 @@ def at_best(
     Nothing of it is known before the baseline's own choice.
     """
     study, chosen = same.study, {each.variant: each for each in found if each.best is not None}
-    empty = replace(empty, variants=same.variants, matched=same.matched, excluded=same.excluded)
+    empty = replace(empty, variants=same.variants, matched=same.matched, excluded=same.excluded, untimed=same.untimed)
     if BASELINE not in chosen:
         return empty
     known = [variant for variant in same.variants if variant.name in chosen]

@@ -7,11 +7,16 @@ from collections.abc import Callable, Mapping
 from paribus.errors import Problem, SpecError
 from paribus.registry import Index
 from paribus.studies.designs import BASELINE, Variant
+from paribus.studies.identity import Code
 from paribus.studies.match import Matched, solve
+from paribus.studies.matching import TIME
+from paribus.studies.solutions import key_of
 from paribus.studies.study import Study
 from paribus.studies.trials import Spec, Specs, at, resolve
 
 Count = Callable[[Spec], int]  # parameters or operations of a resolved spec
+Solved = Callable[[str, str], Matched | None]
+"""What was found by measuring: by a key of the variant beside its baseline, and the code behind both."""
 
 
 def matched_of(
@@ -20,27 +25,32 @@ def matched_of(
     resolved: dict[str, Specs],
     index: Index,
     count: Count | None,
-    solved: Mapping[str, Matched] | None,
+    solved: Solved | None,
 ) -> dict[str, Matched]:
     """Turns the knob of every variant until it costs what the baseline costs; `resolved` is changed in place.
 
-    It is counted at the stage that the metric is of, and turned in all of them, so that they fit together.
+    It is counted at the stage that the metric is of, and turned in all of them, so that they fit together. On time it
+    is turned to what was measured; a variant that was not is left as it is, and out of what is told.
     """
     match = study.match
     if match is None:
         return {}
-    assert count is not None or solved is not None, "a study that matches needs something to count with"
     decides = study.metric.stage
-    target = count(resolved[BASELINE][decides]) if count is not None else 0
+    base, code = resolved[BASELINE][decides], Code(index)
+    target = None
     found: dict[str, Matched] = {}
-    for variant in kept.values():
-        if variant.name == BASELINE:
-            continue
-        if solved is not None and variant.name in solved:
-            found[variant.name] = solved[variant.name]
+    for variant in (each for each in kept.values() if each.name != BASELINE):
+        own = resolved[variant.name][decides]
+        start = _value_at(own, match.by, study)
+        if match.on == TIME:
+            codes = f"{code.behind(base)} {code.behind(own)}"
+            known = solved(key_of(base, own, match.by), codes) if solved is not None else None
+            if known is None:
+                continue
+            found[variant.name] = known
         else:
-            assert count is not None
-            start = _value_at(resolved[variant.name][decides], match.by, study)
+            assert count is not None, "a study that matches needs something to count with"
+            target = count(base) if target is None else target
             counted = _counter(study, variant, index, count)
             found[variant.name] = solve(
                 counted, target, whole=isinstance(start, int), start=float(start), path=match.by, on=match.on

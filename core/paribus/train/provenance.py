@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from paribus.train.processor import processor
+
 PACKAGES = ("paribus", "torch", "lightning", "numpy", "tokenizers", "sacrebleu")
 
 
@@ -50,7 +52,7 @@ def provenance(started: float, training_seconds: float, contended: bool, device:
 
 def machine(device: torch.device) -> dict[str, str]:
     """What speed depends on."""
-    name = torch.cuda.get_device_name() if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name() if device.type == "cuda" else processor()
     return {"device": device.type, "name": name, "threads": str(torch.get_num_threads())}
 
 
@@ -60,10 +62,3 @@ def versions() -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     return found
-
-
-def _processor() -> str:
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
-    return platform.processor() or platform.machine()

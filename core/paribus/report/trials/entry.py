@@ -39,6 +39,7 @@ class Question:
     setting: str = ""  # in which of several it is asked
     matched: str = ""  # on what, and how nearly
     mismatched: str = ""  # what no knob brought near
+    knobs: Mapping[str, str] = field(default_factory=dict)  # of each variant: what was turned for it, and how nearly
     pace: Pace | None = None  # what the timing pass after the study measured
     looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
     stops: tuple[int, ...] = ()  # the numbers of seeds at which it may stop early, the last of which is all

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final, NamedTuple, final
+from typing import Any, final
 
-TWIN: Final = "twin"  # what the pass calls the baseline's second model
-LEVEL: Final = 0.95
-
-
-class Ratio(NamedTuple):
-    """The median over rounds, with the interval that holds the true one at `LEVEL`."""
-
-    middle: float
-    low: float
-    high: float
-    rounds: int
+from paribus.studies.paired import TWIN, Ratio, ratio_of, widened
 
 
 @final
@@ -39,8 +28,7 @@ class Pace:
     def ratio(self, identities: Sequence[str], baseline: Sequence[str]) -> Ratio | None:
         """How many tokens a second there are for each of the baseline's, round by round; None where none was timed.
 
-        Two models of one spec may differ by where they lie in memory, in every round alike: the interval is wider by
-        what the twin strays.
+        The interval is wider by what the twin strays.
         """
         for group in self._groups():
             own = next((each for each in identities if each in group["rounds"]), None)
@@ -48,7 +36,7 @@ class Pace:
                 tokens = self.document["tokens"]
                 size = tokens[own] / tokens[group["baseline"]]
                 found = _ratio(group["rounds"][group["baseline"]], group["rounds"][own], size)
-                return found if own == group["baseline"] else _widened(found, _twin(group))
+                return found if own == group["baseline"] else widened(found, _twin(group))
         return None
 
     def twins(self) -> list[Ratio]:
@@ -85,28 +73,6 @@ def _twin(group: Mapping[str, Any]) -> Ratio:
     return _ratio(group["rounds"][group["baseline"]], group["rounds"][TWIN], 1.0)
 
 
-def _widened(found: Ratio, twin: Ratio) -> Ratio:
-    stray = max(twin.high, 1 / twin.low, 1.0) if twin.low > 0 else math.inf
-    return found._replace(low=found.low / stray, high=found.high * stray)
-
-
 def _ratio(before: Sequence[float], after: Sequence[float], size: float) -> Ratio:
     """Of the speed: what takes half as long is twice as fast."""
-    found = sorted(size * one / other for one, other in zip(before, after, strict=True))
-    low, high = interval(found)
-    return Ratio(median(found), low, high, len(found))
-
-
-def interval(found: Sequence[float]) -> tuple[float, float]:
-    """The interval of the median at `LEVEL`, whatever the distribution: between two of the sorted values.
-
-    The true median has as many of them below it as heads come up in so many throws. Fewer than 6 have no such interval.
-    """
-    n = len(found)
-    tail, k = 0.5**n, 0
-    while 2 * (tail + math.comb(n, k + 1) * 0.5**n) <= 1 - LEVEL:
-        k += 1
-        tail += math.comb(n, k) * 0.5**n
-    if 2 * tail > 1 - LEVEL:
-        return -math.inf, math.inf
-    return found[k], found[n - 1 - k]
+    return ratio_of(after, [size * each for each in before])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, final
 
@@ -51,9 +51,14 @@ def held_of(trials: Chosen, name: str, question: Question) -> Held:
     return Held(
         pairs=pairs,
         mixed=tuple(f"seed {pair[1].seed}: {_mixed(pair)}" for pair in recorded if _mixed(pair)),
-        certificate=merged(certificates) if certificates else None,
+        certificate=_turned(merged(certificates), question.knobs.get(name)) if certificates else None,
         finished=[pair for pair in pairs if all(entry.value(question.metric) is not None for entry in pair)],
     )
+
+
+def _turned(certificate: Certificate, knob: str | None) -> Certificate:
+    """With what was turned for the variant to match a budget."""
+    return certificate if knob is None else replace(certificate, confirmed=(*certificate.confirmed, knob))
 
 
 def _mixed(pair: tuple[Entry, Entry]) -> str:

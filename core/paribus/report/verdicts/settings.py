@@ -126,19 +126,33 @@ def matched(setting: Setting) -> str:
     match = setting.study.match
     if match is None or not setting.matched:
         return ""
-    found = (f"{name} {each.value:g} ({each.residual:+.2%})" for name, each in setting.matched.items())
-    return f"Matched on {match.on} by {match.by}: {listed(found, MOST)}."
+    found = (f"{name} {each.value:g} ({each.off})" for name, each in setting.matched.items())
+    where = {each.measured.machine: each.measured.when for each in setting.matched.values() if each.measured}
+    measured = f"; measured in turns on {listed(f'{name}, {when}' for name, when in where.items())}" if where else ""
+    return f"Matched on {match.on} by {match.by}: {listed(found, MOST)}{measured}."
+
+
+def knobs(setting: Setting) -> dict[str, str]:
+    """The same of each variant, for its certificate."""
+    match = setting.study.match
+    if match is None:
+        return {}
+    return {name: f"matched on {match.on} by {match.by}={each.value:g}: {each.off}"
+            for name, each in setting.matched.items()}  # fmt: skip
 
 
 def mismatched(setting: Setting) -> str:
-    """The variants that no value of the knob brought within a twentieth of the baseline."""
+    """The variants that no value of the knob brought within a twentieth of the baseline, and what has changed since."""
     match = setting.study.match
+    since = dict.fromkeys(line for each in setting.matched.values() if each.measured for line in each.measured.since)
+    changed = f"The match on time is of then, and since then {listed(since)}." if since else ""
     far = [f"{name} ({each.residual:+.1%})" for name, each in setting.matched.items() if abs(each.residual) > FAR]
     if match is None or not far:
-        return ""
-    return (
+        return changed
+    text = (
         f"No value of {match.by} comes near the baseline's {match.on}, so these are not matched: {listed(far, MOST)}."
     )
+    return f"{text} {changed}".rstrip()
 
 
 # ---------------------------------------------------------------------------------------------------------- tuning

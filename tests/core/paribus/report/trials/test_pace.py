@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paribus.report.gates import gate_table, gates_of
 from paribus.report.shown import cells
 from paribus.report.trials.entry import Entry, Question
-from paribus.report.trials.pace import TWIN, Pace, interval
+from paribus.report.trials.pace import TWIN, Pace
 from paribus.report.verdicts.compare import compare
 
 Make = Callable[..., Entry]
@@ -96,19 +93,6 @@ def test_a_gate_trips_where_the_interval_is_past_it_and_the_noise_is_less(
     table = compare(entries, ask(entries, pace=pace(ratios, twin)))
     (held,) = gate_table(gates_of(("slower:10%",)), table)
     assert (len(held.past), len(held.unclear)) == (past, unclear)
-
-
-@given(st.integers(1, 200))
-def test_the_interval_of_a_median_holds_it_in_95_of_100_whatever_the_distribution(n: int) -> None:
-    low, high = interval([float(number) for number in range(n)])
-    if n < 6:
-        assert (low, high) == (-math.inf, math.inf)
-        return
-    below = sum(math.comb(n, heads) for heads in range(int(low) + 1)) / 2**n  # the true median lies under the low end
-    assert low == n - 1 - high
-    assert 1 - 2 * below >= 0.95
-    inner = below + math.comb(n, int(low) + 1) / 2**n
-    assert 1 - 2 * inner < 0.95  # and no narrower one would
 
 
 def test_a_pass_that_was_stopped_before_its_first_round_tells_nothing(entries: list[Entry], ask: Ask) -> None:
