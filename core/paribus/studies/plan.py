@@ -22,7 +22,7 @@ from paribus.studies.store import Trial
 from paribus.studies.study import Study
 from paribus.studies.trials import Fingerprint, Spec, Specs, lineage, resolve, trials_of, turned
 from paribus.studies.tuning import Score, Tuned, at_best, tuning
-from paribus.studies.turning import Count, Solved, matched_of
+from paribus.studies.turning import Count, Solved, matched_of, untimed_of
 
 MOST_TRIALS: Final = 10_000
 
@@ -187,7 +187,7 @@ def _held(
     matched = matched_of(study, kept, resolved, index, count, solved)
     _spent(study, kept, resolved, matched, index, spend)
     every = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint)
-    untimed = _untimed(study, matched, every)
+    untimed = untimed_of(study, matched, every)
     there = [trial for trial in every if trial.variant not in untimed]
     first: dict[str, Trial] = {}
     for trial in there:
@@ -203,17 +203,6 @@ def _held(
         gone_through={key: tuple(found) for key, found in through.items()},
         untimed=untimed,
     )
-
-
-def _untimed(study: Study, matched: Mapping[str, Matched], every: Sequence[Trial]) -> dict[str, Trial]:
-    """A trial of each variant that is still to be matched on time, as it is written."""
-    if study.match is None or study.match.on != TIME:
-        return {}
-    left: dict[str, Trial] = {}
-    for trial in every:
-        if trial.variant not in (BASELINE, *matched) and trial.stage == study.metric.stage:
-            left.setdefault(trial.variant, trial)
-    return left
 
 
 def _alike(study: Study, variant: Variant) -> Problem:

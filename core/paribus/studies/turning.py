@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from paribus.errors import Problem, SpecError
 from paribus.registry import Index
@@ -11,6 +11,7 @@ from paribus.studies.identity import Code
 from paribus.studies.match import Matched, solve
 from paribus.studies.matching import TIME
 from paribus.studies.solutions import key_of
+from paribus.studies.store import Trial
 from paribus.studies.study import Study
 from paribus.studies.trials import Spec, Specs, at, resolve
 
@@ -57,6 +58,17 @@ def matched_of(
             )
         resolved[variant.name] = resolve(study, variant, index, [(match.by, found[variant.name].value)])
     return found
+
+
+def untimed_of(study: Study, matched: Mapping[str, Matched], every: Sequence[Trial]) -> dict[str, Trial]:
+    """A trial of each variant that is still to be matched on time, as it is written."""
+    if study.match is None or study.match.on != TIME:
+        return {}
+    left: dict[str, Trial] = {}
+    for trial in every:
+        if trial.variant not in (BASELINE, *matched) and trial.stage == study.metric.stage:
+            left.setdefault(trial.variant, trial)
+    return left
 
 
 def _counter(study: Study, variant: Variant, index: Index, count: Count) -> Callable[[float], int]:

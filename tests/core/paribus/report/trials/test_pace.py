@@ -10,8 +10,9 @@ import pytest
 from paribus.report.gates import gate_table, gates_of
 from paribus.report.shown import cells
 from paribus.report.trials.entry import Entry, Question
-from paribus.report.trials.pace import TWIN, Pace
+from paribus.report.trials.pace import Pace
 from paribus.report.verdicts.compare import compare
+from paribus.studies.paired import TWIN
 
 Make = Callable[..., Entry]
 Ask = Callable[..., Question]
