@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from benchmarks.children import python
@@ -22,7 +23,15 @@ COMPONENTS = {
     "norm": ["rmsnorm", "layernorm"],
     "optimizer.lr": [1e-3, 2e-3, 3e-3, 4e-3, 5e-3],
 }
-ALONE = "from benchmarks.bench_planning import *; planned(NUMBERS, index())"
+ALONE = """
+import sys, time
+from benchmarks.bench_planning import *
+known = index()
+began = time.process_time()
+planned({vary}, known)
+print(time.process_time() - began, file=sys.stderr)
+print("torch" in sys.modules, file=sys.stderr)
+"""
 
 
 def planned(vary: Mapping[str, Any], known: Index) -> Plan:
@@ -47,6 +56,20 @@ def test_planning(bench: Any) -> None:
     contrast = estimate(times["eight times as many"])
     for name, what in (("numbers", "20 rates x 10 dropouts x 5 seeds"), ("components", "200 architectures x 5 seeds")):
         bench.claim(Claim("P7", f"a plan of {what}", estimate(times[name]), "s", limit=LIMIT, contrast=contrast))
-    imported = python(["-c", f"{ALONE}; import sys; print('torch' in sys.modules, file=sys.stderr)"])
-    assert imported.code == 0, imported.said
-    bench.claim(counted("P7", "a plan that imports torch", int(imported.torch)))
+
+
+def test_planning_first_of_all(bench: Any) -> None:
+    """Processes that plan once: they import what reads YAML, and read the files of the engine and of the components."""
+    torch: list[bool] = []
+
+    def child(vary: str) -> float:
+        ended = python(["-c", ALONE.format(vary=vary)])
+        assert ended.code == 0, ended.said
+        torch.append(ended.torch)
+        return float(ended.said.split()[-2])
+
+    names = {"NUMBERS": "20 rates x 10 dropouts x 5 seeds", "COMPONENTS": "200 architectures x 5 seeds"}
+    times = bench.children({vary: partial(child, vary) for vary in names}, least=5, most=20)
+    for vary, what in names.items():
+        bench.claim(Claim("P7", f"the first plan of a process, {what}", estimate(times[vary]), "s", limit=LIMIT))
+    bench.claim(counted("P7", "plans that import torch", sum(torch)))

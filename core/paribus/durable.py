@@ -231,6 +231,8 @@ def damaged(path: Path, why: str) -> DamagedError:
 
 # --- JSON and hashes ---
 
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
 
 def canonical(document: Json) -> bytes:
     """The one spelling of a document: keys sorted, no spaces, ASCII, floats that are not finite as strings."""
@@ -239,7 +241,7 @@ def canonical(document: Json) -> bytes:
 
 def _spelt(document: Json) -> bytes:
     """The canonical spelling of what is plain JSON already."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return _ENCODER.encode(document).encode()
 
 
 def parse(data: bytes) -> Json:

@@ -11,9 +11,9 @@ from paribus.errors import listed
 from paribus.registry import Entry, Index, failure
 from paribus.specs import references
 from paribus.specs.about import about, trainer
-from paribus.specs.facts import facts
+from paribus.specs.facts import Broken, facts
 from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, KEYS, META, SEED
-from paribus.specs.memory import Memory
+from paribus.specs.memory import NO_DIMS, Memory
 from paribus.specs.nodes import nodes, sizes_agree
 from paribus.specs.parts import parts
 from paribus.specs.rules import RULES
@@ -21,6 +21,7 @@ from paribus.specs.source import SOURCES, source
 from paribus.specs.tree import UNREAD, Keys, Tree, copied
 from paribus.specs.values import Checking
 
+UNSEEN: Final = ("dropout", "optimizer", "schedule", "trainer", "seed")  # by the rules; a study varies them most
 _OBJECTS: Final = re.compile(r"_[a-z]+_|hydra(:.*)?")
 
 
@@ -44,18 +45,24 @@ def check(tree: Tree, index: Index, memory: Memory | None = None) -> dict[str, A
     found = _resolved(checking, given, memory)
     topology = _entry(checking, found)
     if topology is not None:
-        known = facts(checking, topology, found)
-        for rule in RULES:
-            for problem in rule(known):
-                checking.wrong(*problem)
+        seen = {key: value for key, value in found.items() if key not in UNSEEN}
+        for problem in memory.judged(seen, partial(_judge, checking, topology, seen)):
+            checking.wrong(*problem)
     if checking.problems:
         raise failure(checking.problems)
     return {key: found[key] for key in KEYS if key in found}
 
 
+def _judge(checking: Checking, topology: Entry, seen: Mapping[str, Any]) -> list[Broken]:
+    known = facts(checking, topology, seen)
+    return [problem for rule in RULES for problem in rule(known)]
+
+
 def _resolved(checking: Checking, given: Mapping[str, Any], memory: Memory) -> dict[str, Any]:
-    dims = memory.read(checking, ("dims",), given.get("dims"), {}, partial(_dims, checking, given))
-    found: dict[str, Any] = {"dims": dims, "topology": _topology(checking, given, dims)}
+    dims = memory.read(checking, ("dims",), given.get("dims"), NO_DIMS, partial(_dims, checking, given))
+    reading = partial(_topology, checking, given, dims)
+    found: dict[str, Any] = {"dims": dims}
+    found["topology"] = memory.read(checking, ("topology",), given.get("topology"), dims, reading)
     topology = _entry(checking, found)
     for slot in (*ARCHITECTURE, *ALWAYS):
         if _wanted(checking, given, slot, topology):
@@ -70,11 +77,12 @@ def _resolved(checking: Checking, given: Mapping[str, Any], memory: Memory) -> d
     data = checking.mapping(data if data is not None else {}, ("data",), listed(option.name for option in DATA))
     reading = partial(checking.options, DATA, data or {}, ("data",), dims)
     found["data"] = memory.read(checking, ("data",), data or {}, dims, reading)
-    found["trainer"] = trainer(checking, given)
+    reading = partial(trainer, checking, given)
+    found["trainer"] = memory.read(checking, ("trainer",), given.get("trainer"), NO_DIMS, reading)
     found["evaluate"] = _several(checking, given, "evaluate", "objective", dims)
     if given.get("measure") is not None:
         found["measure"] = _several(checking, given, "measure", "measure", dims)
-    found["parts"] = parts(checking, topology, given, dims)
+    found["parts"] = parts(checking, topology, given, dims) if given.get("parts") else memory.none
     models = {key: source(checking, given, found, key) for key in SOURCES}
     return {**found, **{key: model for key, model in models.items() if model is not None}}
 
@@ -89,7 +97,7 @@ def _refers(text: str) -> bool:
 
 
 def _names_object(key: str) -> bool:
-    return bool(_OBJECTS.fullmatch(key))
+    return key.startswith(("_", "hydra")) and bool(_OBJECTS.fullmatch(key))
 
 
 def _no_objects(checking: Checking, value: Any, keys: Keys) -> None:

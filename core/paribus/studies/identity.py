@@ -5,7 +5,6 @@ Change a plugin's file and its old records belong to another trial: they are sta
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ import paribus
 from paribus.durable import canonical, digest, digest_json
 from paribus.hookspecs import SLOTS
 from paribus.registry import Index
+from paribus.studies.imports import closure
 
 ENGINE = ("slots", "parts", "kernels", "assembly", "train")
 WITHOUT_EFFECT = (("data", "workers"), ("from", "name"), ("from", "learned"), ("teacher", "name"))
@@ -40,14 +40,19 @@ class Spelling:
 
     def identity(self, spec: Spec, code: str, corpus: str) -> str:
         """As `identity_of` has it."""
-        spelt = f'{{{self._of("code", code)},{self._of("corpus", corpus)},"spec":{self.spec(spec)}}}'
+        spelt = f'{{{self.of("code", code)},{self.of("corpus", corpus)},"spec":{self.spec(spec)}}}'
         return digest(spelt.encode())[:LENGTH]
 
     def spec(self, spec: Spec) -> str:
         """A resolved spec, without what has no effect on a trial."""
-        return "{" + ",".join([self._of(key, spec[key]) for key in sorted(spec)]) + "}"
+        return "{" + ",".join(self.items(spec)) + "}"
 
-    def _of(self, key: str, value: Any) -> str:
+    def items(self, spec: Spec) -> list[str]:
+        """Its keys in order, each with its value."""
+        return [self.of(key, spec[key]) for key in sorted(spec)]
+
+    def of(self, key: str, value: Any) -> str:
+        """A key with its value, without what of that has no effect."""
         known = self._known.get((key, id(value)))
         return self._spell(key, value) if known is None else known[1]
 
@@ -61,20 +66,47 @@ class Spelling:
         return spelt
 
 
+@final
+class Sown:
+    """The identities of one spec with one seed after another: all that they share is spelt once."""
+
+    def __init__(self, spelling: Spelling, spec: Spec, code: str, corpus: str) -> None:
+        self._spelling = spelling
+        self._places = {key: place for place, key in enumerate(sorted(spec))}
+        self._items = spelling.items(spec)
+        self._before = f'{{{spelling.of("code", code)},{spelling.of("corpus", corpus)},"spec":{{'
+
+    def identity(self, **values: Any) -> str:
+        """Of the spec with these values in place of its own; it has all of the keys."""
+        items = self._items.copy()
+        for key, value in values.items():
+            items[self._places[key]] = self._spelling.of(key, value)
+        return digest(f"{self._before}{','.join(items)}}}}}".encode())[:LENGTH]
+
+
 def _spelt(value: Any) -> str:
     return canonical(value).decode()
 
 
 def components_of(spec: Spec, index: Index) -> Iterator[tuple[str, str]]:
     """Every (slot, name) that a resolved spec names, its parts' and nested ones included."""
-    for slot in SLOTS:
-        for node in _nodes(spec.get(slot)):
-            yield from _within(slot, node, index)
-    for node in _nodes(spec.get("evaluate")):
-        yield from _within("objective", node, index)
+    for slot, value in _filled(spec):
+        yield from _named(slot, value, index)
+
+
+def _filled(spec: Spec) -> Iterator[tuple[str, Any]]:
+    """Each slot that a spec fills, with what fills it: in its parts as well."""
+    yield from ((slot, spec[slot]) for slot in SLOTS if spec.get(slot) is not None)
+    if spec.get("evaluate") is not None:
+        yield "objective", spec["evaluate"]
     for part in (spec.get("parts") or {}).values():
-        yield from components_of(part, index)
-        yield from components_of(part.get("cross") or {}, index)
+        yield from _filled(part)
+        yield from _filled(part.get("cross") or {})
+
+
+def _named(slot: str, value: Any, index: Index) -> Iterator[tuple[str, str]]:
+    for node in value if isinstance(value, (list, tuple)) else [value]:
+        yield from _within(slot, node, index)
 
 
 def _within(slot: str, node: Mapping[str, Any], index: Index) -> Iterator[tuple[str, str]]:
@@ -83,12 +115,6 @@ def _within(slot: str, node: Mapping[str, Any], index: Index) -> Iterator[tuple[
     for option in index.find(slot, node["name"]).options:
         if option.kind.name == "slot" and node.get(option.name) is not None:
             yield from _within(option.kind.slot, node[option.name], index)
-
-
-def _nodes(value: Any) -> list[Mapping[str, Any]]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def code_of(files: Iterable[Path], hashed: Callable[[Path], str] | None = None) -> str:
@@ -104,15 +130,22 @@ class Code:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._known: dict[frozenset[tuple[str, str]], str] = {}
+        self._named: dict[tuple[str, int], tuple[Any, frozenset[tuple[str, str]]]] = {}
         self._hashed = lru_cache(maxsize=None)(file_hash)
 
     def behind(self, spec: Spec) -> str:
         """One hash of the code of all components that a spec names."""
-        named = frozenset(components_of(spec, self._index))
+        named = frozenset[tuple[str, str]]().union(*(self._of(slot, value) for slot, value in _filled(spec)))
         if named not in self._known:
             files = [self._index.find(slot, name).file for slot, name in named]
             self._known[named] = code_of((Path(file) for file in files), self._hashed) if all(files) else unidentified()
         return self._known[named]
+
+    def _of(self, slot: str, value: Any) -> frozenset[tuple[str, str]]:
+        """The components of what fills a slot, beside which it is kept, so that no other can come to have its id."""
+        if (slot, id(value)) not in self._named:
+            self._named[slot, id(value)] = value, frozenset(_named(slot, value, self._index))
+        return self._named[slot, id(value)][1]
 
 
 @lru_cache(maxsize=1)
@@ -124,62 +157,15 @@ def unidentified() -> str:
 @lru_cache(maxsize=1)
 def engine_hash() -> str:
     """One hash of all that every trial runs through."""
-    root = Path(paribus.__file__).parent
+    root = _engine()
     files = sorted(path for folder in ENGINE for path in (root / folder).rglob("*.py"))
     return digest_json([[str(path.relative_to(root)), file_hash(path)] for path in files])
+
+
+def _engine() -> Path:
+    return Path(paribus.__file__).parent
 
 
 def file_hash(path: Path) -> str:
     """sha256 of a source file; line endings do not count, since git may change them."""
     return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
-
-
-@lru_cache(maxsize=1024)
-def closure(file: Path) -> frozenset[Path]:
-    """`file` and, transitively, the files of its own top-level package that it imports."""
-    root = _source_root(file)
-    found: set[Path] = set()
-    left = [file.resolve()]
-    while left:
-        path = left.pop()
-        if path in found:
-            continue
-        found.add(path)
-        left.extend(_imported(path, root))
-    return frozenset(found)
-
-
-def _source_root(file: Path) -> Path:
-    """The folder that holds the top-level package."""
-    folder = file.resolve().parent
-    while (folder / "__init__.py").exists():
-        folder = folder.parent
-    return folder
-
-
-def _imported(path: Path, root: Path) -> Iterator[Path]:
-    package = path.relative_to(root).parts[:-1]
-    source = path.read_bytes()
-    if not package or (package[0].encode() not in source and b"from ." not in source):
-        return  # it imports nothing of its own package, and parsing would be most of the time
-    for node in ast.walk(ast.parse(source)):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = (
-                ".".join([*package[: len(package) - node.level + 1], node.module or ""]) if node.level else node.module
-            )
-            names = [str(base).strip("."), *(f"{base}.{alias.name}".strip(".") for alias in node.names)]
-        for name in names:
-            if package and name.partition(".")[0] == package[0]:
-                yield from _files_of(name, root, package[0])
-
-
-def _files_of(module: str, root: Path, package: str) -> Iterator[Path]:
-    place = root.joinpath(*module.split("."))
-    if place.with_suffix(".py").is_file():
-        yield place.with_suffix(".py")
-    elif (place / "__init__.py").is_file() and module != package:
-        # A package's own __init__ lists all of its variants: adding one must not make the others stale.
-        yield place / "__init__.py"

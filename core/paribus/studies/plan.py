@@ -186,7 +186,7 @@ def _held(
         raise SpecError(*_once(problems))
     matched = matched_of(study, kept, resolved, index, count, solved)
     _spent(study, kept, resolved, matched, index, spend)
-    every = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint)
+    every = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint, spelling)
     untimed = untimed_of(study, matched, every)
     there = [trial for trial in every if trial.variant not in untimed]
     first: dict[str, Trial] = {}

@@ -13,7 +13,7 @@ from paribus.specs.memory import Memory
 from paribus.specs.tree import Tree
 from paribus.studies.budgets import Budget, changes, cut
 from paribus.studies.designs import BASELINE, Change, Variant, in_force
-from paribus.studies.identity import Code, Spelling
+from paribus.studies.identity import Code, Sown, Spelling
 from paribus.studies.match import Matched
 from paribus.studies.stages import Stage, aimed
 from paribus.studies.store import Trial
@@ -79,9 +79,10 @@ def trials_of(
     matched: Mapping[str, Matched],
     index: Index,
     fingerprint: Fingerprint,
+    spelling: Spelling | None = None,
 ) -> list[Trial]:
     """For each seed the trials of a stage, variant by variant; what begins from another follows it."""
-    spelling, code = Spelling(), Code(index)
+    spelling, code = spelling or Spelling(), Code(index)
     following = {stage.name: (*references(study.base.data), *references(stage.says.data)) for stage in study.stages}
     described = {
         (variant.name, stage.name): (code.behind(spec), fingerprint(spec))
@@ -89,22 +90,31 @@ def trials_of(
         for stage in study.stages
         for spec in [resolved[variant.name][stage.name]]
     }
+    sown = {
+        (variant, stage): Sown(spelling, resolved[variant][stage], *described[variant, stage])
+        for variant, stage in described
+    }
+    changed = {
+        (variant.name, stage.name): _changes(study, variant, stage) for variant in variants for stage in study.stages
+    }
     found: list[Trial] = []
     for seed in study.seeds:
         there: dict[tuple[str, str], Trial] = {}
         for stage in study.stages:
             for variant in variants:
-                spec = {**resolved[variant.name][stage.name], "seed": seed}
+                here = (variant.name, stage.name)
                 before = there[variant.name, stage.begins].identity if stage.begins else ""
+                own: Spec = {"seed": seed}
                 if before:
-                    spec["from"] = {**spec["from"], "trial": before}
-                behind, corpus = described[variant.name, stage.name]
+                    own["from"] = {**resolved[variant.name][stage.name]["from"], "trial": before}
+                spec = {**resolved[variant.name][stage.name], **own}
+                behind, corpus = described[here]
                 trial = Trial(
-                    spelling.identity(spec, behind, corpus),
+                    sown[here].identity(**own),
                     variant.name,
                     seed,
                     spec,
-                    _changes(study, variant, stage, there, before),
+                    {**changed[here], **_begun(stage, there, before)},
                     behind,
                     corpus,
                     _knobs(study, variant, stage, spec, matched, following[stage.name]),
@@ -112,20 +122,20 @@ def trials_of(
                     before,
                     cut=cut(stage.budget or study.budget, spec),
                 )
-                there[variant.name, stage.name] = trial
+                there[here] = trial
                 found.append(trial)
     return found
 
 
-def _changes(
-    study: Study, variant: Variant, stage: Stage, there: Mapping[tuple[str, str], Trial], before: str
-) -> dict[str, Any]:
-    """What the variant changes in the base at this stage: values of its own, and what it begins from."""
+def _changes(study: Study, variant: Variant, stage: Stage) -> dict[str, Any]:
+    """The values that the variant changes in the base at this stage."""
     aims = ((aimed(key, stage, study.stages), value) for key, value in variant.changes)
-    changes = in_force((key, value) for key, value in aims if key is not None)
-    if before and before != there[BASELINE, stage.begins].identity:
-        changes["from"] = {"trial": before}
-    return changes
+    return in_force((key, value) for key, value in aims if key is not None)
+
+
+def _begun(stage: Stage, there: Mapping[tuple[str, str], Trial], before: str) -> dict[str, Any]:
+    """What it begins from, where that is not what the baseline does."""
+    return {"from": {"trial": before}} if before and before != there[BASELINE, stage.begins].identity else {}
 
 
 def _knobs(

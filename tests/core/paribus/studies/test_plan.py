@@ -14,7 +14,8 @@ from paribus.errors import SpecError
 from paribus.registry import Index, index
 from paribus.specs.guard import plain
 from paribus.studies.designs import BASELINE
-from paribus.studies.identity import closure, code_of, components_of, identity_of
+from paribus.studies.identity import code_of, components_of, identity_of
+from paribus.studies.imports import closure
 from paribus.studies.plan import Plan, plan
 from paribus.studies.study import study_of
 
