@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
@@ -12,11 +12,10 @@ from paribus.report.benchmarks.alike import refuse_unlike
 from paribus.report.benchmarks.rounds import Report, is_report, read_report
 from paribus.report.benchmarks.speeds import BATCHES, RUNS, Speed, Timed, judge
 from paribus.report.shown.cells import NONE
-from paribus.report.shown.grid import Grid, Head
+from paribus.report.shown.grid import Cell, Grid, Head, line
 from paribus.report.words import clean, percent, plural, span
 
 MOST: Final = 8
-STYLES: Final[Mapping[str, str]] = {"slower": "bold red", "faster": "bold green", "inconclusive": "yellow"}
 
 
 @final
@@ -78,18 +77,17 @@ class Ratios:
 
     def grid(self) -> Grid:
         heads = (
-            Head("benchmark", folds=True),
+            Head("benchmark", folds="name"),
             Head("before", right=True),
             Head("after", right=True),
             Head("after / before"),
             Head("A/A", right=True),
-            Head("verdict", folds=True),
+            Head("verdict", folds="verdict"),
         )
         return Grid(
             title="time of a round: less is better",
             heads=heads,
             rows=[_cells(row) for row in self.rows],
-            styles=[STYLES[row.speed.kind] for row in self.rows],
             before=self.first,
             remarks=[("!", self.warnings), ("-", self.notes), ("·", self.caption)],
             records=[_record(row) for row in self.rows],
@@ -220,7 +218,7 @@ def _caption(rows: Sequence[Ratio], before: int, after: int) -> Iterator[str]:
         )
 
 
-def _cells(row: Ratio) -> list[str]:
+def _cells(row: Ratio) -> list[Cell]:
     speed = row.speed
     ratio = NONE if speed.ratio is None else f"{speed.ratio:.3g}" if speed.ratio >= 10 else f"{speed.ratio:.3f}"
     if speed.low is not None and speed.high is not None:
@@ -228,7 +226,7 @@ def _cells(row: Ratio) -> list[str]:
     noise = NONE if speed.noise is None else f"±{100 * (speed.noise - 1):.2g} %"
     if speed.noise is not None and speed.noise >= 2:
         noise = f"x{speed.noise:.2g}"
-    return [row.benchmark, _seconds(row.before), _seconds(row.after), ratio, noise, row.verdict]
+    return line([row.benchmark, _seconds(row.before), _seconds(row.after), ratio, noise, row.verdict], speed.kind)
 
 
 def _seconds(value: float | None) -> str:

@@ -27,6 +27,7 @@ WORDS: Final = re.compile(r"\([^()]*\),? *|[^\s(=,]+[=,]? *|.")  # what is not b
 BYTES: Final = ("cache_bytes_per_token", "peak_bytes")
 FINEST: Final = 6  # decimals; what needs more is written with an exponent
 LARGEST: Final = 1e7
+BARE: Final = 3  # decimals where nothing says how many
 SPREAD: Final = 2  # decimals by which the rows of one column may differ from the coarsest
 
 
@@ -44,12 +45,14 @@ def folded(text: str, width: int) -> str:
 
 
 def digits(table: Table) -> dict[str, int]:
-    """How many decimals each row is worth: two significant digits of half its interval, and alike where possible."""
-    own = {row.variant: decimals(_size(row)) for row in table.rows if _size(row)}
-    if not own:
-        return dict.fromkeys((row.variant for row in (table.baseline, *table.rows)), decimals(table.baseline.mean) + 2)
-    usual = min(max(own.values()), min(own.values()) + SPREAD)
-    rows = (table.baseline, *table.rows)
+    """How many decimals each row of a table is worth."""
+    return shared((table.baseline, *table.rows), decimals(table.baseline.mean) + 2)
+
+
+def shared(rows: Sequence[Row], bare: int = BARE) -> dict[str, int]:
+    """The same of any rows: two significant digits of half an interval, alike where possible; `bare` without any."""
+    own = {row.variant: decimals(_size(row)) for row in rows if _size(row)}
+    usual = min(max(own.values()), min(own.values()) + SPREAD) if own else bare
     return {row.variant: max(usual, own.get(row.variant, usual)) for row in rows}
 
 
@@ -71,6 +74,14 @@ def difference(row: Row, decimals: int) -> str:
     if row.low is None or row.high is None:
         return found
     return f"{found} [{number(row.low, decimals, signed=True)}, {number(row.high, decimals, signed=True)}]"
+
+
+def figure(row: Row, decimals_: int) -> str:
+    """A difference without its interval, which would say why it has no more decimals: up to two more, where it is 0."""
+    if row.difference is None:
+        return ""
+    own = decimals(row.difference)
+    return number(row.difference, max(decimals_, min(own, decimals_ + 2)), signed=True)
 
 
 def count(row: Row) -> str:

@@ -72,7 +72,7 @@ def _lines(grid: Grid, label: str) -> Iterator[str]:
     yield f"    {' & '.join(escaped(head.name) for head in grid.heads)} \\\\"
     yield r"    \midrule"
     for row in grid.rows:
-        yield f"    {' & '.join(_cell(cell) for cell in row)} \\\\"
+        yield f"    {' & '.join(_cell(cell.text) for cell in row)} \\\\"
     yield r"    \bottomrule"
     yield r"  \end{tabular}"
     for mark, lines in grid.remarks:

@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from paribus.report.shown import besides, cells, several
-from paribus.report.tables.family import Family
-from paribus.report.tables.row import Row
+from paribus.report.shown import cells, grids, several
+from paribus.report.shown.grid import Cell, Grid, Head
 from paribus.report.tables.table import Table
 from paribus.report.words import clean
 
-CLAIMED: Final = ("better", "worse", "equivalent")
+CLAIMED: Final = ("better", "worse", "equivalent", "faster", "slower")
 SPECIAL: Final = re.compile(r"([\\`*_<>|#~\[\]])")
 
 
@@ -21,11 +20,18 @@ def markdown(table: Table, *, heading: int = 2) -> str:
     return "\n".join([*_lines(table, heading), ""])
 
 
+def compared(grid: Grid) -> str:
+    """A table of two sides: what they are is said first."""
+    first = (f"- {escaped(line)}" for line in grid.before)
+    return "\n".join([f"## {escaped(grid.title)}", "", *first, "", *_bars(grid), *_remarks(grid.remarks), ""])
+
+
 def _lines(table: Table, heading: int) -> Iterator[str]:
     yield f"{'#' * heading} {escaped(cells.title(table))}"
     yield ""
     if table.further:
-        yield from _glance(table)
+        yield from _bars(grids.overview(table))
+        yield ""
     for section in table.sections:
         yield from (f"{'#' * (heading + 1)} {escaped(section.title)}", "")
         yield from (f"- {escaped(line)}" for line in section.lines)
@@ -39,79 +45,52 @@ def _lines(table: Table, heading: int) -> Iterator[str]:
         yield from _body(each, heading + 2)
         yield ""
     yield f"{'#' * (heading + 1)} all of them"
-    yield from _remarks(common)
-
-
-def _glance(table: Table) -> Iterator[str]:
-    """Every variant in every setting."""
-    yield _line(["variant", *(escaped(each.setting) for each in table.every)])
-    yield _line([":--" for _ in (table, *table.every)])
-    for glance in several.glances(table):
-        texts = (escaped(text) for text, _ in glance.found)
-        rows = (row for _, row in glance.found)
-        shown = [f"**{text}**" if row and row.kind in CLAIMED else text for text, row in zip(texts, rows, strict=True)]
-        yield _line([code(glance.variant, cell=True), *shown])
-    yield ""
+    yield from _remarks(cells.remarks(common))
 
 
 def _body(table: Table, heading: int) -> Iterator[str]:
-    """The rows, the certificates, and the remarks."""
-    costs = cells.costs(table)
-    metric = escaped(table.metric.rpartition("/")[2])
-    yield _line(["variant", "n", metric, "difference", "verdict", *(cells.COSTS[name] for name in costs)])
-    yield _line([":--", "--:", "--:", ":--", ":--", *("--:" for _ in costs)])
-    digits = cells.digits(table)
-    for row in (table.baseline, *table.rows):
-        yield _line(_cells(row, digits[row.variant], costs))
+    """The rows, the certificates, the families besides, and the remarks."""
+    yield from _bars(grids.verdicts(table))
     yield ""
-    for name, certificate in table.certificates.items():
-        yield f"- {'✓' if certificate.ok else '✗'} {code(name)}: {escaped(certificate.text)}"
+    yield from _certificates(grids.certificates(table.certificates))
     for family in table.besides:
-        yield from _besides(family, heading)
-    yield from _remarks(table)
-
-
-def _remarks(table: Table) -> Iterator[str]:
-    for mark, lines in cells.remarks(table):
-        if lines:
-            yield ""
-            yield from (f"- **{mark}** {escaped(line)}" if mark == "!" else f"- {escaped(line)}" for line in lines)
-
-
-def _besides(family: Family, heading: int) -> Iterator[str]:
-    """Another family of verdicts, under its own heading."""
-    yield from ("", f"{'#' * heading} {escaped(family.title)}", "")
-    headers = besides.headers(family)
-    yield _line(headers)
-    yield _line(["--:" if header == "n" else ":--" for header in headers])
-    for row, texts in besides.lines(family):
-        *names, count, difference, verdict = texts
-        claimed = row.kind in ("better", "worse", "equivalent")
-        shown = [code(name, cell=True) for name in names]
-        yield _line([*shown, count, difference, f"**{escaped(verdict)}**" if claimed else escaped(verdict)])
-    yield ""
-    for ok, name, text in besides.certificates(family):
-        yield f"- {'✓' if ok else '✗'} {code(name)}: {escaped(text)}"
-    if family.certificates:
+        yield from ("", f"{'#' * heading} {escaped(family.title)}", "")
+        yield from _bars(grids.of_family(family))
         yield ""
-    yield from (f"- {escaped(line)}" for line in family.caption)
+        yield from _certificates(grids.certificates_of(family))
+        yield from ("",) if family.certificates else ()
+        yield from (f"- {escaped(line)}" for line in family.caption)
+    yield from _remarks(cells.remarks(table))
 
 
-def _cells(row: Row, digits: int, costs: Sequence[str]) -> list[str]:
-    verdict = escaped(cells.verdict(row))
-    claimed = row.kind in CLAIMED
-    return [
-        code(row.variant, cell=True),
-        cells.count(row),
-        cells.number(row.mean, digits),
-        cells.difference(row, digits),
-        f"**{verdict}**" if claimed else verdict,
-        *(cells.cost(row, name) for name in costs),
-    ]
+def _bars(grid: Grid) -> Iterator[str]:
+    """A table: names as code, claims in bold, figures as they are."""
+    yield _line([escaped(head.name) for head in grid.heads])
+    yield _line(["--:" if head.right else ":--" for head in grid.heads])
+    for row in grid.rows:
+        yield _line([_cell(head, cell) for head, cell in zip(grid.heads, row, strict=True)])
+
+
+def _cell(head: Head, cell: Cell) -> str:
+    if head.folds == "name":
+        return code(cell.text, cell=True)
+    text = escaped(cell.text) if head.folds else cell.text
+    return f"**{text}**" if cell.kind in CLAIMED else text
 
 
 def _line(texts: Sequence[str]) -> str:
     return f"| {' | '.join(texts)} |"
+
+
+def _certificates(found: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    yield from (f"- {mark} {code(name)}: {escaped(text)}" for mark, name, text in found)
+
+
+def _remarks(remarks: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    for mark, lines in remarks:
+        if lines:
+            yield ""
+            yield from (f"- **{mark}** {escaped(line)}" if mark == "!" else f"- {escaped(line)}" for line in lines)
 
 
 def escaped(text: str) -> str:

@@ -9,9 +9,9 @@ from html import escape
 from typing import Any, Final
 
 from paribus.errors import listed
-from paribus.report.shown import besides, cells
+from paribus.report.shown import cells, grids
+from paribus.report.shown.grid import Grid
 from paribus.report.shown.pictures import curves, forest
-from paribus.report.shown.sheet import grid_of
 from paribus.report.tables.table import Table
 from paribus.report.trials.costs import machine
 from paribus.report.trials.entry import Entry
@@ -38,7 +38,8 @@ svg text { font: 13px system-ui, sans-serif; fill: var(--ink); } svg text.tick {
 .interval.better { stroke: #1a7f37; } circle.better { fill: #1a7f37; } td.better { color: #1a7f37; font-weight: 600; }
 .interval.worse { stroke: #c8321f; } circle.worse { fill: #c8321f; } td.worse { color: #c8321f; font-weight: 600; }
 .interval.equivalent { stroke: #0a7ea4; } circle.equivalent { fill: #0a7ea4; }
-td.equivalent { color: #0a7ea4; font-weight: 600; } td.withheld, td.diverged { color: #8a3ab9; font-weight: 600; }
+td.equivalent { color: #0a7ea4; font-weight: 600; } td.baseline { color: var(--soft); }
+td.withheld, td.diverged { color: #8a3ab9; font-weight: 600; }
 circle.hollow { fill: var(--page); stroke: var(--soft); stroke-width: 2; }
 .curve { fill: none; stroke-width: 1.4; opacity: .75; }
 .warning { border-left: 4px solid #c98a00; padding-left: .8rem; }
@@ -76,11 +77,7 @@ def _body(table: Table, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """One setting: the warnings first, for whoever reads no further."""
     for line in table.warnings:
         yield f'<p class="warning">{_said(line)}</p>'
-    grid = grid_of(table)
-    kinds = [row.kind for row in (table.baseline, *table.rows)]
-    at = [head.name for head in grid.heads].index("verdict")
-    rights = [head.right for head in grid.heads]
-    yield _table([head.name for head in grid.heads], grid.rows, rights, kinds, at)
+    yield _table(grids.verdicts(table))
     if table.rows:
         yield f"<h2>Differences</h2>{forest(table)}"
     names = [row.variant for row in (table.baseline, *table.rows)]
@@ -89,32 +86,29 @@ def _body(table: Table, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if drawn:
         yield f"<h2>{_said(table.metric)} by step</h2>{drawn}"
     for family in table.besides:
-        headers = besides.headers(family)
-        lines = list(besides.lines(family))
         yield f"<h2>{_said(family.title)}</h2>"
-        rights = [header == "n" for header in headers]
-        yield _table(headers, [texts for _, texts in lines], rights, [row.kind for row, _ in lines], len(headers) - 1)
+        yield _table(grids.of_family(family))
         yield _list(family.caption, "small")
-    if table.certificates:
+    if certificates := grids.certificates(table.certificates):
         yield "<h2>Certificates</h2>"
-        told = [(name, each) for name, each in table.certificates.items()]
-        yield _list([f"{'✓' if each.ok else '✗'} {name}: {each.text}" for name, each in told])
+        yield _list([f"{mark} {name}: {text}" for mark, name, text in certificates])
     if table.notes:
         yield f"<h2>Not in the table</h2>{_list(table.notes)}"
     yield f"<h2>How to read it</h2>{_list(table.caption, 'small')}"
 
 
-def _table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], rights: Sequence[bool], kinds: Sequence[str], verdict: int
-) -> str:
-    def cell(tag: str, text: str, at: int, kind: str = "") -> str:
-        names = " ".join(filter(None, ["right" if rights[at] else "", kind if at == verdict else ""]))
+def _table(grid: Grid) -> str:
+    def cell(tag: str, text: str, *classes: str) -> str:
+        names = " ".join(filter(None, classes))
         return f"<{tag}{f' class={chr(34)}{names}{chr(34)}' if names else ''}>{_said(text)}</{tag}>"
 
-    lines = ["<tr>" + "".join(cell("th", head, at) for at, head in enumerate(heads)) + "</tr>"]
-    for row, kind in zip(rows, kinds, strict=True):
-        lines.append("<tr>" + "".join(cell("td", text, at, kind) for at, text in enumerate(row)) + "</tr>")
-    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
+    rights = ["right" if head.right else "" for head in grid.heads]
+    heads = "".join(cell("th", head.name, right) for head, right in zip(grid.heads, rights, strict=True))
+    rows = (
+        "".join(cell("td", text, right, kind) for (text, kind), right in zip(row, rights, strict=True))
+        for row in grid.rows
+    )
+    return f'<div class="wide"><table>{"".join(f"<tr>{row}</tr>" for row in (heads, *rows))}</table></div>'
 
 
 def _list(lines: Sequence[str], name: str = "") -> str:

@@ -1,52 +1,11 @@
-"""A table with further ones beside it: one comparison in several settings, seen at a glance, and then one by one."""
+"""A table with further ones beside it: what is said of all of them, and what of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, final
 
-from paribus.report.shown import cells
-from paribus.report.tables.row import Row
 from paribus.report.tables.table import Table
-
-
-@final
-class Glance(NamedTuple):
-    """A row of the overview: a variant, and what came of it in each setting, with the row that says so."""
-
-    variant: str
-    found: tuple[tuple[str, Row | None], ...]
-
-
-def glances(table: Table) -> list[Glance]:
-    """Every variant of any setting, in order."""
-    digits = [cells.digits(each) for each in table.every]
-    rows = [{row.variant: row for row in each.rows} for each in table.every]
-    names = dict.fromkeys(row.variant for each in table.every for row in each.rows)
-    return [
-        Glance(
-            name,
-            tuple(
-                (_cell(own[name], decimals[name]) if name in own else cells.NONE, own.get(name))
-                for own, decimals in zip(rows, digits, strict=True)
-            ),
-        )
-        for name in names
-    ]
-
-
-def _cell(row: Row, decimals: int) -> str:
-    """`+0.031 worse`."""
-    return f"{figure(row, decimals)} {row.kind}".strip()
-
-
-def figure(row: Row, decimals: int) -> str:
-    """A difference without its interval, which would say why it has no more decimals: up to two more, where it is 0."""
-    if row.difference is None:
-        return ""
-    own = cells.decimals(row.difference)
-    return cells.number(row.difference, max(decimals, min(own, decimals + 2)), signed=True)
 
 
 def parted(table: Table) -> tuple[Table, list[Table]]:

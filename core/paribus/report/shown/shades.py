@@ -13,4 +13,7 @@ STYLES: Final[Mapping[str, str]] = {
     "diverged": "bold magenta",
     "withheld": "bold magenta",
     "baseline": "dim",
+    "aside": "dim",
+    "faster": "bold green",
+    "slower": "bold red",
 }

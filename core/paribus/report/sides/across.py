@@ -10,8 +10,7 @@ from typing import Any, Final, final
 
 from paribus.errors import NotComparableError, Problem, SpecError, listed, nearest
 from paribus.report.shown import cells
-from paribus.report.shown.grid import Grid, Head
-from paribus.report.shown.shades import STYLES
+from paribus.report.shown.grid import Cell, Grid, Head, line
 from paribus.report.sides.changes import Pair, changed, refuse_unlike
 from paribus.report.sides.sets import Key, Side
 from paribus.report.statistics.verdict import Better, Paired, Verdict, decide
@@ -55,24 +54,23 @@ class Across:
         }
 
     def grid(self) -> Grid:
-        heads = [Head("variant", folds=True), Head("n", right=True), Head("before", right=True)]
-        heads += [Head("after", right=True), Head("after - before"), Head("verdict", folds=True)]
+        heads = [Head("variant", folds="name"), Head("n", right=True), Head("before", right=True)]
+        heads += [Head("after", right=True), Head("after - before"), Head("verdict", folds="verdict")]
         return Grid(
             title=f"{clean(self.metric)}, {self.better} is better",
             heads=heads,
             rows=[self._cells(row) for row in self.rows],
-            styles=[STYLES.get(row.kind, "") for row in self.rows],
             before=self.first,
             remarks=[("!", self.warnings), ("-", self.notes), ("·", self.caption)],
             records=[_record(self, row) for row in self.rows],
         )
 
-    def _cells(self, row: Row) -> list[str]:
+    def _cells(self, row: Row) -> list[Cell]:
         half = (row.high - row.low) / 2 if row.low is not None and row.high is not None else abs(row.difference or 0)
         decimals = min(cells.FINEST, max(3, 1 - math.floor(math.log10(half)))) if half else 4
         numbers = (cells.number(value, decimals) for value in (self.before[row.variant], row.mean))
         difference = "0" if row.verdict == SAME else cells.difference(row, decimals)
-        return [row.variant, cells.count(row), *numbers, difference, row.verdict]
+        return line([row.variant, cells.count(row), *numbers, difference, row.verdict], row.kind)
 
 
 def across(before: Side, after: Side, *, metric: str = "", elsewhere: bool = False) -> Across:

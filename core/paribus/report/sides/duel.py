@@ -10,7 +10,7 @@ from paribus.errors import listed
 from paribus.report.certificates.certificate import Certificate
 from paribus.report.certificates.line import certify_line
 from paribus.report.shown import cells
-from paribus.report.shown.grid import Grid, Head
+from paribus.report.shown.grid import Cell, Grid, Head, line
 from paribus.report.sides.changes import Pair, changed, refuse_unlike
 from paribus.report.sides.sets import Side, spec_key
 from paribus.report.tables.row import finite
@@ -47,13 +47,12 @@ class Duel:
         return Grid(
             title="two trials",
             heads=[
-                Head("", folds=True),
+                Head("", folds="name"),
                 Head("before", right=True),
                 Head("after", right=True),
                 Head("after - before", right=True),
             ],
             rows=[_cells(*row) for row in self.rows],
-            styles=["" for _ in self.rows],
             before=self.first,
             remarks=[("!", self.warnings), ("-", [clean(line) for line in told]), ("·", self.caption)],
             records=[_record(*row) for row in self.rows],
@@ -102,12 +101,12 @@ def _numbers(pair: Pair) -> Iterator[tuple[str, float | None, float | None]]:
             yield cells.COSTS[name], *values
 
 
-def _cells(name: str, before: float | None, after: float | None) -> list[str]:
+def _cells(name: str, before: float | None, after: float | None) -> list[Cell]:
     large = max(abs(before or 0), abs(after or 0)) >= 1000
     decimals = 0 if large else 4
     difference = after - before if before is not None and after is not None else None
     numbers = (cells.number(before, decimals), cells.number(after, decimals))
-    return [clean(name), *numbers, cells.number(difference, decimals, signed=True)]
+    return line([clean(name), *numbers, cells.number(difference, decimals, signed=True)])
 
 
 def _record(name: str, before: float | None, after: float | None) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from paribus.errors import listed
 from paribus.report.shown import cells
-from paribus.report.shown.several import figure
 from paribus.report.statistics.transfer import Ranks, ranks, transfer
 from paribus.report.tables.row import Row
 from paribus.report.tables.section import Section
@@ -89,7 +88,7 @@ def _row(table: Table, variant: str) -> Row | None:
 def _shown(table: Table, row: Row | None) -> str:
     if row is None:
         return "no trial"
-    return figure(row, cells.digits(table)[row.variant]) or cells.NONE
+    return cells.figure(row, cells.digits(table)[row.variant]) or cells.NONE
 
 
 def _orders(scales: Mapping[str, Table], alpha: float) -> Iterator[tuple[str, dict[str, Any]]]:

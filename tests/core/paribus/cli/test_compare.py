@@ -50,7 +50,7 @@ def test_two_reports_are_compared_in_every_shape(cli: Callable[..., Any], report
     (record,) = csv.DictReader(io.StringIO(cli("compare", "a.json", "b.json", "--csv").out))
     assert float(record["ratio"]) == row["ratio"]
     assert r"\toprule" in cli("compare", "a.json", "b.json", "--latex").out
-    assert "| test\\_a |" in cli("compare", "a.json", "b.json", "--markdown").out
+    assert "| `test_a` |" in cli("compare", "a.json", "b.json", "--markdown").out
 
 
 def test_a_gate_ends_with_1_and_says_why(cli: Callable[..., Any], report: Callable[..., None]) -> None:
