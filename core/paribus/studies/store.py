@@ -44,6 +44,7 @@ class Trial:
     begins: str = ""  # the identity of the trial that it begins from
     setting: str = ""  # the first that has it, of a study with several: no part of who it is
     cut: Mapping[str, Any] = field(default_factory=dict)  # dotted key -> value: where its budget cuts it
+    instead: Mapping[str, Any] = field(default_factory=dict)  # where several are varied: what the baseline has there
 
     @property
     def named(self) -> str:
@@ -63,6 +64,7 @@ class Trial:
             **({"stage": self.stage, "begins": self.begins} if self.stage else {}),
             **({"setting": self.setting} if self.setting else {}),
             **({"cut": dict(self.cut)} if self.cut else {}),
+            **({"instead": dict(self.instead)} if self.instead else {}),
         }
 
 

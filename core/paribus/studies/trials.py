@@ -97,6 +97,8 @@ def trials_of(
     changed = {
         (variant.name, stage.name): _changes(study, variant, stage) for variant in variants for stage in study.stages
     }
+    baseline = resolved.get(BASELINE, {})
+    instead = {(name, stage): _instead(varied, baseline.get(stage, {})) for (name, stage), varied in changed.items()}
     found: list[Trial] = []
     for seed in study.seeds:
         there: dict[tuple[str, str], Trial] = {}
@@ -121,6 +123,7 @@ def trials_of(
                     stage.name,
                     before,
                     cut=cut(stage.budget or study.budget, spec),
+                    instead=instead[here],
                 )
                 there[here] = trial
                 found.append(trial)
@@ -136,6 +139,11 @@ def _changes(study: Study, variant: Variant, stage: Stage) -> dict[str, Any]:
 def _begun(stage: Stage, there: Mapping[tuple[str, str], Trial], before: str) -> dict[str, Any]:
     """What it begins from, where that is not what the baseline does."""
     return {"from": {"trial": before}} if before and before != there[BASELINE, stage.begins].identity else {}
+
+
+def _instead(varied: Mapping[str, Any], baseline: Spec) -> dict[str, Any]:
+    """What the baseline has where a variant changes several things: each may then be held against it by itself."""
+    return {key: found for key in varied if (found := at(baseline, key)) is not None} if len(varied) > 1 else {}
 
 
 def _knobs(

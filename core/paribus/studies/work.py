@@ -151,6 +151,7 @@ def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
     sweep(folder, files=store.files)
     with suppress(OSError):
         store.files.unlink(folder / FAILURE)  # of an earlier try
+    known = {} if order.rehearsal else store.trial(order.identity) or {}
     terms = Terms(
         identity=order.identity,
         folder=folder,
@@ -161,7 +162,8 @@ def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
         note=telling.note,
         contended=order.contended,
         hooks=Rehearsing(registry.hook) if order.rehearsal else registry.hook,
-        varied={} if order.rehearsal else (store.trial(order.identity) or {}).get("varied") or {},
+        varied=known.get("varied") or {},
+        instead=known.get("instead") or {},
         files=store.files,
         loggers=order.loggers,
         called=Run(order.study, order.variant, order.spec["seed"], order.identity, store.root / LOGS)

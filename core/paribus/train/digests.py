@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from paribus.durable import digest_json
+from paribus.hookspecs import SLOTS
 from paribus.parts.draw import Draw
 from paribus.parts.rows import Batch
 from paribus.train.data import VALIDATION, Data
@@ -38,6 +39,44 @@ def beginnings(model: Model) -> dict[str, dict[str, Any]]:
             "value": tensor_digest(named[path])[:SHORT],
             "signs": _signs(named[path]),
         }
+    for path, buffer in model.named_buffers():
+        found[path] = _buffer(model, path, buffer)
+    return found
+
+
+def _buffer(model: Model, path: str, buffer: Tensor) -> dict[str, Any]:
+    """A tensor that is computed and not trained: of the seed, and of what its component and the sizes are."""
+    slot = next((word for word in reversed(path.split(".")) if word in SLOTS), None)
+    told = model.spec if slot is None else list(_nodes(model.spec, slot))
+    shape = list(buffer.shape)
+    return {
+        "shape": shape,
+        "origin": "",
+        "draws": digest_json([model.seed, path, shape])[:SHORT],
+        "shaped": digest_json([told, model.spec["dims"], model.spec["topology"]])[:SHORT],
+        "value": tensor_digest(buffer)[:SHORT],
+        "signs": "",
+        "buffer": True,
+    }
+
+
+def _nodes(spec: Any, slot: str) -> Iterator[Any]:
+    """What a spec has in a slot, wherever that is."""
+    for key, value in spec.items() if isinstance(spec, Mapping) else ():
+        if key == slot:
+            yield value
+        else:
+            yield from _nodes(value, slot)
+
+
+def manners(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, str]:
+    """How each parameter is trained: a digest of what the optimizer was told of its group, but the rate of the hour."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found: dict[str, str] = {}
+    for group in optimizer.param_groups:
+        told = {key: str(value) for key, value in group.items() if key not in ("params", "lr")}
+        digest = digest_json(told)[:SHORT]
+        found |= {names[id(each)]: digest for each in group["params"] if id(each) in names}
     return found
 
 

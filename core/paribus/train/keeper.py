@@ -15,7 +15,7 @@ from paribus.durable import FILES, Files
 from paribus.parts.rows import Batch
 from paribus.train.checkpoint import Loaded, restore, save
 from paribus.train.data import Data
-from paribus.train.digests import batch_digest, chained
+from paribus.train.digests import batch_digest, chained, manners
 from paribus.train.evaluate import evaluate
 from paribus.train.gradients import looked_at, untouched
 from paribus.train.measuring import Measuring
@@ -78,6 +78,7 @@ class Keeper(Callback):
         self.order = ""
         self.along: dict[str, str] = {}  # the batches as of each power of two: what trials of other lengths share
         self.no_gradient: list[str] = []
+        self.manners: dict[str, str] = {}  # how the optimizer treats each parameter
         self.watch = watch or Watch()  # evaluations and checkpoints not counted
         self.loaded: Loaded | None = None
         self._unread: list[tuple[Tensor, int, str, str]] = []  # a loss, its step, and the digests as of then
@@ -110,6 +111,7 @@ class Keeper(Callback):
     # -- what Lightning calls ------------------------------------------------------------------------------------
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.manners = manners(self.model, trainer.optimizers[0])
         if self.loaded is not None:
             restore(self.loaded, self.model, trainer.optimizers[0])
         self.watch.go(self.model.device)

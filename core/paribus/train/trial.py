@@ -42,7 +42,7 @@ from paribus.train.keeper import OPEN, DivergedError, InterruptedTrialError, Kee
 from paribus.train.loggers import Run
 from paribus.train.measuring import Measuring, Writer, measuring
 from paribus.train.model import Model
-from paribus.train.probing import ignored
+from paribus.train.probing import probed
 from paribus.train.provenance import provenance, watch_memory
 from paribus.train.ranks import Ranks, in_ranks
 from paribus.train.text import Text, write_text
@@ -70,6 +70,7 @@ class Terms:
     contended: bool = False  # other trials share the machine, so its speed is not the trial's own
     hooks: Any = None  # the plugins' `configure_trainer`, `trial_started`, `trial_finished`
     varied: Mapping[str, Any] = field(default_factory=dict)  # what a study changed to come to this spec
+    instead: Mapping[str, Any] = field(default_factory=dict)  # what its baseline has in these places
     files: Files = field(default=FILES)
     loggers: Sequence[Mapping[str, Any]] = ()  # Lightning's, that are told of it
     called: Run | None = None  # what they call it, where there are any
@@ -94,7 +95,7 @@ def _run(spec: Spec, classes: Registry, terms: Terms) -> Record:
     started = time.time()
     _hush()
     text = text_of(spec, classes)
-    idle = ignored(spec, terms.varied, classes, text)
+    found = probed(spec, terms.varied, classes, text, terms.instead)
     watch_memory()
     if text.built and left_out(text.dropped):  # once a study, not for each of its trials
         terms.note(f"left out of the corpus: {left_out(text.dropped)}")
@@ -143,7 +144,7 @@ def _run(spec: Spec, classes: Registry, terms: Terms) -> Record:
         "provenance": {
             **provenance(started, watch.seconds, terms.contended, model.device),
             **({} if watch.limit is None else {"spent_seconds": watch.spent}),
-            **({"ignored": idle} if idle else {}),
+            **found.to_json(),
         },
     }
     if not terms.ranks.first:
@@ -284,6 +285,7 @@ def _result(
             "along": keeper.along,
             "losses": tensor_digest(torch.tensor(keeper.losses, dtype=torch.float64)),
             "no_gradient": keeper.no_gradient,
+            "manners": keeper.manners,
         },
     }
     if keeper.watch.limit is not None:

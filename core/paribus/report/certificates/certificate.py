@@ -8,22 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, final
+from typing import Any, Final, final
 
 from paribus.errors import listed
+from paribus.report.certificates.effect import effect, gradients, options
+from paribus.report.certificates.pair import BUDGET, DATA, LASTING, Finding, Pair
 from paribus.report.certificates.tensors import KINDS, Common, common, names
 from paribus.report.trials.entry import Entry
 from paribus.studies.differences import MISSING, at, covered, differences, holds, touches
 
-DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.vocabulary", "trainer")
-"""What decides the batches: one of these varied, they may differ."""
-BUDGET: Final = ("trainer", "data.batch", "dims.length")
-LASTING: Final = "trainer.max_time"
-TRAINING: Final = (*DATA, "evaluate", "measure", "optimizer", "schedule", "dropout")
-"""What an untrained model's outputs need not show."""
 MOST: Final = 4  # of a kind that are told, in words that must fit a line
-
-Finding = tuple[Literal["failure", "side effect", "confirmed"], str]
 
 
 @final
@@ -60,37 +54,6 @@ class Certificate:
         return {**vars(self), "ok": self.ok, "text": self.text, "tensors": dict(self.tensors)}
 
 
-@final
-class Pair(NamedTuple):
-    """Two trials with records, and what may differ between them."""
-
-    baseline: Entry
-    variant: Entry
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """What the study asked otherwise of the one than of the other."""
-        one, other = self.baseline.asked, self.variant.asked
-        return frozenset(key for key in {**one, **other} if one.get(key, MISSING) != other.get(key, MISSING))
-
-    @property
-    def cut(self) -> frozenset[str]:
-        """Where the budget cut them, each at its own place."""
-        return frozenset(self.baseline.cut) | frozenset(self.variant.cut)
-
-    @property
-    def steps(self) -> tuple[int, int]:
-        return self.baseline.result["steps"], self.variant.result["steps"]
-
-    @property
-    def alike(self) -> bool:
-        """Whether both ran to their end, and equally far: their batches and losses can be held against each other."""
-        return self.baseline.done and self.variant.done and len(set(self.steps)) == 1
-
-    def equal(self, digest: str) -> bool:
-        return bool(self.baseline.certificate[digest] == self.variant.certificate[digest])
-
-
 def certify(baseline: Entry, variant: Entry) -> Certificate:
     """The certificate of one pair; both have a record, though one or both may have diverged."""
     if baseline.record is None or variant.record is None:
@@ -106,8 +69,10 @@ def certify(baseline: Entry, variant: Entry) -> Certificate:
         *_tensors(pair, shared),
         *_begun(pair),
         *_data(pair),
-        *_effect(pair),
-        *_gradients(pair, shared),
+        *options(pair),
+        *effect(pair),
+        *_trained(pair, shared),
+        *gradients(pair, shared),
     )
     findings = list(dict.fromkeys(found))
     kinds = {
@@ -167,12 +132,6 @@ def _specs(pair: Pair) -> Iterator[Finding]:
                 yield "failure", f"ignored option: `{key}` is not in the resolved spec of {entry.variant}"
             elif not holds(found, asked):
                 yield "failure", f"ignored option: `{key}` was to be {asked}, but {entry.variant} ran with {found}"
-        for path in entry.provenance.get("ignored") or ():
-            value = at(entry.spec, path)
-            yield (
-                "failure",
-                f"ignored option: `{path}` is {value} in {entry.variant}, and another value changes nothing",
-            )
     if len({pair.baseline.seed, pair.variant.seed, pair.baseline.spec["seed"], pair.variant.spec["seed"]}) > 1:
         yield "failure", f"other seed: {pair.baseline.spec['seed']} against {pair.variant.spec['seed']}"
     found_differences = [each for each in differences(pair.baseline.spec, pair.variant.spec) if each.path != "seed"]
@@ -246,34 +205,11 @@ def _along(pair: Pair, varied: bool) -> Iterator[Finding]:
         yield ("side effect", "other batches") if varied else ("failure", "other batches: not those of the baseline")
 
 
-def _effect(pair: Pair) -> Iterator[Finding]:
-    """The swap did something: to an untrained model's outputs, or at least to its training."""
-    if not pair.equal("outputs"):
-        yield "confirmed", "outputs differ"
-    elif pair.alike and pair.equal("losses"):
-        yield "failure", "changed nothing: the outputs at step 0 and the loss of every step are the baseline's"
-    elif touches(pair.keys, TRAINING):
-        yield "confirmed", "training differs" if pair.alike else "same outputs at step 0"
-    else:
-        yield "side effect", "outputs differ only once trained" if pair.alike else "same outputs at step 0"
-
-
-def _gradients(pair: Pair, shared: Common) -> Iterator[Finding]:
-    """What is trained with the baseline is trained with the variant, and so is what the swap brought.
-
-    A tensor that no gradient reaches counts among the parameters and does nothing. Where a swap has brought it, that is
-    told: an expert may wait in vain to be asked. It is a failure where none of what an architecture brought gets any,
-    as the swap then sits beside the model, and where the baseline trains the very tensor: then the variant is held back
-    by more than what was meant.
-    """
-    baseline, variant = (frozenset(entry.certificate["no_gradient"]) for entry in pair)
-    excused = touches(pair.keys, TRAINING)
-    frozen = frozenset() if excused else (variant - baseline) & shared.alike
-    if frozen:
-        yield "failure", f"not trained: no gradient ever reaches {names(frozen)}, which the baseline trains"
-    if variant - baseline - frozen:
-        yield "side effect", f"no gradient reaches {names(variant - baseline - frozen)}"
-    if variant & baseline:
-        yield "side effect", f"in both no gradient reaches {names(variant & baseline)}"
-    if shared.brought and shared.brought <= variant and not excused:
-        yield "failure", f"untrained: no gradient reaches anything that the swap brought: {names(shared.brought)}"
+def _trained(pair: Pair, shared: Common) -> Iterator[Finding]:
+    """What both have is trained in one manner: with the same rate and the same weight decay."""
+    before, after = (entry.certificate.get("manners") or {} for entry in pair)
+    if not before or not after or touches(pair.keys, ("optimizer", "schedule", "trainer")):
+        return
+    other = [path for path in sorted(shared.alike) if path in before and path in after and before[path] != after[path]]
+    if other:
+        yield "failure", f"trained otherwise: the optimizer treats {names(other)} in another manner than the baseline's"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -10,7 +11,7 @@ from paribus.errors import listed
 
 Tensors = Mapping[str, Mapping[str, Any]]  # path -> shape, origin, draws, shaped, value, signs: as the record has them
 
-KINDS: Final = ("equal", "scaled", "reshaped", "removed", "added", "begun", "leaked")
+KINDS: Final = ("equal", "scaled", "schemed", "derived", "reshaped", "removed", "added", "begun", "leaked")
 MOST: Final = 6  # names in a line
 _LEAVES: Final = ("weight", "bias")
 _SHORT: Final = 3  # words of a path outside of the layers: body.norm, body.position.table
@@ -24,6 +25,8 @@ class Common:
 
     equal: tuple[str, ...]  # bitwise
     scaled: tuple[str, ...]  # the same draws at another scale
+    schemed: tuple[str, ...]  # the same draws, as another scheme of initialisation shapes them
+    derived: tuple[str, ...]  # buffers, computed with other options
     reshaped: tuple[str, ...]
     removed: tuple[str, ...]
     added: tuple[str, ...]
@@ -39,7 +42,7 @@ class Common:
     @property
     def alike(self) -> frozenset[str]:
         """The tensors that both have, in one shape."""
-        return frozenset((*self.equal, *self.scaled, *self.begun, *self.leaked))
+        return frozenset((*self.equal, *self.scaled, *self.schemed, *self.derived, *self.begun, *self.leaked))
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -49,9 +52,13 @@ class Common:
             (self.added, "added"),
             (self.removed, "removed"),
             (self.scaled, "at another scale"),
+            (self.schemed, "initialised otherwise"),
+            (self.derived, "computed otherwise"),
             (self.begun, "begun otherwise"),
         )
-        return tuple(f"{names(paths)} {what}" for paths, what in said if paths)
+        counts = Counter(name for paths, _ in said for name in _short(paths))
+        twice = {name for name, count in counts.items() if count > 1}
+        return tuple(f"{names(paths, twice)} {what}" for paths, what in said if paths)
 
 
 def common(baseline: Tensors, variant: Tensors, *, scheme: bool) -> Common:
@@ -73,23 +80,40 @@ def _kind(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, sch
         return "reshaped"
     if before.get("origin") != after.get("origin"):
         return "equal" if before["value"] == after["value"] else "begun"
-    if before["draws"] != after["draws"]:
-        return "leaked"
     if before["value"] == after["value"]:
-        return "equal"
+        return "leaked" if before["draws"] != after["draws"] else "equal"
+    if before["draws"] != after["draws"] or before["shaped"] == after["shaped"]:
+        return "leaked"
+    return _reason(before, after, scheme)
+
+
+def _reason(before: Mapping[str, Any], after: Mapping[str, Any], scheme: bool) -> str:
+    """Of two values of the same draws, where what shaped them is not the same."""
+    if before.get("buffer") or after.get("buffer"):
+        return "derived"
+    if not scheme:
+        return "schemed"
     drawn = before["signs"] and after["signs"]  # a tensor that begins as one number was not drawn
-    redrawn = scheme and drawn and before["signs"] != after["signs"]
-    return "leaked" if redrawn or before["shaped"] == after["shaped"] else "scaled"
+    return "leaked" if drawn and before["signs"] != after["signs"] else "scaled"
 
 
-def names(paths: Iterable[str]) -> str:
-    """Paths in few words: `k, v` are the keys' and values' weights and biases of all layers."""
+def names(paths: Iterable[str], twice: Collection[str] = ()) -> str:
+    """Paths in few words: `k, v` are the keys' and values' weights and biases of all layers.
+
+    `twice`: names that something else beside them has as well, which have a word more here.
+    """
+    return listed(dict.fromkeys(long if name in twice else name for name, long in _short(paths).items()), MOST)
+
+
+def _short(paths: Iterable[str]) -> dict[str, str]:
+    """The short name of each, and a longer one."""
     given = set(paths)
-    short: dict[str, None] = {}
+    short: dict[str, str] = {}
     for path in sorted(given):
         stem, _, leaf = path.rpartition(".")
         words = [word for word in stem.split(".") if not word.isdigit()] if leaf in _LEAVES else path.split(".")
-        name = ".".join(words[-2:]) if words[-1] in _PLACES or len(words) <= _SHORT else words[-1]
-        alone = leaf == "bias" and f"{stem}.weight" not in given
-        short[f"{name}.bias" if alone else name] = None
-    return listed(short, MOST)
+        pair = ".".join(words[-2:])
+        name = pair if words[-1] in _PLACES or len(words) <= _SHORT else words[-1]
+        end = ".bias" if leaf == "bias" and f"{stem}.weight" not in given else ""
+        short.setdefault(name + end, pair + end)
+    return short

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, final
 
 from paribus.durable import digest_json
 from paribus.errors import NotComparableError, Problem, listed
-from paribus.report.certificates.certificate import BUDGET
+from paribus.report.certificates.pair import BUDGET
 from paribus.report.trials.entry import Entry, Question
 from paribus.report.trials.select import Chosen
 from paribus.studies.comparable import TEXTUAL, measured_by, of_bytes

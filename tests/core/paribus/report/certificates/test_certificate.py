@@ -24,7 +24,7 @@ SOUND: list[tuple[dict[str, Any], str]] = [
     ({"attention": {"name": "restricted", "window": 4}}, "same batches; outputs differ"),
     ({"norm": "rmsnorm"}, "same batches; outputs differ"),
     ({"placement": "deepnorm"}, "o, v, inner at another scale; same batches; outputs differ"),
-    ({"initialisation": {"name": "xavier"}}, "k, o, q, v, inner, embedding.tokens at another scale"),
+    ({"initialisation": {"name": "xavier"}}, "k, o, q, v, inner, embedding.tokens initialised otherwise"),
     ({"position": "learned"}, "position.table added; same batches; outputs differ"),
     ({"feedforward.expand": 2.0}, "inner reshaped; same batches; outputs differ"),
     ({"dims.layers": 1}, "k, o, q, v, inner, norms.attention removed; same batches; outputs differ"),
@@ -120,6 +120,43 @@ def test_an_ignored_option_fails_the_certificate(make: Make, asked: Any, held: d
     found = certify(make(), variant)
     assert found.reason.startswith("ignored option")
     assert why in found.failures[0]
+
+
+def test_what_was_put_back_by_itself_is_told(make: Make) -> None:
+    """Of a variant that changes several things: which of them have a say, and which have none."""
+    varied = {"attention": {"name": "gqa", "kv_heads": 2}, "norm": {"name": "rmsnorm", "eps": 1e-3}}
+    said = {"asked": ["attention.kv_heads", "norm.eps"], "idle": ["norm.eps"]}
+    found = pair(make, varied, {f"provenance/{key}": value for key, value in said.items()})
+    assert found.ok
+    assert "at its default `norm.eps` would do the same here" in found.side_effects
+    assert "1 option has a say" in found.confirmed
+    ignored = pair(make, varied, {"provenance/ignored": ["norm.eps"]})
+    assert ignored.failures == ("ignored option: `norm.eps` is 0.001 in it, and another value changes nothing",)
+
+
+def test_a_swap_that_hides_behind_another_fails_against_what_it_is_like_and_nothing_else(make: Make) -> None:
+    varied = {"attention": {"name": "restricted", "window": 99}, "norm": {"name": "rmsnorm"}}
+    variant = make("it", varied=varied, edits={"provenance/dead": ["attention"]})
+    variant = dataclasses.replace(variant, trial={**variant.trial, "instead": {"attention": make().spec["attention"]}})
+    assert certify(make(), variant).failures == (
+        "changed nothing: `attention` does what the baseline's does, and other changes are beside it",
+    )
+    below = make("below", varied={"attention": {"name": "gqa", "kv_heads": 2}})
+    assert certify(below, variant).ok  # it is not like what this one has
+
+
+def test_outputs_of_other_examples_confirm_nothing(make: Make) -> None:
+    found = pair(make, {"corpus": {"name": "text"}})
+    assert found.confirmed == ("training differs",)
+    assert "other examples" in found.side_effects
+
+
+def test_a_last_step_that_no_loss_tells_of_is_a_change(make: Make) -> None:
+    """The loss of a step is taken before it: in a training of one step the rate shows in the parameters alone."""
+    same = {f"{CERTIFICATE}/losses": make().certificate["losses"]}
+    assert pair(make, {"optimizer": {"name": "adamw", "lr": 1e-3}}, same).reason == "changed nothing"
+    moved = {**same, "result/digests": {"parameters": "other"}}
+    assert pair(make, {"optimizer": {"name": "adamw", "lr": 1e-3}}, moved).ok
 
 
 def test_a_spec_like_the_baselines_changes_nothing(make: Make) -> None:

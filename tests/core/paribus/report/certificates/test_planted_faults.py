@@ -15,6 +15,7 @@ from paribus import (
     Context,
     Cost,
     Heads,
+    Keyed,
     Load,
     Range,
     Scores,
@@ -112,7 +113,9 @@ def _pair(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     }
     count = iter(range(1000))
 
-    def entry(variant: str, varied: Mapping[str, Any], said: Mapping[str, Any]) -> Entry:
+    def entry(
+        variant: str, varied: Mapping[str, Any], said: Mapping[str, Any], before: Mapping[str, Any] | None = None
+    ) -> Entry:
         given = copy.deepcopy(base)
         for dotted, value in varied.items():
             slot, _, option = dotted.partition(".")
@@ -121,15 +124,17 @@ def _pair(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Pair:
         identity = f"trial-{next(count)}"
         place = folder / identity
         place.mkdir()
-        record = run_trial(spec, registry, Terms(identity=identity, folder=place, varied=said))
-        trial = {"identity": identity, "spec": spec, "varied": dict(said), "code": "", "corpus": ""}
+        instead = {key: before[key] for key in said if key in before} if before and len(said) > 1 else {}
+        record = run_trial(spec, registry, Terms(identity=identity, folder=place, varied=said, instead=instead))
+        trial = {"identity": identity, "spec": spec, "varied": dict(said), "code": "", "corpus": "", "instead": instead}
         return Entry(variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"])
 
     def pair(
         varied: Mapping[str, Any], baseline: Mapping[str, Any] | None = None, said: Mapping[str, Any] | None = None
     ) -> Certificate:
         before = baseline or {}
-        return certify(entry("baseline", before, before), entry("variant", varied, varied if said is None else said))
+        first = entry("baseline", before, before)
+        return certify(first, entry("variant", varied, varied if said is None else said, first.spec))
 
     return pair
 
@@ -172,8 +177,8 @@ def test_an_ignored_option_withholds_the_verdict(pair: Pair) -> None:
 
 def test_an_option_that_is_ignored_beside_a_swap_that_is_none_withholds_the_verdict(pair: Pair) -> None:
     found = pair({"attention": {"name": "forgetful", "window": 8}, "norm": {"name": "rmsnorm"}})
-    assert found.reason == "ignored option"
-    (told,) = found.failures
+    assert found.reason == "ignored option; changed nothing"  # without it, it is what the baseline has
+    told, _ = found.failures
     assert told == "ignored option: `attention.window` is 8 in variant, and another value changes nothing"
     assert pair({"attention": {"name": "restricted", "window": 8}, "norm": {"name": "rmsnorm", "eps": 1e-3}}).ok
 
@@ -209,3 +214,55 @@ def test_a_parameter_that_is_frozen_in_both_is_told_and_withholds_nothing(pair: 
     found = pair({"attention": {"name": "frozen"}, "norm": {"name": "rmsnorm"}}, {"attention": {"name": "frozen"}})
     assert found.ok
     assert "in both no gradient reaches q" in found.side_effects
+
+
+def test_a_swap_that_hides_behind_another_withholds_the_verdict(pair: Pair) -> None:
+    varied = {"attention": {"name": "restricted", "window": 16}, "norm": {"name": "rmsnorm"}}
+    found = pair(varied)
+    assert found.failures == (
+        "changed nothing: `attention` does what the baseline's does, and other changes are beside it",
+    )
+
+
+def test_a_buffer_that_moves_with_another_component_withholds_the_verdict(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is computed once and never trained belongs to its own component: a swap of another leaves it as it is."""
+    calls = iter(range(100))
+
+    def drawn(attention: Forgetful, keyed: Keyed) -> None:
+        attention.register_buffer("places", keyed("places", (2, 4)))
+
+    def moved(attention: Forgetful, keyed: Keyed) -> None:
+        attention.register_buffer("places", keyed("places", (2, 4)) + next(calls))
+
+    forgetful = {"attention": {"name": "forgetful"}}
+    monkeypatch.setattr(Forgetful, "prepare", drawn)
+    found = pair({"attention": {"name": "forgetful"}, "norm": {"name": "rmsnorm"}}, forgetful)
+    assert found.ok
+    assert found.equal == found.total - 4  # the biases of four norms are gone
+    monkeypatch.setattr(Forgetful, "prepare", moved)
+    found = pair({"attention": {"name": "forgetful"}, "norm": {"name": "rmsnorm"}}, forgetful)
+    assert found.reason == "leaked seed"
+    assert found.failures[0].endswith("agree: places")
+
+
+def test_a_tensor_that_is_trained_in_another_manner_withholds_the_verdict(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A swap that brings a matrix may not take the weight decay off another."""
+    adamw = installed().get("optimizer", "adamw")
+    build = adamw.build
+
+    def sorted_by_width(self: Any, matrices: Any, others: Any) -> torch.optim.Optimizer:
+        narrow = [each for each in matrices if each.numel() < 16 * 16]
+        wide = [each for each in matrices if each.numel() >= 16 * 16]
+        last = wide[-1:] if narrow else []
+        found: torch.optim.Optimizer = build(self, wide[: len(wide) - len(last)], [*others, *narrow, *last])
+        return found
+
+    monkeypatch.setattr(adamw, "build", sorted_by_width)
+    found = pair({"attention": {"name": "mqa"}})
+    assert found.reason == "trained otherwise"
+    monkeypatch.undo()
+    assert pair({"optimizer": {"name": "adamw", "weight_decay": 0.5}}).ok  # that is how it is meant to be

@@ -36,7 +36,7 @@ def test_a_tensor_is_equal_or_differs_for_a_reason_that_is_known(variant: dict[s
 
 def test_another_scheme_may_turn_the_same_draws_into_other_signs() -> None:
     other = {"a.weight": begins(shaped="other", value="other", signs="-")}
-    assert common({"a.weight": begins()}, other, scheme=False).scaled == ("a.weight",)
+    assert common({"a.weight": begins()}, other, scheme=False).schemed == ("a.weight",)
 
 
 def test_what_only_one_has_was_added_or_removed() -> None:
