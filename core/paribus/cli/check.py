@@ -50,7 +50,7 @@ def _builds(session: Session, spec: Mapping[str, Any]) -> None:
 
 
 def _is_study(session: Session, source: str) -> bool:
-    """Whether it is the file of a study: that has a base. A name is that of a preset, if there is one."""
+    """Whether it is the file of a study, by keys that no spec has. A name is that of a preset, if there is one."""
     from paribus.specs.read import read_file
     from paribus.studies.shipped import studies, study_file
 
@@ -58,7 +58,7 @@ def _is_study(session: Session, source: str) -> bool:
         return False
     if not os.path.exists(source) and source not in studies(session.index()):  # noqa: PTH110  # Path's fails on long names
         return False
-    return "base" in read_file(study_file(source, session.index())[0]).data
+    return bool({"base", "vary", "variants", "changes"} & set(read_file(study_file(source, session.index())[0]).data))
 
 
 def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: bool) -> int:

@@ -15,6 +15,7 @@ from paribus.registry import Index
 from paribus.studies.designs import BASELINE
 from paribus.studies.plan import Plan
 from paribus.studies.store import Trial
+from paribus.studies.study import Study
 from paribus.studies.tuning import told
 
 Spec = Mapping[str, Any]
@@ -86,7 +87,7 @@ def refuse(plan: Plan, index: Index, measured: Measured, examples: Examples) -> 
     """
     problems: list[Problem] = []
     for trials in _compared(plan):
-        found = [*_conditions(plan, trials), *_metric(plan, trials, index, measured)]
+        found = [*conditions(plan.study, trials), *measuring(plan.study, trials, index, measured)]
         problems += found or _examples(plan, trials, examples)
     if problems:
         raise SpecError(*dict.fromkeys(problems))
@@ -104,9 +105,10 @@ def _compared(plan: Plan) -> Iterator[dict[str, Trial]]:
             yield found
 
 
-def _conditions(plan: Plan, trials: Mapping[str, Trial]) -> Iterator[Problem]:
+def conditions(study: Study, trials: Mapping[str, Trial]) -> Iterator[Problem]:
+    """What a trial of each variant does not share with the baseline's."""
     for condition in CONDITIONS:
-        if condition.code in TEXTUAL and of_bytes(plan.study.metric.name):
+        if condition.code in TEXTUAL and of_bytes(study.metric.name):
             continue
         wanted = digest_json([condition.of(trials[BASELINE])])
         others = [name for name, trial in trials.items() if digest_json([condition.of(trial)]) != wanted]
@@ -114,16 +116,16 @@ def _conditions(plan: Plan, trials: Mapping[str, Trial]) -> Iterator[Problem]:
             yield Problem(
                 code=condition.code,
                 path=others[0] if len(others) == 1 else "",
-                where=plan.study.written(next(iter(trials[others[0]].varied), "")),
+                where=study.written(next(iter(trials[others[0]].varied), "")),
                 what=f"{listed(others, MOST)} and {BASELINE} would not share {condition.what}, "
                 "so that no table could compare them",
                 valid=condition.valid,
             )
 
 
-def _metric(plan: Plan, trials: Mapping[str, Trial], index: Index, measured: Measured) -> Iterator[Problem]:
+def measuring(study: Study, trials: Mapping[str, Trial], index: Index, measured: Measured) -> Iterator[Problem]:
     """Whether every variant will measure what the verdict is about."""
-    metric = plan.study.metric.name
+    metric = study.metric.name
     missing: list[str] = []
     known: dict[str, Sequence[str]] = {}
     for name, trial in trials.items():
@@ -140,7 +142,7 @@ def _metric(plan: Plan, trials: Mapping[str, Trial], index: Index, measured: Mea
         yield Problem(
             code="no-metric",
             path="metric.name",
-            where=plan.study.where(("metric", "name")),
+            where=study.where(("metric", "name")),
             what=f"{who} measure `{metric}`",
             valid=listed(dict.fromkeys(name for names in known.values() for name in names)),
         )

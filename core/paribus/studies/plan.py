@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, final
 
-from paribus.errors import ParibusError, Problem, SpecError
+from paribus.errors import Problem, SpecError
 from paribus.registry import Index
-from paribus.specs.memory import Memory
 from paribus.studies.budgets import Spend
-from paribus.studies.designs import BASELINE, DESIGNS, Variant, baseline, extent, size
-from paribus.studies.excluding import Excluding, idle
-from paribus.studies.identity import Code, Spelling, identity_of
+from paribus.studies.cells import cells_of
+from paribus.studies.designs import Variant, extent, size
+from paribus.studies.identity import Code, identity_of
 from paribus.studies.match import Matched
 from paribus.studies.matching import TIME
 from paribus.studies.settings import Excluded, Setting, repeats, settings_of
 from paribus.studies.spending import counts, spent
 from paribus.studies.store import Trial
 from paribus.studies.study import Study
-from paribus.studies.trials import Fingerprint, Spec, Specs, lineage, resolve, trials_of, turned
+from paribus.studies.trials import Fingerprint, Spec, Specs, trials_of, turned
 from paribus.studies.tuning import Score, Tuned, at_best, tuning
 from paribus.studies.turning import Count, Solved, matched_of, untimed_of
 
@@ -105,7 +104,7 @@ def plan(
     `counter` makes a `count` for each setting that matches, and `score` says what came of the trials by which the study
     is tuned: what follows from them is planned as soon as they have records.
     """
-    _refuse_explosion(study, most)
+    refuse_explosion(study, most)
     settings: list[Setting] = []
     tuned: list[Tuned] = []
     for setting in settings_of(study):
@@ -151,39 +150,10 @@ def _held(
 ) -> Setting:
     """One setting with all that it comes to, as its variants are written."""
     study = setting.study
-    variants = [baseline(study.design, study.varied), *DESIGNS[study.design](study.varied)]
-    memory, spelling = Memory(), Spelling()
-    resolved: dict[str, Specs] = {}
-    twins: dict[tuple[str, ...], str] = {}
-    kept: dict[str, Variant] = {}
-    excluded: list[Excluded] = []
-    problems: list[Problem] = []
-    excluding = Excluding(study.exclude)
-    for variant in variants:
-        try:
-            specs = resolve(study, variant, index, memory=memory)
-        except ParibusError as error:
-            refused = "" if variant.chosen else "; ".join(problem.what for problem in error.problems)
-            if why := excluding.why(variant, None) or refused:
-                excluded.append(Excluded(variant.name, why))
-            else:
-                problems += error.problems
-            continue
-        if why := excluding.why(variant, specs[study.metric.stage]):
-            excluded.append(Excluded(variant.name, why))
-            continue
-        line = tuple(map(spelling.spec, lineage(study, specs)))
-        twin = twins.get(line)
-        if twin == BASELINE:
-            excluded.append(Excluded(variant.name, f"the same spec as {twin}: it would change nothing", twin))
-        elif twin is not None:
-            excluded.append(Excluded(variant.name, f"the same spec as {twin}: it is run once", twin))
-        elif variant.name in resolved:
-            problems.append(_alike(study, variant))
-        else:
-            resolved[variant.name], kept[variant.name], twins[line] = specs, variant, variant.name
-    if problems := [*problems, *excluding.unused(study.where), *idle(study, excluded)]:
-        raise SpecError(*_once(problems))
+    found = cells_of(study, index)
+    if found.problems:
+        raise SpecError(*found.problems)
+    kept, resolved = found.kept, found.resolved
     matched = matched_of(study, kept, resolved, index, count, solved)
     _spent(study, kept, resolved, matched, index, spend)
     every = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint, spelling)
@@ -198,28 +168,15 @@ def _held(
     return replace(
         setting,
         variants=tuple(kept.values()),
-        excluded=tuple(excluded),
+        excluded=tuple(found.excluded),
         matched=matched,
         gone_through={key: tuple(found) for key, found in through.items()},
         untimed=untimed,
     )
 
 
-def _alike(study: Study, variant: Variant) -> Problem:
-    """Names are cut where they are long: what they leave out may be all that tells two variants apart."""
-    what = f"two variants that differ are both called `{variant.name}`"
-    where = study.written(variant.changes[0][0])
-    return Problem(
-        code="one-name", path="vary", where=where, what=what, valid="variants that differ in their beginning"
-    )
-
-
-def _once(problems: Sequence[Problem]) -> list[Problem]:
-    """The base's own problems are those of every variant: each is told once."""
-    return list(dict.fromkeys(problems))
-
-
-def _refuse_explosion(study: Study, most: int) -> None:
+def refuse_explosion(study: Study, most: int) -> None:
+    """Refuses a study of more trials than anybody meant."""
     times, more = repeats(study)
     count = (size(study.design, study.varied) + 1) * times * len(study.stages)
     if count > most:

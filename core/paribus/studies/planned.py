@@ -10,7 +10,7 @@ from typing import Any, final
 
 from paribus.assembly.components import Classes
 from paribus.durable import digest_json
-from paribus.errors import Problem, StoreError
+from paribus.errors import Problem, SpecError, StoreError
 from paribus.registry import Index, Lazy, Registry
 from paribus.specs.read import read_file
 from paribus.specs.resolve import index_of
@@ -18,12 +18,13 @@ from paribus.specs.tree import Tree
 from paribus.studies.budgets import Spend
 from paribus.studies.comparable import refuse
 from paribus.studies.corpora import fingerprint
+from paribus.studies.mistakes import mistakes
 from paribus.studies.plan import MOST_TRIALS, Plan, plan
 from paribus.studies.shipped import study_file
 from paribus.studies.solutions import solution
 from paribus.studies.spending import counts
 from paribus.studies.store import STORE, Store, Trial
-from paribus.studies.study import Study, study_of
+from paribus.studies.study import Study, reading
 from paribus.studies.tuning import scored
 
 
@@ -64,7 +65,7 @@ def study(
     index = index_of(registry)
     _refuse_file(Path(store))
     name, tree = _read(name_or_path, index)
-    read = study_of(name, tree, index)
+    read, problems = reading(name, tree, index)
     classes = registry if isinstance(registry, Registry) else Lazy(index)
     kept = Store(Path(store), name)
     fingerprints = _fingerprint(index)
@@ -82,8 +83,14 @@ def study(
         )
         return Planned(found, kept, index, anew)
 
-    planned = anew()
-    refuse(planned.plan, index, _measured(classes, index), _examples(classes))
+    measured = _measured(classes, index)
+    try:
+        if problems:
+            raise SpecError(*problems)
+        planned = anew()
+        refuse(planned.plan, index, measured, _examples(classes))
+    except SpecError as error:
+        raise SpecError(*mistakes(read, index, error.problems, most=most, measured=measured)) from error
     return planned
 
 

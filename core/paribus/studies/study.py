@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final, Literal, final
 
-from paribus.errors import SpecError, listed
+from paribus.errors import Problem, SpecError, listed
 from paribus.registry import Index
 from paribus.specs.load import begun, load
 from paribus.specs.override import put
@@ -94,7 +94,7 @@ class Study:
 
     def written(self, key: str) -> str:
         """Where a key that varies was written first."""
-        return self.where(self._written.get(key, ("vary",)))
+        return self.where(self._written.get(key, ("tune", key) if ("tune", key) in self.marks else ("vary",)))
 
     @cached_property
     def _written(self) -> Mapping[str, Keys]:
@@ -105,7 +105,15 @@ class Study:
 
 
 def study_of(name: str, tree: Tree, index: Index) -> Study:
-    """The study in a tree, or one error with every problem of it."""
+    """The study in a tree, or one error with every problem of its keys."""
+    study, problems = reading(name, tree, index)
+    if problems:
+        raise SpecError(*problems)
+    return study
+
+
+def reading(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem]]:
+    """The study as far as it could be read, and every problem of its keys."""
     checking = Checking(tree, index)
     given: Mapping[str, Any] = tree.data
     for key in given:
@@ -142,34 +150,42 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
         tune=tune,
         stops=looks_of(checking, given, design, seeds),
     )
-    if checking.problems:
-        raise SpecError(*checking.problems)
-    return study
+    return study, checking.problems
 
 
 def _base(checking: Checking, given: Mapping[str, Any], index: Index) -> Tree:
     base = given.get("base")
+    marks = {keys[1:]: mark for keys, mark in checking.tree.marks.items() if keys[:1] == ("base",)}
     if isinstance(base, str):
-        tree = load(base, (), index)
-    elif isinstance(base, dict):
-        marks = {keys[1:]: mark for keys, mark in checking.tree.marks.items() if keys[:1] == ("base",)}
-        tree = begun(Tree(copied(base), marks), index)
-    else:
-        found = "missing" if base is None else shown(base)
-        checking.wrong("missing", ("base",), f"`base` is {found}: what every variant starts from", "a preset's name")
+        return _measured(checking, given, _found(checking, partial(load, base, (), index), ("base",)))
+    if isinstance(base, dict):
+        return _measured(checking, given, _found(checking, partial(begun, Tree(copied(base), marks), index), ("base",)))
+    found = "missing" if base is None else shown(base)
+    checking.wrong("missing", ("base",), f"`base` is {found}: what every variant starts from", "a preset's name")
+    return Tree()
+
+
+def _found(checking: Checking, find: Callable[[], Tree], at: Keys) -> Tree:
+    """A base; where there is none, what is wrong is told with all else."""
+    try:
+        return find()
+    except SpecError as error:
+        where = checking.tree.where(at)
+        told = (each if each.where or each.path else replace(each, where=where) for each in error.problems)
+        checking.problems += (each for each in told if each not in checking.problems)
         return Tree()
-    return _measured(checking, given, tree)
 
 
 def _begun(checking: Checking, given: Mapping[str, Any], index: Index, base: Mapping[str, Any]) -> Tree:
     """The base at a scale, from what is said of it."""
     marks = {keys[1:]: mark for keys, mark in checking.tree.marks.items() if keys[:1] == ("base",)}
-    return _measured(checking, given, begun(Tree(dict(base), marks), index))
+    tree = _found(checking, partial(begun, Tree(dict(base), marks), index), ("scales",))
+    return _measured(checking, given, tree)
 
 
 def _measured(checking: Checking, given: Mapping[str, Any], tree: Tree) -> Tree:
     """What the study says of all that is trained is measured alike."""
-    for key in ("evaluate", "measure"):
+    for key in () if not tree.data else ("evaluate", "measure"):
         if key in given:
             put_at(tree, key, given[key], checking.tree.where((key,)))
     return tree

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from paribus.errors import Problem, SpecError
 from paribus.registry import Index
+from paribus.specs.tree import shown
 from paribus.studies.designs import BASELINE, Variant
 from paribus.studies.identity import Code
 from paribus.studies.match import Matched, solve
@@ -42,7 +43,7 @@ def matched_of(
     found: dict[str, Matched] = {}
     for variant in (each for each in kept.values() if each.name != BASELINE):
         own = resolved[variant.name][decides]
-        start = _value_at(own, match.by, study)
+        start = value_at(own, match.by, study)
         if match.on == TIME:
             codes = f"{code.behind(base)} {code.behind(own)}"
             known = solved(key_of(base, own, match.by), codes) if solved is not None else None
@@ -83,10 +84,11 @@ def _counter(study: Study, variant: Variant, index: Index, count: Count) -> Call
     return counted
 
 
-def _value_at(spec: Spec, dotted: str, study: Study) -> float | int:
+def value_at(spec: Spec, dotted: str, study: Study) -> float | int:
+    """Where a knob is now."""
     value = at(spec, dotted)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        what = f"`{dotted}` is {value!r} in the base, so it cannot be turned"
+        what = f"`{dotted}` is {shown(value)} in the base, so it cannot be turned"
         where = study.where(("match", "by"))
         raise SpecError(
             Problem(code="no-knob", path="match.by", where=where, what=what, valid="a number: feedforward.expand")

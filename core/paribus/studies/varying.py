@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
 
-from paribus.errors import listed, nearest
+from paribus.errors import Problem, listed, nearest
 from paribus.specs.tree import Keys, shown
 from paribus.specs.values import Checking
 from paribus.studies.conditions import Conditions, read, refuse
@@ -93,7 +93,7 @@ def _read(checking: Checking, design: str, varied: Varied) -> None:
     if len(reads) > 1 and set(reads) <= set(said):
         what = f"the design `{design}` reads {_either(reads)}, and this study has both"
         checking.wrong("too-many", (reads[0],), what, "one of them")
-    if not said and not checking.problems:
+    if not said and not any(_explains(problem) for problem in checking.problems):
         checking.wrong("empty", (reads[0],), "this study varies nothing: 0 variants", EXAMPLES[reads[0]])
     if varied.when and design in CONDITIONED:
         key = next(iter(varied.when))
@@ -103,6 +103,11 @@ def _read(checking: Checking, design: str, varied: Varied) -> None:
             if len(values) > 1:
                 what = f"this axis has {len(values)} values, and of a full model it has one, which is taken back"
                 checking.wrong("too-many", ("vary", key), what, "one value")
+
+
+def _explains(problem: Problem) -> bool:
+    """Whether it says why a study seems to vary nothing."""
+    return problem.path.partition(".")[0] in KEYS or problem.nearest.strip("`") in KEYS
 
 
 def _fraction(checking: Checking, given: Any, design: str, varied: Varied) -> int:

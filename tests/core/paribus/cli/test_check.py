@@ -77,3 +77,21 @@ def test_what_is_wrong_with_a_study_is_told_as_of_a_study(cli: Cli) -> None:
     assert "dims" not in said.err
     Path("mine.yaml").write_text(STUDY)
     assert "without overrides" in cli("check", "mine.yaml", "norm=rmsnorm").err
+
+
+@pytest.mark.parametrize("verb", ["check", "run", "status"])
+def test_every_verb_that_reads_a_study_tells_of_all_its_mistakes_at_once(cli: Cli, verb: str) -> None:
+    Path("mine.yaml").write_text(STUDY.replace("mqa", "mqaa").replace("metric:", "seeds: 0\nlogers: [csv]\nmetric:"))
+    said = cli(verb, "mine.yaml")
+    assert said.code == 2
+    assert [line.partition(" ")[0] for line in said.err.splitlines()] == [
+        "error[unknown-component]",
+        "error[wrong-type]",
+        "error[unknown-key]",
+    ]
+    assert not Path("runs").exists()
+
+
+def test_a_study_without_a_base_is_told_of_as_a_study(cli: Cli) -> None:
+    Path("mine.yaml").write_text("\n".join(line for line in STUDY.splitlines() if not line.startswith("base")))
+    assert "`base` is missing: what every variant starts from" in cli("check", "mine.yaml").err

@@ -141,7 +141,7 @@ def test_a_matched_study_solves_the_knob_of_each_variant(known: Index) -> None:
 def test_a_knob_that_is_no_number_cannot_be_turned(known: Index) -> None:
     changes = {**STUDY, "match": {"on": "params", "by": "feedforward.activation"}}
     study = study_of("mine", plain(changes, "study"), known)
-    with pytest.raises(SpecError, match=r"`feedforward.activation` is 'gelu' in the base, so it cannot be turned"):
+    with pytest.raises(SpecError, match=r'`feedforward.activation` is the text "gelu" in the base, so it can'):
         plan(study, known, fingerprint=lambda spec: "text", count=lambda spec: 1)
 
 
