@@ -28,12 +28,13 @@ class Cells:
     kept: dict[str, Variant] = field(default_factory=dict)
     excluded: list[Excluded] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)  # each once: the base's own are those of every variant
+    spelling: Spelling = field(default_factory=Spelling)  # of the specs, for whoever names their trials
 
 
 def cells_of(study: Study, index: Index, variants: Sequence[Variant] = ()) -> Cells:
     """Every variant of the design, or of those that are given, resolved."""
     variants = variants or [baseline(study.design, study.varied), *DESIGNS[study.design](study.varied)]
-    memory, spelling = Memory(), Spelling()
+    memory = Memory()
     twins: dict[tuple[str, ...], str] = {}
     found = Cells()
     excluding = Excluding(study.exclude)
@@ -51,7 +52,7 @@ def cells_of(study: Study, index: Index, variants: Sequence[Variant] = ()) -> Ce
         if why := excluding.why(variant, specs[study.metric.stage]):
             found.excluded.append(Excluded(variant.name, why))
             continue
-        line = tuple(map(spelling.spec, lineage(study, specs)))
+        line = tuple(map(found.spelling.spec, lineage(study, specs)))
         twin = twins.get(line)
         if twin == BASELINE:
             found.excluded.append(Excluded(variant.name, f"the same spec as {twin}: it would change nothing", twin))

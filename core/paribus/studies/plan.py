@@ -156,7 +156,7 @@ def _held(
     kept, resolved = found.kept, found.resolved
     matched = matched_of(study, kept, resolved, index, count, solved)
     _spent(study, kept, resolved, matched, index, spend)
-    every = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint, spelling)
+    every = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint, found.spelling)
     untimed = untimed_of(study, matched, every)
     there = [trial for trial in every if trial.variant not in untimed]
     first: dict[str, Trial] = {}
