@@ -16,6 +16,8 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork
 os.environ["HF_HUB_OFFLINE"] = "1"  # the twins are random: a download would be a mistake
 
+PATIENCE = 5.0  # seconds for a thread that is about to end
+
 settings.register_profile("paribus", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 settings.load_profile("paribus")
 
@@ -28,6 +30,26 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_monitor() -> None:
+    """Progress bars start a thread that watches them and never ends, and tests that fork would have to skip."""
+    import tqdm
+
+    tqdm.tqdm.monitor_interval = 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Whoever starts threads ends them: after a file of tests there is one, as other files fork."""
+    before = set(threading.enumerate())
+    yield
+    started = [each for each in threading.enumerate() if each not in before]
+    for each in started:
+        each.join(PATIENCE)
+    left = [each.name for each in started if each.is_alive()]
+    assert not left, f"tests of this file left threads behind: {', '.join(left)}"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,12 +76,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def one_thread() -> None:
-    """Nobody is asked beside other threads, and a test before this one may have left some: then nothing is tried, as
-    what is to happen in another process would happen in this one."""
+    """Nobody is asked beside other threads: what is to happen in another process would happen in this one."""
     from paribus.train.crew import may_fork
 
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
-    if not may_fork():
-        pytest.skip(f"other threads are there: {', '.join(each.name for each in threading.enumerate())}")
+    assert may_fork(), f"other threads are there: {', '.join(each.name for each in threading.enumerate())}"

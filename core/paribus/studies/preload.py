@@ -75,7 +75,8 @@ def _loaded(plugins: dict[str, Any]) -> Registry:
     import torch
 
     torch.set_num_threads(1)
-    import paribus.train.trial  # noqa: F401  # imported for the children: torch, Lightning, torchmetrics
+    import paribus.decode.translating  # imported for the children: what writes, and the next
+    import paribus.train.trial  # noqa: F401  # the same: torch, Lightning, torchmetrics
     from paribus.registry import installed
 
     registry = installed(**plugins)
