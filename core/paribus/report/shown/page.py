@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
 from paribus.errors import listed
-from paribus.report.shown import cells, grids
+from paribus.report.shown import cells, grids, several
 from paribus.report.shown.grid import Grid
 from paribus.report.shown.pictures import curves, forest
 from paribus.report.tables.table import Table
@@ -26,11 +25,11 @@ STYLE: Final = """
 }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
   max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin-top: 1.4rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
-th { font-weight: 600; } td.right, th.right { text-align: right; white-space: nowrap; }
+th { font-weight: 600; } td.right, th.right { text-align: right; } td:not(.folds), th { white-space: nowrap; }
 svg { max-width: 100%; height: auto; display: block; }
 svg text { font: 13px system-ui, sans-serif; fill: var(--ink); } svg text.tick { fill: var(--soft); font-size: 12px; }
 .axis { stroke: var(--soft); } .grid { stroke: var(--rule); } .margin { fill: var(--soft); opacity: .13; }
@@ -61,40 +60,70 @@ def _lines(table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[
     yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
     yield f"<title>{title}</title><style>{STYLE}</style></head><body>"
     yield f"<h1>{title}</h1>"
-    for section in table.sections:
-        yield f"<h2>{_said(section.title)}</h2>"
-        yield _list(section.lines)
-    for each in table.every:
-        if table.further:
-            yield f"<h2>{_said(each.setting)}</h2>"
-        yield from _body(replace(each, further=(), sections=()), points)
+    if table.further:
+        yield from _several(table, points)
+    else:
+        yield from _sections(table)
+        yield from (*_warned(table), *_body(table, points, "h2"), *_read(table))
     yield "<h2>Where this is from</h2>"
     yield _list([f"{name}: {told}" for name, told in _origin(entries, revision)], "small")
     yield "</body></html>"
 
 
-def _body(table: Table, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """One setting: the warnings first, for whoever reads no further."""
-    for line in table.warnings:
-        yield f'<p class="warning">{_said(line)}</p>'
+def _several(table: Table, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """All settings at a glance, what is said of all of them, and each in full with what is said of it alone."""
+    common, own = several.parted(table)
+    yield from _warned(common)
+    yield _table(grids.overview(table))
+    yield from _sections(table)
+    for each in own:
+        yield f"<h2>{_said(each.setting)}</h2>"
+        yield from (*_warned(each), *_body(each, points, "h3"), *_read(each, "h3"))
+    yield from _read(common)
+
+
+def _sections(table: Table) -> Iterator[str]:
+    for section in table.sections:
+        yield f"<h2>{_said(section.title)}</h2>{_list(section.lines)}"
+
+
+def _warned(table: Table) -> Iterator[str]:
+    """First, for whoever reads no further."""
+    yield from (f'<p class="warning">{_said(line)}</p>' for line in table.warnings)
+
+
+def _body(table: Table, points: Sequence[Mapping[str, Any]], heading: str) -> Iterator[str]:
+    """The table, its pictures, the families besides, and the certificates of each."""
+
+    def under(title: str) -> str:
+        return f"<{heading}>{_said(title)}</{heading}>"
+
     yield _table(grids.verdicts(table))
     if table.rows:
-        yield f"<h2>Differences</h2>{forest(table)}"
+        yield under("Differences") + forest(table)
     names = [row.variant for row in (table.baseline, *table.rows)]
     own = [point for point in points if point.get("setting", "") in ("", table.setting)]
-    drawn = curves(own, table.metric, names)
-    if drawn:
-        yield f"<h2>{_said(table.metric)} by step</h2>{drawn}"
+    if drawn := curves(own, table.metric, names):
+        yield under(f"{table.metric} by step") + drawn
+    if table.certificates:
+        yield under("Certificates") + _certificates(grids.certificates(table.certificates))
     for family in table.besides:
-        yield f"<h2>{_said(family.title)}</h2>"
-        yield _table(grids.of_family(family))
+        yield under(family.title) + _table(grids.of_family(family))
+        if family.certificates:
+            yield _certificates(grids.certificates_of(family))
         yield _list(family.caption, "small")
-    if certificates := grids.certificates(table.certificates):
-        yield "<h2>Certificates</h2>"
-        yield _list([f"{mark} {name}: {text}" for mark, name, text in certificates])
+
+
+def _certificates(found: Sequence[tuple[str, str, str]]) -> str:
+    return _list([f"{mark} {name}: {text}" for mark, name, text in found])
+
+
+def _read(table: Table, heading: str = "h2") -> Iterator[str]:
+    """What is not in the table, and how it is to be read; nothing where nothing is said."""
     if table.notes:
-        yield f"<h2>Not in the table</h2>{_list(table.notes)}"
-    yield f"<h2>How to read it</h2>{_list(table.caption, 'small')}"
+        yield f"<{heading}>Not in the table</{heading}>{_list(table.notes)}"
+    if table.caption:
+        yield f"<{heading}>How to read it</{heading}>{_list(table.caption, 'small')}"
 
 
 def _table(grid: Grid) -> str:
@@ -102,11 +131,10 @@ def _table(grid: Grid) -> str:
         names = " ".join(filter(None, classes))
         return f"<{tag}{f' class={chr(34)}{names}{chr(34)}' if names else ''}>{_said(text)}</{tag}>"
 
-    rights = ["right" if head.right else "" for head in grid.heads]
-    heads = "".join(cell("th", head.name, right) for head, right in zip(grid.heads, rights, strict=True))
+    kinds = ["right" if head.right else "folds" if head.folds else "" for head in grid.heads]
+    heads = "".join(cell("th", head.name, own) for head, own in zip(grid.heads, kinds, strict=True))
     rows = (
-        "".join(cell("td", text, right, kind) for (text, kind), right in zip(row, rights, strict=True))
-        for row in grid.rows
+        "".join(cell("td", text, own, kind) for (text, kind), own in zip(row, kinds, strict=True)) for row in grid.rows
     )
     return f'<div class="wide"><table>{"".join(f"<tr>{row}</tr>" for row in (heads, *rows))}</table></div>'
 

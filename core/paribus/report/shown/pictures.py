@@ -19,6 +19,7 @@ TALL: Final = 320  # of curves
 COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#5f6b6d")
 LONGEST: Final = 34  # letters of a name
 MOST: Final = 400  # points of one curve
+FEW: Final = 100  # steps, of which a quarter is said as it is
 
 
 def forest(table: Table) -> str:
@@ -83,7 +84,7 @@ def curves(points: Sequence[Mapping[str, Any]], metric: str, names: Sequence[str
         lines.append(f'<line x1="60" y1="{y:.1f}" x2="{WIDTH - 20}" y2="{y:.1f}" class="grid"/>')
         lines.append(_text(54, y + 4, f"{high - spread * share:.4g}", anchor="end", name="tick"))
         x = 60 + (WIDTH - 80) * share
-        lines.append(_text(x, TALL - 22, f"{most * share:,.0f}", anchor="middle", name="tick"))
+        lines.append(_text(x, TALL - 22, _step(most * share), anchor="middle", name="tick"))
     colors = {name: COLORS[at % len(COLORS)] for at, name in enumerate(names)}
     for (name, _), line in known.items():
         drawn = " ".join(place(pair) for pair in sorted(line)[:: max(1, len(line) // MOST)])
@@ -104,6 +105,11 @@ def _opening(height: float, label: str) -> str:
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", name: str = "name") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{name}">{escape(text)}</text>'
+
+
+def _step(value: float) -> str:
+    """`2.5`, `2,500`."""
+    return f"{value:.2f}".rstrip("0").rstrip(".") if value < FEW else f"{value:,.0f}"
 
 
 def _short(text: str) -> str:

@@ -94,6 +94,13 @@ def test_a_study_goes_all_the_way_and_run_and_compare_end_alike(cli: Cli) -> Non
     assert "written: kept/RESULTS.md, kept/records.jsonl" in kept.err
     assert Path("kept/RESULTS.md").read_text().startswith("# mine\n")
     assert len(Path("kept/records.jsonl").read_text().splitlines()) == 4
+    for _ in range(2):  # the second writes over the page of the first
+        assert (page := cli("report", path, "--store", "else", "-o", "page.html")).code == 0
+        assert page.out == "written: page.html\n"
+    told = Path("page.html").read_text()
+    assert "<h1>mine: val/mlm/loss, lower is better</h1>" in told
+    assert "attention=mqa" in told
+    assert told.count("<polyline") == 4, "a curve for each trial"
     said = cli("status", path, "--trials", "--store", "else")
     folders = [Path(folder) for folder in re.findall(r"\S+/[0-9a-f]{24,}", said.out)]
     assert len(folders) == 4

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from paribus.report.shown.page import page
 from paribus.report.shown.pictures import curves, forest
+from paribus.report.tables.family import Family
 from paribus.report.tables.table import Table
 from paribus.report.trials.entry import Entry, Question
 from paribus.report.verdicts.compare import compare
@@ -127,9 +129,32 @@ def test_a_curve_is_drawn_for_each_trial_in_the_color_of_its_variant(table: Tabl
     assert curves(points(entries), "val/other/loss", names) == ""
 
 
-def test_every_setting_has_its_place(table: Table, entries: list[Entry]) -> None:
-    both = replace(table, setting="params", further=(replace(table, setting="flops"),))
-    found = read(page(both, points(entries), entries))
-    assert [tag for tag, _ in found.seen].count("table") == 2
-    assert "params" in found.text
-    assert "flops" in found.text
+def test_a_step_is_told_where_it_lies() -> None:
+    run = [{"variant": "a", "identity": "1", "step": step, "loss": 1.0 / step} for step in (1, 10)]
+    assert re.findall(r">([\d.]+)</text>", curves(run, "loss", ["a"]))[1::2] == ["0", "2.5", "5", "7.5", "10"]
+    long = [{**point, "step": 1000 * point["step"]} for point in run]
+    assert ">2,500</text>" in curves(long, "loss", ["a"])
+
+
+def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(table: Table, entries: list[Entry]) -> None:
+    other = replace(table, setting="flops", warnings=("it was hot", *table.warnings))
+    both = replace(table, setting="params", further=(other,))
+    text = page(both, points(entries), entries)
+    found = read(text)
+    assert [tag for tag, _ in found.seen].count("table") == 3
+    first, *_ = text.split("</table>")
+    assert "<th>params</th><th>flops</th>" in first
+    assert first.count('<td class="worse">') == 2
+    for line in (*table.caption, *table.warnings):
+        assert text.count(f">{escape(clean(line))}<") == 1
+    assert text.index("<h2>flops</h2>") < text.index("it was hot") < text.index("<h2>How to read it</h2>")
+    assert text.count("<h3>Differences</h3>") == 2
+
+
+def test_each_step_of_a_ladder_shows_its_certificate(table: Table, entries: list[Entry]) -> None:
+    rows = (replace(table.rows[0], against="gqa"),)
+    certificates = {rows[0].variant: next(iter(table.certificates.values()))}
+    steps = Family(key="steps", title="steps", rows=rows, caption=("how",), certificates=certificates)
+    text = page(replace(table, besides=(steps,)), points(entries), entries)
+    assert f"{rows[0].variant}, from gqa: " in text
+    assert text.index("<h2>Certificates</h2>") < text.index("<h2>steps</h2>")
