@@ -70,18 +70,29 @@ class Wanted:
 
 def wanted(planned: Planned) -> Wanted:
     """What the looks of a study ask for, by the records that it has."""
-    question = question_of(planned)
-    turns = turns_of(select(entries_of(planned), question).trials, question)
-    counts = seeds_needed(turns, question)
-    open_still = any(not turn.over for turn in turns.values())
-    most = {name: turn.upto if turn.over else None for name, turn in turns.items()}
-    most[BASELINE] = None if open_still else counts[BASELINE]
-    asked = _first(planned, counts)
-    may_be = _first(planned, most)
+    settings, records = planned.plan.settings, recorded(planned.store)
+    questions = [question_of(planned, setting) for setting in settings]
+    chosen = [
+        select(_entries(planned, setting, records), question).trials
+        for setting, question in zip(settings, questions, strict=True)
+    ]
+    asked: set[str] = set()
+    may_be: set[str] = set()
+    reached: dict[str, str] = {}
+    every = turns_of(list(zip(chosen, questions, strict=True)))
+    for setting, question, turns in zip(settings, questions, every, strict=True):
+        counts = seeds_needed(turns, question)
+        most = {name: turn.upto if turn.over else None for name, turn in turns.items()}
+        most[BASELINE] = None if any(not turn.over for turn in turns.values()) else counts[BASELINE]
+        asked |= _first(setting, counts)
+        may_be |= _first(setting, most)
+        where = f", {setting.name}" if setting.name else ""
+        told = {name: f"{turn.verdict.text} after {turn.n} seeds" for name, turn in turns.items() if turn.over}
+        reached |= {f"{name}{where}": text for name, text in told.items()}
     return Wanted(
         tuple(trial for trial in planned.plan.trials if trial.identity in asked),
         frozenset(trial.identity for trial in planned.plan.trials if trial.identity not in may_be),
-        {name: f"{turn.verdict.text} after {turn.n} seeds" for name, turn in turns.items() if turn.over},
+        reached,
     )
 
 
@@ -90,13 +101,13 @@ def spared_of(planned: Planned) -> frozenset[str]:
     return wanted(planned).spared if planned.plan.study.stops else frozenset()
 
 
-def _first(planned: Planned, counts: Mapping[str, int | None]) -> set[str]:
-    """The trials of the first seeds of each variant, at every stage."""
+def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
+    """The trials of the first seeds of each variant of a setting, at every stage."""
     return {
         trial.identity
         for name, count in counts.items()
-        for stage in planned.plan.study.stages
-        for trial in planned.plan.of(name, stage.name)[:count]
+        for stage in setting.study.stages
+        for trial in setting.of(name, stage.name)[:count]
     }
 
 

@@ -48,7 +48,8 @@ class Planned:
 
     def again(self) -> Planned:
         """The same, with the trials that are known by now: those at the best of what was tuned."""
-        return self if self.plan.complete or self.anew is None else self.anew()
+        failed = any(tried.failed for tuned in self.plan.tuned for tried in tuned.tried)  # may be mended since
+        return self if self.anew is None or (self.plan.complete and not failed) else self.anew()
 
 
 def study(
@@ -79,7 +80,7 @@ def study(
             most=most,
             spend=_spender(classes) if counts(read) else None,
             solved=partial(solution, kept),
-            score=lambda trial: scored(kept.record(trial.identity), read.metric.name),
+            score=lambda trial: scored(kept.record(trial.identity), read.metric.name, kept.failure(trial.identity)),
         )
         return Planned(found, kept, index, anew)
 

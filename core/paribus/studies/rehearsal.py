@@ -35,12 +35,14 @@ def to_rehearse(trials: Sequence[Trial], pending: Sequence[Trial], store: Store,
 
 
 def kind(trial: Trial) -> Kind:
-    """What all seeds of a variant have in common: one of them steps for all, and so does one of what is tuned.
-
-    Where that fails nothing can be chosen for the variant, whatever the other values come to.
-    """
+    """What all seeds of a variant have in common: one of them steps for all, and so does one of what is tuned."""
     setting, tuning, _ = trial.setting.partition(f"{TUNING} ")
     return trial.variant, setting + tuning, trial.stage
+
+
+def given_up(trial: Trial, rehearsed: Trial) -> bool:
+    """Whether a trial cannot be what it is to be, as one could not take its first step: other tuned values may."""
+    return kind(trial) == kind(rehearsed) and trial.setting == rehearsed.setting
 
 
 def first_step(trial: Trial) -> Trial:

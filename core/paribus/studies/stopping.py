@@ -15,7 +15,6 @@ WRITTEN: Final = f"{WHEN}, or {{when: decided, looks: [3, 5, 8]}}"
 FIRST: Final = (3, 5, 8, 12, 18, 27, 40, 60, 90, 135, 200)  # each about half as many again
 NEAR: Final = 0.75  # of all seeds: a look beyond it would save less than it costs
 ONE_TABLE: Final = ("one-at-a-time", "grid", "list", "leave-one-out")  # designs whose every claim is variant - baseline
-SEVERAL: Final = ("tune", "scales")
 
 
 def looks_of(checking: Checking, given: Mapping[str, Any], design: str, seeds: Sequence[int]) -> tuple[int, ...]:
@@ -23,10 +22,9 @@ def looks_of(checking: Checking, given: Mapping[str, Any], design: str, seeds: S
     asked = given.get("stop")
     if asked is None:
         return ()
-    for key in ("tune", "scales", "match"):
-        if key in given and (key in SEVERAL or isinstance(given[key], list)):
-            what = f"`{key}` makes several tables of the same trials, and none may stop a trial that another needs"
-            checking.wrong("not-together", ("stop",), what, f"`stop` in a study without `{key}`")
+    if given.get("tune") is not None:
+        what = "a look is at all tables together, and that of what is tuned has no trials before its tuning has ended"
+        checking.wrong("not-together", ("stop",), what, "`stop` in a study without `tune`")
     if design not in ONE_TABLE:
         what = f"the design `{design}` holds variants against one another too, so it needs all seeds of each"
         checking.wrong("not-together", ("stop",), what, listed(ONE_TABLE))

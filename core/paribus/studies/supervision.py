@@ -237,8 +237,7 @@ class Supervision:
     def _give_up(self, rehearsed: Trial, came_to: Outcome) -> None:
         """A variant that cannot take one step is not tried with other seeds."""
         log = self.spare.folder(rehearsed.identity) / LOG
-        whose = rehearsal.kind(rehearsed)
-        given_up = [task for task in self.waiting if not task.rehearsed and rehearsal.kind(task.trial) == whose]
+        given_up = [task for task in self.waiting if not task.rehearsed and rehearsal.given_up(task.trial, rehearsed)]
         self.waiting = deque(task for task in self.waiting if task not in given_up)
         for task in given_up:
             rehearsal.fail(task.trial, came_to, self.store, log)

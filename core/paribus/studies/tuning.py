@@ -28,13 +28,16 @@ from paribus.studies.tune import Cell, Tune
 
 LARGEST: Final = 1e200  # a metric beyond it is no result, though it is a number
 
-Score = Callable[[Trial], float | None]  # the metric at the end of a trial, nan where it diverged, None where unknown
+Score = Callable[[Trial], float | None]
+"""The metric at the end of a trial: nan where it diverged, infinite where it failed, None where nothing is known."""
+FAILED: Final = math.inf
+FAILURES: Final = ("failed", "out-of-memory", "timeout")  # which a trial is not tried again for by itself
 
 
-def scored(record: Mapping[str, Any] | None, metric: str) -> float | None:
-    """What a trial came to, from its record: nan where it diverged, and None as long as it has none."""
+def scored(record: Mapping[str, Any] | None, metric: str, failure: Mapping[str, Any] | None = None) -> float | None:
+    """What a trial came to, from its record, or from how it ended without one."""
     if record is None:
-        return None
+        return FAILED if failure is not None and failure.get("state") in FAILURES else None
     found = record["result"]["metrics"].get(metric) if record["result"]["state"] == "done" else None
     value = math.nan if found is None else number(found)
     return value if abs(value) <= LARGEST else math.nan
@@ -56,7 +59,12 @@ class Tried:
 
     @property
     def diverged(self) -> int:
-        return sum(score is not None and not math.isfinite(score) for score in self.scores)
+        return sum(score is not None and math.isnan(score) for score in self.scores)
+
+    @property
+    def failed(self) -> int:
+        """How many left no record, for a reason that running them once more would not mend by itself."""
+        return sum(score is not None and math.isinf(score) for score in self.scores)
 
     @property
     def mean(self) -> float | None:
@@ -84,9 +92,9 @@ class Tuned:
 
     @cached_property
     def best(self) -> int | None:
-        """Which was chosen. What diverged on any seed never is; of equal means it is the variant's own, or the first.
+        """Which was chosen. What diverged or failed on any seed never is; of equal means it is the variant's own one.
 
-        Where all diverged there is nothing to choose by, and the variant stays as it is.
+        Where all did there is nothing to choose by, and the variant stays as it is.
         """
         if self.left:
             return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, final
 
-from paribus.report.statistics.verdict import Better, Paired, Verdict, decide
+from paribus.report.statistics.verdict import Better, Name, Paired, Verdict, decide
 
 REACHED: Final = ("better", "worse", "equivalent", "diverged")
 
@@ -34,7 +34,7 @@ class Turn:
     over: bool  # whether its verdict is reached, or there is no further look
 
 
-See = Callable[[str, int], Seen]
+See = Callable[[Name, int], Seen]
 
 
 def shares(looks: Sequence[int]) -> tuple[float, ...]:
@@ -44,14 +44,14 @@ def shares(looks: Sequence[int]) -> tuple[float, ...]:
 
 
 def decide_in_turn(
-    names: Sequence[str],
-    see: See,
+    names: Sequence[Name],
+    see: See[Name],
     *,
     looks: Sequence[int],
     better: Better,
     margin: float | None,
     alpha: float = 0.05,
-) -> Mapping[str, Turn]:
+) -> Mapping[Name, Turn]:
     """One verdict for each variant, at the first look that reaches one; all of them hold with 1 - `alpha` together.
 
     The looks are numbers of seeds, fixed beforehand, in the study's own order of seeds. At each, `decide` judges the
@@ -67,6 +67,11 @@ def decide_in_turn(
     at every look contains its point, and none claims what is not so, wherever it stops. Whether and when another
     variant stops changes the family by no more than settling it, and only the settled leave it: one that stopped as
     `equivalent` with 0 inside its interval, or `diverged`, counts to the end with nothing left to prove.
+
+    The names may be of variants in several settings (matched in several ways, at several scales), all of which look
+    after the same numbers of seeds: K is counted over all settings, and the union bound has not asked whether two
+    comparisons share a baseline, seeds or whole trials. What one setting's look asks for may run on for another's: a
+    verdict is of the seeds of its look, and what ran beyond them is not seen.
 
     What is said in `decide` of true differences between decision points is so here as well: simulated, not proven. The
     exact joint distribution of the looks would spend less than the union bound does. It would give the last interval

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from paribus.errors import listed
+from paribus.report.statistics.sequential import Turn
 from paribus.report.statistics.verdict import Paired, Verdict, decide
 from paribus.report.tables.table import Table
 from paribus.report.trials.entry import Entry, Question
@@ -36,12 +37,20 @@ def together(asked: Sequence[tuple[Iterable[Entry], Question]], *, accept_code: 
     """
     given = [(list(entries), question) for entries, question in asked]
     codes = _codes_of([entries for entries, _ in given], accept_code)
-    every = [_compared(entries, question, own) for (entries, question), own in zip(given, codes, strict=True)]
+    chosen = [_select(entries, question, own) for (entries, question), own in zip(given, codes, strict=True)]
+    stops = bool(given[0][1].stops)
+    asks = [(selection.trials, question) for selection, (_, question) in zip(chosen, given, strict=True)]
+    turns = turns_of(asks) if stops else [{} for _ in given]
+    every = [
+        _compared(entries, question, own, selection, told)
+        for (entries, question), own, selection, told in zip(given, codes, chosen, turns, strict=True)
+    ]
     started = [each for each in every if each.started] or every[:1]
     for each in started:
         refuse(each.trials, each.question, each.selection.notes)
     first = every[0].question
-    verdicts = every[0].stopped or decide(
+    stopped = {(place, name): turn.verdict for place, own in enumerate(turns) for name, turn in own.items()}
+    verdicts = stopped or decide(
         {(place, name): paired for place, each in enumerate(every) for name, paired in each.paired()},
         better=first.better,
         margin=first.margin,
@@ -80,11 +89,6 @@ class _Compared:
         return {name: part.held for name, part in self.parts.items()}
 
     @property
-    def stopped(self) -> Mapping[tuple[int, str], Verdict]:
-        """The verdicts of a study that may stop early, which its looks have told."""
-        return {(0, name): part.verdict for name, part in self.parts.items() if part.verdict is not None}
-
-    @property
     def trials(self) -> Chosen:
         return self.selection.trials
 
@@ -99,12 +103,21 @@ class _Compared:
             yield name, paired_of(self.trials, name, held, self.question)
 
 
-def _compared(entries: Sequence[Entry], question: Question, accept_code: Collection[str]) -> _Compared:
+def _select(entries: Sequence[Entry], question: Question, accept_code: Collection[str]) -> Selection:
     if question.baseline not in question.variants:
         names = listed(question.variants)
         raise ValueError(f"`baseline` must be one of the variants, but is `{question.baseline}`; valid: {names}.")
-    selection = select(entries, question, accept_code)
-    turns = turns_of(selection.trials, question) if question.stops else {}
+    return select(entries, question, accept_code)
+
+
+def _compared(
+    entries: Sequence[Entry],
+    question: Question,
+    accept_code: Collection[str],
+    selection: Selection,
+    turns: Mapping[str, Turn],
+) -> _Compared:
+    """`turns` is where each variant stands, of a study that may stop early."""
     counts = seeds_needed(turns, question)
     if turns:
         selection = select((each for each in entries if needed(each, counts, question)), question, accept_code)

@@ -17,6 +17,7 @@ from paribus.report.words import percent, plural
 from paribus.studies.designs import said
 from paribus.studies.plan import Plan
 from paribus.studies.settings import BEST, SAME, Setting
+from paribus.studies.study import Study
 from paribus.studies.tuning import Tried, Tuned, told, unknown
 
 Records = Mapping[str, Mapping[str, Any]]
@@ -39,21 +40,27 @@ def transfers(table: Table, settings: Sequence[Setting]) -> Iterator[Section]:
     documents: list[dict[str, Any]] = []
     for way, scales in found.items():
         before = f"{way}: " if way else ""
-        for line, document in (*_variants(scales), *_orders(scales, table.alpha)):
+        orders = () if settings[0].study.stops else _orders(scales, table.alpha)
+        for line, document in (*_variants(scales), *orders):
             lines.append(before + line)
             documents.append({**({"of": way} if way else {}), **document})
     names = listed(next(iter(found.values())))
     yield Section(
-        key="transfer", title=f"across the scales {names}", lines=(*lines, *_how(table)), document={"found": documents}
+        key="transfer",
+        title=f"across the scales {names}",
+        lines=(*lines, *_how(table, settings[0].study)),
+        document={"found": documents},
     )
 
 
-def _how(table: Table) -> Iterator[str]:
+def _how(table: Table, study: Study) -> Iterator[str]:
     yield (
         "A verdict transfers where every scale decides, and alike; it reverses where one says better and another "
         "worse; else it is undecided, which is not a failure to transfer. Neither is said of any scale but these."
     )
-    if len(table.rows) > 1:
+    if study.stops:
+        yield "How alike scales order the variants is not said where some stop early: what stopped leans away from 0."
+    elif len(table.rows) > 1:
         yield (
             "Kendall's tau is 1 where two scales order the variants alike, -1 where they do so in reverse. Its "
             f"interval ({percent(1 - table.alpha)}, each for itself) is of seeds drawn again, "
@@ -174,7 +181,7 @@ def tunings(plan: Plan, records: Records) -> Iterator[Section]:
             _took(cost, seeds),
         ),
         document={"seeds": list(tune.seeds), **cost, "choices": [_choice(each) for each in plan.tuned]},
-        ok=plan.complete,
+        ok=plan.complete and not any(tried.failed for tuned in plan.tuned for tried in tuned.tried),
     )
 
 
@@ -187,7 +194,7 @@ def _chosen(tuned: Tuned, plan: Plan) -> str:
         return f"{who}: not chosen yet ({others})"
     chosen, own = tuned.tried[tuned.best], tuned.best == tuned.own
     if chosen.mean is None:
-        return f"{who}: as it is, {told(chosen.cell)}, as every value diverged ({others})"
+        return f"{who}: as it is, {told(chosen.cell)}, as every value diverged or failed ({others})"
     edge = f"; best at the edge of what was tried: {listed(tuned.edges)}" if tuned.edges else ""
     return f"{who}: best at {told(chosen.cell)}{', as it is' if own else ''} ({others}){edge}"
 
@@ -196,6 +203,8 @@ def _tried(tried: Tried, better: str) -> str:
     value = " ".join(said(each) for _, each in tried.cell)
     if tried.left:
         return f"{value}: {tried.left} of {len(tried.trials)} without a record"
+    if tried.failed:
+        return f"{value}: failed {tried.failed}/{len(tried.trials)}, and out of the choice"
     if tried.mean is None:
         return f"{value}: diverged {tried.diverged}/{len(tried.trials)}"
     return f"{value}: {tried.mean:.4g}"
@@ -226,7 +235,13 @@ def _choice(tuned: Tuned) -> dict[str, Any]:
         "own": dict(tuned.tried[tuned.own].cell),
         "edges": list(tuned.edges),
         "tried": [
-            {"values": dict(each.cell), "mean": each.mean, "diverged": each.diverged, "left": each.left}
+            {
+                "values": dict(each.cell),
+                "mean": each.mean,
+                "diverged": each.diverged,
+                "failed": each.failed,
+                "left": each.left,
+            }
             for each in tuned.tried
         ],
     }

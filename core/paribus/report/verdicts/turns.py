@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -41,28 +41,34 @@ def parts_of(trials: Chosen, question: Question, turns: Mapping[str, Turn]) -> M
     return found
 
 
-def turns_of(trials: Chosen, question: Question) -> Mapping[str, Turn]:
-    """Where each variant stands; it depends on the order of seeds alone, and on nothing that ran beyond a look."""
+def turns_of(asked: Sequence[tuple[Chosen, Question]]) -> list[Mapping[str, Turn]]:
+    """Where each variant of each setting stands, all of which are one family.
 
-    def see(name: str, n: int) -> Seen:
-        part, asked = first_of(trials, question, n)
-        held = held_of(part, name, asked)
-        sides = [part[side].get(seed) for side in (question.baseline, name) for seed in asked.seeds]
+    It depends on the order of seeds alone, and on nothing that ran beyond a look.
+    """
+
+    def see(which: tuple[int, str], n: int) -> Seen:
+        (trials, question), name = asked[which[0]], which[1]
+        part, at = first_of(trials, question, n)
+        held = held_of(part, name, at)
+        sides = [part[side].get(seed) for side in (question.baseline, name) for seed in at.seeds]
         return Seen(
-            paired=paired_of(part, name, held, asked),
+            paired=paired_of(part, name, held, at),
             ended=all(entry is not None and _ended(entry) for entry in sides),
             whole=all(entry is not None and entry.record is not None for entry in sides),
             withheld=bool(held.reason),
         )
 
-    return decide_in_turn(
-        question.others,
+    first = asked[0][1]
+    found = decide_in_turn(
+        [(place, name) for place, (_, question) in enumerate(asked) for name in question.others],
         see,
-        looks=question.stops,
-        better=question.better,
-        margin=question.margin,
-        alpha=question.alpha,
+        looks=first.stops,
+        better=first.better,
+        margin=first.margin,
+        alpha=first.alpha,
     )
+    return [{name: found[place, name] for name in question.others} for place, (_, question) in enumerate(asked)]
 
 
 def _ended(entry: Entry) -> bool:
@@ -95,4 +101,4 @@ def not_needed(counts: Mapping[str, int], question: Question) -> Iterator[str]:
     if saved:
         trials = plural(sum(saved.values()), "trial")
         own = listed((f"{name} after {counts[name]} seeds" for name in saved), MOST)
-        yield f"Not needed: {trials} of {total * len(counts)} ({own})"
+        yield f"Not needed{' here' if question.setting else ''}: {trials} of {total * len(counts)} ({own})"

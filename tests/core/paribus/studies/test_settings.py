@@ -17,7 +17,7 @@ from paribus.studies.plan import Plan, plan
 from paribus.studies.settings import BEST, SAME
 from paribus.studies.store import Trial
 from paribus.studies.study import Study, study_of
-from paribus.studies.tuning import scored, unknown
+from paribus.studies.tuning import FAILED, scored, unknown
 
 STUDY: Mapping[str, Any] = {
     "base": {"preset": "encoder-tiny", "optimizer.lr": 2e-3},
@@ -233,6 +233,29 @@ def test_what_diverged_never_wins(known: Index, bad: float) -> None:
 
     found = planned(known, score, tune=dict(TUNE))
     assert {each.chosen for each in found.tuned} == {(("optimizer.lr", 2e-3),)}
+
+
+def test_a_value_at_which_a_trial_failed_is_out_and_the_choice_goes_on_among_the_rest(known: Index) -> None:
+    def score(trial: Trial) -> float:
+        rate = trial.spec["optimizer"]["lr"]
+        lost = trial.variant == "attention=mqa" and rate == 8e-3 and trial.seed == 1_000_001
+        return FAILED if lost else -rate
+
+    found = planned(known, score, tune=dict(TUNE))
+    chosen = {each.variant: dict(each.chosen or ()) for each in found.tuned}
+    assert chosen.pop("attention=mqa") == {"optimizer.lr": 2e-3}
+    assert all(each == {"optimizer.lr": 8e-3} for each in chosen.values())
+    assert found.complete
+    (out,) = [tried for tuned in found.tuned for tried in tuned.tried if tried.failed]
+    assert (out.failed, out.diverged, out.left, out.mean) == (1, 0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "out"), [("failed", True), ("out-of-memory", True), ("timeout", True), ("interrupted", False)]
+)
+def test_what_only_waits_to_go_on_is_no_failure(state: str, out: bool) -> None:
+    assert scored(None, "m", {"state": state, "why": ""}) == (FAILED if out else None)
+    assert scored({"result": {"state": "done", "metrics": {"m": 2.5}}}, "m", {"state": state}) == 2.5
 
 
 def test_where_all_diverged_a_variant_stays_as_it_is(known: Index) -> None:

@@ -73,7 +73,10 @@ def test_looks_may_be_said(tmp_path: Path) -> None:
         ({"stop": {"looks": 3}}, "this is the number 3; valid: numbers of seeds that grow"),
         ({"stop": "when-decided", "seeds": 3}, "with 3 seeds there is no look before the last.*valid: seeds: 4"),
         ({"stop": "when-decided", "design": "ladder"}, "the design `ladder` .* needs all seeds of each"),
-        ({"stop": "when-decided", "tune": {"optimizer.lr": [1e-3, 2e-3]}}, "`tune` makes several tables"),
+        (
+            {"stop": "when-decided", "tune": {"optimizer.lr": [1e-3, 2e-3]}},
+            "that of what is tuned has no trials",
+        ),
     ],
 )
 def test_what_cannot_stop_is_refused(changes: Mapping[str, Any], words: str) -> None:
@@ -135,3 +138,34 @@ def test_a_store_tells_whether_verdicts_stopped_elsewhere_before(tmp_path: Path)
     assert store.replanned("b", (0, 1, 2), (2, 3))
     assert list(store.looks("b")) == [(0, 1, 2)]
     assert json.loads((store.root / "looks.jsonl").read_text().splitlines()[1]) == {"of": "b", "seeds": [0, 1, 2]}
+
+
+SEVERAL: Mapping[str, Any] = {"scales": {"s": {"dims.width": 16}, "m": {"dims.width": 32}}}
+
+
+def test_every_setting_is_looked_at_together_and_asks_for_its_first_seeds(tmp_path: Path) -> None:
+    planned = paribus.study({**STUDY, **SEVERAL, "stop": {"looks": [2, 5]}}, store=tmp_path)
+    found = wanted(planned)
+    assert {(trial.setting, trial.seed) for trial in found.trials} == {(name, seed) for name in "sm" for seed in (0, 1)}
+    assert len(found.trials) == 2 * 2 * 2
+    assert not found.spared
+
+
+@pytest.mark.slow
+def test_a_setting_that_is_decided_stops_and_another_goes_on(tmp_path: Path) -> None:
+    matches = ["none", {"on": "params", "by": "feedforward.expand"}]
+    metric = {"name": "val/mlm/loss", "unlearned": True, "margin": 0.02}
+    asked = {**STUDY, **SEVERAL, "match": matches, "stop": {"looks": [2, 5]}, "metric": metric}
+    planned = paribus.study(asked, store=tmp_path)
+    paribus.run(planned, jobs=2)
+    table = paribus.compare(planned)
+    assert table.ok
+    rows = {each.setting: each.rows[0] for each in table.every}
+    assert len(rows) == 4
+    spared = wanted(planned).spared
+    assert len(list(planned.store.records())) == len(planned.plan.trials) - len(spared)
+    for name, row in rows.items():
+        assert row.n in (2, 5)
+        assert (row.n == 5) or row.kind != "inconclusive", name
+    share = (2 / 5) ** 2
+    assert {row.level for row in rows.values() if row.n == 2} <= {1 - 0.05 * share / k for k in (1, 2, 3, 4)}

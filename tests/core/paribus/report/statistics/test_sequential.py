@@ -193,6 +193,43 @@ def test_so_it_is_in_many_more_studies(truths: Sequence[float], sds: Sequence[fl
     assert simulated(truths, sds, margin, 20_000)[0] <= 0.054
 
 
+def in_settings(truths: Sequence[float], alike: float, studies: int) -> float:
+    """How many studies of two settings claim what is not so: each variant twice, its noise in part the same in both."""
+    draw = random.Random(f"{truths} {alike}")
+    wrong = 0
+    for _ in range(studies):
+        base = [draw.gauss(0, 1) for _ in range(LOOKS[-1])]
+        own = [[draw.gauss(0, 1) for _ in range(LOOKS[-1])] for _ in truths]
+        family = {
+            (setting, place): [
+                truth + alike * common + (1 - alike**2) ** 0.5 * draw.gauss(0, 1) - value
+                for common, value in zip(own[place], base, strict=True)
+            ]
+            for setting in range(2)
+            for place, truth in enumerate(truths)
+        }
+
+        def see(name: tuple[int, int], n: int, family: Mapping[tuple[int, int], Sequence[float]] = family) -> Seen:
+            return Seen(
+                paired=Paired(differences=tuple(family[name][:n]), diverged=0, planned=n), ended=True, whole=True
+            )
+
+        turns = decide_in_turn(list(family), see, looks=LOOKS, better="lower", margin=None)
+        wrong += any(is_wrong(turn.verdict, truths[place], None) for (_, place), turn in turns.items())
+    return wrong / studies
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.9])
+def test_so_it_is_of_variants_in_several_settings(alike: float) -> None:
+    assert in_settings((0, 0), alike, 200) <= 0.07
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("truths", "alike"), [((0, 0), 0.0), ((0, 0), 0.9), ((60, 0), 0.5), ((0, 0), 1.0)])
+def test_so_it_is_of_many_more_studies_in_several_settings(truths: Sequence[float], alike: float) -> None:
+    assert in_settings(truths, alike, 6_000) <= 0.054
+
+
 def test_large_effects_spare_trials_and_no_effect_spares_hardly_any() -> None:
     _, spared = simulated((60, -60, 60, -60), (1, 1, 1, 1), None, 100)
     assert spared > 0.55  # 62 of 100

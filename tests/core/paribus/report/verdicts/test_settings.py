@@ -154,7 +154,7 @@ def plan_of(said: Mapping[str, Any], root: Path) -> Planned:
             read,
             known,
             fingerprint=lambda spec: "text",
-            score=lambda trial: scored(store.record(trial.identity), "val/mlm/loss"),
+            score=lambda trial: scored(store.record(trial.identity), "val/mlm/loss", store.failure(trial.identity)),
         )
         return Planned(found, store, known, anew)
 
@@ -256,6 +256,33 @@ def test_both_settings_of_a_tuned_study_are_shown_with_what_was_chosen(tmp_path:
         "norm=rmsnorm": {"optimizer.lr": 2e-3},
     }
     assert all(len(line) <= 80 for line in str(found).splitlines())
+
+
+def test_a_value_at_which_a_tuning_trial_failed_is_said_to_be_out_and_the_rest_goes_on(
+    tmp_path: Path, record: Record
+) -> None:
+    study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3]}}
+
+    def lost(trial: Trial) -> bool:
+        return (trial.variant, trial.spec["optimizer"]["lr"], trial.seed) == ("attention=mqa", 4e-3, FIRST)
+
+    planned = plan_of(study, tmp_path)
+    for trial in filter(lost, planned.plan.trials):
+        planned.store.enter(trial)
+        planned.store.fail(trial.identity, "out-of-memory", "8 GB were too few")
+    fill(planned, record, lambda trial: None if lost(trial) else 2.0 + jitter(trial))
+    planned = plan_of(study, tmp_path)
+    assert planned.plan.complete
+    fill(planned, record, lambda trial: None if lost(trial) else 2.0 + jitter(trial))
+    found = paribus.compare(planned)
+    text = "\n".join(found.sections[0].lines)
+    assert "attention=mqa: best at optimizer.lr=0.002, as it is (0.002: 2" in text
+    assert "0.004: failed 1/2, and out of the choice)" in text
+    assert not found.ok  # a trial failed
+    assert [[row.n for row in each.rows] for each in found.every] == [[3, 3], [3, 3]]
+    fill(planned, record, lambda each: 1.0 if lost(each) else None)  # mended: the choice is made anew
+    again = planned.again().plan
+    assert {each.variant: dict(each.chosen or ()) for each in again.tuned}["attention=mqa"] == {"optimizer.lr": 4e-3}
 
 
 def test_a_comparison_before_the_tuning_has_ended_says_so(tmp_path: Path, record: Record) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from paribus.report.trials.entry import Entry, Question
 from paribus.report.trials.select import select
-from paribus.report.verdicts.compare import compare
+from paribus.report.verdicts.compare import compare, together
 from paribus.report.verdicts.turns import seeds_needed, turns_of
 
 Study = Callable[..., list[Entry]]
@@ -61,7 +61,7 @@ def test_while_a_look_waits_nothing_of_it_is_shown(study: Study, ask: Ask) -> No
 def test_a_failed_trial_holds_its_variant_open_until_the_last_look_and_the_others_not(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=["failed", *WORSE[1:]], gqa=WORSE)
     question = ask(entries, seeds=range(8), stops=(3, 5, 8))
-    turns = turns_of(select(entries, question).trials, question)
+    (turns,) = turns_of([(select(entries, question).trials, question)])
     assert {name: (turn.n, turn.verdict.kind) for name, turn in turns.items()} == {
         "mqa": (8, "worse"),
         "gqa": (3, "worse"),
@@ -96,3 +96,35 @@ def test_stops_that_were_changed_after_a_look_are_told_of(study: Study, ask: Ask
 def test_a_study_without_looks_has_no_word_of_them(study: Study, ask: Ask, stops: tuple[int, ...]) -> None:
     entries = study(baseline=BASELINE, mqa=UNSURE)
     assert ("looks" in " ".join(compare(entries, ask(entries, stops=stops)).caption)) == bool(stops)
+
+
+def test_variants_of_several_settings_are_one_family_over_all_looks(study: Study, ask: Ask) -> None:
+    clear = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5])
+    open_still = study(baseline=BASELINE, mqa=UNSURE)
+    questions = [
+        ask(each, seeds=range(8), stops=(3, 5, 8), setting=name)
+        for name, each in zip("ab", (clear, open_still), strict=True)
+    ]
+    table = together(list(zip((clear, open_still), questions, strict=True)))
+    first, second = (each.rows[0] for each in table.every)
+    assert (first.kind, first.n) == ("worse", 3)
+    assert first.level == pytest.approx(1 - 0.05 * 9 / 64 / 2)  # two verdicts were open then
+    assert (second.kind, second.n) == ("inconclusive", 8)
+    assert second.level == pytest.approx(1 - 0.05 * 39 / 64)  # and one of them is settled since
+    assert table.ok
+    assert any(
+        note.startswith("Not needed here: 10 trials of 16 (baseline after 3 seeds, mqa")
+        for note in table.every[0].notes
+    )
+    alone = compare(open_still, questions[1])
+    assert alone.rows[0].level == second.level
+
+
+def test_no_setting_has_its_next_look_before_all_have_had_theirs(study: Study, ask: Ask) -> None:
+    ready, waits = study(baseline=BASELINE, mqa=UNSURE), study(baseline=BASELINE, mqa=[*UNSURE[:2], *["pending"] * 6])
+    asked = [
+        (select(each, question := ask(each, seeds=range(8), stops=(3, 8))).trials, question) for each in (ready, waits)
+    ]
+    first, second = turns_of(asked)
+    assert (first["mqa"].n, first["mqa"].upto) == (3, 3)
+    assert (second["mqa"].n, second["mqa"].upto) == (0, 3)
