@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, final
 
-from paribus import Ended, Home, Job, JobProcess, Launcher, News, Plugins, Range, Started
+from paribus import Ended, Home, Job, JobProcess, Launcher, News, Plugins, Problem, Range, SpecError, Started
+from paribus_launch._library import library
 
 MOST: Final = 256  # actors that are handed to a cluster, which lets them wait until there is room
 LOOK: Final = 1.0  # seconds between an actor's looks at whether its trial has ended
@@ -94,12 +95,21 @@ class Ray(Launcher):
         return MOST if self._address or os.environ.get("RAY_ADDRESS") else cores
 
     def open(self, plugins: Plugins) -> None:
-        ray = self._ray = library()
+        ray = self._ray = library("ray", launcher="ray")
         self._home = Home.here()
         self._ours = not ray.is_initialized()
         if self._ours:
             with _undisturbed():
-                ray.init(**self._setting())
+                self._join()
+
+    def _join(self) -> None:
+        try:
+            self._ray.init(**self._setting())
+        except ConnectionError as error:
+            where = self._address or os.environ.get("RAY_ADDRESS", "")
+            what = f"no Ray cluster that lets this process in answers at `{where}`"
+            valid = "the address that its `ray start` printed, and the RAY_AUTH_MODE and RAY_AUTH_TOKEN of its machines"
+            raise SpecError(Problem(code="unreachable", path="launcher.address", what=what, valid=valid)) from error
 
     def _setting(self) -> dict[str, Any]:
         """Of a cluster elsewhere, workers are told where this code lies; those that are started here know it."""
@@ -167,18 +177,6 @@ class Ray(Launcher):
                 # The trial's process has died with its worker, so that this is as if it had been killed.
                 first = next(iter(str(error).strip().splitlines()), "")
                 yield Ended(name, None, signals.SIGKILL, f"its worker of Ray's was lost: {first}")
-
-
-def library() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        from paribus import Problem, SpecError
-
-        what = "the launcher `ray` takes the library `ray`, which is not installed"
-        problem = Problem(code="not-installed", path="launcher", what=what, valid="pip install 'paribus[ray]'")
-        raise SpecError(problem) from error
-    return ray
 
 
 @contextmanager

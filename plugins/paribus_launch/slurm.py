@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, final
 
 from paribus import Ended, Home, Job, Launcher, News, Note, Plugins, Range, Started
+from paribus_launch._library import library
 from paribus_launch._submitted import REQUEUED, Submitted, read
 
 ORDERS: Final = ".slurm"
@@ -79,7 +80,7 @@ class Slurm(Launcher):
         return self._parallel if self._executor == "slurm" else cores
 
     def open(self, plugins: Plugins) -> None:
-        self._submitit = library()
+        self._submitit = library("submitit", launcher="slurm")
         self._home = Home.here()
 
     def start(self, job: Job) -> None:
@@ -195,15 +196,3 @@ class Slurm(Launcher):
 
 
 AGAIN: Final = 74  # EX_TEMPFAIL's neighbour, EX_IOERR: another try may end differently
-
-
-def library() -> Any:
-    try:
-        import submitit
-    except ImportError as error:
-        from paribus import Problem, SpecError
-
-        what = "the launcher `slurm` takes the library `submitit`, which is not installed"
-        problem = Problem(code="not-installed", path="launcher", what=what, valid="pip install 'paribus[slurm]'")
-        raise SpecError(problem) from error
-    return submitit

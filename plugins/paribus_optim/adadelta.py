@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import nn
 
-from paribus import Optimizer, Range
+from paribus import Optimizer, Range, Traits
 
 
 @final
@@ -16,6 +16,8 @@ class Adadelta(Optimizer):
     """A step is as large as the last ones were, over how large gradients were: "ADADELTA: An Adaptive Learning Rate
     Method" (Zeiler 2012); RNNsearch's. Nothing decays.
     """
+
+    traits: ClassVar[Traits] = {"pieces": True}
 
     def __init__(
         self,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import nn
 
-from paribus import Optimizer, Range
+from paribus import Optimizer, Range, Traits
 
 
 @final
@@ -16,6 +16,8 @@ class Adagrad(Optimizer):
     """Each number's gradient over the root of all its squares so far: "Adaptive Subgradient Methods" (Duchi et al.
     2011); CTRL's. Nothing decays.
     """
+
+    traits: ClassVar[Traits] = {"pieces": True}
 
     def __init__(
         self,

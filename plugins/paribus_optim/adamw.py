@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import nn
 
-from paribus import Optimizer, Range
+from paribus import Optimizer, Range, Traits
 
 
 @final
@@ -16,6 +16,8 @@ class AdamW(Optimizer):
     """Adam whose weight decay does not pass through its moments: "Decoupled Weight Decay Regularization" (Loshchilov &
     Hutter 2019). Only matrices decay.
     """
+
+    traits: ClassVar[Traits] = {"pieces": True}
 
     def __init__(
         self,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, final
+from typing import Annotated, Any, ClassVar, final
 
 import torch
 from torch import nn
 
-from paribus import Optimizer, Range
+from paribus import Optimizer, Range, Traits
 from paribus_optim.moments import advanced
 
 
@@ -19,6 +19,8 @@ class LayerAdaptiveMoments(Optimizer):
 
     As in the authors' code what is no matrix neither decays nor has its steps measured, and takes those of Adam.
     """
+
+    traits: ClassVar[Traits] = {"pieces": True}
 
     def __init__(
         self,

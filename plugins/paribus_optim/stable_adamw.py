@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, final
+from typing import Annotated, Any, ClassVar, final
 
 import torch
 from torch import nn
 
-from paribus import Optimizer, Range
+from paribus import Optimizer, Range, Traits
 from paribus_optim.moments import advanced
 
 
@@ -17,6 +17,8 @@ class StableAdamW(Optimizer):
     """AdamW with Adafactor's clipping of each tensor's step: "Stable and Low-Precision Training for Large-Scale
     Vision-Language Models" (Wortsman et al. 2023); ModernBERT's. Only matrices decay.
     """
+
+    traits: ClassVar[Traits] = {"pieces": True}
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ _CAN: Final = {
     "decodes": "decode step by step, keeping state",
     "widens": "bring its rows to the width of each stack",
     "unembeds": "score rows against a vocabulary",
+    "pieces": "step on parameters of which each process holds a piece",
     "compiles": "be compiled by torch",
 }
 _SIGHT: Final[Mapping[str, str]] = {

@@ -67,6 +67,8 @@ class Traits(TypedDict, total=False):
     # measure
     often: bool  # asked at each evaluation, and not only at the end
     own: bool  # shows the model rows of its own making, which are tokens and have no other stack beside them
+    # optimizer
+    pieces: bool  # steps as well on tensors of which each process holds a piece
     # any
     compiles: bool
 

@@ -18,6 +18,7 @@ from paribus.specs.nodes import nodes, sizes_agree
 from paribus.specs.parts import parts
 from paribus.specs.rules import RULES
 from paribus.specs.source import SOURCES, source
+from paribus.specs.spread import unstepped
 from paribus.specs.tree import UNREAD, Keys, Tree, copied
 from paribus.specs.values import Checking
 
@@ -47,6 +48,8 @@ def check(tree: Tree, index: Index, memory: Memory | None = None) -> dict[str, A
     if topology is not None:
         seen = {key: value for key, value in found.items() if key not in UNSEEN}
         for problem in memory.judged(seen, partial(_judge, checking, topology, seen)):
+            checking.wrong(*problem)
+        for problem in unstepped(index, found):
             checking.wrong(*problem)
     if checking.problems:
         raise failure(checking.problems)

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-SUPPORTED: Final = ("ddp", "ddp_find_unused_parameters_true", "ddp_find_unused_parameters_false", "ddp_static_graph")
-SHARDED: Final = ("fsdp", "deepspeed", "model_parallel")
+from paribus.errors import listed
+from paribus.registry import Index
+from paribus.specs.facts import Broken
+
+IN_PIECES: Final = "fsdp"
+WHOLE: Final = ("ddp", "ddp_find_unused_parameters_true", "ddp_find_unused_parameters_false", "ddp_static_graph")
+SHARDED: Final = (IN_PIECES, "deepspeed", "model_parallel")
 
 
 class Uncut(NamedTuple):
@@ -39,12 +44,25 @@ def uncut(trainer: Mapping[str, Any]) -> Iterator[Uncut]:
         what = "a trial on several machines is not supported: its processes are started on one"
         yield Uncut("num_nodes", what, "1; many trials run on many machines by the study's `launcher:`")
     strategy = trainer.get("strategy", "auto")
-    if strategy not in ("auto", *SUPPORTED):
+    if strategy not in ("auto", IN_PIECES, *WHOLE):
         what = (
             f"`{strategy}` is not supported: what is kept of a trial (checkpoints, digests of each parameter, the "
-            "optimizer's state by name) needs each process to hold the whole model"
+            "optimizer's state by name) is whole, and only of `fsdp` is known how pieces are put together"
         )
-        yield Uncut("strategy", what, ", ".join(SUPPORTED))
+        yield Uncut("strategy", what, ", ".join((*WHOLE, IN_PIECES)))
     if trainer.get("max_time"):
         what = "a budget in seconds is held against the clock of one process, and here there are several"
         yield Uncut("max_time", what, "a budget in steps, tokens or FLOPs")
+
+
+def unstepped(index: Index, spec: Mapping[str, Any]) -> Iterator[Broken]:
+    """An optimizer that is not known to step on parameters of which each process keeps a piece, where it is to."""
+    trainer, optimizer = spec.get("trainer"), spec.get("optimizer")
+    if not isinstance(trainer, Mapping) or not isinstance(optimizer, Mapping) or trainer.get("strategy") != IN_PIECES:
+        return
+    entries = index.entries["optimizer"]
+    name = optimizer["name"]
+    if not entries[name].traits.get("pieces"):
+        what = f"with `{IN_PIECES}` parameters lie in pieces, on which the optimizer `{name}` is not known to step"
+        valid = listed([entry.name for entry in entries.values() if entry.traits.get("pieces")])
+        yield Broken("does-not-fit", ("optimizer",), what, valid)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from paribus.durable import BAD, FILES, DamagedError, Files, Json, damaged, make_folder, quarantine, sweep
 from paribus.errors import Problem, StoreError
+from paribus.train.pieces import whole
 from paribus.train.states import (
     aliases,
     check_optimizer,
@@ -72,12 +73,16 @@ def save(
     extra: Mapping[str, Json],
     identity: str,
     fingerprint: Mapping[str, str],
+    write: bool = True,
     files: Files = FILES,
 ) -> Path:
-    """Write the checkpoint of a step; then only the newest older one is kept. For the holder of the trial's lock."""
+    """Write the checkpoint of a step; then only the newest older one is kept. For the holder of the trial's lock.
+
+    Where the model lies in pieces all of its processes take part, and the first of them is to `write`.
+    """
     assert step >= 0, step
     named = named_tensors(model)
-    tensors = {f"model/{name}": tensor for name, tensor in distinct(named).items()}
+    tensors = {f"model/{name}": whole(tensor) for name, tensor in distinct(named).items()}
     document: dict[str, Json] = {
         "kind": "checkpoint",
         "identity": identity,
@@ -89,6 +94,8 @@ def save(
         "extra": pack(dict(extra), "extra", tensors),
     }
     path = folder / f"step-{step:08d}.safetensors"
+    if not write:
+        return path
     make_folder(folder, files=files)
     sweep(folder, files=files)  # a killed writer's stray is as big as a checkpoint
     write_tensors(path, tensors, document, files=files)
@@ -129,11 +136,15 @@ def restore(loaded: Loaded, model: nn.Module, optimizer: torch.optim.Optimizer) 
     fill_optimizer(optimizer, model, packed, loaded.tensors, loaded.path)
 
 
-def save_weights(path: Path, model: nn.Module, metadata: Mapping[str, Json], *, files: Files = FILES) -> None:
-    """Write a model's tensors, under the names that they have in it, and a document about them."""
+def save_weights(
+    path: Path, model: nn.Module, metadata: Mapping[str, Json], *, write: bool = True, files: Files = FILES
+) -> None:
+    """Write a model's tensors by the names that they have in it, and a document about them; `write` as in `save`."""
     named = named_tensors(model)
     document: dict[str, Json] = {"kind": "weights", "aliases": aliases(named), "metadata": dict(metadata)}
-    write_tensors(path, distinct(named), document, files=files)
+    tensors = {name: whole(tensor) for name, tensor in distinct(named).items()}
+    if write:
+        write_tensors(path, tensors, document, files=files)
 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
@@ -150,7 +161,7 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
 def parameter_digest(model: nn.Module) -> str:
     """SHA-256 of a model's parameters and persistent buffers: names, ties, types, shapes and bytes."""
     named = named_tensors(model)
-    return digest_tensors(distinct(named), aliases(named))
+    return digest_tensors({name: whole(tensor) for name, tensor in distinct(named).items()}, aliases(named))
 
 
 def optimizer_digest(optimizer: torch.optim.Optimizer, model: nn.Module) -> str:

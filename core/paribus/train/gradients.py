@@ -8,6 +8,8 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from paribus.train.pieces import whole
+
 EACH: Final = 8  # first steps, all of which are looked at
 
 
@@ -23,16 +25,16 @@ def looked_at(step: int, steps: int) -> bool:
 def untouched(model: nn.Module, names: Sequence[str]) -> list[str]:
     """Those of `names` whose parameters have no gradient now, or one that is 0 throughout; the device waits once."""
     parameters = dict(model.named_parameters())
-    known = [(name, _values(parameters[name].grad)) for name in names]
-    with_gradient = [(name, values) for name, values in known if values is not None]
+    known = [(name, _any(parameters[name].grad)) for name in names]
+    with_gradient = [(name, moved) for name, moved in known if moved is not None]
     if not with_gradient:
         return list(names)
-    moved = torch.stack([values.any() for _, values in with_gradient]).tolist()
+    moved = torch.stack([moved for _, moved in with_gradient]).tolist()
     touched = {name for (name, _), any_of in zip(with_gradient, moved, strict=True) if any_of}
     return [name for name in names if name not in touched]
 
 
-def _values(gradient: Tensor | None) -> Tensor | None:
+def _any(gradient: Tensor | None) -> Tensor | None:
     if gradient is None:
         return None
-    return gradient.coalesce().values() if gradient.is_sparse else gradient
+    return (gradient.coalesce().values() if gradient.is_sparse else whole(gradient)).any()

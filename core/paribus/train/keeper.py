@@ -20,6 +20,7 @@ from paribus.train.evaluate import evaluate
 from paribus.train.gradients import looked_at, untouched
 from paribus.train.measuring import Measuring
 from paribus.train.model import Model
+from paribus.train.pieces import cut_up, gathered
 from paribus.train.ranks import Ranks
 from paribus.train.watch import Watch, due
 
@@ -154,7 +155,7 @@ class Keeper(Callback):
         if asked or self.due(self.step):
             self.watch.pause()
             self.read()
-            if self.ranks.first:
+            if self.ranks.first or cut_up(self.model):
                 self.keep(self, trainer)
             self.watch.go(self.model.device)
         if asked:
@@ -191,7 +192,8 @@ class Keeper(Callback):
         self.watch.pause()
         self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
         if self.measure is not None:
-            found = self.measure(self.curve, last=last)
+            with gathered(self.model):
+                found = self.measure(self.curve, last=last)
             self.curve[-1].update(found.metrics)
             self.unmeasured = found.unmeasured
         self.watch.go(self.model.device)
@@ -215,6 +217,7 @@ def keeping(
             extra=keeper.state(),
             identity=identity,
             fingerprint=fingerprint,
+            write=keeper.ranks.first,
             files=files,
         )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from lightning import LightningModule
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -24,6 +25,7 @@ from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.topology import Topology, memory_of
 from paribus.train.mean import Mean
+from paribus.train.pieces import cut, cut_up
 from paribus.train.watch import PARTS, Watch
 
 if TYPE_CHECKING:
@@ -183,6 +185,11 @@ class Model(LightningModule):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
+
+    def configure_model(self) -> None:
+        strategy = self.trainer.strategy
+        if isinstance(strategy, ModelParallelStrategy) and not cut_up(self):
+            cut(self, strategy.root_device)
 
     def on_fit_start(self) -> None:
         self.flops = None  # whoever trains it counts

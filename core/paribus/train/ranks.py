@@ -6,6 +6,7 @@ first of them is the trial's own process: it alone writes, is told to stop, and 
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -17,10 +18,11 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
 
 from paribus.errors import Problem, SpecError
-from paribus.specs.spread import counted, sharded, uncut
+from paribus.specs.spread import IN_PIECES, counted, sharded, uncut
 from paribus.train.crew import may_fork
 
 Record = TypeVar("Record")
@@ -70,6 +72,12 @@ def refuse(trainer: Mapping[str, Any]) -> None:
         raise _refused(key, what, valid)
 
 
+def strategy_of(trainer: Mapping[str, Any], count: int) -> Any:
+    """Lightning's strategy. Its own `fsdp` takes CUDA; the one of torch's newer `fully_shard` runs on any device."""
+    strategy = trainer.get("strategy", "auto")
+    return ModelParallelStrategy(count, 1) if strategy == IN_PIECES else strategy
+
+
 def in_ranks(trainer: Mapping[str, Any], run: Callable[[Ranks], Record]) -> Record:
     """Runs it in as many processes as the trainer wants, of which this is the first, and returns what comes of it."""
     count = wanted(trainer)
@@ -95,6 +103,7 @@ def _forked(ranks: Ranks, run: Callable[[Ranks], Any]) -> int:
     if pid:
         return pid
     code = 1
+    gc.freeze()  # a process group of a trial before this one would wait, as it ends, for threads that no copy has
     try:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(each, signal.SIG_IGN)  # the first process is asked, and tells at which step all stop

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from paribus.durable import Json
 from paribus.errors import Problem, StoreError, listed
+from paribus.train.pieces import like, whole
 from paribus.train.tensorfile import pack, unpack
 
 
@@ -46,7 +48,7 @@ def fill_model(model: nn.Module, tensors: Mapping[str, Tensor], tied: Mapping[st
         raise StoreError(*problems)
     with torch.no_grad():
         for name, tensor in tensors.items():
-            named[name].copy_(tensor)
+            named[name].copy_(like(tensor, named[name]))
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Json]:
@@ -59,11 +61,12 @@ def pack_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: 
         raise StoreError(Problem(code="not-saved", what=what))
     options = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     state = {name: optimizer.state[parameter] for parameter, name in names.items() if parameter in optimizer.state}
+    state = {name: {key: _each(whole, value) for key, value in held.items()} for name, held in state.items()}
     return {
         "class": _class(optimizer),
         "groups": [sorted(group) for group in groups],
         "options": pack(options, "optimizer/options", tensors),
-        "state": {name: pack(dict(held), f"optimizer/state/{name}", tensors) for name, held in state.items()},
+        "state": {name: pack(held, f"optimizer/state/{name}", tensors) for name, held in state.items()},
     }
 
 
@@ -79,13 +82,23 @@ def fill_optimizer(
     parameters = {name: parameter for group in groups for name, parameter in group.items()}
     device = next((parameter.device for parameter in parameters.values()), torch.device("cpu"))
     hyperparameters = unpack(packed["options"], tensors, device)
-    state = {parameters[name]: unpack(held, tensors, parameters[name].device) for name, held in packed["state"].items()}
+    state = {
+        parameters[name]: {
+            key: _each(partial(like, other=parameters[name]), unpack(value, tensors, parameters[name].device))
+            for key, value in held["dict"].items()
+        }
+        for name, held in packed["state"].items()
+    }
     for group, options in zip(optimizer.param_groups, hyperparameters, strict=True):
         held = group["params"]
         group.clear()  # in place: a schedule may hold the group
         group.update(params=held, **options)
     optimizer.state.clear()
     optimizer.state.update(state)
+
+
+def _each(do: Callable[[Tensor], Tensor], value: Any) -> Any:
+    return do(value) if isinstance(value, Tensor) else value
 
 
 def check_optimizer(

@@ -42,9 +42,10 @@ from paribus.train.keeper import OPEN, DivergedError, InterruptedTrialError, Kee
 from paribus.train.loggers import Run
 from paribus.train.measuring import Measuring, Writer, measuring
 from paribus.train.model import Model
+from paribus.train.pieces import gathered
 from paribus.train.probing import probed
 from paribus.train.provenance import provenance, watch_memory
-from paribus.train.ranks import Ranks, in_ranks
+from paribus.train.ranks import Ranks, in_ranks, strategy_of
 from paribus.train.text import Text, write_text
 from paribus.train.watch import Watch
 
@@ -147,10 +148,12 @@ def _run(spec: Spec, classes: Registry, terms: Terms) -> Record:
             **found.to_json(),
         },
     }
+    if diverged is None:
+        first = terms.ranks.first
+        save_weights(terms.folder / WEIGHTS, model, {"identity": terms.identity}, write=first, files=terms.files)
     if not terms.ranks.first:
         return record
     if diverged is None:
-        save_weights(terms.folder / WEIGHTS, model, {"identity": terms.identity}, files=terms.files)
         write_text(terms.folder, Text.of(text), files=terms.files)
     write_json(terms.folder / RECORD, record, files=terms.files)
     if terms.hooks is not None:
@@ -218,6 +221,7 @@ def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: Terms) -> 
     for asked in terms.hooks.configure_trainer(spec=spec) if terms.hooks is not None else ():
         own.update(asked or {})
     own.update(spec["trainer"] or {})
+    own["strategy"] = strategy_of(own, terms.ranks.of)
     own.pop("max_time", None)  # Lightning's own clock counts evaluations, and forgets what a resumed trial took before
     if steps < 0:
         own["max_epochs"] = -1
@@ -257,7 +261,8 @@ def _result(
 ) -> dict[str, Any]:
     """All that must come out bitwise the same when the trial is run again."""
     length = spec["dims"]["length"]
-    cost = costs(model.assembled, length)
+    with gathered(model):
+        cost, unigrams = costs(model.assembled, length), frequencies(model, data)
     text = data.encoded
     result: dict[str, Any] = {
         "state": "done" if diverged is None else "diverged",
@@ -266,7 +271,7 @@ def _result(
         "metrics": {} if diverged else {key: value for key, value in keeper.curve[-1].items() if key != "step"},
         "curve": keeper.curve,
         "losses": keeper.losses,
-        "frequencies": frequencies(model, data),
+        "frequencies": unigrams,
         "parameters": cost.parameters,
         "flops_per_token": cost.flops_per_token,
         "cache_bytes_per_token": cost.cache_bytes_per_token(),
@@ -305,7 +310,8 @@ def _flops(model: Model, examples: int, before: int | None) -> dict[str, int]:
     """What the training took, and what it took with all that the model began from, where that is known."""
     length = model.spec["dims"]["length"]
     teacher = None if model.teacher is None else model.teacher.assembled
-    own = examples * training(model.assembled, length, teacher)
+    with gathered(model):
+        own = examples * training(model.assembled, length, teacher)
     return {"training_flops": own, **({} if before is None else {"total_flops": before + own})}
 
 

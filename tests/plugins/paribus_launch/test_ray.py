@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +22,17 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SpecError, match=r"launcher `ray` takes the library `ray`.*pip install 'paribus\[ray\]'"):
         Ray().open(Plugins())
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**setting: object) -> None:
+        raise ConnectionError("Failed to connect to Ray cluster")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    with pytest.raises(
+        SpecError, match=r"launcher.address: no Ray cluster.*`head:6379`.*RAY_AUTH_MODE and RAY_AUTH_TOK"
+    ):
+        Ray(address="head:6379").open(Plugins())
 
 
 def test_what_a_trial_reserves_is_said_as_ray_says_it() -> None:

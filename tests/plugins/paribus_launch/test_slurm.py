@@ -72,7 +72,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     found = Cluster()
-    monkeypatch.setattr(slurm, "library", lambda: found)
+    monkeypatch.setattr(slurm, "library", lambda name, launcher: found)
     for name in ("ASK", "LATE", "LOOK"):
         monkeypatch.setattr(slurm, name, 0.0)
     return found
