@@ -1,6 +1,6 @@
 """Whole models, in sizes for milliseconds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,19 @@ UNTOLD: Any = None  # the tokenizer of ids that no text gave
 @pytest.fixture(scope="session")
 def components() -> Registry:
     return installed()
+
+
+@pytest.fixture(scope="session")
+def swap() -> Mapping[str, Any]:
+    """What a study says that swaps one part, and whose trials take milliseconds."""
+    small = {"width": 8, "layers": 1, "heads": 2, "length": 16}
+    return {
+        "base": {"preset": "encoder-tiny", "dims": small, "data": {"batch": 4, "validation": 8}},
+        "vary": {"attention": ["mqa"]},
+        "seeds": 2,
+        "budget": {"steps": 3},
+        "metric": "val/mlm/loss",
+    }
 
 
 @pytest.fixture(scope="session")

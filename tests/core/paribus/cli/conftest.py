@@ -1,8 +1,9 @@
 """The command as its user sees it: what it printed, where, and how it ended."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -38,3 +39,16 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
         return Said(code, printed.out, printed.err)
 
     return run
+
+
+@pytest.fixture
+def written(swap: Mapping[str, Any]) -> Callable[..., Path]:
+    """Writes the file of a study that is called `mine`: `written(seeds=3)` says so much otherwise."""
+
+    def write(**changes: Any) -> Path:
+        path = Path("mine/study.yaml")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({**swap, **changes}))
+        return path
+
+    return write

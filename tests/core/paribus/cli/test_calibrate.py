@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 Cli = Callable[..., Any]
 
-SMALL = {"dims.width": 8, "dims.layers": 1, "dims.heads": 2, "dims.length": 16, "data.batch": 4, "data.validation": 8}
-STUDY = {
-    "base": {"preset": "encoder-tiny", **SMALL},
-    "vary": {"attention": ["mqa"]},
-    "seeds": 6,
-    "budget": {"steps": 2},
-    "metric": {"name": "val/mlm/loss", "margin": 0.02},
-}
 
-
-def test_a_pilot_makes_the_first_seeds_and_they_are_the_studys_own(cli: Cli) -> None:
-    Path("mine.yaml").write_text(json.dumps(STUDY))
+def test_a_pilot_makes_the_first_seeds_and_they_are_the_studys_own(cli: Cli, swap: Mapping[str, Any]) -> None:
+    asked = {**swap, "seeds": 6, "budget": {"steps": 2}, "metric": {"name": "val/mlm/loss", "margin": 0.02}}
+    Path("mine.yaml").write_text(json.dumps(asked))
     before = cli("calibrate", "mine.yaml")
     assert before.code == 6
     assert "valid: `paribus calibrate mine.yaml --pilot 5`, which runs the first 5 seeds" in before.err

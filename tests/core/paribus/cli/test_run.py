@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,15 +22,8 @@ from paribus.studies.events import Event
 from paribus.studies.planned import Planned
 
 Cli = Callable[..., Any]
+Written = Callable[..., Path]
 
-SMALL = {"dims.width": 8, "dims.layers": 1, "dims.heads": 2, "dims.length": 16, "data.batch": 4, "data.validation": 8}
-STUDY = {
-    "base": {"preset": "encoder-tiny", **SMALL},
-    "vary": {"attention": ["mqa"]},
-    "seeds": 2,
-    "budget": {"steps": 3},
-    "metric": "val/mlm/loss",
-}
 PLUGIN = """
 from paribus import Norm, hookimpl
 
@@ -56,14 +49,6 @@ def norm():
 """
 
 
-def written(**changes: Any) -> Path:
-    folder = Path("mine")
-    folder.mkdir(exist_ok=True)
-    path = folder / "study.yaml"
-    path.write_text(json.dumps({**STUDY, **changes}))
-    return path
-
-
 @pytest.mark.parametrize("session", [Session(), Session((Path("./a b.py"), Path("c.py"))), Session(no_plugins=True)])
 @pytest.mark.parametrize("store", [Path("runs"), Path("else where")])
 def test_a_command_to_type_next_is_one_of_this_session(
@@ -80,7 +65,7 @@ def test_a_command_to_type_next_is_one_of_this_session(
     assert ("--no-plugins" in words) == session.no_plugins
 
 
-def test_a_study_goes_all_the_way_and_run_and_compare_end_alike(cli: Cli) -> None:
+def test_a_study_goes_all_the_way_and_run_and_compare_end_alike(cli: Cli, written: Written) -> None:
     path = str(written())
     before = cli("status", path, "--trials", "--store", "else")
     assert (
@@ -118,7 +103,7 @@ def test_a_study_goes_all_the_way_and_run_and_compare_end_alike(cli: Cli) -> Non
     assert "Seeds were added" not in fresh.out
 
 
-def test_a_look_at_means_is_a_look(cli: Cli) -> None:
+def test_a_look_at_means_is_a_look(cli: Cli, written: Written) -> None:
     sure = {"name": "val/mlm/loss", "margin": 100}  # so that it is equivalent, and withheld: three steps teach nothing
     shown = cli("run", str(written(seeds=3, metric=sure)), "--json")
     (row,) = json.loads(shown.out)["rows"]
@@ -143,7 +128,7 @@ def test_what_is_inconclusive_is_asked_again_of_fresh_seeds(needs: tuple[int | N
     assert _fresh(table) == said
 
 
-def test_where_a_trial_failed_is_told_with_its_log(cli: Cli) -> None:
+def test_where_a_trial_failed_is_told_with_its_log(cli: Cli, written: Written) -> None:
     Path("mine.py").write_text(PLUGIN)
     path = str(written(vary={"norm": ["broken"]}))
     said = cli("run", path, "--plugin", "mine.py", "--jobs", "1")
@@ -156,26 +141,26 @@ def test_where_a_trial_failed_is_told_with_its_log(cli: Cli) -> None:
 
 @pytest.mark.parametrize("verb", [["run"], ["run", "--plan"], ["compare"], ["status"]])
 @pytest.mark.parametrize("store", ["afile", "afile/below"])
-def test_a_store_that_is_a_file_is_refused_at_once(cli: Cli, verb: list[str], store: str) -> None:
+def test_a_store_that_is_a_file_is_refused_at_once(cli: Cli, verb: list[str], store: str, written: Written) -> None:
     Path("afile").write_text("")
     said = cli(verb[0], str(written()), *verb[1:], "--store", store)
     assert said.code == EXIT_STORE
     assert "error[no-folder] (afile): this is no folder" in said.err
 
 
-def test_what_was_searched_for_records_is_told(cli: Cli) -> None:
+def test_what_was_searched_for_records_is_told(cli: Cli, written: Written) -> None:
     said = cli("compare", str(written()), "--store", "empty")
     assert said.code == EXIT_NOT_COMPARABLE
     assert f"has no record to compare in {Path('empty/mine').resolve()}" in said.err
 
 
-def test_the_plan_says_what_the_study_is_called_and_where_it_would_be(cli: Cli) -> None:
+def test_the_plan_says_what_the_study_is_called_and_where_it_would_be(cli: Cli, written: Written) -> None:
     said = cli("run", str(written()), "--plan", "--store", "else")
     assert "the study is called mine; its records would be in else/mine" in said.out
 
 
-def test_interrupted_trials_do_not_count_as_done(capsys: pytest.CaptureFixture[str]) -> None:
-    planned: Planned = paribus.study(STUDY)
+def test_interrupted_trials_do_not_count_as_done(capsys: pytest.CaptureFixture[str], swap: Mapping[str, Any]) -> None:
+    planned: Planned = paribus.study(swap)
     first, second, *_ = planned.plan.trials
     with Shown(planned, planned.plan.trials[:4], 1) as shown:
         shown.take(Event(kind="ended", trial=first, state="done"))
@@ -183,9 +168,9 @@ def test_interrupted_trials_do_not_count_as_done(capsys: pytest.CaptureFixture[s
         assert shown.done == 1
 
 
-def test_records_are_had_by_name_or_path_as_verdicts_are(cli: Cli) -> None:
+def test_records_are_had_by_name_or_path_as_verdicts_are(cli: Cli, written: Written) -> None:
     assert paribus.records("quickstart") == paribus.records(written()) == []
 
 
-def test_a_study_is_said_in_a_line() -> None:
-    assert repr(paribus.study(STUDY)) == "<study study: 2 variants, 4 trials, in runs/study>"
+def test_a_study_is_said_in_a_line(swap: Mapping[str, Any]) -> None:
+    assert repr(paribus.study(swap)) == "<study study: 2 variants, 4 trials, in runs/study>"

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from paribus.registry import Registry, installed
+from paribus.registry import Index, Registry, index, installed
+from paribus.specs.guard import plain
 from paribus.specs.resolve import resolved
+from paribus.studies.plan import Plan, plan
 from paribus.studies.store import Trial
+from paribus.studies.study import study_of
 
 SENTENCES = ("The cat sat on the mat. It was warm. ", "A dog ran by. The cat woke up and left. ", "Then it rained. ")
 
@@ -20,6 +23,23 @@ MakeSpec = Callable[..., dict[str, Any]]
 @pytest.fixture(scope="session")
 def registry() -> Registry:
     return installed()
+
+
+@pytest.fixture(scope="session")
+def known() -> Index:
+    return index()
+
+
+@pytest.fixture(scope="session")
+def grid(known: Index) -> Callable[..., Plan]:
+    """Plans a grid over a text that nobody reads: `grid(vary=..., exclude=[...])`."""
+
+    def planned(**said: Any) -> Plan:
+        common = {"base": "encoder-tiny", "design": "grid", "seeds": 1, "budget": {"steps": 10}}
+        read = study_of("mine", plain({**common, "metric": {"name": "val/mlm/loss"}, **said}, "study"), known)
+        return plan(read, known, fingerprint=lambda spec: "text")
+
+    return planned
 
 
 @pytest.fixture(scope="session")

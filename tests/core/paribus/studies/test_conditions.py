@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,39 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.errors import SpecError
-from paribus.registry import Index, index
-from paribus.specs.guard import plain
 from paribus.studies.conditions import combined
 from paribus.studies.designs import DESIGNS, Varied, size
-from paribus.studies.plan import Plan, plan
-from paribus.studies.study import study_of
+from paribus.studies.plan import Plan
 
-GRID: dict[str, Any] = {
-    "base": "encoder-tiny",
-    "design": "grid",
-    "vary": {
-        "attention": ["mqa", "restricted"],
-        "attention.window": {"values": [8, 16], "when": {"attention": "restricted"}},
-        "norm": ["layernorm", {"value": "rmsnorm", "when": {"attention": ["mqa", "gqa"]}}],
-    },
-    "seeds": 1,
-    "budget": {"steps": 10},
-    "metric": {"name": "val/mlm/loss"},
+VARY: dict[str, Any] = {
+    "attention": ["mqa", "restricted"],
+    "attention.window": {"values": [8, 16], "when": {"attention": "restricted"}},
+    "norm": ["layernorm", {"value": "rmsnorm", "when": {"attention": ["mqa", "gqa"]}}],
 }
+Grid = Callable[..., Plan]
 
 
-@pytest.fixture(scope="session")
-def known() -> Index:
-    return index()
-
-
-def planned(known: Index, **said: Any) -> Plan:
-    read = study_of("mine", plain({**GRID, **said}, "study"), known)
-    return plan(read, known, fingerprint=lambda spec: "text")
-
-
-def test_an_axis_is_only_there_where_it_applies(known: Index) -> None:
-    found = planned(known)
+def test_an_axis_is_only_there_where_it_applies(grid: Grid) -> None:
+    found = grid(vary=VARY)
     assert [variant.name for variant in found.variants][1:] == [
         "attention=mqa norm=layernorm",
         "attention=mqa norm=rmsnorm",
@@ -117,6 +99,6 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("said", "words"), FAULTS)
-def test_a_condition_that_would_not_do_what_it_says_is_refused(known: Index, said: dict[str, Any], words: str) -> None:
+def test_a_condition_that_would_not_do_what_it_says_is_refused(grid: Grid, said: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
-        planned(known, **said)
+        grid(**{"vary": VARY, **said})

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from paribus.errors import SpecError
-from paribus.registry import Index, index
-from paribus.specs.guard import plain
 from paribus.studies.designs import BASELINE
-from paribus.studies.plan import Plan, plan
-from paribus.studies.study import study_of
+from paribus.studies.plan import Plan
 
-GRID: dict[str, Any] = {
-    "base": "encoder-tiny",
-    "design": "grid",
-    "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}], "norm": ["layernorm", "rmsnorm"]},
-    "seeds": 1,
-    "budget": {"steps": 10},
-    "metric": {"name": "val/mlm/loss"},
-}
-
-
-@pytest.fixture(scope="session")
-def known() -> Index:
-    return index()
-
-
-def planned(known: Index, **said: Any) -> Plan:
-    read = study_of("mine", plain({**GRID, **said}, "study"), known)
-    return plan(read, known, fingerprint=lambda spec: "text")
+VARY: dict[str, Any] = {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}], "norm": ["layernorm", "rmsnorm"]}
+Grid = Callable[..., Plan]
 
 
 @pytest.mark.parametrize(
     "attention", ["gqa", {"kv_heads": 2}, {"name": "gqa", "kv_heads": 2}], ids=["name", "option", "both"]
 )
-def test_a_cell_is_left_out_with_its_reason(known: Index, attention: Any) -> None:
-    found = planned(known, exclude=[{"attention": attention, "norm": "rmsnorm", "reason": "was run last year"}])
+def test_a_cell_is_left_out_with_its_reason(grid: Grid, attention: Any) -> None:
+    found = grid(vary=VARY, exclude=[{"attention": attention, "norm": "rmsnorm", "reason": "was run last year"}])
     assert [(each.variant, each.why) for each in found.excluded] == [
         ("attention=gqa(kv_heads=2) norm=rmsnorm", "was run last year")
     ]
@@ -49,25 +31,25 @@ def test_a_cell_is_left_out_with_its_reason(known: Index, attention: Any) -> Non
     ]
 
 
-def test_without_a_reason_it_is_said_which_exclusion_it_was(known: Index) -> None:
-    found = planned(known, exclude=[{"norm": "rmsnorm"}])
+def test_without_a_reason_it_is_said_which_exclusion_it_was(grid: Grid) -> None:
+    found = grid(vary=VARY, exclude=[{"norm": "rmsnorm"}])
     assert {each.why for each in found.excluded} == {"left out by `exclude`: norm=rmsnorm"}
     assert len(found.excluded) == 2
 
 
-def test_what_the_base_says_is_part_of_a_cell(known: Index) -> None:
-    found = planned(known, exclude=[{"dims.width": 64, "attention": "mqa", "norm": "rmsnorm"}])
+def test_what_the_base_says_is_part_of_a_cell(grid: Grid) -> None:
+    found = grid(vary=VARY, exclude=[{"dims.width": 64, "attention": "mqa", "norm": "rmsnorm"}])
     assert [each.variant for each in found.excluded] == ["attention=mqa norm=rmsnorm"]
 
 
-def test_the_baseline_is_no_cell_that_could_be_left_out(known: Index) -> None:
-    found = planned(known, vary={"norm": ["layernorm", "rmsnorm"]}, exclude=[{"norm": "layernorm"}])
+def test_the_baseline_is_no_cell_that_could_be_left_out(grid: Grid) -> None:
+    found = grid(vary={"norm": ["layernorm", "rmsnorm"]}, exclude=[{"norm": "layernorm"}])
     assert [variant.name for variant in found.variants] == [BASELINE, "norm=rmsnorm"]
 
 
-def test_a_cell_that_cannot_be_may_be_left_out_with_a_better_reason(known: Index) -> None:
+def test_a_cell_that_cannot_be_may_be_left_out_with_a_better_reason(grid: Grid) -> None:
     vary = {"dims.heads": [3, 4], "attention": ["mha", "mqa"]}
-    found = planned(known, vary=vary, exclude=[{"dims.heads": 3, "attention": "mqa", "reason": "three is odd"}])
+    found = grid(vary=vary, exclude=[{"dims.heads": 3, "attention": "mqa", "reason": "three is odd"}])
     why = {each.variant: each.why for each in found.excluded}
     assert why["dims.heads=3 attention=mqa"] == "three is odd"
     assert "multiple" in why["dims.heads=3 attention=mha"]
@@ -84,6 +66,6 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("said", "words"), FAULTS)
-def test_an_exclusion_that_would_not_do_what_it_says_is_refused(known: Index, said: dict[str, Any], words: str) -> None:
+def test_an_exclusion_that_would_not_do_what_it_says_is_refused(grid: Grid, said: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
-        planned(known, **said)
+        grid(**{"vary": VARY, **said})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.errors import SpecError
-from paribus.registry import Index, index
+from paribus.registry import Index
 from paribus.report.verdicts.crossed import crossed_of
 from paribus.specs.guard import plain
 from paribus.studies.designs import BASELINE, DESIGNS, Varied, about, size
@@ -38,11 +38,6 @@ axes = st.dictionaries(
     st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3, unique=True),
     min_size=1,
 )
-
-
-@pytest.fixture(scope="session")
-def known() -> Index:
-    return index()
 
 
 def planned(known: Index, **said: Any) -> Plan:

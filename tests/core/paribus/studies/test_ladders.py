@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.errors import SpecError
-from paribus.registry import Index, index
+from paribus.registry import Index
 from paribus.report.door import below
 from paribus.specs.guard import plain
 from paribus.specs.read import read_file
@@ -20,11 +20,6 @@ from paribus.studies.study import study_of
 
 keys = st.sampled_from(["attention", "norm", "position", "optimizer.lr", "dims.width"])
 written = st.lists(st.dictionaries(keys, st.sampled_from(["a", "b", "c"]), min_size=1), min_size=1, max_size=6)
-
-
-@pytest.fixture(scope="session")
-def known() -> Index:
-    return index()
 
 
 def planned(known: Index, **said: Any) -> Plan:

@@ -8,17 +8,12 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
-from paribus.registry import Index, index
+from paribus.registry import Index
 from paribus.specs.tree import Tree
 from paribus.studies.study import study_of
 from paribus.train import loggers
 
 WHOLE = {"base": "encoder-tiny", "vary": {"norm": ["rmsnorm"]}, "metric": "val/mlm/loss"}
-
-
-@pytest.fixture(scope="module")
-def known() -> Index:
-    return index()
 
 
 def read(known: Index, **given: Any) -> Any:

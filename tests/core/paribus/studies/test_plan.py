@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
-from paribus.registry import Index, index
+from paribus.registry import Index
 from paribus.specs.guard import plain
 from paribus.studies.designs import BASELINE
 from paribus.studies.identity import code_of, components_of, identity_of
@@ -26,11 +26,6 @@ STUDY: Mapping[str, Any] = {
     "budget": {"steps": 10},
     "metric": {"name": "val/mlm/loss"},
 }
-
-
-@pytest.fixture(scope="session")
-def known() -> Index:
-    return index()
 
 
 def planned(known: Index, most: int = 10_000, **changes: Any) -> Plan:

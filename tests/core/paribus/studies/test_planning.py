@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paribus.durable import digest_json
 from paribus.errors import SpecError
-from paribus.registry import Index, index
+from paribus.registry import Index
 from paribus.specs.guard import plain
 from paribus.specs.memory import Memory
 from paribus.studies.designs import BASELINE, DESIGNS, Variant
@@ -36,11 +36,6 @@ MIXED: Mapping[str, Any] = {
     "seeds": 2,
     "metric": {"name": "val/mlm/loss"},
 }
-
-
-@pytest.fixture(scope="module")
-def known() -> Index:
-    return index()
 
 
 def read(known: Index, tree: Mapping[str, Any]) -> Study:

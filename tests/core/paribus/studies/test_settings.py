@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
-from paribus.registry import Index, index
+from paribus.registry import Index
 from paribus.specs.guard import plain
 from paribus.studies.designs import BASELINE
 from paribus.studies.plan import Plan, plan
@@ -29,11 +29,6 @@ STUDY: Mapping[str, Any] = {
 PARAMS: Mapping[str, Any] = {"on": "params", "by": "feedforward.expand"}
 FLOPS: Mapping[str, Any] = {"on": "flops", "by": "dims.width"}
 TUNE: Mapping[str, Any] = {"optimizer.lr": [5e-4, 2e-3, 8e-3], "seeds": 2}
-
-
-@pytest.fixture(scope="module")
-def known() -> Index:
-    return index()
 
 
 def read(known: Index, **changes: Any) -> Study:

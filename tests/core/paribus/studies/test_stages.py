@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
-from paribus.registry import Index, index
+from paribus.registry import Index
 from paribus.specs.guard import plain
 from paribus.specs.read import read_file
 from paribus.studies.designs import BASELINE
@@ -43,11 +43,6 @@ TWICE: dict[str, Any] = {
     "a": {"from": "pretrain", **ONE},
     "b": {"from": "pretrain", **ONE},
 }
-
-
-@pytest.fixture(scope="module")
-def known() -> Index:
-    return index()
 
 
 def study(known: Index, **changes: Any) -> Study:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paribus.errors import SpecError
-from paribus.registry import Index, index
+from paribus.registry import Index
 from paribus.specs.read import read_file
 from paribus.studies.study import Study, study_of
 
@@ -19,11 +19,6 @@ seeds: 3
 budget: {steps: 10}
 metric: {name: val/mlm/loss, margin: 0.02}
 """
-
-
-@pytest.fixture(scope="session")
-def known() -> Index:
-    return index()
 
 
 def read(tmp_path: Path, text: str, known: Index) -> Study:

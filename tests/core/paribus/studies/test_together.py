@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
-from paribus.registry import Index, index
+from paribus.registry import Index
 from paribus.studies.planned import study
 
 SEEDS = 3
@@ -46,11 +46,6 @@ MORE: dict[str, dict[str, Any]] = {
     },
 }
 TRIALS = {"scales": 2, "stages": 2, "scales and stages": 4}  # for one of a plain study
-
-
-@pytest.fixture(scope="module")
-def known() -> Index:
-    return index()
 
 
 @pytest.mark.parametrize("more", MORE)

@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,13 @@ from paribus.report.verdicts.compare import compare
 from paribus.saved import RECORD
 from paribus.studies.planned import Planned, study
 
-SMALL = {"dims.width": 8, "dims.layers": 1, "dims.heads": 2, "dims.length": 16, "data.batch": 4, "data.validation": 8}
-STUDY = {
-    "base": {"preset": "encoder-tiny", **SMALL},
-    "vary": {"attention": ["mqa"]},
-    "seeds": 2,
-    "budget": {"steps": 2},
-    "metric": "val/mlm/loss",
-}
-
-
 Make = Callable[..., Entry]
 
 
 @pytest.fixture(scope="module", name="done")
-def _done(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Planned:
+def _done(make: Make, swap: Mapping[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Planned:
     """A study of which every trial has a record, as an honest engine writes it."""
-    planned = study(STUDY, store=tmp_path_factory.mktemp("store"))
+    planned = study(swap, store=tmp_path_factory.mktemp("store"))
     for trial in planned.plan.trials:
         record: Any = make(seed=trial.seed).record
         result = {**record["result"], "digests": {"parameters": trial.identity}}
@@ -94,8 +84,10 @@ def test_what_a_study_is_about_is_the_comment_that_its_file_begins_with(tmp_path
     assert opening(path) == ""
 
 
-def test_a_study_of_which_nothing_ran_is_said_to_have_none(done: Planned, table: Table, tmp_path: Path) -> None:
-    empty = study(STUDY, store=tmp_path / "nothing")
+def test_a_study_of_which_nothing_ran_is_said_to_have_none(
+    done: Planned, table: Table, tmp_path: Path, swap: Mapping[str, Any]
+) -> None:
+    empty = study(swap, store=tmp_path / "nothing")
     text = keep(empty, table, tmp_path, "")[0].read_text()
     assert "- trials: 0 of 4, 0 minutes of training in all" in text
     assert "- machine" not in text
