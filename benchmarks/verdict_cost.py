@@ -1,20 +1,27 @@
 """P11, the cost of a verdict: compute to reach an interval of one width, paired here and unpaired with Hugging Face.
 
     python benchmarks/verdict_cost.py            # from the trials in results/trials, and steps that it times
+    python benchmarks/verdict_cost.py --usual    # trains the usual way as well, seed by seed: some minutes
 
 Cost is seeds by CPU seconds of a step; both train as many steps. The width is that of five paired seeds, at the level
 of Holm's first step. The usual way has a Student interval of two samples (2n - 2 degrees of freedom), and the spread of
 seeds that our own trials have, taken as if they were not paired. Steps are timed in turns, in CPU time of one thread.
+How much seeds of `BertForMaskedLM` really stray, with first values, order and masks of their own, stands beside it.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+import random
+import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 HERE = Path(__file__).parent
@@ -27,19 +34,35 @@ from benchmarks.paired import Estimate, Rounds, ratio  # noqa: E402  # the same
 from paribus.report.statistics.student import summarise, t_quantile  # noqa: E402  # the same
 
 TRIALS = HERE / "results" / "trials"
-PAIRS, FAMILY, STEPS, ROUNDS = 5, 4, 5, 8
+STUDIES = ("verdict", "verdict-2x", "verdict-8x", "gentle", "gentle-2x", "gentle-8x", "gentlest")
+RATES = {"verdict": 5e-3, "gentle": 1e-3, "gentlest": 3e-4}
+PAIRS, FAMILY, STEPS, ROUNDS, SEEDS, DRAWS, LEAST = 5, 4, 5, 8, 8, 4000, 6
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--usual", action="store_true", help="train the usual way, too")
+    asked = parser.parse_args(argv)
+    path = TRIALS / "verdict-cost.json"
+    usual = json.loads(path.read_text(encoding="utf-8")).get("usual", []) if path.is_file() else []
+    if asked.usual:
+        usual = [trained(rate, steps) for rate in (5e-3, 1e-3) for steps in (200, 400)]
     faster = timed()
-    rows = [row for name in ("verdict", "verdict-2x", "verdict-8x") for row in rows_of(name, faster)]
+    rows = [row for study in STUDIES for row in rows_of(study, faster)]
     document = {"machine": machine.described(), "commit": head(), "faster_step": vars(faster), "rows": rows}
-    (TRIALS / "verdict-cost.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document | {"usual": usual}, indent=1) + "\n", encoding="utf-8")
     print(f"a step of Hugging Face / ours: {faster}")
     for row in rows:
+        between = row["reduction_between"]
+        interval = f"[{between[0]:.2g}, {between[1]:.2g}]" if between else "(too few seeds for an interval)"
         print(
-            f"{row['steps']:5} steps  {row['variant']:32} n {row['seeds']}  variance / {row['reduction']:.3g}  "
-            f"seeds {PAIRS} against {row['unpaired']:.0f}  cost {row['cost']:.3g}"
+            f"rate {row['rate']:g} {row['steps']:5} steps  {row['variant']:32} n {row['seeds']}  "
+            f"sd {row['sd']:.3f}  variance / {row['reduction']:.3g} {interval}  "
+            f"seeds {PAIRS} against {row['unpaired']:.0f}  cost {row['cost']:.2f}"
+        )
+    for row in usual:
+        print(
+            f"usual way: rate {row['rate']:g}, {row['steps']} steps: sd of {len(row['losses'])} seeds {row['sd']:.3f}"
         )
     return 0
 
@@ -62,10 +85,14 @@ def rows_of(name: str, faster: Estimate) -> list[dict[str, Any]]:
         needed = unpaired(paired, apart)
         rows.append(
             {
+                "rate": RATES[name.partition("-")[0]],
                 "steps": found["study"]["budget"]["steps"],
                 "variant": variant,
                 "seeds": len(seeds),
+                "sd": paired,
+                "loss": statistics.fmean(before),
                 "reduction": (apart / paired) ** 2,
+                "reduction_between": strayed(before, after),
                 "unpaired": needed,
                 "cost": PAIRS / needed / faster.figure,
             }
@@ -78,6 +105,66 @@ def unpaired(paired: float, apart: float) -> int:
     alpha = 0.05 / FAMILY
     width = -t_quantile(alpha / 2, PAIRS - 1) * paired / math.sqrt(PAIRS)
     return next(n for n in range(2, 100_000) if -t_quantile(alpha / 2, 2 * n - 2) * apart / math.sqrt(n) <= width)
+
+
+def strayed(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
+    """A 95 % interval of how pairing divides the variance: the pairs drawn again; none of fewer than six."""
+    if len(before) < LEAST:
+        return None
+    draw, pairs, found = random.Random(0), list(zip(before, after, strict=True)), []
+    for _ in range(DRAWS):
+        own = draw.choices(pairs, k=len(pairs))
+        spread = statistics.pvariance([b - a for a, b in own])
+        if spread > 0:
+            found.append(sum(statistics.pvariance(side) for side in zip(*own, strict=True)) / spread)
+    found.sort()
+    return found[int(0.025 * len(found))], found[int(0.975 * len(found))]
+
+
+def trained(rate: float, steps: int) -> dict[str, Any]:
+    """The usual way's last losses, of seeds with nothing in common: first values, order, masks, how it is asked."""
+    from transformers import get_cosine_schedule_with_warmup
+
+    import paribus
+
+    encoded: Any = paribus.data(paribus.spec("encoder-tiny")).encoded
+    train, val = (torch.from_numpy(np.array(side.ids)).long() for side in (encoded.train, encoded.val))
+    rows = val[: len(val) // 64 * 64].view(-1, 64)
+    losses = []
+    for seed in range(SEEDS):
+        torch.manual_seed(seed)
+        model = bert()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+        schedule = get_cosine_schedule_with_warmup(optimizer, steps // 10, steps)
+        for _ in range(steps):
+            begins = torch.randint(0, len(train) - 64, (32, 1))
+            model(**spoilt(train[begins + torch.arange(64)])).loss.backward()
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        model.eval()
+        with torch.no_grad():
+            losses.append(statistics.fmean(float(model(**spoilt(part)).loss) for part in rows.split(50)))
+    return {"rate": rate, "steps": steps, "losses": losses, "sd": statistics.stdev(losses)}
+
+
+def spoilt(ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """BERT's masks, drawn anew each time: of 15 % eight tenths are hidden, one replaced and one left."""
+    hidden, how = torch.rand(ids.shape) < 0.15, torch.rand(ids.shape)
+    shown = torch.where(hidden & (how < 0.8), 259, ids)
+    shown = torch.where(hidden & (how >= 0.9), torch.randint(0, 256, ids.shape), shown)
+    return {"input_ids": shown, "labels": torch.where(hidden, ids, -100)}
+
+
+def bert() -> Any:
+    from transformers import BertConfig, BertForMaskedLM
+
+    return BertForMaskedLM(
+        BertConfig(
+            vocab_size=294, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256,
+            max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        )
+    )  # fmt: skip
 
 
 def timed() -> Estimate:
@@ -112,23 +199,14 @@ def ours() -> Any:
 
 def theirs() -> Any:
     """The same number of steps of `BertForMaskedLM` in the same sizes, masked by a vectorised draw, on ready ids."""
-    from transformers import BertConfig, BertForMaskedLM
-
-    config = BertConfig(
-        vocab_size=264, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256,
-        max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    model: Any = BertForMaskedLM(config)
+    model = bert()
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-    ids = torch.randint(4, 260, (64, 32, 64))
+    ids = torch.randint(4, 256, (64, 32, 64))
     at = iter(range(10_000))
 
     def run() -> None:
         for _ in range(STEPS):
-            batch = ids[next(at) % len(ids)]
-            hidden = torch.rand(batch.shape) < 0.15
-            labels = torch.where(hidden, batch, -100)
-            model(input_ids=torch.where(hidden, 3, batch), labels=labels).loss.backward()
+            model(**spoilt(ids[next(at) % len(ids)])).loss.backward()
             optimizer.step()
             optimizer.zero_grad()
 
