@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,7 @@ def verb(
     if pilot is not None:
         asked = ["--pilot", str(pilot), *([] if jobs is None else ["--jobs", str(jobs)])]
         _run(planned, session, pilot, jobs, session.command("calibrate", study, *asked, store=store))
+        planned = planned.again()
     try:
         found = calibrate(planned, effect=effect, power=power, accept_code=accept_code)
     except NotComparableError as error:
@@ -66,12 +68,20 @@ def verb(
         out_json(found.to_json())
     else:
         out(found.title)
-        for line in ("", *found.table(), ""):
-            out(line)
-        for line in found.remarks():
-            for part in wrapped(line):
-                out(part)
+        for each in found.every:
+            for line in ("", *([each.setting, ""] if each.setting else []), *each.table(), ""):
+                out(line)
+            _say(each.remarks())
+        if found.further:
+            out()
+        _say(found.caption())
     return EXIT_OK
+
+
+def _say(lines: Sequence[str]) -> None:
+    for line in lines:
+        for part in wrapped(line):
+            out(part)
 
 
 def _with(problem: Problem, command: str) -> Problem:
@@ -84,12 +94,22 @@ def _run(planned: Planned, session: Session, seeds: int, jobs: int | None, again
     from paribus.slots.launcher import Plugins
     from paribus.studies.run import at_once, run
 
-    first = set(planned.plan.study.seeds[:seeds])
-    trials = tuple(trial for trial in planned.plan.trials if trial.seed in first)
-    part = replace(planned, plan=replace(planned.plan, trials=trials))
-    left = [trial for trial in trials if planned.store.state(trial.identity) not in ("done", "diverged")]
-    if left:
+    part = _first(planned, seeds)
+    left = [trial for trial in part.plan.trials if planned.store.state(trial.identity) not in ("done", "diverged")]
+    if left or not part.plan.complete:
         jobs = jobs or at_once(planned)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with Shown(part, left, jobs) as shown:
             run(part, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take)
+
+
+def _first(planned: Planned, seeds: int) -> Planned:
+    """The study with its first seeds alone, whatever is planned of it later."""
+    kept = set(planned.plan.study.seeds[:seeds])
+    trials = tuple(trial for trial in planned.plan.trials if trial.seed in kept)
+    anew = planned.anew
+    return replace(
+        planned,
+        plan=replace(planned.plan, trials=trials),
+        anew=None if anew is None else lambda: _first(anew(), seeds),
+    )

@@ -58,6 +58,13 @@ def entries_of(planned: Planned) -> list[Entry]:
     return _entries(planned, planned.plan.settings[0], recorded(planned.store))
 
 
+def asked_of(planned: Planned) -> list[tuple[list[Entry], Question]]:
+    """The trials of each setting, as the store has them, and what is asked of them."""
+    records = recorded(planned.store)
+    settings = planned.plan.settings
+    return [(_entries(planned, setting, records), question_of(planned, setting)) for setting in settings]
+
+
 @final
 @dataclass(frozen=True)
 class Wanted:

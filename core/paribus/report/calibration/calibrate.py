@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
 from paribus.errors import NotComparableError, Problem, listed
 from paribus.report.calibration.calibration import Calibration, Spread, largest
-from paribus.report.door import entries_of, question_of
+from paribus.report.door import asked_of
 from paribus.report.statistics.power import power_to_equate, power_to_tell, seeds_to, smallest_effect, spread_interval
 from paribus.report.statistics.sequential import shares
 from paribus.report.statistics.student import check_positive, check_rate, summarise, variance_reduction
 from paribus.report.trials.entry import Entry, Question
 from paribus.report.trials.select import Chosen, select
 from paribus.report.verdicts.comparable import refuse
+from paribus.report.verdicts.compare import codes_of
 from paribus.report.verdicts.held import held_of, values_of
 from paribus.report.words import plural
 from paribus.studies.planned import Planned, study
 
 POWER = 0.8
 INDEPENDENT = "(seeds not paired)"
+FEW = frozenset({"too-few", "no-records"})  # what more trials would mend
 
 
 def calibrate(
@@ -39,8 +41,34 @@ def calibrate(
     """
     if not isinstance(planned, Planned):
         planned = study(planned)
-    entries = entries_of(planned)
-    return calibrated(entries, question_of(planned), effect=effect, power=power, accept_code=accept_code)
+    return calibrated_together(asked_of(planned), effect=effect, power=power, accept_code=accept_code)
+
+
+def calibrated_together(
+    asked: Sequence[tuple[Sequence[Entry], Question]],
+    *,
+    effect: float | None = None,
+    power: float = POWER,
+    accept_code: Collection[str] = (),
+) -> Calibration:
+    """The same of every setting of a study, whose verdicts are one family; those without a spread yet are named."""
+    family = sum(len(question.others) for _, question in asked)
+    found: list[Calibration] = []
+    missing: list[str] = []
+    refused: list[NotComparableError] = []
+    codes = codes_of([entries for entries, _ in asked], accept_code)
+    for (entries, question), own in zip(asked, codes, strict=True):
+        try:
+            found.append(calibrated(entries, question, effect=effect, power=power, accept_code=own, family=family))
+        except NotComparableError as error:
+            if len(asked) == 1 or not {problem.code for problem in error.problems} <= FEW:
+                raise
+            missing.append(question.setting)
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    late = (f"Without two pairs, and so without a spread: {'; '.join(missing)}",) if missing else ()
+    return replace(found[0], further=tuple(found[1:]), notes=(*found[0].notes, *late))
 
 
 def calibrated(
@@ -50,8 +78,12 @@ def calibrated(
     effect: float | None = None,
     power: float = POWER,
     accept_code: Collection[str] = (),
+    family: int = 0,
 ) -> Calibration:
-    """The same of the trials themselves; a `NotComparableError` where they are too few to have a spread."""
+    """The same of the trials themselves; a `NotComparableError` where they are too few to have a spread.
+
+    `family` is of how many verdicts they are a part, where there are others beside them.
+    """
     check_rate("power", power)
     effect = question.margin if effect is None else effect
     if effect is not None:
@@ -59,7 +91,8 @@ def calibrated(
     selection = select(entries, question, accept_code)
     trials = selection.trials
     refuse(trials, question, selection.notes)
-    asking = _Asking(question, effect, power)
+    family = family or len(question.others)
+    asking = _Asking(question, effect, power, family)
     numbers = values_of(list(trials[question.baseline].values()), question)
     _refuse_few(numbers, question)
     pairs = {name: _values(trials, name, question) for name in question.others}
@@ -75,6 +108,8 @@ def calibrated(
     usual = math.fsum(known) / len(known) if known else None
     return Calibration(
         study=question.study,
+        setting=question.setting,
+        family=family,
         metric=question.metric,
         planned=len(question.seeds),
         variants=len(question.others),
@@ -101,12 +136,13 @@ class _Asking:
     question: Question
     effect: float | None
     power: float
+    family: int  # verdicts that are told together
 
     @property
     def alpha(self) -> float:
         """What Holm's first step leaves a single verdict, at the last look where there are several."""
         share = shares(self.question.stops)[-1] if self.question.stops else 1.0
-        return share * self.question.alpha / max(1, len(self.question.others))
+        return share * self.question.alpha / max(1, self.family)
 
     def spread(self, name: str, before: Sequence[float], after: Sequence[float]) -> Spread:
         found = summarise([b - a for a, b in zip(before, after, strict=True)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
 from paribus.errors import printable
@@ -55,12 +55,24 @@ class Calibration:
     seconds: float | None  # that these would take one after the other
     seconds_a_trial: float | None
     notes: tuple[str, ...] = ()
+    setting: str = ""  # of a study with several
+    family: int = 0  # verdicts that are told together, those of all settings
+    further: tuple[Calibration, ...] = ()  # of the other settings
 
     def __repr__(self) -> str:
         return f"<calibration of {self.study} on {self.metric}: {plural(len(self.rows), 'spread')}>"
 
     def __str__(self) -> str:
-        return "\n".join([self.title, "", *self.table(), "", *self.remarks()])
+        return "\n".join([self.title, *(line for each in self.every for line in each.lines()), "", *self.caption()])
+
+    @property
+    def every(self) -> tuple[Calibration, ...]:
+        """One a setting."""
+        return (self, *self.further)
+
+    def lines(self) -> list[str]:
+        """One setting: its name, its table and what is to be said of it alone."""
+        return ["", *([printable(self.setting), ""] if self.setting else []), *self.table(), "", *self.remarks()]
 
     @property
     def title(self) -> str:
@@ -72,22 +84,29 @@ class Calibration:
         return _grid([_header(self), *(_cells(self, row) for row in (*self.rows, self.independent))])
 
     def remarks(self) -> list[str]:
-        """What an effect takes, what is missing, and how all of it is to be read."""
+        """What an effect takes, and what is missing."""
         base = self.baseline
         own = f"The baseline's own seeds spread by {_figure(base.sd)} {_range(base.interval)} (n = {base.n})."
         notes = (f"- {printable(note)}" for note in self.notes)
-        return [own, _cost(self), *notes, *(f"· {line}" for line in _caption(self))]
+        return [own, _cost(self), *notes]
+
+    def caption(self) -> list[str]:
+        """How all of it is to be read."""
+        return [f"· {line}" for line in _caption(self)]
 
     def to_json(self) -> dict[str, Any]:
         """Valid JSON: every number is finite, or null."""
-        document = asdict(self)
-        document |= {
+        document = asdict(replace(self, further=()))
+        own = {"setting": self.setting} if self.setting else {}
+        for key in ("setting", "family", "further"):
+            del document[key]
+        document |= own | {
             "baseline": finite(asdict(self.baseline)),
             "rows": [finite(asdict(row)) for row in self.rows],
             "independent": finite(asdict(self.independent)),
             "notes": list(self.notes),
         }
-        return document
+        return {**document, "further": [each.to_json() for each in self.further]} if self.further else document
 
 
 def _header(found: Calibration) -> tuple[str, ...]:
@@ -124,10 +143,13 @@ def _cost(found: Calibration) -> str:
 
 
 def _caption(found: Calibration) -> Iterator[str]:
+    where = ", in all settings" if found.further else ""
     yield (
         f"Shown with {percent(found.power)} probability at a confidence of {percent(1 - found.alpha)}, to which Holm "
-        f"holds the first of {plural(found.variants, 'verdict')}; the next are held to less."
+        f"holds the first of {plural(found.family, 'verdict')}{where}; the next are held to less."
     )
+    if found.further:
+        yield "A trial that several settings have in common runs once, and is counted as missing in each."
     yield (
         "A spread that is guessed from few pairs is hardly known: in brackets its 95 % interval (chi-squared), and "
         "what the ends of it come to. Pairing by seed divides the variance by what is shown."

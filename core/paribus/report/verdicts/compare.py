@@ -36,7 +36,7 @@ def together(asked: Sequence[tuple[Iterable[Entry], Question]], *, accept_code: 
     A setting of which nothing has run has no table, and its variants count in the family all the same.
     """
     given = [(list(entries), question) for entries, question in asked]
-    codes = _codes_of([entries for entries, _ in given], accept_code)
+    codes = codes_of([entries for entries, _ in given], accept_code)
     chosen = [_select(entries, question, own) for (entries, question), own in zip(given, codes, strict=True)]
     stops = bool(given[0][1].stops)
     asks = [(selection.trials, question) for selection, (_, question) in zip(chosen, given, strict=True)]
@@ -67,7 +67,7 @@ def together(asked: Sequence[tuple[Iterable[Entry], Question]], *, accept_code: 
     return replace(tables[0], further=tuple(tables[1:]), notes=(*tables[0].notes, *late))
 
 
-def _codes_of(given: Sequence[Sequence[Entry]], codes: Collection[str]) -> list[list[str]]:
+def codes_of(given: Sequence[Sequence[Entry]], codes: Collection[str]) -> list[list[str]]:
     """The readmitted codes that each setting has a record of; what none has, the first is to refuse."""
     found = [[code for code in codes if any(accepted(entry, [code]) for entry in entries)] for entries in given]
     found[0] += [code for code in codes if not any(code in own for own in found)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from paribus.errors import NotComparableError
-from paribus.report.calibration.calibrate import INDEPENDENT, calibrated
+from paribus.report.calibration.calibrate import INDEPENDENT, calibrated, calibrated_together
 from paribus.report.statistics.power import power_to_equate, power_to_tell, spread_interval
 from paribus.report.statistics.student import summarise
 from paribus.report.trials.entry import Entry, Question
@@ -137,3 +137,34 @@ def test_an_effect_or_a_power_that_is_none_is_refused(
     entries = study(baseline=BASELINE, mqa=CLOSE)
     with pytest.raises(ValueError, match=words):
         calibrated(entries, ask(entries), effect=effect, power=power)
+
+
+def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(study: Study, ask: Ask) -> None:
+    near = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
+    far = study(baseline=BASELINE, mqa=WILD)
+    none = study(baseline=["pending"] * 5, mqa=["pending"] * 5)
+    given = [(each, ask(each, margin=0.02, setting=name)) for name, each in (("s", near), ("m", far), ("l", none))]
+    found = calibrated_together(given)
+    assert [(each.setting, len(each.rows)) for each in found.every] == [("s", 2), ("m", 1)]
+    assert {each.alpha for each in found.every} == {0.05 / 4}  # what has not run yet counts too
+    alone = calibrated(near, ask(near, margin=0.02))
+    assert alone.alpha == 0.05 / 2
+    assert found.rows[0].sd == alone.rows[0].sd
+    more, before = found.rows[0].smallest, alone.rows[0].smallest
+    assert more is not None
+    assert before is not None
+    assert more > before
+    assert "Without two pairs, and so without a spread: l" in found.notes
+    text = str(found)
+    assert text.index("\ns\n") < text.index("\nm\n")
+    assert text.count("to which Holm holds the first of 4 verdicts, in all settings") == 1
+    assert "counted as missing in each" in text
+    document = json.loads(json.dumps(found.to_json()))
+    assert (document["setting"], [each["setting"] for each in document["further"]]) == ("s", ["m"])
+    assert "setting" not in alone.to_json()
+
+
+def test_settings_none_of_which_has_a_spread_are_refused_as_one_is(study: Study, ask: Ask) -> None:
+    few = study(baseline=BASELINE[:1], mqa=CLOSE[:1])
+    with pytest.raises(NotComparableError, match="and a spread takes two"):
+        calibrated_together([(few, ask(few, setting="s")), (few, ask(few, setting="m"))])
