@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol, final
 
 from paribus.errors import NotComparableError, Problem, SpecError, nearest
-from paribus.report.benchmarks.ratios import Ratio, Ratios
+from paribus.report.benchmarks.ratios import Ratio, Ratios, spanned, strays
 from paribus.report.statistics.student import interval, summarise
 from paribus.report.statistics.verdict import Better
 from paribus.report.tables.row import Row
@@ -124,11 +124,11 @@ def _held(gate: Gate, rows: Sequence[Ratio]) -> Held:
         if speed.low is None or speed.high is None or speed.ratio is None or speed.noise is None:
             unclear.append(f"{row.benchmark}: {speed.why}")
             continue
-        told = f"{row.benchmark}: {speed.ratio:.3f} [{speed.low:.3f}, {speed.high:.3f}]"
+        told = f"{row.benchmark}: {speed.ratio:.3f} {spanned(speed.low, speed.high)}"
         if speed.low > limit and speed.kind == "slower":
             past.append(told)
         elif speed.high > limit or speed.noise > limit:
-            unclear.append(f"{told}, A/A ±{100 * (speed.noise - 1):.2g} %")
+            unclear.append(f"{told}, A/A {strays(speed.noise)}")
     return Held(gate, tuple(past), tuple(unclear))
 
 

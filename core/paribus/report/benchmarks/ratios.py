@@ -206,27 +206,40 @@ def _caption(rows: Sequence[Ratio], before: int, after: int) -> Iterator[str]:
     else:
         counts = span([count for row in held for count in row.rounds])
         yield f"n = {counts} rounds a side, in up to {BATCHES} batches in time order, each by its median."
+    if min(before, after) >= RUNS:
+        yield "A/A: how far runs of the same code stray from each other; nothing is claimed that is no wider."
+        return
+    yield "A/A: how far the later half of a side strays from the earlier one; nothing is claimed that is no wider."
+    alone = min(before, after) == 1
+    times = "twice the variance" if alone else "the variance"
     yield (
-        "A/A: how far halves of the same run stray from each other; nothing is claimed that is no wider."
-        if max(before, after) == 1
-        else "A/A: how far runs of the same code stray from each other; nothing is claimed that is no wider."
+        f"What differs from run to run is estimated, not seen: the intervals allow for {times} of a run's batches, "
+        "and reach to what the fastest rounds of both sides say. "
+        f"Two folders of {RUNS} runs a side, taken in turn, show it, and find smaller differences."
     )
-    if min(before, after) == 1:
-        yield (
-            "Of one run no interval tells how the next would differ: two folders of runs, taken in turn, "
-            f"would; from {RUNS} a side on, a run counts once."
-        )
 
 
 def _cells(row: Ratio) -> list[Cell]:
     speed = row.speed
     ratio = NONE if speed.ratio is None else f"{speed.ratio:.3g}" if speed.ratio >= 10 else f"{speed.ratio:.3f}"
     if speed.low is not None and speed.high is not None:
-        ratio += f" [{speed.low:.3f}, {speed.high:.3f}]"
-    noise = NONE if speed.noise is None else f"±{100 * (speed.noise - 1):.2g} %"
-    if speed.noise is not None and speed.noise >= 2:
-        noise = f"x{speed.noise:.2g}"
+        ratio += f" {spanned(speed.low, speed.high)}"
+    noise = NONE if speed.noise is None else strays(speed.noise)
     return line([row.benchmark, _seconds(row.before), _seconds(row.after), ratio, noise, row.verdict], speed.kind)
+
+
+def spanned(low: float, high: float) -> str:
+    """An interval of ratios; what lies beyond a hundredfold is nothing that rounds could tell."""
+    return f"[{low:.3f}, {high:.3f}]" if low >= 0.01 and high <= 100 else f"[{_end(low)}, {_end(high)}]"
+
+
+def _end(value: float) -> str:
+    return "<0.01" if value < 0.01 else ">100" if value > 100 else f"{value:.3f}"
+
+
+def strays(noise: float) -> str:
+    """How far the same code is from itself: `±5 %`, or `x3`."""
+    return f"x{noise:.2g}" if noise >= 2 else f"±{100 * (noise - 1):.2g} %"
 
 
 def _seconds(value: float | None) -> str:

@@ -4,9 +4,13 @@ Rounds that follow each other are alike: what slows one down slows the next. So 
 and a batch counts once, by its median: Student's t (Welch 1947) on the logarithms of these (batch means: Law and
 Kelton, "Simulation Modeling and Analysis"). Of three runs a side and more, a run counts once.
 
-What drifts slower than a batch no interval shows. It shows in the A/A: the earlier half of one side against its later
-half, which are the same code. Nothing is claimed that is no wider than the A/A of the benchmark itself, nor than that
-of nine in ten of all halves of the reports: what happens to a machine may happen to any benchmark.
+What drifts slower than a batch these intervals do not show, and one run says nothing of how another would differ. So a
+run counts as no surer than its single batches are: its mean is taken to stray, from run to run, with the variance that
+batches have, and with twice that where a side is one run alone. And what the code takes, the fastest round takes as
+well, which others on the machine only delay: the interval reaches to what the fastest rounds say, and of the two the
+one nearer to no difference is what is claimed. Both are estimates, and no bounds, chosen on reports of unchanged code.
+Beside it stands the A/A of a benchmark: the earlier half of one side against its later half, which are the same code.
+Nothing is claimed that is no wider.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Literal, final
 
@@ -24,6 +28,7 @@ BATCHES: Final = 16
 RUNS: Final = 3  # of a side, from which on a run is what counts once
 LEAST: Final = 4  # batches: two halves, each with a spread
 SHARE: Final = 0.9  # of the halves of all benchmarks
+BETWEEN: Final = (2.0, 1.0)  # times the variance of batches: how far one run strays from the next, and one of several
 
 Kind = Literal["slower", "faster", "inconclusive"]
 Rounds = Sequence[float]  # seconds, in time order
@@ -67,6 +72,19 @@ class Timed:
         return before, after
 
     @property
+    def fastest(self) -> float | None:
+        """How far the fastest rounds are apart, as a logarithm; None where runs are what counts."""
+        if self.by_run:
+            return None
+        before, after = (min(_joined(side)) for side in (self.before, self.after))
+        return math.log(after / before)
+
+    @property
+    def between(self) -> float:
+        """How far means stray from run to run, as a share of the variance of what counts once; runs have shown it."""
+        return 0.0 if self.by_run else BETWEEN[min(len(self.before), len(self.after)) > 1]
+
+    @property
     def by_run(self) -> bool:
         return min(len(self.before), len(self.after)) >= RUNS and all(map(len, [*self.before, *self.after]))
 
@@ -80,16 +98,25 @@ class _Welch:
     error: float
     freedom: float
     sides: tuple[int, int]
+    fastest: float | None = None  # another measure of the same difference
+
+    @property
+    def least(self) -> float:
+        """The difference as far as both measures see it: 0 where they do not agree which way it goes."""
+        if self.fastest is None:
+            return self.mean
+        agreed = self.mean * self.fastest > 0
+        return math.copysign(min(abs(self.mean), abs(self.fastest)), self.mean) if agreed else 0.0
 
     @property
     def p(self) -> float:
         if self.error == 0:  # nothing varies: how likely two sides are told apart by chance (permutations)
-            return 1.0 if self.mean == 0 else min(1.0, 2 / math.comb(sum(self.sides), self.sides[0]))
-        return min(1.0, 2 * t_cdf(-abs(self.mean) / self.error, self.freedom))
+            return 1.0 if self.least == 0 else min(1.0, 2 / math.comb(sum(self.sides), self.sides[0]))
+        return min(1.0, 2 * t_cdf(-abs(self.least) / self.error, self.freedom))
 
     def interval(self, alpha: float) -> tuple[float, float]:
         half = -t_quantile(alpha / 2, self.freedom) * self.error if self.error else 0.0
-        return self.mean - half, self.mean + half
+        return min(self.mean, self.least) - half, max(self.mean, self.least) + half
 
 
 def batches(rounds: Rounds) -> list[float]:
@@ -102,9 +129,13 @@ def batches(rounds: Rounds) -> list[float]:
 def judge(timed: Mapping[str, Timed], *, alpha: float = 0.05) -> dict[str, Speed]:
     """One answer for each benchmark, all of them together right 95 % of the time by Holm's procedure."""
     logs = {name: each.logs for name, each in timed.items()}
-    held = {name: _welch(*sides) for name, sides in logs.items() if _enough(timed[name], sides)}
+    held = {
+        name: replace(_welch(*sides, timed[name].between), fastest=timed[name].fastest)
+        for name, sides in logs.items()
+        if _enough(timed[name], sides)
+    }
     steps = dict(zip(held, holm([each.p for each in held.values()], alpha), strict=True)) if held else {}
-    around = _drift([half for name in held for side in logs[name] for half in _halves(side)])
+    around = _drift([half for name in held if timed[name].by_run for side in logs[name] for half in _halves(side)])
     found: dict[str, Speed] = {}
     for name, sides in logs.items():
         if name not in held:
@@ -113,10 +144,9 @@ def judge(timed: Mapping[str, Timed], *, alpha: float = 0.05) -> dict[str, Speed
             found[name] = Speed(kind="inconclusive", why=_unjudged(timed[name]), ratio=ratio)
             continue
         welch, step = held[name], steps[name]
-        own = [0.0] if timed[name].by_run else [_astray(side, step.alpha) for side in sides]
-        noise = max(around, *own)
+        noise = around if timed[name].by_run else max(_astray(side, step.alpha) for side in sides)
         low, high = welch.interval(step.alpha)
-        kind, why = _kind(welch.mean, noise, rejected=step.rejected)
+        kind, why = _kind(welch.least, noise, rejected=step.rejected)
         found[name] = Speed(
             kind=kind,
             why=why,
@@ -166,8 +196,9 @@ def _astray(logs: Sequence[float], alpha: float) -> float:
     return max(map(abs, _welch(logs[:half], logs[half:]).interval(alpha)))
 
 
-def _welch(before: Sequence[float], after: Sequence[float]) -> _Welch:
-    parts = [statistics.variance(side) / len(side) for side in (before, after)]
+def _welch(before: Sequence[float], after: Sequence[float], between: float = 0.0) -> _Welch:
+    """Of means that stray by `between` times the variance of single numbers, besides what the mean is known to."""
+    parts = [statistics.variance(side) * (1 / len(side) + between) for side in (before, after)]
     below = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (before, after), strict=True))
     freedom = sum(parts) ** 2 / below if below else len(before) + len(after) - 2.0
     mean = statistics.fmean(after) - statistics.fmean(before)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paribus.errors import DataError, NotComparableError, SpecError
-from paribus.report.benchmarks.ratios import Ratios, both, ratios
+from paribus.report.benchmarks.ratios import Ratios, both, ratios, spanned
 from paribus.report.benchmarks.rounds import read_report
 from paribus.report.gates import gate_ratios, gates_of
 from paribus.report.shown.latex import latex
@@ -89,8 +89,12 @@ def test_a_folder_is_a_run_for_each_report_and_runs_count_once(tmp_path: Path, r
 
 def test_one_run_a_side_says_what_it_cannot_tell(tmp_path: Path, report: Make) -> None:
     found = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1))])
-    assert any("Of one run no interval tells how the next would differ" in line for line in found.caption)
+    assert any("the intervals allow for twice the variance of a run's batches" in line for line in found.caption)
     assert any("Both sides are commit aaaaaaaaaaaa: what differs below is noise" in line for line in found.warnings)
+
+
+def test_an_interval_that_says_nothing_is_not_printed_to_the_last_digit() -> None:
+    assert [spanned(low, high) for low, high in ((0.9, 1.1), (0.0001, 22483.8))] == ["[0.900, 1.100]", "[<0.01, >100]"]
 
 
 def test_a_banner_stands_above_what_ran_elsewhere(tmp_path: Path, report: Make) -> None:
