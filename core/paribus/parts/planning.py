@@ -88,10 +88,10 @@ class Planner:
         bias = position.bias if demand.bias == "positions" else None
         return plan._replace(prepared=kernel.prepare(plan, bias, self._heads, x))
 
-    def kernels(self, device: str, rows: int) -> tuple[str, ...]:
-        """The kernel of each plan, for a summary."""
+    def kernels(self, device: str, rows: int, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
+        """The kernel of each plan, for a summary; `among` others than its own, where some are named."""
         demands = [planned.demand._replace(device=device, rows=rows) for planned in self._planned]
-        return tuple(chosen(self._kernels, demand).name for demand in demands)
+        return tuple(chosen(among or self._kernels, demand).name for demand in demands)
 
 
 def demanded(attend: Attend, position: Position, cross: bool) -> Demand:

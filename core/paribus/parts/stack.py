@@ -158,9 +158,12 @@ class Stack(Stage):
             asking = x[:, length:]
         return self.norm(asking) if self.normed else asking
 
-    def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
-        """The kernel that each layer's attention will run on, for a summary; one that asks for none is its own."""
-        names = self.planner.kernels(device, rows)
+    def kernels(self, device: str = "cpu", rows: int = 0, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
+        """The kernel that each layer's attention will run on, for a summary; one that asks for none is its own.
+
+        It is one of the stack's own, or that would be chosen `among` others.
+        """
+        names = self.planner.kernels(device, rows, among)
         layers = cast("list[Layer]", list(self.layers))
         attends = [next((m for m in layer.attention.modules() if isinstance(m, Attend)), None) for layer in layers]
         return tuple("its own" if attend is None else names[attend.plan] for attend in attends)

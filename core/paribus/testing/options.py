@@ -83,13 +83,15 @@ class Trace(NamedTuple):
 
 def _trace(spec: Mapping[str, Any], case: Case) -> Trace:
     """Of a model where it starts, and of one off there: a parameter that starts at 0 has its say in that one alone."""
-    first, shaken = Specimen(spec, case.registry, shaken=False), Specimen(spec, case.registry)
+    made = Specimen(spec, case.registry, shaken=False)
     has: dict[str, Tensor] = {
-        f"{name}.{path}": parameter
-        for name, child in first.children.items()
+        f"{name}.{path}": parameter.detach().clone()
+        for name, child in made.children.items()
         for path, parameter in child.named_parameters()
     }
-    return Trace([*_done(first), *_done(shaken)], has)
+    first = _done(made)
+    made.shake()
+    return Trace([*first, *_done(made)], has)
 
 
 def _done(made: Specimen) -> list[Tensor]:

@@ -41,11 +41,13 @@ def kernels(case: Case, cell: Cell) -> Verdict:
     """Every kernel that serves it gives what the readable one does, and so do its gradients."""
     *faster, readable = KERNELS
     reference: Specimen | None = None
+    stack = case.specimen(cell).stack()
     for kernel in faster:
-        made = Specimen(cell.spec, case.registry, kernels=(kernel, readable))
-        length = next((rows for rows in (FEW, ROWS) if kernel.name in made.stack().kernels(rows=rows)), None)
+        both = (kernel, readable)
+        length = next((rows for rows in (FEW, ROWS) if kernel.name in stack.kernels(rows=rows, among=both)), None)
         if length is None:
             continue
+        made = Specimen(cell.spec, case.registry, kernels=both)
         reference = reference or Specimen(cell.spec, case.registry, kernels=(readable,))
         for said, stream in _streams(case, cell, made, length):
             by = max(map(differ, _with_gradients(made, stream), _with_gradients(reference, stream)))

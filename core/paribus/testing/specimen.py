@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, cast, final
 
 import torch
@@ -58,10 +59,14 @@ class Specimen:
             self.about = initialise(self.children, scheme, spec["seed"])
         self.topology.double().eval()
         if real and shaken:
-            with torch.no_grad():
-                for path, parameter in self.topology.named_parameters():
-                    parameter.add_(noise(path, *parameter.shape), alpha=0.3)
+            self.shake()
         self.body = next(part for part in self.topology.parts if part.path == "body")
+
+    def shake(self) -> None:
+        """Moves every parameter off where it starts."""
+        with torch.no_grad():
+            for path, parameter in self.topology.named_parameters():
+                parameter.add_(noise(path, *parameter.shape), alpha=0.3)
 
     def stack(self, path: str = "body") -> Stack:
         stack = self.topology.get_submodule(path)
@@ -147,12 +152,13 @@ def noise(name: str, *shape: int) -> Tensor:
 def tokens(batch: int, length: int, name: str = "tokens") -> Tensor:
     """(batch, length) ids of text; a longer one begins as a shorter one does."""
     assert length <= MOST, length
-    first = len(_SPECIALS) + _SENTINELS
-    rows = [
-        torch.randint(first, SIZE, (MOST,), generator=torch.Generator().manual_seed(key32("conform", name, row)))
-        for row in range(batch)
-    ]
-    return torch.stack(rows)[:, :length]
+    return torch.stack([_row(name, row)[:length] for row in range(batch)])
+
+
+@lru_cache(maxsize=64)
+def _row(name: str, row: int) -> Tensor:
+    generator = torch.Generator().manual_seed(key32("conform", name, row))
+    return torch.randint(len(_SPECIALS) + _SENTINELS, SIZE, (MOST,), generator=generator)
 
 
 def other(tokens: Tensor) -> Tensor:
