@@ -27,7 +27,7 @@ def show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> i
     from paribus.studies.designs import about
     from paribus.studies.estimate import estimate
     from paribus.studies.tuning import unknown
-    from paribus.studies.untimed import unsolved
+    from paribus.studies.untimed import measured_before, unsolved
 
     states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
     registry = session.registry()
@@ -49,7 +49,7 @@ def show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> i
     if said := about(planned.plan.study.design, planned.plan.study.varied):
         out(said)
     out()
-    for line in not_known:
+    for line in (*dict.fromkeys(measured_before(planned)), *not_known):
         out(line)
     out(f"the study is called {planned.name}; its records would be in {planned.store.root}")
     out(f"{left} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)},")

@@ -57,6 +57,7 @@ def verb(
     from paribus.studies.planned import study as planned_of
     from paribus.studies.run import at_once, run
     from paribus.studies.timing import due
+    from paribus.studies.untimed import measured_before
 
     asked = [] if jobs is None else ["--jobs", str(jobs)]
     asked += [] if max_trials == MOST_TRIALS else ["--max-trials", str(max_trials)]
@@ -71,6 +72,8 @@ def verb(
         for trial in planned.plan.trials
         if trial.identity not in spared and planned.store.state(trial.identity) not in ("done", "diverged")
     ]
+    for line in dict.fromkeys(measured_before(planned)):
+        note(line)
     for excluded in planned.plan.excluded:
         note(f"excluded: {excluded.variant}: {excluded.why}")
     if not left and planned.plan.complete:

@@ -83,6 +83,14 @@ def unsolved(planned: Planned) -> Iterator[str]:
             )
 
 
+def measured_before(planned: Planned) -> Iterator[str]:
+    """Where what is matched on time was measured, and what is not now as it was then."""
+    every = (each for setting in planned.plan.settings for each in setting.matched.values())
+    for found in dict.fromkeys(each.measured for each in every if each.measured is not None):
+        since = f", and since then {listed(found.since)}" if found.since else ""
+        yield f"matched on time on {found.machine}, {found.when}{since}"
+
+
 def _untimed(planned: Planned) -> list[tuple[Setting, Trial]]:
     return [
         (setting, trial) for setting in planned.plan.settings if not setting.tuned for trial in setting.untimed.values()

@@ -96,7 +96,7 @@ def problems(tree: Tree, folder: Path) -> list[str]:
     return [str(problem) for problem in told.value.problems]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(planted=TOGETHER)
 def test_of_several_mistakes_in_a_valid_study_every_one_is_told_in_the_order_of_the_file(
     tmp_path_factory: pytest.TempPathFactory, planted: list[Mistake]

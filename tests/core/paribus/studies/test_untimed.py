@@ -26,7 +26,7 @@ from paribus.studies.signals import InterruptedStudyError, Stop
 from paribus.studies.solutions import FOLDER
 from paribus.studies.store import Store
 from paribus.studies.timing import keep
-from paribus.studies.untimed import PASS, here, matched_on_time, unsolved
+from paribus.studies.untimed import PASS, here, matched_on_time, measured_before, unsolved
 
 MakeSpec = Callable[..., dict[str, Any]]
 Document = dict[str, Any]
@@ -159,6 +159,9 @@ def test_another_machine_or_other_code_is_said_and_never_measured_anew(
     assert changed.complete
     assert changed.matched["attention=mqa"].value == planned.plan.matched["attention=mqa"].value
     assert "the code has changed" in mismatched(changed.settings[0])
+    (line,) = dict.fromkeys(measured_before(read()))
+    assert line.startswith("matched on time on Abacus, 1970-01-02, and since then this machine is another: ")
+    assert line.endswith(", the code has changed")
 
 
 def test_what_was_turned_stands_in_the_certificate_with_its_interval(read: Any) -> None:
