@@ -37,6 +37,7 @@ class Planned:
     store: Store
     index: Index = field(repr=False)
     anew: Callable[[], Planned] | None = None  # plans it again, with what records have told since
+    classes: Classes | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         counts = f"{len(self.plan.variants)} variants, {len(self.plan.trials)} trials"
@@ -45,6 +46,12 @@ class Planned:
     @property
     def name(self) -> str:
         return self.plan.study.name
+
+    def shaped(self, spec: Mapping[str, Any]) -> None:
+        """Assembles a resolved spec on the meta device, so that its parts may refuse what only they can."""
+        from paribus.train.assemble import shapes_of
+
+        shapes_of(spec, self.classes or Lazy(self.index))
 
     def again(self) -> Planned:
         """The same, with the trials that are known by now: those at the best of what was tuned."""
@@ -82,7 +89,7 @@ def study(
             solved=partial(solution, kept),
             score=lambda trial: scored(kept.record(trial.identity), read.metric.name, kept.failure(trial.identity)),
         )
-        return Planned(found, kept, index, anew)
+        return Planned(found, kept, index, anew, classes)
 
     measured = _measured(classes, index)
     try:

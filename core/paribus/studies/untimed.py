@@ -14,7 +14,6 @@ from typing import Any, Final
 from paribus.durable import make_folder, write_json
 from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError, listed
 from paribus.lease import LOOK, Watch
-from paribus.registry import Index
 from paribus.slots.launcher import Launcher, Plugins
 from paribus.specs.memory import Memory
 from paribus.studies import rehearsal
@@ -111,18 +110,20 @@ def _asked(planned: Planned) -> dict[str, Asked]:
             start=at(trial.spec, match.by),
             baseline=key_of(base.spec, base.spec, match.by),
             spec=dict(rehearsal.first_step(base).spec),
-            turned=partial(_turned, setting, trial, planned.index, memory),
+            turned=partial(_turned, planned, setting, trial, memory),
         )
     return found
 
 
-def _turned(setting: Setting, trial: Trial, index: Index, memory: Memory, value: float) -> Mapping[str, Any]:
-    """The first step of a variant with its knob at a value."""
+def _turned(planned: Planned, setting: Setting, trial: Trial, memory: Memory, value: float) -> Mapping[str, Any]:
+    """The first step of a variant with its knob at a value; a `SpecError` where there is no such model."""
     study = setting.study
     assert study.match is not None
     variant = next(each for each in setting.variants if each.name == trial.variant)
-    specs = resolve(study, variant, index, [(study.match.by, value)], memory)
-    return dict(rehearsal.first_step(replace(trial, spec=specs[study.metric.stage])).spec)
+    specs = resolve(study, variant, planned.index, [(study.match.by, value)], memory)
+    spec = dict(rehearsal.first_step(replace(trial, spec=specs[study.metric.stage])).spec)
+    planned.shaped(spec)
+    return spec
 
 
 def _document(asked: Asked, found: Paced, code: Code) -> dict[str, Any]:

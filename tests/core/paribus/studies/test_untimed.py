@@ -35,8 +35,10 @@ Document = dict[str, Any]
 class Clock:
     """Passes of steps whose time is that of their attention, and of the width of their feed-forward."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, wide: bool = False) -> None:
         self.passes: list[list[str]] = []
+        self.wide = wide  # whether it is the model's width that takes time
+        self.widths: set[int] = set()
 
     def __call__(self, specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> Document:
         self.passes.append(list(specs))
@@ -55,6 +57,9 @@ class Clock:
         return {"baseline": group[0], "rounds": {**rounds, TWIN: rounds[group[0]]}}
 
     def _takes(self, spec: Mapping[str, Any]) -> float:
+        if self.wide:
+            self.widths.add(spec["dims"]["width"])
+            return float(spec["dims"]["width"]) / (1.0 if spec["attention"]["name"] == "mha" else 1.3)
         heads = {"mha": 4, "mqa": 1, "gqa": 2}[spec["attention"]["name"]]
         return float(heads + spec["feedforward"]["expand"])  # mqa comes to 7, and gqa(1) to 6
 
@@ -130,6 +135,17 @@ def test_a_trial_is_what_its_solved_spec_says_whatever_solved_it(read: Any) -> N
     assert [each.identity for each in same.plan.of(same.plan.variants[1].name)] == [
         each.identity for each in planned.plan.of("attention=mqa")
     ]
+
+
+def test_no_value_is_tried_of_which_there_is_no_model(read: Any, tree: Document) -> None:
+    """Four heads halve a width that rope turns in pairs: what only a position refuses is no value of the knob."""
+    clock = Clock(wide=True)
+    base: Document = {**tree["base"], "position": "rope"}
+    planned = solved(read(base=base, vary={"attention": ["mqa"]}, match={"on": "time", "by": "dims.width"}), clock)
+    assert len(clock.widths) > 2
+    assert {width % (2 * base["dims"]["heads"]) for width in clock.widths} == {0}
+    width = planned.plan.matched["attention=mqa"].value
+    assert width == pytest.approx(1.3 * base["dims"]["width"], abs=base["dims"]["heads"])
 
 
 def test_more_seeds_and_a_longer_training_keep_it_and_a_new_variant_alone_is_measured(read: Any) -> None:
