@@ -32,7 +32,8 @@ def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry], fa
         yield question.matched
     levels = _levels(rows)
     yield (
-        f"All verdicts together hold with {percent(1 - question.alpha)} confidence: Student-t on paired differences, "
+        f"All verdicts{_which(question)} together hold with {percent(1 - question.alpha)} confidence: "
+        "Student-t on paired differences, "
         f"Holm over {corrected}{_spent(question)}{f'; {levels}' if levels and not family else ''}."
     )
     if family and levels:  # which may not be those of the other settings
@@ -56,6 +57,11 @@ def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry], fa
         low, high = (f"{gain:.2g}" if gain < 10 else f"{gain:,.0f}" for gain in (min(gains), max(gains)))
         times = low if low == high else f"{low} to {high}"
         yield f"Pairing by seed divided the variance of a difference by {times}, against independent seeds."
+
+
+def _which(question: Question) -> str:
+    """Which verdicts one family holds, where others follow that are families of their own."""
+    return " of variants" if question.below or question.crossed is not None else ""
 
 
 def _budget(question: Question, done: Sequence[Entry]) -> Iterator[str]:

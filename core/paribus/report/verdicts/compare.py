@@ -58,7 +58,7 @@ def together(asked: Sequence[tuple[Iterable[Entry], Question]], *, accept_code: 
     )
     family = len(verdicts) if len(every) > 1 else 0
     tables = [
-        _table(each, {name: verdicts[place, name] for name in each.held}, family)
+        _table(each, {name: verdicts[place, name] for name in each.held}, family, len(every))
         for place, each in enumerate(every)
         if each in started
     ]
@@ -124,7 +124,7 @@ def _compared(
     return _Compared(question, selection, parts_of(selection.trials, question, turns), counts)
 
 
-def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int) -> Table:
+def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, settings: int) -> Table:
     """One setting, with the verdicts that all of them together allow."""
     question, selection, trials, held = compared.question, compared.selection, compared.trials, compared.held
     rows = tuple(
@@ -150,7 +150,7 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int) ->
         warnings=(*selection.warnings, *warnings(question, (baseline, *rows), every, pairs)),
         notes=(*dropped, *not_needed(counts, question), *selection.notes),
         certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
-        besides=(*steps(trials, question), *effects(trials, held, question)),
+        besides=(*steps(trials, question, settings), *effects(trials, held, question, settings)),
         differences={name: _differences(each, question) for name, each in held.items() if not each.reason},
     )
 

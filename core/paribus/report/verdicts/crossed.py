@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, final
 
 from paribus.errors import listed
@@ -129,8 +129,8 @@ class _Values:
         return not self.question.unlearned and empty(kind, any(learned), all(learned))
 
 
-def effects(trials: Chosen, held: Mapping[str, Held], question: Question) -> Iterator[Family]:
-    """The families of a factorial; nothing of another design."""
+def effects(trials: Chosen, held: Mapping[str, Held], question: Question, settings: int = 1) -> Iterator[Family]:
+    """The families of a factorial; nothing of another design. All `settings` of a study share its alpha."""
     crossed = question.crossed
     if crossed is None:
         return
@@ -139,10 +139,11 @@ def effects(trials: Chosen, held: Mapping[str, Held], question: Question) -> Ite
     shared = _shares(crossed)
     families += [("shapley", "Shapley shares of full - none", shared)] if shared else []
     asked = [each for each in families if each[2]]
+    own = replace(question, alpha=question.alpha / settings)
+    end = _end(crossed, len(asked), question, settings)
     for place, (key, title, wanted) in enumerate(asked, start=1):
-        rows = _decided(wanted, values, question)
-        last = place == len(asked)
-        said = (*_captions(key, len(wanted), crossed, question), *(_end(crossed, len(asked), question) if last else ()))
+        rows = _decided(wanted, values, own)
+        said = (*_captions(key, len(wanted), crossed, own), *(end if place == len(asked) else ()))
         yield Family(key=key, title=title, rows=rows, caption=said)
 
 
@@ -213,14 +214,15 @@ def _captions(key: str, count: int, crossed: Crossed, question: Question) -> Ite
         )
 
 
-def _end(crossed: Crossed, families: int, question: Question) -> Iterator[str]:
+def _end(crossed: Crossed, families: int, question: Question, settings: int) -> Iterator[str]:
     if crossed.regular is not None:
         yield "There are no Shapley shares of a fraction: they need every combination of the factors."
     elif any(count > 2 for count in crossed.counts):
         yield "There are no Shapley shares of a factor with more than two levels: a factor is on or off in them."
     every = families + 1
+    where = f"in all {settings} settings together" if settings > 1 else "by itself"
     yield (
-        f"Each of these families holds at {percent(1 - question.alpha)} by itself, as do the verdicts above; all "
+        f"Each of these families holds at {percent(1 - question.alpha)} {where}, as do the verdicts above; all "
         f"{every} together at {percent(max(0.0, 1 - every * question.alpha))}."
     )
 
