@@ -34,7 +34,7 @@ test-matrix: $(VENV)/.installed-test  ## every cell of attention × position × 
 	$(PYTEST) -n $(WORKERS) -m matrix --timeout 1800 $(ARGS)
 
 test-launchers: $(VENV)/.installed-test $(VENV)/.installed-ray  ## with Ray installed: one study through local, ray and slurm, in any order
-	$(PYTEST) tests/plugins/paribus_launch -m '' --timeout 1800 $(ARGS)
+	$(PYTEST) tests/plugins/paribus_launch tests/faults/test_ray_kills.py -m '' --timeout 1800 $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

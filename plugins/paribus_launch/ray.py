@@ -92,7 +92,12 @@ class Ray(Launcher):
         self._news: list[News] = []
 
     def at_once(self, cores: int, gpus: int) -> int:
-        return MOST if self._address or os.environ.get("RAY_ADDRESS") else cores
+        return MOST if self._where else cores
+
+    @property
+    def _where(self) -> str:
+        """The cluster that is there already, if it is to be one."""
+        return self._address or os.environ.get("RAY_ADDRESS", "")
 
     def open(self, plugins: Plugins) -> None:
         ray = self._ray = library("ray", launcher="ray")
@@ -106,18 +111,17 @@ class Ray(Launcher):
         try:
             self._ray.init(**self._setting())
         except ConnectionError as error:
-            where = self._address or os.environ.get("RAY_ADDRESS", "")
-            what = f"no Ray cluster that lets this process in answers at `{where}`"
+            what = f"no Ray cluster that lets this process in answers at `{self._where}`"
             valid = "the address that its `ray start` printed, and the RAY_AUTH_MODE and RAY_AUTH_TOKEN of its machines"
             raise SpecError(Problem(code="unreachable", path="launcher.address", what=what, valid=valid)) from error
 
     def _setting(self) -> dict[str, Any]:
         """Of a cluster elsewhere, workers are told where this code lies; those that are started here know it."""
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if not self._address:
-            return {**quiet, "include_dashboard": False}
+        if not self._where:  # `local`, as Ray would join whatever cluster it finds on this machine, be it another's
+            return {**quiet, "address": "local", "include_dashboard": False}
         path = self._home.environment["PYTHONPATH"]
-        return {**quiet, "address": self._address, "runtime_env": {"env_vars": {"PYTHONPATH": path}}}
+        return {**quiet, "address": self._where, "runtime_env": {"env_vars": {"PYTHONPATH": path}}}
 
     def start(self, job: Job) -> None:
         # Concurrent calls: one runs, one waits to say where, and one hands on a signal.

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,23 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
         SpecError, match=r"launcher.address: no Ray cluster.*`head:6379`.*RAY_AUTH_MODE and RAY_AUTH_TOK"
     ):
         Ray(address="head:6379").open(Plugins())
+
+
+@pytest.mark.parametrize(
+    ("address", "variable", "joined"), [("", "", "local"), ("", "head:1", "head:1"), ("auto", "head:1", "auto")]
+)
+def test_a_cluster_is_joined_only_if_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, address: str, variable: str, joined: str
+) -> None:
+    told: dict[str, Any] = {}
+    ray = SimpleNamespace(is_initialized=lambda: False, init=lambda **setting: told.update(setting), shutdown=list)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("RAY_ADDRESS", variable)
+    launcher = Ray(address=address)
+    launcher.open(Plugins())
+    launcher.close()
+    assert told["address"] == joined
+    assert ("runtime_env" in told) == (joined != "local")  # workers elsewhere are told where this code lies
 
 
 def test_what_a_trial_reserves_is_said_as_ray_says_it() -> None:

@@ -1,0 +1,80 @@
+"""kill -9 of trials on Ray, and of the workers that run them, at random moments."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from paribus.durable import canonical
+from paribus.registry import Registry
+from paribus.slots.launcher import Plugins
+from paribus.studies.events import Event
+from paribus.studies.store import Store, Trial
+from paribus.studies.supervisor import Rules, run_trials
+from paribus.train.trial import Terms, run_trial
+from paribus_launch.ray import Ray
+
+STEPS = 300
+KILLS = 10
+LATEST = 12.0  # seconds from a start to its kill: some fall into imports, some into steps
+
+MakeTrial = Callable[..., Trial]
+Property = Callable[[str, object], None]
+
+
+@pytest.mark.faults
+@pytest.mark.held("D5", "D9")
+@pytest.mark.timeout(1800)  # each of its processes imports torch anew
+@pytest.mark.filterwarnings("default")  # of Ray's own making
+def test_trials_whose_processes_and_workers_are_killed_ten_times_come_to_the_same(
+    trial: MakeTrial, registry: Registry, tmp_path: Path, record_property: Property
+) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'paribus[ray]'")
+    trials = [trial(seed=seed, steps=STEPS) for seed in (0, 1)]
+    uncut = []
+    for each in trials:
+        (tmp_path / each.identity).mkdir()
+        uncut.append(canonical(run_trial(each.spec, registry, Terms("x", tmp_path / each.identity))["result"]))
+    luck = random.Random(20_261)
+    kills: list[str] = []
+
+    def shot(event: Event) -> None:
+        if event.kind == "started" and len(kills) < KILLS:
+            pid, victim = int(event.text.split()[1]), luck.choice(["process", "worker"])
+            threading.Timer(luck.uniform(0.0, LATEST), killed, (pid, victim, kills)).start()
+
+    launcher = Ray(cpus=0.5)
+    launcher.open(Plugins())
+    try:
+        rules = Rules(jobs=2, retries=10_000, checkpoint_steps=1, rehearse=False)
+        for number in range(KILLS):  # a fast machine is through before many could be killed, and begins anew
+            store = Store(tmp_path, f"study-{number}")
+            run_trials(trials, store, launcher=launcher, rules=rules, on_event=shot)
+            found = [store.record(each.identity) for each in trials]
+            assert [canonical(record["result"]) for record in found if record is not None] == uncut
+            if len(kills) >= KILLS:
+                break
+    finally:
+        launcher.close()
+    assert len(kills) >= KILLS
+    assert set(kills) == {"process", "worker"}
+    record_property("kill -9 survived", len(kills))
+
+
+def killed(pid: int, victim: str, kills: list[str]) -> None:
+    """The process may have ended by now, and its number may be another's: only a trial is shot, or what runs it."""
+    with suppress(OSError):
+        if b"paribus" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return
+        worker = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        if victim == "worker" and b"ray::" not in Path(f"/proc/{worker}/cmdline").read_bytes():
+            return
+        os.kill(pid if victim == "process" else worker, signal.SIGKILL)
+        kills.append(victim)
