@@ -110,7 +110,9 @@ class Ray(Launcher):
     def _join(self) -> None:
         try:
             self._ray.init(**self._setting())
-        except ConnectionError as error:
+        except (ConnectionError, RuntimeError) as error:
+            if not self._where:
+                raise
             what = f"no Ray cluster that lets this process in answers at `{self._where}`"
             valid = "the address that its `ray start` printed, and the RAY_AUTH_MODE and RAY_AUTH_TOKEN of its machines"
             raise SpecError(Problem(code="unreachable", path="launcher.address", what=what, valid=valid)) from error

@@ -1,0 +1,59 @@
+"""A study on a Ray cluster that somebody else has started: the same records, and the cluster is left as it was."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from tests.plugins.paribus_launch.conftest import fingerprint, written
+
+import paribus
+from paribus.studies.store import Store
+
+CLUSTER = """
+import sys, ray
+print(ray.init(address="local", include_dashboard=False, num_cpus=2, log_to_driver=False).address_info["gcs_address"])
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def environment() -> Mapping[str, str]:
+    """With a token of this cluster's own; Ray reads it once a process, so that both of them are new ones."""
+    return {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+
+@pytest.fixture
+def cluster(environment: Mapping[str, str]) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'paribus[ray]'")
+    command, pipe = [sys.executable, "-c", CLUSTER], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), process
+        process.communicate("")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # each trial imports torch anew
+def test_a_cluster_that_is_there_is_joined(
+    cluster: tuple[str, subprocess.Popen[str]], environment: Mapping[str, str], folder: Path, tmp_path: Path
+) -> None:
+    address, owner = cluster
+    (tmp_path / "local").mkdir()
+    planned = paribus.study(written(folder, {"name": "local"}, to=tmp_path / "local"), store=tmp_path / "runs")
+    paribus.run(planned)
+    (tmp_path / "joined").mkdir()
+    path = written(folder, {"name": "ray", "address": address, "cpus": 0.5}, to=tmp_path / "joined")
+    command = ["paribus.cli.main", "run", str(path), "--store", str(tmp_path / "runs"), "--jobs", "4", "--no-timing"]
+    done = subprocess.run(
+        [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert fingerprint(Store(tmp_path / "runs", "joined")) == fingerprint(planned.store)
+    assert owner.poll() is None
