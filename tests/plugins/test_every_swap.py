@@ -1,0 +1,110 @@
+"""Whatever is registered, swapped into a small model that takes it, and trained: the certificate finds the pair fair."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from paribus.errors import ParibusError
+from paribus.registry import installed
+from paribus.report.certificates.certificate import Certificate, certify
+from paribus.report.trials.entry import Entry
+from paribus.specs.resolve import resolved
+from paribus.train.trial import Terms, run_trial
+
+pytestmark = pytest.mark.slow
+
+ELSEWHERE: Final = ("launcher", "measure")  # no part of what is trained
+TEXT: Final = "\n\n".join(f"The {n}th paragraph says {n * n} words of its own. And it ends." for n in range(200))
+DIMS: Final = {"width": 16, "layers": 2, "heads": 4, "length": 16}
+SHORT: Final = {"data": {"batch": 4, "validation": 8}, "trainer": {"max_steps": 3}}
+BASES: Final = ("encoder-tiny", "gpt-tiny", "t5-tiny", "transformer-tiny", "rnnsearch-tiny")
+
+Node = dict[str, Any]
+Trained = Callable[[Node], Entry]
+
+
+def components() -> Iterator[Any]:
+    index = installed(no_plugins=True).index
+    for slot, entries in index.entries.items():
+        for name, entry in entries.items():
+            if slot not in ELSEWHERE:
+                given = {option.name: option.sample for option in entry.options if option.required}
+                yield pytest.param(slot, {"name": name, **given}, id=f"{slot}.{name}")
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Node]:
+    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    text = {"name": "text", "path": [str(path)], "documents": "paragraph"}
+    more: dict[str, Node] = {
+        "encoder-tiny": {"corpus": text, "dims": DIMS},
+        "gpt-tiny": {"corpus": text, "dims": DIMS},
+        "t5-tiny": {"corpus": text, "dims": {**DIMS, "vocabulary": None}, "tokenizer": "bytes"},
+        "transformer-tiny": {"dims": DIMS},
+        "rnnsearch-tiny": {},
+    }
+    return {name: {"preset": name, **SHORT, **more[name]} for name in BASES}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder, registry, known = tmp_path_factory.mktemp("trials"), installed(), dict[str, Entry]()
+
+    def train(given: Node, varied: Node | None = None) -> Entry:
+        key, varied = json.dumps([given, varied], sort_keys=True), varied or {}
+        if key not in known:
+            place = folder / f"{len(known)}"
+            place.mkdir()
+            spec = resolved(copy.deepcopy(given), registry=registry)
+            found = run_trial(spec, registry, Terms(identity=place.name, folder=place, varied=varied))
+            record = json.loads(json.dumps(found))
+            trial = {"identity": place.name, "spec": spec, "varied": varied, "code": "", "corpus": ""}
+            variant = "variant" if varied else "baseline"
+            known[key] = Entry(variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"])
+        return known[key]
+
+    return train
+
+
+@pytest.mark.parametrize(("slot", "node"), components())
+def test_a_swap_of_one_component_is_fair(
+    slot: str, node: Node, bases: Mapping[str, Node], trained: Callable[..., Entry]
+) -> None:
+    refusals: list[str] = []
+    for base, given in bases.items():
+        value = [node] if slot == "objective" else node
+        try:
+            variant = trained({**given, slot: value}, {slot: value})
+        except (ParibusError, ImportError) as error:
+            refusals.append(f"{base}: {str(error).splitlines()[0]}")
+            continue
+        baseline = trained(given)
+        found: Certificate = certify(baseline, variant)
+        own = baseline.trial["spec"][slot] == variant.trial["spec"][slot]
+        assert found.ok != own, found.text
+        if own:
+            assert "changed nothing" in found.text
+        return
+    pytest.skip("; ".join(refusals))
+
+
+def test_the_sweep_reaches_most_of_what_is_registered(
+    bases: Mapping[str, Node], trained: Callable[..., Entry], tmp_path: Path
+) -> None:
+    """A sweep that skipped all would find nothing: these must not be refused by every base."""
+    for slot, name in (("attention", "gqa"), ("norm", "rmsnorm"), ("objective", "clm"), ("placement", "post")):
+        value: Any = [{"name": name}] if slot == "objective" else {"name": name}
+        assert any(_takes(trained, {**given, slot: value}, {slot: value}) for given in bases.values())
+
+
+def _takes(trained: Callable[..., Entry], given: Node, varied: Node) -> bool:
+    try:
+        trained(given, varied)
+    except ParibusError:
+        return False
+    return True
