@@ -1,9 +1,9 @@
-"""Whatever is registered, swapped into a small model that takes it, and trained: the certificate finds the pair fair."""
+"""Whatever is registered, swapped into a small model that takes it, and trained: the certificate finds it fair."""
 
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from itertools import count
 from typing import Any, Final
 
 import pytest
@@ -53,12 +53,13 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Node]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder, registry, known = tmp_path_factory.mktemp("trials"), installed(), dict[str, Entry]()
+    folder, registry = tmp_path_factory.mktemp("trials"), installed()
+    numbers, known = count(), dict[str, Entry]()
 
     def train(given: Node, varied: Node | None = None) -> Entry:
         key, varied = json.dumps([given, varied], sort_keys=True), varied or {}
         if key not in known:
-            place = folder / f"{len(known)}"
+            place = folder / f"{next(numbers)}"
             place.mkdir()
             spec = resolved(copy.deepcopy(given), registry=registry)
             found = run_trial(spec, registry, Terms(identity=place.name, folder=place, varied=varied))
@@ -71,7 +72,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return train
 
 
-@pytest.mark.parametrize(("slot", "node"), components())
+@pytest.mark.parametrize(("slot", "node"), list(components()))
 def test_a_swap_of_one_component_is_fair(
     slot: str, node: Node, bases: Mapping[str, Node], trained: Callable[..., Entry]
 ) -> None:
@@ -93,9 +94,7 @@ def test_a_swap_of_one_component_is_fair(
     pytest.skip("; ".join(refusals))
 
 
-def test_the_sweep_reaches_most_of_what_is_registered(
-    bases: Mapping[str, Node], trained: Callable[..., Entry], tmp_path: Path
-) -> None:
+def test_the_sweep_reaches_most_of_what_is_registered(bases: Mapping[str, Node], trained: Callable[..., Entry]) -> None:
     """A sweep that skipped all would find nothing: these must not be refused by every base."""
     for slot, name in (("attention", "gqa"), ("norm", "rmsnorm"), ("objective", "clm"), ("placement", "post")):
         value: Any = [{"name": name}] if slot == "objective" else {"name": name}

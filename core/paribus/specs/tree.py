@@ -22,6 +22,13 @@ class Unread:
 UNREAD: Final = Unread()
 
 
+def unread(value: object) -> bool:
+    """Whether any of it could not be read."""
+    if isinstance(value, Mapping):
+        return any(map(unread, value.values()))
+    return any(map(unread, value)) if isinstance(value, (list, tuple)) else value is UNREAD
+
+
 def dotted(keys: Keys) -> str:
     """`attention.0.kv_heads`: keys as overrides and errors spell them."""
     return ".".join(map(str, keys))

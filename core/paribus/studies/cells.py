@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
@@ -31,7 +31,9 @@ class Cells:
     spelling: Spelling = field(default_factory=Spelling)  # of the specs, for whoever names their trials
 
 
-def cells_of(study: Study, index: Index, variants: Sequence[Variant] = ()) -> Cells:
+def cells_of(
+    study: Study, index: Index, variants: Sequence[Variant] = (), resolve: Callable[..., Specs] = resolve
+) -> Cells:
     """Every variant of the design, or of those that are given, resolved."""
     variants = variants or [baseline(study.design, study.varied), *DESIGNS[study.design](study.varied)]
     memory = Memory()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from paribus.errors import ParibusError, Problem, SpecError
 from paribus.registry import Index
-from paribus.specs.tree import Keys, Tree
+from paribus.specs.tree import Keys, Tree, unread
 from paribus.specs.values import Checking
 from paribus.studies.budgets import BUDGETS, WHOLE
 from paribus.studies.cells import Cells, cells_of
@@ -23,7 +23,7 @@ from paribus.studies.plan import refuse_explosion
 from paribus.studies.settings import Setting, settings_of
 from paribus.studies.store import Trial
 from paribus.studies.study import METRIC, Study
-from paribus.studies.trials import resolve
+from paribus.studies.trials import Specs, resolve
 from paribus.studies.turning import value_at
 
 UNCONDITIONED: Final = ("no-axis", "never-applies")  # a condition that no cell can be asked for
@@ -91,7 +91,7 @@ def _further(study: Study, index: Index, most: int, measured: Measured) -> Itera
 def _in(setting: Setting, whole: Study, index: Index, measured: Measured) -> Iterator[Problem]:
     """What is wrong in one setting: its variants, what all of them must share, its knob, and what is tuned."""
     study = setting.study
-    found = cells_of(study, index, () if study.design else _written(study))
+    found = cells_of(study, index, () if study.design else _written(study), _readable)
     yield from found.problems
     stage = study.metric.stage
     trials = {
@@ -105,6 +105,14 @@ def _in(setting: Setting, whole: Study, index: Index, measured: Measured) -> Ite
         yield from _unmeasured(study, index)
     yield from _knob(study, index, found)
     yield from _tuned(study, whole, index, found)
+
+
+def _readable(study: Study, variant: Variant, index: Index, **more: Any) -> Specs:
+    """The specs of a variant, of which nothing more is said where a value in them could not be read: that was told."""
+    specs = resolve(study, variant, index, **more)
+    if unread(specs):
+        raise SpecError
+    return specs
 
 
 def _written(study: Study) -> list[Variant]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paribus.errors import listed
 from paribus.report.certificates.pair import TRAINING, Finding, Pair
-from paribus.report.certificates.tensors import Common, names
+from paribus.report.certificates.tensors import MOST, Common, names
 from paribus.studies.differences import MISSING, at, touches
 
 
@@ -49,10 +50,7 @@ def options(pair: Pair) -> Iterator[Finding]:
     for path in idle:
         yield "side effect", f"at its default `{path}` would do the same here"
     if asked := [path for path in variant.provenance.get("asked") or () if path not in idle]:
-        yield (
-            "confirmed",
-            "1 option has a say" if len(asked) == 1 else f"{len(asked)} options have a say, each by itself",
-        )
+        yield "confirmed", f"{listed(asked, MOST)} {'has' if len(asked) == 1 else 'have'} a say"
 
 
 def gradients(pair: Pair, shared: Common) -> Iterator[Finding]:

@@ -47,6 +47,22 @@ class Mistake(NamedTuple):
     spec: bool = False  # whether only a spec on some base can tell
 
 
+STAGED: Mapping[str, Any] = {
+    "base": {"preset": "encoder-tiny", "dims.width": 8, "dims.layers": 1},
+    "vary": {"finetune.optimizer.lr": [1e-4]},
+    "seeds": 2,
+    "stages": {
+        "pretrain": {"objective": "mlm", "budget": {"steps": 4}},
+        "finetune": {
+            "from": "pretrain",
+            "optimizer.lr": 5e-4,
+            "budget": {"steps": 2},
+            "tasks": {"sections": {"objective": "classify", "corpus": "sections"}},
+        },
+    },
+    "metric": {"name": "val/classify/accuracy", "stage": "finetune", "task": "sections", "better": "higher"},
+}
+
 MISTAKES = [
     Mistake("keys", lambda tree: tree.update(sedes=5), r"unknown-key\] sedes .*did you mean `seeds`"),
     Mistake("base", lambda tree: tree["base"].update({"dims.widht": 32}), r"no `widht` here", spec=True),
@@ -146,3 +162,21 @@ def test_a_study_of_more_cells_than_anybody_can_count_is_told_as_that_with_its_o
     lines = problems(tree, tmp_path)
     assert any("too-many-trials" in line for line in lines)
     assert len(lines) == 3
+
+
+def _leaves(node: Any) -> list[tuple[Any, ...]]:
+    items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    return [(key, *rest) for key, inner in items for rest in _leaves(inner) or [()]]
+
+
+@pytest.mark.parametrize("valid", [VALID, STAGED], ids=["plain", "staged"])
+def test_a_value_that_cannot_be_read_is_told_once_wherever_it_stands(valid: Mapping[str, Any], tmp_path: Path) -> None:
+    """No number has so many digits: what cannot be read is in no spec, and whoever asks for the rest gets an answer."""
+    for *way, last in _leaves(valid):
+        tree: Any = copy.deepcopy(dict(valid))
+        node = tree
+        for key in way:
+            node = node[key]
+        node[last] = 10**20
+        told = problems(tree, tmp_path)
+        assert sum("a number of 21 digits" in each for each in told) == 1, (way, last, told)

@@ -129,7 +129,7 @@ def test_what_was_put_back_by_itself_is_told(make: Make) -> None:
     found = pair(make, varied, {f"provenance/{key}": value for key, value in said.items()})
     assert found.ok
     assert "at its default `norm.eps` would do the same here" in found.side_effects
-    assert "1 option has a say" in found.confirmed
+    assert "attention.kv_heads has a say" in found.confirmed
     ignored = pair(make, varied, {"provenance/ignored": ["norm.eps"]})
     assert ignored.failures == ("ignored option: `norm.eps` is 0.001 in it, and another value changes nothing",)
 
