@@ -82,6 +82,24 @@ def group(ctx: click.Context, plugins: tuple[Path, ...], no_plugins: bool, debug
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; what it returns is the exit code, and so is the kind of what it raises."""
+    try:
+        return _run(argv)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            _let_go(stream)
+
+
+def _let_go(stream: Any) -> None:
+    """What a stream still holds and cannot write Python would try again as it ends, with an exit code of its own."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except (OSError, ValueError):  # full, or closed
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _run(argv: Sequence[str] | None) -> int:
     words = _global_first(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
@@ -123,12 +141,8 @@ def _told(error: BaseException, *, debug: bool, as_json: bool) -> int:
     if isinstance(error, (click.exceptions.Exit, SystemExit)):
         return _code(error)
     if isinstance(error, BrokenPipeError):  # who read has read enough
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_OK
     if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:  # a store tells of its own files
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries again when it ends
         what = f"stdout could not be written: {error.strerror}"
         error = StoreError(Problem(code="cannot-write", what=what))
     if debug:

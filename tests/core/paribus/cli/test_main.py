@@ -207,7 +207,12 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
         ("COLUMNS=10 TERM=dumb paribus list", 0, ""),
     ],
 )
-def test_output_that_cannot_be_written_is_no_crash(cli: Cli, command: str, code: int, err: str) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_no_crash(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, code: int, err: str, unbuffered: str
+) -> None:
+    """What is still held when it cannot be written Python writes again as it ends, and ends with 120 where it fails."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     ended = shell(command)
     assert (ended.returncode, ended.stderr) == (code, err)
 
