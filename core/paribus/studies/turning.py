@@ -88,7 +88,11 @@ def value_at(spec: Spec, dotted: str, study: Study) -> float | int:
     """Where a knob is now."""
     value = at(spec, dotted)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        what = f"`{dotted}` is {shown(value)} in the base, so it cannot be turned"
+        above, _, name = dotted.rpartition(".")
+        there = at(spec, above) if above else spec
+        missing = not isinstance(there, Mapping) or name not in there
+        found = f"there is no `{dotted}`" if missing else f"`{dotted}` is {shown(value)}"
+        what = f"{found} in the base, so it cannot be turned"
         where = study.where(("match", "by"))
         raise SpecError(
             Problem(code="no-knob", path="match.by", where=where, what=what, valid="a number: feedforward.expand")

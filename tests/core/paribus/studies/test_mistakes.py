@@ -84,7 +84,7 @@ MISTAKES = [
     Mistake(
         "match",
         lambda tree: tree["match"].update(by="dims.wide"),
-        r"`dims.wide` is null|no `wide` here",
+        r"there is no `dims.wide` in the base|no `wide` here",
         spec=True,
     ),
     Mistake("tune", lambda tree: tree["tune"].update({"optimizer.lrr": [1.0]}), r"there is no `lrr` here", spec=True),
