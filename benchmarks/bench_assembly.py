@@ -15,7 +15,7 @@ from benchmarks.paired import ratio
 from torch import Tensor, nn
 
 import paribus
-from paribus.parts.rows import Batch
+from paribus.parts.batch import Batch
 
 LIMIT = 1.02
 DAWDLE = 0.05  # by how much the contrast is slower than the floor

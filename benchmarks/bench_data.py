@@ -18,7 +18,7 @@ from paribus.parts.draw import Draw
 from paribus.train.data import Data
 from paribus.train.model import Model
 from paribus.train.packing import Packed
-from paribus.train.tokens import Side
+from paribus.train.token_store import Side
 
 BATCH, LENGTH, WORDS = 32, 128, 8192
 FASTER = 20.0

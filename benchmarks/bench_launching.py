@@ -13,11 +13,10 @@ from benchmarks.claims import Claim
 from benchmarks.paired import Estimate, estimate
 
 import paribus
+from paribus.runner.events import Event
+from paribus.runner.fork_server import Zygote
+from paribus.runner.jobs import Rules, order_of
 from paribus.slots.launcher import Ended, Job, Plugins
-from paribus.studies.events import Event
-from paribus.studies.rules import Rules
-from paribus.studies.tasks import order_of
-from paribus.studies.zygote import Zygote
 
 MOST_SECONDS: Final = 0.100  # from an order to the end of a process that has nothing to do
 MOST_TIMES: Final = 1.05  # a study, beside the trials in it

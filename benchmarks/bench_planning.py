@@ -10,9 +10,9 @@ from benchmarks.children import python
 from benchmarks.claims import Claim, counted
 from benchmarks.paired import estimate
 
+from paribus.planning.plan import Plan, plan
 from paribus.registry import Index, index
-from paribus.specs.guard import plain
-from paribus.studies.plan import Plan, plan
+from paribus.specs.input_limits import plain
 from paribus.studies.study import study_of
 
 LIMIT = 0.1  # CPU seconds

@@ -19,8 +19,8 @@ sys.path.insert(0, str(HERE.parent))  # run by its path, this is no part of a pa
 
 from benchmarks import machine  # noqa: E402  # the line above lets it be found
 
-from paribus.specs.read import read_file  # noqa: E402  # the same
-from paribus.studies.store import Store  # noqa: E402  # the same
+from paribus.specs.yaml_reader import read_file  # noqa: E402  # the same
+from paribus.storage.store import Store  # noqa: E402  # the same
 
 TRIALS = HERE / "results" / "trials"
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus.parts.rows import Batch
+from paribus.parts.batch import Batch
 
 IGNORED = -100
 

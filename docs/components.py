@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
-from paribus.cli import _words as words
+from paribus.cli import _format as words
 from paribus.hookspecs import SLOTS
 from paribus.registry import Entry, Index, index
-from paribus.registry.reading import contract
+from paribus.registry.class_reader import contract
 from paribus.schema import Option
 
 HEAD = """\

@@ -18,6 +18,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # the twins are random: a download would be 
 for variable in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS"):
     os.environ.pop(variable, None)  # a machine that runs tests may have them, and a user's has not
 
+pytest_plugins = ("tests.fixtures.trials", "tests.fixtures.records")
+
 PATIENCE = 5.0  # seconds for a thread that is about to end
 
 settings.register_profile("paribus", deadline=None, derandomize="CI" in os.environ, print_blob=True)
@@ -79,7 +81,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def one_thread() -> None:
     """Nobody is asked beside other threads: what is to happen in another process would happen in this one."""
-    from paribus.train.crew import may_fork
+    from paribus.train.worker_pool import may_fork
 
     torch = sys.modules.get("torch")
     if torch is not None:

@@ -83,7 +83,7 @@ FAULTS: Final[Mapping[str, str]] = {
 }
 
 ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> test, without `test_` -> rows
-    "core/paribus/test_durable.py": {
+    "core/paribus/storage/test_atomic.py": {
         "whichever_call_fails_the_file_holds_the_old_or_the_new_and_there_is_no_stray": ("D11", "D12"),
         "a_kill_ahead_of_any_call_leaves_the_old_or_the_new": ("D9",),
         "a_disk_that_fills_up_within_a_write_leaves_the_old": ("D11",),
@@ -100,13 +100,13 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "parsing_refuses_what_the_standard_does_not_have": ("D17",),
         "whichever_call_fails_a_log_answers_no_and_raises_nothing": ("D12",),
     },
-    "core/paribus/test_lease.py": {
+    "core/paribus/storage/test_lease.py": {
         "of_any_number_of_takers_exactly_one_has_it": ("D13",),
         "who_was_only_slow_finds_out_and_takes_nothing_back": ("D13",),
         "a_vanished_folder_is_named_and_was_taken_by_nobody": ("D12",),
         "a_heart_stops_with_its_holder": ("D13",),
     },
-    "core/paribus/studies/test_runners.py": {
+    "core/paribus/runner/test_several_runners.py": {
         "three_runners_share_a_study_and_run_no_trial_twice": ("D13",),
         "a_trial_that_lives_on_elsewhere_is_left_there_and_named": ("D13",),
         "the_trials_of_a_machine_that_died_are_taken_over_once": ("D13",),
@@ -119,7 +119,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
     "plugins/paribus_launch/test_preemption.py": {
         "a_preempted_trial_is_queued_again_and_leaves_the_record_of_an_uncut_one": ("D10",)
     },
-    "core/paribus/test_lock.py": {
+    "core/paribus/storage/test_lock.py": {
         "who_finds_it_held_is_told_by_whom_where_and_since_when": ("D13",),
         "another_process_holds_it_until_it_is_killed": ("D13",),
     },
@@ -144,12 +144,12 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "workers_make_the_same_batches_in_the_same_order": ("C11",),
         "an_example_is_hidden_afresh_in_each_epoch_and_alike_in_any_batch": ("C11",),
     },
-    "core/paribus/train/test_tokens.py": {
+    "core/paribus/train/test_token_store.py": {
         "a_document_in_both_splits_is_refused_each_time_unless_it_is_allowed": ("C4",),
         "a_corpus_that_changes_while_it_is_read_is_refused_and_not_kept": ("C8",),
     },
     "core/paribus/train/test_packing.py": {"documents_that_share_rows_learn_what_they_would_alone": ("C10",)},
-    "core/paribus/decode/test_door.py": {"a_prompt_that_is_too_long_is_told_with_what_would_do": ("A10",)},
+    "core/paribus/inference/test_generate.py": {"a_prompt_that_is_too_long_is_told_with_what_would_do": ("A10",)},
     "plugins/paribus_text/test_text.py": {
         "what_is_left_out_is_counted_by_reason": ("C1",),
         "nothing_but_blank_files_is_refused_with_what_was_left_out": ("C1",),
@@ -164,20 +164,20 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "the_label_of_a_row_is_the_token_of_the_next": ("C10",),
         "the_first_token_of_another_document_is_not_predicted": ("C10",),
     },
-    "core/paribus/registry/test_loading.py": {
+    "core/paribus/registry/test_plugin_loading.py": {
         "an_import_that_fails_names_the_plugin_its_version_and_the_last_frame": ("B1",),
         "a_hook_that_breaks_its_contract_is_told_with_what_was_expected": ("B4",),
         "a_requirement_on_paribus_is_held_against_this_paribus": ("B5",),
     },
-    "core/paribus/registry/test_entries.py": {
+    "core/paribus/registry/test_component_index.py": {
         "two_claimants_of_one_name_are_both_named_in_any_order": ("B3",),
         "an_unknown_component_lists_names_with_the_plugin_of_each_and_the_nearest": ("A2",),
     },
-    "core/paribus/registry/test_reading.py": {
+    "core/paribus/registry/test_class_reader.py": {
         "a_name_that_cannot_be_one_is_refused": ("A27",),
         "an_option_that_breaks_the_rules_is_refused": ("B8",),
     },
-    "core/paribus/registry/test_doors.py": {
+    "core/paribus/registry/test_plugin_sources.py": {
         "a_distribution_in_the_working_folder_is_never_loaded": ("B13",),
         "an_allow_list_names_entry_points_or_distributions": ("B13",),
         "no_plugins_leaves_the_built_in_ones": ("B13",),
@@ -193,9 +193,9 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "what_is_printed_drives_no_terminal": ("A27",),
     },
     "core/paribus/cli/test_run.py": {"where_a_trial_failed_is_told_with_its_log": ("D4",)},
-    "core/paribus/studies/test_plan.py": {"too_many_trials_are_counted_before_any_is_made": ("A19",)},
-    "core/paribus/studies/test_here.py": {"they_run_here_and_that_is_said_aloud": ("B9",)},
-    "core/paribus/studies/test_zygote.py": {
+    "core/paribus/planning/test_plan.py": {"too_many_trials_are_counted_before_any_is_made": ("A19",)},
+    "core/paribus/runner/test_in_process.py": {"they_run_here_and_that_is_said_aloud": ("B9",)},
+    "core/paribus/runner/test_fork_server.py": {
         "a_plugin_that_breaks_the_zygote_is_an_error_of_plugins": ("B9",),
         "a_plugin_changes_nothing_for_the_trials": ("B12",),
         "a_log_is_cut_at_its_limit_and_keeps_its_end": ("B12",),
@@ -207,7 +207,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "whoever_opened_it_may_be_killed_and_leaves_no_orphan": ("D9",),
         "signals_to_a_whole_group_of_processes_are_not_for_the_zygote": ("D10",),
     },
-    "core/paribus/studies/test_trials.py": {
+    "core/paribus/runner/test_trials.py": {
         "each_comes_to_its_own_state": ("D4", "D5", "D6", "D8"),
         "an_exception_is_told_in_a_line_with_its_frame_and_its_traceback_is_in_the_log": ("D4",),
         "a_signal_is_named_and_so_is_where_it_struck": ("D5",),
@@ -217,7 +217,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "what_was_killed_and_went_on_is_bitwise_what_was_not": ("D5", "D9"),
         "a_trial_that_another_process_holds_is_left_alone": ("D13",),
     },
-    "core/paribus/studies/test_supervisor.py": {
+    "core/paribus/runner/test_scheduler.py": {
         "a_trial_is_killed_so_often_and_then_has_failed": ("D5",),
         "a_lack_of_memory_is_tried_once_more_after_the_others": ("D6",),
         "a_failing_disk_is_tried_again": ("D11", "D12"),
@@ -227,22 +227,22 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "trials_that_others_gave_up_are_run_here": ("D13",),
         "trials_that_others_still_run_at_the_end_are_named": ("D13",),
     },
-    "core/paribus/studies/test_logs.py": {"a_disk_that_fails_costs_the_log_and_nothing_else": ("D12",)},
-    "core/paribus/studies/test_progress.py": {"a_full_disk_costs_the_display_and_nothing_else": ("D12",)},
-    "core/paribus/studies/test_work.py": {
+    "core/paribus/runner/test_trial_log.py": {"a_disk_that_fails_costs_the_log_and_nothing_else": ("D12",)},
+    "core/paribus/runner/test_trial_progress.py": {"a_full_disk_costs_the_display_and_nothing_else": ("D12",)},
+    "core/paribus/runner/test_worker.py": {
         "on_a_full_disk_the_reason_is_still_said": ("D11",),
         "a_folder_that_vanished_is_named": ("D12",),
     },
-    "core/paribus/studies/test_store.py": {
+    "core/paribus/storage/test_store.py": {
         "a_damaged_record_is_set_aside_and_its_trial_runs_again": ("D17",),
         "the_record_of_another_trial_is_not_taken_for_this_ones": ("D17",),
     },
-    "core/paribus/studies/test_resume.py": {
+    "core/paribus/runner/test_resume.py": {
         "a_cut_after_any_step_changes_nothing": ("D9",),
         "a_full_disk_and_a_power_cut_in_any_write_change_nothing": ("D9", "D11"),
         "a_kill_ahead_of_any_write_changes_nothing": ("D9",),
     },
-    "core/paribus/studies/test_kills.py": {
+    "core/paribus/runner/test_kills.py": {
         "a_run_that_is_asked_to_stop_says_how_to_go_on_and_does": ("D10",),
         "asked_twice_it_ends_at_once_and_nothing_is_lost": ("D10",),
         "a_killed_supervisor_leaves_no_orphan": ("D9",),
@@ -251,18 +251,18 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "two_runs_of_one_store_run_each_trial_once": ("D13",),
         "kills_at_random_moments_change_nothing": ("D9",),
     },
-    "core/paribus/report/verdicts/test_comparable.py": {
+    "core/paribus/analysis/test_comparability.py": {
         "what_does_not_belong_into_one_table_is_refused": ("C7", "E2", "E3"),
         "what_was_never_measured_is_told_with_what_was": ("E10",),
         "no_record_is_nothing_to_compare": ("E8",),
         "where_all_records_are_stale_it_says_so": ("B10", "D19"),
     },
-    "core/paribus/studies/test_comparable.py": {"a_study_that_no_table_could_hold_is_refused": ("E2", "E3")},
-    "core/paribus/report/trials/test_select.py": {
+    "core/paribus/planning/test_comparability.py": {"a_study_that_no_table_could_hold_is_refused": ("E2", "E3")},
+    "core/paribus/analysis/test_select_trials.py": {
         "a_stale_record_is_left_out_and_said": ("B10", "D19"),
         "a_record_of_other_data_is_never_readmitted": ("C8",),
     },
-    "core/paribus/report/verdicts/test_compare.py": {
+    "core/paribus/analysis/test_compare.py": {
         "d1_a_diverged_seed_is_shown_and_never_averaged": ("D1",),
         "d1_a_metric_that_is_no_number_has_diverged": ("D1",),
         "d2_a_variant_of_which_every_seed_diverged_is_never_better_and_never_blank": ("D2",),
@@ -273,20 +273,20 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "e7_a_variant_that_only_ran_elsewhere_gets_no_verdict": ("E7",),
         "e9_a_failed_trial_is_counted_and_not_averaged": ("E9",),
     },
-    "core/paribus/report/trials/test_entry.py": {
+    "core/paribus/analysis/test_trials.py": {
         "a_metric_that_was_not_measured_is_no_divergence": ("E10",),
         "e6_a_number_is_that_of_the_end_and_not_the_best_on_the_way": ("E6",),
     },
-    "core/paribus/report/benchmarks/test_alike.py": {
+    "core/paribus/analysis/test_benchmark_compatibility.py": {
         "each_is_refused_by_its_name_and_shown_under_a_banner": ("E1", "E7")
     },
-    "core/paribus/report/sides/test_across.py": {
+    "core/paribus/analysis/test_compare_runs.py": {
         "what_is_not_of_one_kind_is_refused_or_shown_under_a_banner": ("C8", "E2", "E3", "E7"),
         "one_seed_a_side_has_no_interval_and_no_verdict": ("E5",),
         "two_trials_have_a_difference_and_a_certificate_and_nothing_is_claimed": ("E5",),
         "a_damaged_record_is_named_and_left_where_it_is": ("D17",),
     },
-    "core/paribus/report/trials/test_costs.py": {
+    "core/paribus/analysis/test_costs.py": {
         "e1_speed_is_not_compared_across_machines": ("E1",),
         "e11_speed_beside_other_trials_is_marked_contended": ("E11",),
     },

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from paribus.durable import BAD, canonical
 from paribus.errors import EXIT_OK
 from paribus.registry import Registry
-from paribus.saved import RECORD
-from paribus.studies.signals import Stop
-from paribus.studies.store import PROGRESS, Store, Trial
-from paribus.studies.work import Order, work
+from paribus.runner.signals import Stop
+from paribus.runner.worker import Order, work
+from paribus.storage.atomic import BAD, canonical
+from paribus.storage.saved_model import RECORD
+from paribus.storage.store import PROGRESS, Store, Trial
 from paribus.train.checkpoint import Loaded, latest, surroundings
 from paribus.train.trial import CHECKPOINTS
 

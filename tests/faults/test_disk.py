@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from paribus.durable import FILES, Files, canonical
 from paribus.errors import EXIT_OK, EXIT_STORE
 from paribus.registry import Registry
-from paribus.studies.failures import EXIT_AGAIN, PASSING
-from paribus.studies.signals import Stop
-from paribus.studies.store import Store, Trial
-from paribus.studies.work import Order, work
-from paribus.studies.zygote import environment
+from paribus.runner.fork_server import environment
+from paribus.runner.outcomes import EXIT_AGAIN, PASSING
+from paribus.runner.signals import Stop
+from paribus.runner.worker import Order, work
+from paribus.storage.atomic import FILES, Files, canonical
+from paribus.storage.store import Store, Trial
 
 STEPS = 4
 EVERY = 2

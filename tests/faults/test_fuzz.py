@@ -18,15 +18,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from paribus.assembly.build import build
-from paribus.assembly.measured import stand_in
+from paribus.assembly.metric_names import stand_in
 from paribus.cli.console import Session
 from paribus.errors import EXIT_OK, EXIT_SPEC, SpecError
 from paribus.kernels import KERNELS
 from paribus.registry import Entry, Registry
 from paribus.specs import resolved, spec_hash
-from paribus.testing.cells import Case, bases, example, values
-from paribus.testing.options import flat
-from paribus.testing.specimen import Specimen
+from paribus.testing.host_models import Case, bases, example, values
+from paribus.testing.option_checks import flat
+from paribus.testing.small_model import Specimen
 
 Cli = Callable[..., Any]
 

@@ -14,15 +14,15 @@ from typing import final
 
 import pytest
 
-from paribus.durable import FILES, canonical, write_json
 from paribus.registry import Registry
-from paribus.saved import RECORD
+from paribus.runner.events import Event
+from paribus.runner.fork_server import Zygote
+from paribus.runner.scheduler import Rules, run_trials
+from paribus.runner.worker import Order
 from paribus.slots.launcher import Ended, Job, Launcher, News, Plugins, Started
-from paribus.studies.events import Event
-from paribus.studies.store import Store, Trial
-from paribus.studies.supervisor import Rules, run_trials
-from paribus.studies.work import Order
-from paribus.studies.zygote import Zygote
+from paribus.storage.atomic import FILES, canonical, write_json
+from paribus.storage.saved_model import RECORD
+from paribus.storage.store import Store, Trial
 from paribus.train.trial import Terms, run_trial
 
 STEPS = 200

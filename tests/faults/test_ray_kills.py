@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from paribus.durable import canonical
 from paribus.registry import Registry
+from paribus.runner.events import Event
+from paribus.runner.scheduler import Rules, run_trials
 from paribus.slots.launcher import Plugins
-from paribus.studies.events import Event
-from paribus.studies.store import Store, Trial
-from paribus.studies.supervisor import Rules, run_trials
+from paribus.storage.atomic import canonical
+from paribus.storage.store import Store, Trial
 from paribus.train.trial import Terms, run_trial
 from paribus_launch.ray import Ray
 

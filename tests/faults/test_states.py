@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.core.paribus.studies.test_kills import alive, family
+from tests.core.paribus.runner.test_kills import alive, family
 
 from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_STORE, EXIT_TERMINATED
-from paribus.studies.zygote import environment
+from paribus.runner.fork_server import environment
 
-SABOTEUR = Path(__file__).parents[1] / "core/paribus/studies/saboteur.py"
+SABOTEUR = Path(__file__).parents[1] / "core/paribus/runner/saboteur.py"
 DEEDS = {"1": "raise", "2": "memory", "3": "hang"}
 SMALL = {"dims.width": 8, "dims.layers": 1, "dims.heads": 2, "dims.length": 16, "data.batch": 4, "data.validation": 8}
 STUDY: dict[str, Any] = {

@@ -14,9 +14,9 @@ from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.evaluate import moved
-from paribus.train.keeper import InterruptedTrialError
 from paribus.train.model import Model
 from paribus.train.trial import Terms, run_trial
+from paribus.train.trial_callback import InterruptedTrialError
 
 pytestmark = pytest.mark.gpu
 

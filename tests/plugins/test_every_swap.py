@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
+from paribus.analysis.certificates import Certificate, certify
+from paribus.analysis.trials import Entry
 from paribus.errors import ParibusError
 from paribus.registry import installed
-from paribus.report.certificates.certificate import Certificate, certify
-from paribus.report.trials.entry import Entry
 from paribus.specs.resolve import resolved
 from paribus.train.trial import Terms, run_trial
 

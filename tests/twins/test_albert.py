@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 
 import paribus
 from paribus import IGNORED, PADDING, SpecError, Stream
-from paribus.assembly.run import Pass
-from paribus.parts.rows import Batch
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch
 from paribus.train.model import Model
 
 pytest.importorskip("transformers")

@@ -12,10 +12,10 @@ from torch.nn.functional import cross_entropy
 
 import paribus
 from paribus import IGNORED, PADDING, Stream
-from paribus.assembly.run import Pass
-from paribus.conversion.door import families
-from paribus.conversion.moves import into_theirs
-from paribus.parts.rows import Batch
+from paribus.assembly.forward_pass import Pass
+from paribus.conversion.api import families
+from paribus.conversion.tensor_mapping import into_theirs
+from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.train.model import Model
 

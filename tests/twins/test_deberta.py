@@ -13,7 +13,7 @@ from torch import nn
 
 import paribus
 from paribus import SpecError
-from paribus.conversion.door import families
+from paribus.conversion.api import families
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.train.assemble import shapes_of

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import paribus
 from paribus import Stream
-from paribus.assembly.run import Pass
-from paribus.parts.rows import Batch
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch
 from paribus.train.model import Model
 
 transformers = pytest.importorskip("transformers")

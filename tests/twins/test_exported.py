@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import paribus
-from paribus.conversion.door import families
+from paribus.conversion.api import families
 from paribus.registry import Registry
 
 transformers = pytest.importorskip("transformers")

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 import paribus
 from paribus import PADDING, Stream
-from paribus.conversion.door import families
-from paribus.conversion.moves import into_theirs
-from paribus.parts.rows import Batch
+from paribus.conversion.api import families
+from paribus.conversion.tensor_mapping import into_theirs
+from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.train.assemble import shapes_of

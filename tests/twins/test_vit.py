@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import paribus
 from paribus import SpecError, StoreError
-from paribus.conversion.door import families
-from paribus.conversion.moves import into_theirs
+from paribus.conversion.api import families
+from paribus.conversion.tensor_mapping import into_theirs
 from paribus.registry import Registry
 from paribus.train.model import Model
 

@@ -11,8 +11,8 @@ from torch import nn
 
 import paribus
 from paribus import PADDING, Stream
-from paribus.assembly.run import Pass
-from paribus.parts.rows import Batch
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch
 
 pytest.importorskip("transformers")
 

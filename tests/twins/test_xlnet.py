@@ -14,8 +14,8 @@ from torch.nn import functional
 
 import paribus
 from paribus import PADDING, Draw, Stream
-from paribus.assembly.run import Pass
-from paribus.parts.rows import Batch
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch
 from paribus.registry import Registry
 
 transformers = pytest.importorskip("transformers")

@@ -15,7 +15,7 @@ from torch import nn
 from paribus.assembly.components import Classes, Node, make
 from paribus.errors import Problem, SpecError
 from paribus.parts.context import Kernel
-from paribus.parts.crossing import Crossing
+from paribus.parts.cross_attention import Crossing
 from paribus.parts.layer import Layer
 from paribus.parts.shape import Shape
 from paribus.parts.stack import Stack

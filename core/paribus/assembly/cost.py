@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from paribus.assembly.build import Assembled
+from paribus.parts.batch import Stream
 from paribus.parts.draw import Draw
-from paribus.parts.rows import Stream
-from paribus.parts.stack import Stack
-from paribus.parts.stage import Stage
+from paribus.parts.stack import Stack, Stage
 from paribus.slots.component import Load
 from paribus.slots.objective import Objective
 

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from paribus.errors import PluginError, Problem
 from paribus.keyed import key64
-from paribus.parts.roles import Role
-from paribus.parts.stage import Stage
+from paribus.parts.shape import Role
+from paribus.parts.stack import Stage
 from paribus.slots.component import Component
 from paribus.slots.initialisation import About, Initialisation
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from paribus.cli._progress import duration
 from paribus.cli.console import Session, out, out_json, table
 from paribus.errors import EXIT_OK
-from paribus.report.shown.cells import compact
+from paribus.report.cells import compact
 
 if TYPE_CHECKING:
-    from paribus.studies.estimate import Row
-    from paribus.studies.planned import Planned
+    from paribus.planning.api import Planned
+    from paribus.planning.estimate import Row
 
 HEADS = (
     "setting", "variant", "stage", "trials", "left", "parameters", "FLOPs/token", "train FLOPs", "cache/token",
@@ -24,10 +24,10 @@ HEADS = (
 
 def show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> int:
     """Counts, takes some steps of each variant that are thrown away, and writes nothing."""
+    from paribus.planning.estimate import estimate
+    from paribus.planning.tuning import unknown
+    from paribus.runner.match_time import measured_before, unsolved
     from paribus.studies.designs import about
-    from paribus.studies.estimate import estimate
-    from paribus.studies.tuning import unknown
-    from paribus.studies.untimed import measured_before, unsolved
 
     states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
     registry = session.registry()

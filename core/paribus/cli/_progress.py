@@ -11,9 +11,9 @@ from paribus.cli.console import note
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from paribus.studies.events import Event
-    from paribus.studies.planned import Planned
-    from paribus.studies.store import Trial
+    from paribus.planning.api import Planned
+    from paribus.runner.events import Event
+    from paribus.storage.store import Trial
 
 
 def duration(seconds: float) -> str:
@@ -33,7 +33,7 @@ class Shown:
     """The progress of a study on stderr: a bar for all of it, and a line for what ends otherwise than well."""
 
     def __init__(self, planned: Planned, left: Sequence[Trial], jobs: int) -> None:
-        from paribus.studies.remaining import Remaining
+        from paribus.runner.events import Remaining
 
         self.planned = planned
         self.left = len(left)

@@ -13,7 +13,7 @@ from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from paribus.train.adapt import Report
-    from paribus.train.adoption import Fate, Kind
+    from paribus.train.warm_start import Fate, Kind
 
 
 @click.command("adapt")
@@ -61,7 +61,7 @@ _SAID: dict[Kind, str] = {"kept": "kept bitwise", "converted": "converted", "new
 
 def _grouped(kind: Kind, what: str, fates: tuple[Fate, ...]) -> Iterator[tuple[str, list[Fate], str]]:
     """A line for each way in which tensors were converted, or in which new ones begin."""
-    from paribus.report.certificates.tensors import names
+    from paribus.analysis.certificate_checks import names
 
     groups: dict[str, list[Fate]] = {}
     for fate in fates:

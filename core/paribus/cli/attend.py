@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli._asking import asked
-from paribus.cli._shades import shaded
+from paribus.cli._heatmap import shaded
+from paribus.cli._inference import asked
 from paribus.cli.console import STORE, Session, out, out_json
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.decode.attending import Attended
+    from paribus.inference.attention_maps import Attended
 
 _SAID = {
     "own": "each row is a token that is read, each column one that it weighs",

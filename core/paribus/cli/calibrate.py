@@ -13,7 +13,7 @@ from paribus.cli.console import STORE, Session, note, out, out_json, wrapped
 from paribus.errors import EXIT_OK, NotComparableError, Problem
 
 if TYPE_CHECKING:
-    from paribus.studies.planned import Planned
+    from paribus.planning.api import Planned
 
 
 @click.command("calibrate")
@@ -46,8 +46,8 @@ def verb(
 
     `paribus calibrate quickstart --effect 0.02`
     """
-    from paribus.report.calibration.calibrate import calibrate
-    from paribus.studies.planned import study as planned_of
+    from paribus.analysis.calibrate import calibrate
+    from paribus.planning.api import study as planned_of
 
     planned = planned_of(study, registry=session.index(), store=store)
     if pilot is not None:
@@ -91,8 +91,8 @@ def _with(problem: Problem, command: str) -> Problem:
 def _run(planned: Planned, session: Session, seeds: int, jobs: int | None, again: str) -> None:
     """Runs the first seeds of the study; their records are the study's own."""
     from paribus.cli._progress import Shown
+    from paribus.runner.api import at_once, run
     from paribus.slots.launcher import Plugins
-    from paribus.studies.run import at_once, run
 
     part = _first(planned, seeds)
     left = [trial for trial in part.plan.trials if planned.store.state(trial.identity) not in ("done", "diverged")]

@@ -42,7 +42,7 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
 def _builds(session: Session, spec: Mapping[str, Any]) -> None:
     """What only components can say of their options, they say when they are built: shapes alone, nothing allocated."""
     from paribus.assembly.build import build
-    from paribus.assembly.measured import stand_in
+    from paribus.assembly.metric_names import stand_in
     from paribus.kernels import KERNELS
 
     registry = session.registry()
@@ -51,8 +51,8 @@ def _builds(session: Session, spec: Mapping[str, Any]) -> None:
 
 def _is_study(session: Session, source: str) -> bool:
     """Whether it is the file of a study, by keys that no spec has. A name is that of a preset, if there is one."""
-    from paribus.specs.read import read_file
-    from paribus.studies.shipped import studies, study_file
+    from paribus.specs.yaml_reader import read_file
+    from paribus.studies.locate import studies, study_file
 
     if source in session.index().presets:
         return False
@@ -63,7 +63,7 @@ def _is_study(session: Session, source: str) -> bool:
 
 def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: bool) -> int:
     import paribus
-    from paribus.studies.untimed import unsolved
+    from paribus.runner.match_time import unsolved
 
     if overrides:
         what = f"{source} is a study, and what differs in one is said in its file"

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli._reports import reports, shown, tripped
-from paribus.cli._sides import sides
+from paribus.cli._compare_output import reports, shown, sides, tripped
 from paribus.cli.console import STORE, Session, note, out
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.report.tables.table import Table
-    from paribus.studies.planned import Planned
+    from paribus.analysis.table import Table
+    from paribus.planning.api import Planned
 
 
 @click.command("compare")
@@ -50,7 +49,7 @@ def verb(
     Or hold OTHER against STUDY: two trials, two folders of trials (NAME@CODE: those of one code), or two reports of
     pytest-benchmark (files, or folders with one for each run).
     """
-    from paribus.report.gates import gate_study, gates_of
+    from paribus.analysis.gates import gate_study, gates_of
 
     gates, shape = gates_of(fail_if), shape or "text"
     ended = reports(study, other, gates, shape, across=across_machines)
@@ -58,11 +57,11 @@ def verb(
         return ended
     if other is not None:
         return sides(study, other, store, gates, shape, metric=metric, elsewhere=across_machines)
-    from paribus.report.door import compare
-    from paribus.report.shown.markdown import markdown
-    from paribus.report.shown.sheet import grid_of
-    from paribus.report.shown.terminal import show
-    from paribus.studies.planned import study as planned_of
+    from paribus.analysis.api import compare
+    from paribus.planning.api import study as planned_of
+    from paribus.report.markdown import markdown
+    from paribus.report.table_views import grid_of
+    from paribus.report.terminal import show
 
     planned = planned_of(study, registry=session.index(), store=store)
     table = compare(planned, accept_code=accept_code)
@@ -77,8 +76,8 @@ def verb(
 
 
 def _keep(session: Session, study: str, planned: Planned, table: Table, results: Path) -> None:
-    from paribus.report.shown.results import keep, opening
-    from paribus.studies.shipped import study_file
+    from paribus.report.results import keep, opening
+    from paribus.studies.locate import study_file
 
     about = opening(study_file(study, session.index())[0])
     note("written: " + ", ".join(map(str, keep(planned, table, results, about))))

@@ -41,7 +41,7 @@ def verb(session: Session, topics: tuple[str, ...], base: str | None, only: tupl
 
 
 def _known(only: tuple[str, ...]) -> None:
-    from paribus.testing.checks import CHECKS
+    from paribus.testing.check_table import CHECKS
 
     for name in only:
         if name not in CHECKS:
@@ -66,7 +66,7 @@ def _asked(index: Index, topics: tuple[str, ...]) -> list[str]:
 
 
 def _show(report: Report, *, alone: bool) -> None:
-    from paribus.testing.checks import CHECKS
+    from paribus.testing.check_table import CHECKS
 
     if alone:
         failed = {finding.check for finding in report.findings}

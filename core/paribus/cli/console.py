@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import click
 
 from paribus.errors import Problem, StoreError, printable
-from paribus.saved import RUNS
+from paribus.storage.saved_model import RUNS
 
 if TYPE_CHECKING:
     from paribus.registry import Index, Registry

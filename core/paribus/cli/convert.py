@@ -38,7 +38,7 @@ def verb(
 
     KEY=VALUE reads one key of its configuration otherwise: `paribus convert gpt2/ -o ours attn_pdrop=0.1`
     """
-    from paribus.conversion.outside import CONFIG
+    from paribus.conversion.source_model import CONFIG
 
     refuse_full(target)
     if (source / CONFIG).is_file():
@@ -56,7 +56,7 @@ def verb(
 
 def _read(session: Session, sources: list[Path], changes: tuple[str, ...], target: Path) -> dict[str, Any]:
     import paribus
-    from paribus.conversion.outside import outside
+    from paribus.conversion.source_model import outside
 
     found = [outside(source) for source in sources]
     model = paribus.convert(found, registry=session.registry(), **_changes(changes))

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli._asking import asked, given
+from paribus.cli._inference import asked, given
 from paribus.cli.console import STORE, Session, note, out, out_json, table
 from paribus.errors import EXIT_OK, Problem, SpecError, StoreError
 
 if TYPE_CHECKING:
-    from paribus.decode.embedding import Embedded
+    from paribus.inference.embed import Embedded
 
 _SHOWN = 4  # numbers of a vector that a line has
 
@@ -100,7 +100,7 @@ def _write(target: Path, found: Embedded) -> None:
     import torch
     from safetensors.torch import save
 
-    from paribus.durable import write_bytes
+    from paribus.storage.atomic import write_bytes
 
     pooled = found.vectors[0].ndim == 1
     vectors = torch.stack(found.vectors) if pooled else torch.cat(found.vectors)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import paribus
-from paribus.cli import _words as words
+from paribus.cli import _format as words
 from paribus.cli.console import Session, out, out_json, table, wrapped
 from paribus.errors import EXIT_OK, Problem, SpecError, listed, nearest
 from paribus.hookspecs import SLOTS

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli._asking import asked, given
+from paribus.cli._inference import asked, given
 from paribus.cli.console import STORE, Session, out, out_json, table
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.decode.filling import Candidate
+    from paribus.inference.fill_mask import Candidate
 
 
 @click.command("fill-mask")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli._asking import asked, given
+from paribus.cli._inference import asked, given
 from paribus.cli.console import STORE, Session, note, out, out_json
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.decode.door import Generation, Written
+    from paribus.inference.generate import Generation, Written
     from paribus.train.model import Model
 
 

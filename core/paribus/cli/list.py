@@ -71,7 +71,7 @@ def _presets(index: Index) -> Iterator[tuple[str, str, Path]]:
 
 
 def _studies(index: Index) -> Iterator[tuple[str, str, Path]]:
-    from paribus.studies.shipped import studies
+    from paribus.studies.locate import studies
 
     offered = {file: door for claimants in index.files("study").values() for door, file in claimants}
     for name, file in studies(index).items():

@@ -34,7 +34,7 @@ from paribus.errors import (
     listed,
     nearest,
 )
-from paribus.registry.doors import doors
+from paribus.registry.plugin_sources import doors
 
 _FULL: Final = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
 _HELPERS: Final = frozenset({"main", "console"})

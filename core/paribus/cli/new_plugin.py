@@ -73,7 +73,7 @@ class Plugin:
         if slot not in SLOTS:
             what, valid = f"there is no slot `{slot}`", listed(SLOTS)
             raise SpecError(Problem(code="unknown-slot", what=what, valid=valid, nearest=nearest(slot, SLOTS)))
-        from paribus.registry.entries import NAME
+        from paribus.registry.component_index import NAME
 
         name = given.removeprefix(PREFIX)
         if not NAME.fullmatch(name) or not name[-1].isalnum():

@@ -18,12 +18,12 @@ from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, StoreError
 @click.pass_obj
 def verb(session: Session, study: str, output: Path | None, store: Path, accept_code: tuple[str, ...]) -> int:
     """Write what STUDY has found on one page: its table, intervals, learning curves and certificates."""
-    from paribus.durable import write_bytes
-    from paribus.report.door import compare, entries_of
-    from paribus.report.shown.page import page
-    from paribus.report.shown.results import revision
-    from paribus.studies.planned import records
-    from paribus.studies.planned import study as planned_of
+    from paribus.analysis.api import compare, entries_of
+    from paribus.planning.api import records
+    from paribus.planning.api import study as planned_of
+    from paribus.report.html import page
+    from paribus.report.results import revision
+    from paribus.storage.atomic import write_bytes
 
     planned = planned_of(study, registry=session.index(), store=store)
     path = output or Path(f"{planned.name}.html")
@@ -39,7 +39,7 @@ def verb(session: Session, study: str, output: Path | None, store: Path, accept_
 
 def _refuse(path: Path) -> None:
     """Only a page that this verb wrote is written over."""
-    from paribus.report.shown.page import MADE
+    from paribus.report.html import MADE
 
     try:
         if path.is_dir() or (path.exists() and MADE.encode() not in path.read_bytes()[:1000]):

@@ -12,8 +12,8 @@ from paribus.cli.console import STORE, Session, note, out, out_json
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.report.tables.table import Table
-    from paribus.studies.planned import Planned
+    from paribus.analysis.table import Table
+    from paribus.planning.api import Planned
 
 
 MOST_TRIALS: Final = 10_000
@@ -51,13 +51,13 @@ def verb(
 
     `paribus run quickstart`
     """
+    from paribus.analysis.api import spared_of
     from paribus.cli._planning import show_plan
-    from paribus.report.door import spared_of
+    from paribus.planning.api import study as planned_of
+    from paribus.runner.api import at_once, run
+    from paribus.runner.match_time import measured_before
+    from paribus.runner.timing import due
     from paribus.slots.launcher import Plugins
-    from paribus.studies.planned import study as planned_of
-    from paribus.studies.run import at_once, run
-    from paribus.studies.timing import due
-    from paribus.studies.untimed import measured_before
 
     asked = [] if jobs is None else ["--jobs", str(jobs)]
     asked += [] if max_trials == MOST_TRIALS else ["--max-trials", str(max_trials)]
@@ -88,8 +88,8 @@ def verb(
 
 
 def _verdict(planned: Planned, following: str, as_json: bool) -> int:
-    from paribus.report.door import compare
-    from paribus.report.shown.terminal import show
+    from paribus.analysis.api import compare
+    from paribus.report.terminal import show
 
     found = compare(planned)
     if as_json:

@@ -13,7 +13,7 @@ from paribus.cli.console import STORE, Session, note, out, out_json, table
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.studies.store import Store
+    from paribus.storage.store import Store
 
 SPARED = "not needed"  # as its variant's verdict was reached with fewer seeds
 WAITING = frozenset({"pending", "interrupted", "failed", "out-of-memory", "timeout"})
@@ -28,10 +28,10 @@ HEALTHY = frozenset({"done", "pending", "running", "interrupted", SPARED})
 @click.pass_obj
 def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -> int:
     """Say what has become of the trials of STUDY: pending, running, done, diverged, failed."""
-    from paribus.report.door import spared_of
-    from paribus.studies.planned import study as planned_of
-    from paribus.studies.tuning import unknown
-    from paribus.studies.untimed import unsolved
+    from paribus.analysis.api import spared_of
+    from paribus.planning.api import study as planned_of
+    from paribus.planning.tuning import unknown
+    from paribus.runner.match_time import unsolved
 
     planned = planned_of(study, registry=session.index(), store=store)
     states: dict[str, str] = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli._spoken import differing
+from paribus.cli._format import differing
 from paribus.cli.console import Session, out, out_json, table
 from paribus.cli.list import first_line
 from paribus.errors import EXIT_OK
@@ -80,8 +80,8 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
 def _teacher(spec: Mapping[str, Any], registry: Registry) -> int | None:
     """How many numbers the teacher has, which are not the model's."""
     from paribus.assembly.cost import parameters
-    from paribus.saved import saved, unbound
     from paribus.specs import resolved
+    from paribus.storage.saved_model import saved, unbound
     from paribus.train.assemble import shapes_of
 
     if "name" not in (spec.get("teacher") or {}):

@@ -11,11 +11,11 @@ import click
 
 from paribus.cli.console import STORE, Session, note, out, out_json, refuse_full
 from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError
-from paribus.saved import located
+from paribus.storage.saved_model import located
 
 if TYPE_CHECKING:
     from paribus.specs.load import Source
-    from paribus.studies.store import Store, Trial
+    from paribus.storage.store import Store, Trial
 
 
 @click.command("train")
@@ -37,10 +37,10 @@ def verb(
 
     It takes one thread, as a trial of a study does, so that both come to the same bits; OMP_NUM_THREADS gives it more.
     """
+    from paribus.planning.api import fingerprint
+    from paribus.planning.plan import single
     from paribus.specs import resolved
-    from paribus.studies.corpora import fingerprint
-    from paribus.studies.plan import single
-    from paribus.studies.store import Store
+    from paribus.storage.store import Store
 
     if target is not None:
         refuse_full(target)
@@ -117,10 +117,10 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
     with store.lock(trial.identity) as claim, Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         import torch
 
-        from paribus.decode.translating import translated
-        from paribus.studies.signals import Stop, catching
-        from paribus.train.keeper import InterruptedTrialError
+        from paribus.inference.translate import translated
+        from paribus.runner.signals import Stop, catching
         from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
+        from paribus.train.trial_callback import InterruptedTrialError
 
         steps = trial.spec["trainer"].get("max_steps") or DEFAULT_STEPS
         task = bar.add_task("training", total=steps)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from paribus.conversion.config import Config, Key, at, place
-from paribus.conversion.moves import Move
+from paribus.conversion.tensor_mapping import Move
 from paribus.errors import Problem, SpecError, listed
 
 

@@ -8,9 +8,9 @@ from typing import final
 from torch import Tensor
 from torch.nn import functional
 
+from paribus.parts.attention_weights import Dense, attention_weights, dense, pair_of
 from paribus.parts.context import Content, Demand, Pair, Plan
 from paribus.parts.heads import spread
-from paribus.parts.weights import Dense, attention_weights, dense, pair_of
 
 
 @final

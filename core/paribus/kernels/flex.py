@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus.parts.context import Content, Demand, Pair, Plan
-from paribus.parts.sight import Relation, relations
+from paribus.parts.visibility import Relation, relations
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus.kernels.sdpa import added, fused, with_sinks
+from paribus.parts.attention_weights import Dense, dense
+from paribus.parts.batch import PADDING, Rows
 from paribus.parts.context import Content, Demand, Pair, Plan
-from paribus.parts.rows import PADDING, Rows
-from paribus.parts.sight import Sight, visible
-from paribus.parts.weights import Dense, dense
+from paribus.parts.visibility import Sight, visible
 
 
 class Layout(NamedTuple):

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from paribus.parts.attention_weights import Dense, dense, pair_of
+from paribus.parts.batch import Rows
 from paribus.parts.context import Content, Demand, Pair, Plan
 from paribus.parts.heads import spread
-from paribus.parts.rows import Rows
-from paribus.parts.sight import Sight
-from paribus.parts.weights import Dense, dense, pair_of
+from paribus.parts.visibility import Sight
 
 
 class Masked(NamedTuple):

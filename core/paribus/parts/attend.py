@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
+from paribus.parts.attention_weights import attention_weights
 from paribus.parts.context import Content, Context, Pair, Scoring, State
-from paribus.parts.heads import Projecting, Projections
-from paribus.parts.roles import Role
-from paribus.parts.root_mean_square import RootMeanSquare
-from paribus.parts.scores import Scores
-from paribus.parts.shape import Shape
-from paribus.parts.sight import Sight
-from paribus.parts.weights import attention_weights
+from paribus.parts.heads import Projecting, Projections, RootMeanSquare, Scores
+from paribus.parts.shape import Role, Shape
+from paribus.parts.visibility import Sight
 
 if TYPE_CHECKING:
     from paribus.slots.position import Position

@@ -1,15 +1,53 @@
-"""The four projections of an attention: one set of parameter paths for every variant."""
+"""The norm within attentions: of heads, of what they give, of latents.
+
+The options that every softmax attention shares, as one group.
+
+The four projections of an attention: one set of parameter paths for every variant.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol, final
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Protocol, final
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from paribus.parts.adopting import Adopting, Converted
-from paribus.parts.roles import Role
-from paribus.parts.shape import Shape
+from paribus.parts.shape import Role, Shape
+from paribus.parts.weight_conversion import Adopting, Converted
+from paribus.schema import Range
+
+
+@final
+class RootMeanSquare(nn.Module):
+    """(…, K) -> (…, K): divided by its root mean square, then given a gain; always of the dtype of what it is given."""
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "gain"}
+
+    def __init__(self, width: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Under autocast rows are narrower than the gain, and torch is fast where both are of one type.
+        return functional.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How queries are scored against keys, whatever the heads are."""
+
+    bias: Annotated[bool, "whether the four projections have a bias"] = True
+    scaled: Annotated[bool, "whether scores are divided by the root of the head width (T5: no)"] = True
+    qk_norm: Annotated[
+        bool, "whether each head's queries and keys are normalised by their root mean square (Qwen 3)"
+    ] = False
+    sinks: Annotated[bool, "whether each head learns a score for attending to nothing (gpt-oss)"] = False
+    value_residual: Annotated[bool, "whether values are mixed with those of the first layer (ResFormer)"] = False
+    soft_cap: Annotated[float | None, "scores are squashed into ± this (Gemma 2)", Range(above=0)] = None
 
 
 class Projecting(Protocol):

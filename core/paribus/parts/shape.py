@@ -1,8 +1,12 @@
-"""What a component is told of its surroundings, so that a spec never repeats it."""
+"""What a component is told of its surroundings, so that a spec never repeats it.
+
+What a parameter is for, as an initialisation is told.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -37,3 +41,17 @@ class Shape:
     def embedded(self) -> int:
         """The width of rows as the embedding has them: positions are placed on such, and such are scored."""
         return self.table_width or self.width
+
+
+Role = Literal[
+    "query",  # scored against keys
+    "key",
+    "value",
+    "residual",  # writes into the residual stream
+    "inner",  # widens a feed-forward
+    "embedding",  # a table that is looked up
+    "head",  # an objective's own projection
+    "weight",  # any other matrix
+    "bias",  # starts at 0
+    "gain",  # multiplies; starts at 1
+]

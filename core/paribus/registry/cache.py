@@ -16,13 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from paribus import durable
 from paribus.errors import StoreError
-from paribus.folders import cache_folder
-from paribus.registry.classes import refuse_broken_files
-from paribus.registry.doors import Door, doors, search_path
-from paribus.registry.entries import Broken, Index, Piece
+from paribus.registry.component_index import Broken, Index, Piece
+from paribus.registry.plugin_sources import Door, doors, search_path
+from paribus.registry.registry import refuse_broken_files
 from paribus.schema import JSON
+from paribus.storage import atomic
+from paribus.storage.atomic import cache_folder
 
 FORMAT: Final = 1
 KEPT: Final = 256  # files in the cache folder; the oldest go
@@ -100,7 +100,7 @@ def _import_path() -> list[str]:
 
 def _read(folder: Path, key: str) -> Piece | None:
     try:
-        return Piece.from_json(durable.read_json(folder / f"{key}.json", schema=FORMAT))
+        return Piece.from_json(atomic.read_json(folder / f"{key}.json", schema=FORMAT))
     except (StoreError, KeyError, TypeError, ValueError):
         return None  # not there, or not to be trusted: it is derived, so it is made anew
 
@@ -115,7 +115,7 @@ def _engine() -> list[JSON]:
 
 
 def _key(door: Door, engine: list[JSON]) -> str:
-    return durable.digest_json([engine, list(vars(door).values()), [_stamp(file) for file in door.files()]])
+    return atomic.digest_json([engine, list(vars(door).values()), [_stamp(file) for file in door.files()]])
 
 
 def _stamp(path: Path) -> list[JSON]:
@@ -129,7 +129,7 @@ def _stamp(path: Path) -> list[JSON]:
 def _writable(folder: Path, spare: Path) -> Path:
     """The cache folder, or a temporary one where that cannot be written: slower, and as right."""
     try:
-        durable.make_folder(folder)
+        atomic.make_folder(folder)
     except StoreError:
         return spare
     return folder if os.access(folder, os.W_OK) else spare

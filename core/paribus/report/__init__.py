@@ -1,1 +1,1 @@
-"""What a finished study says: the statistics of its paired seeds, its verdicts, and how both are shown."""
+"""Rendering of tables: terminal, Markdown, LaTeX, CSV and HTML."""

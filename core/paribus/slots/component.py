@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypedDict
 
-from paribus.parts.roles import Role
+from paribus.parts.shape import Role
 
 if TYPE_CHECKING:  # corpora and tokenizers are components that need no torch
     from torch import Tensor

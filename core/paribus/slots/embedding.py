@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
-from paribus.parts.rows import Rows, Stream
+from paribus.parts.batch import Rows, Stream
 from paribus.parts.shape import Shape
 from paribus.slots.component import Component, Cost, Load
 from paribus.slots.norm import Norms

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from paribus.parts.roles import Role
+from paribus.parts.shape import Role
 from paribus.slots.component import Component
 
 

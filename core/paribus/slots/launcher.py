@@ -28,7 +28,7 @@ class Job(NamedTuple):
     @property
     def command(self) -> list[str]:
         """What does the job in a process that has nothing yet: seconds of imports, and then the trial."""
-        return [sys.executable, "-P", "-m", "paribus.studies.work"]
+        return [sys.executable, "-P", "-m", "paribus.runner.worker"]
 
 
 class Started(NamedTuple):

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from paribus.parts.batch import Batch
 from paribus.parts.draw import Draw
-from paribus.parts.rows import Batch
 from paribus.parts.shape import Shape
 from paribus.slots.component import Component
 from paribus.slots.tokenizer import Vocabulary

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from torch import Tensor, nn
 
+from paribus.parts.batch import Feed, Stream
 from paribus.parts.context import Capture
 from paribus.parts.draw import Draw
-from paribus.parts.feed import Feed
-from paribus.parts.rows import Stream
 from paribus.slots.component import Component, Cost, Load
 from paribus.slots.embedding import Unembed
 from paribus.slots.tokens import Tokens

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from paribus.parts.roles import Role
+from paribus.parts.shape import Role
 from paribus.slots.component import Component
 
 Sublayer = Callable[[Tensor], Tensor]

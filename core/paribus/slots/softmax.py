@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from paribus.parts.context import State
 from paribus.parts.shape import Shape
-from paribus.parts.sight import Sight
+from paribus.parts.visibility import Sight
 from paribus.slots.component import Cost, Load, Traits
 
 if TYPE_CHECKING:

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from torch import nn
 
-from paribus.parts.context import Capture, Memory
-from paribus.parts.feed import Feed
-from paribus.parts.rows import Stream
+from paribus.parts.batch import Feed, Stream
+from paribus.parts.context import Capture, Memory, States
 from paribus.parts.shape import Shape
-from paribus.parts.stack import Output, Stack
-from paribus.parts.stage import Stage
-from paribus.parts.states import States
+from paribus.parts.stack import Output, Stack, Stage
 from paribus.slots.component import Component
 from paribus.slots.embedding import Embedding
 
 if TYPE_CHECKING:
-    from paribus.parts.crossing import Crossing
+    from paribus.parts.cross_attention import Crossing
     from paribus.slots.attention import Attention
 
 

@@ -9,16 +9,14 @@ from typing import Any, Final
 
 from paribus.errors import listed
 from paribus.registry import Entry, Index, failure
-from paribus.specs import references
-from paribus.specs.about import about, trainer
-from paribus.specs.facts import Broken, facts
-from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, KEYS, META, SEED
-from paribus.specs.memory import NO_DIMS, Memory
-from paribus.specs.nodes import nodes, sizes_agree
-from paribus.specs.parts import parts
+from paribus.specs import interpolation
+from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, KEYS, META, SEED, nodes, sizes_agree
+from paribus.specs.model_sources import SOURCES, source
+from paribus.specs.part_overrides import parts
+from paribus.specs.reading_cache import NO_DIMS, Memory
 from paribus.specs.rules import RULES
-from paribus.specs.source import SOURCES, source
-from paribus.specs.spread import unstepped
+from paribus.specs.spec_view import Broken, facts
+from paribus.specs.trainer_options import about, trainer, unstepped
 from paribus.specs.tree import UNREAD, Keys, Tree, copied
 from paribus.specs.values import Checking
 
@@ -33,7 +31,7 @@ def check(tree: Tree, index: Index, memory: Memory | None = None) -> dict[str, A
     """
     memory = memory or Memory()
     if memory.any(tree.data, _refers):
-        references.resolve(tree)
+        interpolation.resolve(tree)
     checking = Checking(tree, index)
     if memory.any(tree.data, _names_object, key=True):
         tree.data = copied(tree.data)

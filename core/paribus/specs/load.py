@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from paribus.errors import Problem, SpecError, StoreError
 from paribus.registry import Index
-from paribus.saved import saved, unbound
-from paribus.specs import guard, override
-from paribus.specs.read import read_file
+from paribus.specs import input_limits, override
 from paribus.specs.tree import Tree, copied, shown
+from paribus.specs.yaml_reader import read_file
+from paribus.storage.saved_model import saved, unbound
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -48,7 +48,7 @@ def _read(source: Source, index: Index) -> Tree:
         given = OmegaConf.to_container(given, resolve=False)
     if not isinstance(given, Mapping):
         raise SpecError(Problem(code="no-mapping", what=f"a spec is a mapping, but this is {shown(given)}"))
-    return guard.plain(given)
+    return input_limits.plain(given)
 
 
 def _based(own: Tree, index: Index, above: tuple[str, ...]) -> Tree:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from paribus.errors import Problem, SpecError
-from paribus.specs.read import read
 from paribus.specs.tree import Keys, Tree, dotted
+from paribus.specs.yaml_reader import read
 
 _WAY: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 DEPTH: Final = 32

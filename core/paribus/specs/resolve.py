@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from paribus import durable, registry
+from paribus import registry
 from paribus.specs.check import check
 from paribus.specs.load import Source, load
+from paribus.storage import atomic
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -45,12 +46,12 @@ def index_of(given: Registry | Index | None) -> Index:
 
 def canonical(spec: Mapping[str, Any] | DictConfig) -> bytes:
     """The one spelling of a resolved spec: JSON with sorted keys."""
-    return durable.canonical(_plain(spec))
+    return atomic.canonical(_plain(spec))
 
 
 def spec_hash(spec: Mapping[str, Any] | DictConfig) -> str:
     """sha256 of the canonical spelling."""
-    return durable.digest(canonical(spec))
+    return atomic.digest(canonical(spec))
 
 
 def _plain(spec: Any) -> Any:

@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from paribus.specs import feeding, measuring, mixing, modality, sizes, training
-from paribus.specs.facts import Broken, Facts
+from paribus.specs import attention_rules, data_rules, training_rules
+from paribus.specs.spec_view import Broken, Facts
 
 Rule = Callable[[Facts], Iterable[Broken]]
 
 RULES: Final[tuple[Rule, ...]] = (
-    mixing.position_fits,
-    mixing.position_sees_the_past,
-    mixing.attention_is_causal,
-    mixing.attention_crosses,
-    mixing.attention_keeps_documents_apart,
-    feeding.objective_packs,
-    feeding.examples_can_be_sorted,
-    mixing.placement_can_wrap,
-    mixing.recurrence_reads,
-    training.objective_fits,
-    training.rows_may_ask,
-    training.rows_are_ordered,
-    training.streams_are_asked,
-    training.one_forms_one_corrupts,
-    training.needs_are_met,
-    training.teacher_is_asked,
-    sizes.vocabulary_has_room,
-    sizes.segments_have_rows,
-    sizes.widths_are_met,
-    sizes.groups_are_whole,
-    modality.tokenizer_reads_the_corpus,
-    modality.embedding_reads_the_examples,
-    modality.embedding_has_a_vocabulary,
-    modality.corpus_has_the_last_word,
-    measuring.measure_can_ask,
+    attention_rules.position_fits,
+    attention_rules.position_sees_the_past,
+    attention_rules.attention_is_causal,
+    attention_rules.attention_crosses,
+    attention_rules.attention_keeps_documents_apart,
+    data_rules.objective_packs,
+    data_rules.examples_can_be_sorted,
+    attention_rules.placement_can_wrap,
+    attention_rules.recurrence_reads,
+    training_rules.objective_fits,
+    training_rules.rows_may_ask,
+    training_rules.rows_are_ordered,
+    training_rules.streams_are_asked,
+    training_rules.one_forms_one_corrupts,
+    training_rules.needs_are_met,
+    training_rules.teacher_is_asked,
+    training_rules.vocabulary_has_room,
+    training_rules.segments_have_rows,
+    training_rules.widths_are_met,
+    training_rules.groups_are_whole,
+    data_rules.tokenizer_reads_the_corpus,
+    data_rules.embedding_reads_the_examples,
+    data_rules.embedding_has_a_vocabulary,
+    data_rules.corpus_has_the_last_word,
+    data_rules.measure_can_ask,
 )

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 from paribus.errors import Problem, listed, nearest
 from paribus.registry import Index
 from paribus.schema import AtLeast, AtMost, Divides, Kind, Limit, Option, Range
-from paribus.specs import guard
+from paribus.specs import input_limits
 from paribus.specs.tree import UNREAD, Keys, Tree, dotted, joined, shown
 
 MISSING: Final = "???"
@@ -154,10 +154,10 @@ class Checking:
         """A mapping whose name is text, or nothing, and then it is told why."""
         named = {"name": given} if isinstance(given, str) else given
         if isinstance(named, Mapping) and isinstance(named.get("name"), str) and named["name"] != MISSING:
-            if len(keys) <= guard.DEPTH:
+            if len(keys) <= input_limits.DEPTH:
                 return named
             # a component whose default is, in the end, itself
-            self.wrong("too-deep", keys, "this is nested too deep", f"at most {guard.DEPTH} levels")
+            self.wrong("too-deep", keys, "this is nested too deep", f"at most {input_limits.DEPTH} levels")
             return None
         valid = f"a name, or {{name: …, option: …}}; names: {listed(self.index.names(slot))}"
         if isinstance(named, Mapping) and named.get("name", MISSING) == MISSING:

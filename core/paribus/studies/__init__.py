@@ -1,1 +1,1 @@
-
+"""Study files: their keys, designs, stages, budgets and validation."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from paribus.errors import listed
+from paribus.specs.diff import holds
 from paribus.specs.tree import Keys, shown
 from paribus.specs.values import Checking
-from paribus.studies.differences import holds
 
 When = Mapping[str, Any]  # an axis -> the value that it must have, or several of which it must have one
 Conditions = Mapping[str, Sequence[When]]  # by axis: of each value, empty where it always applies

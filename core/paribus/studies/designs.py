@@ -11,7 +11,7 @@ from typing import Any, Final, final
 from paribus.specs.override import put
 from paribus.specs.tree import Tree, joined
 from paribus.studies.conditions import Conditions, combined, count
-from paribus.studies.fractions import Regular, confounded, members, regular, roman
+from paribus.studies.fractional_factorial import Regular, confounded, members, regular, roman
 
 Change = tuple[str, Any]  # a dotted key and the value that it is given
 BASELINE: Final = "baseline"

@@ -16,14 +16,19 @@ from paribus.specs.tree import Keys, Tree, copied, shown
 from paribus.specs.values import Checking
 from paribus.studies.budgets import Budget, budget_of
 from paribus.studies.designs import Varied
-from paribus.studies.excluding import Exclusion, exclusions_of
-from paribus.studies.loggers import loggers_of
-from paribus.studies.matching import Match, matches_of
-from paribus.studies.scales import overlapping, scales_of
+from paribus.studies.options import (
+    Match,
+    Tune,
+    loggers_of,
+    looks_of,
+    matches_of,
+    overlapping,
+    scales_of,
+    tune_of,
+    unclear,
+)
+from paribus.studies.parse_vary import Exclusion, design_of, exclusions_of, keys_of, varied_of
 from paribus.studies.stages import ALONE, Stage, clashes, measured_at, misnamed, stages_of
-from paribus.studies.stopping import looks_of
-from paribus.studies.tune import Tune, tune_of, unclear
-from paribus.studies.varying import design_of, keys_of, varied_of
 
 KEYS: Final = (
     "base",

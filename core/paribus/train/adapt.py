@@ -10,19 +10,18 @@ from typing import Any, Final, NamedTuple, final
 import torch
 
 from paribus.assembly.cost import scores_the_vocabulary
-from paribus.assembly.run import taught
+from paribus.assembly.forward_pass import taught
 from paribus.errors import Problem, SpecError, StoreError
 from paribus.registry import Registry, installed
-from paribus.saved import Saved, reading, saved, unbound
 from paribus.specs import resolved
-from paribus.train.adoption import Adoption, adopt
-from paribus.train.assemble import assembled, data_of, text_of
+from paribus.storage.saved_model import Saved, reading, saved, unbound
+from paribus.train.assemble import assembled, data_of, restored, text_of
 from paribus.train.evaluate import evaluate
 from paribus.train.model import Model
-from paribus.train.recoding import Recoded, recoded
-from paribus.train.restore import restored
-from paribus.train.text import Text
-from paribus.train.tokens import Encoded
+from paribus.train.token_store import Encoded
+from paribus.train.tokenizer_state import Text
+from paribus.train.vocab_remap import Recoded, recoded
+from paribus.train.warm_start import Adoption, adopt
 
 UNKNOWN: Final = "which tokenizer the saved model reads is not known, so that ids may mean other tokens to it"
 

@@ -13,21 +13,24 @@ from paribus.assembly.components import Classes, make
 from paribus.assembly.cost import parameters
 from paribus.assembly.initialise import initialise
 from paribus.errors import ParibusError, Problem, SpecError
-from paribus.folders import cache_folder
 from paribus.kernels import KERNELS
-from paribus.saved import saved
+from paribus.registry import Registry
 from paribus.slots.corpus import Corpus
 from paribus.slots.initialisation import Initialisation
 from paribus.slots.objective import Objective
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
-from paribus.train.bar import Bar
+from paribus.specs import resolved
+from paribus.storage.atomic import cache_folder
+from paribus.storage.saved_model import Saved, saved, unbound
+from paribus.train.checkpoint import load_weights
 from paribus.train.data import Data, Feed
 from paribus.train.examples import Examples
 from paribus.train.model import Model
-from paribus.train.text import state_of
-from paribus.train.tokens import Encoded, encoded, read
+from paribus.train.progress import Bar
+from paribus.train.token_store import Encoded, encoded, read
+from paribus.train.tokenizer_state import Text, read_text, state_of
 
 Spec = Mapping[str, Any]
 BYTES_A_PARAMETER: Final = 16  # itself, its gradient, and AdamW's two moments, in float32
@@ -213,3 +216,22 @@ def _heads_are_trained(parts: Assembled, trained: list[str], evaluated: list[str
                     valid=f"add `{name}` to the objective, or evaluate with what has no parameters",
                 )
             )
+
+
+def restored(found: Saved, classes: Registry, vocabulary: Vocabulary | None = None) -> Model:
+    """The model of a folder. Its corpus is read where the folder has no tokenizer, as of a trial of an earlier version,
+    and where no `vocabulary` is given that is known already."""
+    spec = resolved(unbound(found.spec), registry=classes)
+    text = read_text(found, spec, classes)
+    if text is None and vocabulary is None and found.trial:
+        read = text_of(spec, classes)
+        vocabulary = read.vocabulary
+        text = Text.of(read) if read.tokenizer_fingerprint == found.tokenizer else None
+    if vocabulary is None:
+        vocabulary = known_vocabulary(spec, classes) if text is None else text.vocabulary
+    model = assembled(spec, classes, vocabulary)
+    if found.dtype == "float64":
+        model.double()
+    load_weights(found.weights, model)
+    model.tokenizer, model.text, model.flops = found.tokenizer, text, found.flops
+    return model

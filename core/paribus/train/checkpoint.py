@@ -15,9 +15,9 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor, nn
 
-from paribus.durable import BAD, FILES, DamagedError, Files, Json, damaged, make_folder, quarantine, sweep
 from paribus.errors import Problem, StoreError
-from paribus.train.pieces import whole
+from paribus.storage.atomic import BAD, FILES, DamagedError, Files, Json, damaged, make_folder, quarantine, sweep
+from paribus.train.sharding import whole
 from paribus.train.states import (
     aliases,
     check_optimizer,
@@ -27,7 +27,7 @@ from paribus.train.states import (
     named_tensors,
     pack_optimizer,
 )
-from paribus.train.tensorfile import digest_tensors, pack, read_tensors, unpack, write_tensors
+from paribus.train.tensor_file import digest_tensors, pack, read_tensors, unpack, write_tensors
 
 KEPT: Final = 2
 

@@ -13,13 +13,12 @@ from lightning import LightningDataModule
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from paribus.errors import DataError, Problem, SpecError
+from paribus.parts.batch import Batch, Stream
 from paribus.parts.draw import Draw, order
-from paribus.parts.rows import Batch, Stream
 from paribus.slots.objective import Objective
 from paribus.slots.tokens import Ints, Tokens
-from paribus.train.buckets import bucketed, needed
-from paribus.train.examples import Examples
-from paribus.train.tokens import Encoded
+from paribus.train.examples import Examples, bucketed, needed
+from paribus.train.token_store import Encoded
 
 TOGETHER = 1 << 16  # tokens that are made at once, of as many steps as that takes
 VALIDATION = -1  # the epoch that validation draws are keyed by, with seed 0: the same for every trial of a study

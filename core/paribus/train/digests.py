@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.durable import digest_json
 from paribus.hookspecs import SLOTS
+from paribus.parts.batch import Batch
 from paribus.parts.draw import Draw
-from paribus.parts.rows import Batch
+from paribus.storage.atomic import digest_json
 from paribus.train.data import VALIDATION, Data
 from paribus.train.evaluate import moved
 from paribus.train.model import Model

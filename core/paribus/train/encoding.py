@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
-from paribus.durable import digest
 from paribus.errors import DataError, Problem
 from paribus.slots.corpus import Document, Split
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
+from paribus.storage.atomic import digest
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "val")
 KEY: Final = 16  # bytes of a document's key: two texts that share one are the same

@@ -1,4 +1,7 @@
-"""What is measured of a model, the same for every variant and at every moment of its training."""
+"""What is measured of a model, the same for every variant and at every moment of its training.
+
+The mean of a loss over all that is evaluated.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from typing import Final
 
 import torch
 
-from paribus.assembly.measured import likely
-from paribus.parts.rows import Batch
+from paribus.assembly.metric_names import likely
+from paribus.parts.batch import Batch
 from paribus.train.data import Data
-from paribus.train.flow import end_mark
 from paribus.train.model import Model
-from paribus.train.tokens import Encoded
+from paribus.train.packing import end_mark
+from paribus.train.token_store import Encoded
 
 MOST_NATS: Final = 700.0  # whose perplexity is a number still
 

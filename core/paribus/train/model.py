@@ -13,28 +13,26 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from paribus.assembly.build import Assembled
-from paribus.assembly.run import Pass
+from paribus.assembly.forward_pass import Pass
 from paribus.keyed import key32
-from paribus.parts.context import Capture, together
-from paribus.parts.rows import Batch, Stream
+from paribus.parts.batch import Batch, Stream
+from paribus.parts.context import Capture, States, together
 from paribus.parts.stack import Output
-from paribus.parts.states import States
 from paribus.slots.initialisation import About
 from paribus.slots.objective import Objective, Term
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.topology import Topology, memory_of
-from paribus.train.mean import Mean
-from paribus.train.pieces import cut, cut_up
-from paribus.train.watch import PARTS, Watch
+from paribus.train.sharding import cut, cut_up
+from paribus.train.training_clock import PARTS, Watch
 
 if TYPE_CHECKING:
     from typing import Self
 
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
 
-    from paribus.train.adoption import Adoption
-    from paribus.train.text import Text
+    from paribus.train.tokenizer_state import Text
+    from paribus.train.warm_start import Adoption
 
 
 @final
@@ -274,3 +272,28 @@ def seed_draws(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
+
+
+@final
+class Mean(Metric):
+    """A sum over a count: the same however examples are batched, and no number where one of the losses was none.
+
+    torchmetrics' own `MeanMetric` leaves out what is no number, and where it is told not to, it leaves out weights.
+    """
+
+    full_state_update = False
+    higher_is_better = False
+    total: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.tensor(0.0), dist_reduce_fx="sum")
+        self.add_state("count", torch.tensor(0.0), dist_reduce_fx="sum")
+
+    def update(self, total: Tensor, count: Tensor) -> None:
+        self.total += total.detach()
+        self.count += count
+
+    def compute(self) -> Tensor:
+        return self.total / self.count

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from paribus.train.processor import processor
+from paribus.train.cpu_model import processor
 
 PACKAGES = ("paribus", "torch", "lightning", "numpy", "tokenizers", "sacrebleu")
 

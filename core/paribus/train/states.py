@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paribus.durable import Json
 from paribus.errors import Problem, StoreError, listed
-from paribus.train.pieces import like, whole
-from paribus.train.tensorfile import pack, unpack
+from paribus.storage.atomic import Json
+from paribus.train.sharding import like, whole
+from paribus.train.tensor_file import pack, unpack
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -17,11 +17,12 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from paribus.assembly.build import listed
 from paribus.assembly.cost import costs, training
-from paribus.durable import FILES, Files, write_json
 from paribus.errors import Problem, SpecError
 from paribus.registry import Registry
-from paribus.saved import RECORD, WEIGHTS
-from paribus.specs.lasting import lasting
+from paribus.specs.trainer_options import lasting
+from paribus.storage.atomic import FILES, Files, write_json
+from paribus.storage.saved_model import RECORD, WEIGHTS
+from paribus.train.ablation_probe import probed
 from paribus.train.adapt import beginning
 from paribus.train.assemble import data_of, text_of
 from paribus.train.checkpoint import (
@@ -34,20 +35,19 @@ from paribus.train.checkpoint import (
     surroundings,
 )
 from paribus.train.data import Data
-from paribus.train.diary import Diary
 from paribus.train.digests import beginnings, outputs, tensor_digest, validation_digest
+from paribus.train.distributed import Ranks, in_ranks, strategy_of
 from paribus.train.encoding import left_out
-from paribus.train.frequencies import frequencies
-from paribus.train.keeper import OPEN, DivergedError, InterruptedTrialError, Keeper, keeping
+from paribus.train.logger_callback import Diary
 from paribus.train.loggers import Run
-from paribus.train.measuring import Measuring, Writer, measuring
+from paribus.train.measures import Measuring, Writer, measuring
 from paribus.train.model import Model
-from paribus.train.pieces import gathered
-from paribus.train.probing import probed
 from paribus.train.provenance import provenance, watch_memory
-from paribus.train.ranks import Ranks, in_ranks, strategy_of
-from paribus.train.text import Text, write_text
-from paribus.train.watch import Watch
+from paribus.train.sharding import gathered
+from paribus.train.tokenizer_state import Text, write_text
+from paribus.train.training_clock import Watch
+from paribus.train.trial_callback import OPEN, DivergedError, InterruptedTrialError, Keeper, keeping
+from paribus.train.unigram_baseline import frequencies
 
 CHECKPOINTS = "checkpoints"
 DEFAULT_STEPS = 200

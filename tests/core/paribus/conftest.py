@@ -16,7 +16,7 @@ from paribus.specs import resolved
 from paribus.train.assemble import assembled, data_of
 from paribus.train.data import Data
 from paribus.train.model import Model
-from paribus.train.tokens import Encoded, Side
+from paribus.train.token_store import Encoded, Side
 
 SMALL = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.length=16", "dims.vocabulary=null")
 UNTOLD: Any = None  # the tokenizer of ids that no text gave

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus import PADDING, Blocks, Heads, Load, Rows, Shape, Sight, Stack
 from paribus.kernels import KERNELS
 from paribus.parts.context import Demand, Plan
-from paribus.parts.sight import ordered
+from paribus.parts.visibility import ordered
 from paribus_attention.block_sparse import BlockSparse, draw
 
 Stacked = Callable[..., Stack]

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus import PADDING, Heads, Load, Rows, Shape, Stack
 from paribus.kernels import KERNELS
 from paribus.parts.context import Demand, Plan
-from paribus.parts.sight import ordered
+from paribus.parts.visibility import ordered
 from paribus_attention.dilated import Dilated
 from paribus_attention.restricted import Restricted
 

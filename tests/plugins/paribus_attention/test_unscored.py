@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paribus import PADDING, Load, Memory, Rows, Stack
-from paribus.testing.operations import counting
+from paribus.testing.forward_checks import counting
 from paribus_attention import attention
 
 Stacked = Callable[..., Stack]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from paribus.durable import canonical
-from paribus.studies.store import Store
+from paribus.storage.atomic import canonical
+from paribus.storage.store import Store
 
 STUDY = """
 base:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.plugins.paribus_launch.conftest import TRIALS, fingerprint, written
 
-from paribus.studies.store import Store
+from paribus.storage.store import Store
 
 PLUGIN = Path(__file__).with_name("any_order.py")
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from paribus.durable import canonical
 from paribus.registry import installed
-from paribus.saved import RECORD
 from paribus.slots.launcher import Ended, Job, News, Plugins
 from paribus.specs.resolve import resolved
-from paribus.studies.store import PROGRESS, Store, Trial
+from paribus.storage.atomic import canonical
+from paribus.storage.saved_model import RECORD
+from paribus.storage.store import PROGRESS, Store, Trial
 from paribus.train.trial import Terms, run_trial
 from paribus_launch.slurm import Slurm
 

@@ -13,7 +13,7 @@ import pytest
 from tests.plugins.paribus_launch.conftest import fingerprint, written
 
 import paribus
-from paribus.studies.store import Store
+from paribus.storage.store import Store
 
 CLUSTER = """
 import sys, ray

@@ -12,9 +12,9 @@ from torch import Tensor
 
 import paribus
 from paribus import IGNORED, PADDING, Load, Objective, SpecError, Stream, Vocabulary
-from paribus.assembly.run import Pass
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch
 from paribus.parts.context import Capture
-from paribus.parts.rows import Batch
 from paribus.registry import installed
 from paribus.specs import resolved
 from paribus.train.trial import Terms, run_trial

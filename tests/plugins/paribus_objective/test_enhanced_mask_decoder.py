@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus import Capture, Draw, SpecError, Stream
-from paribus.assembly.run import Pass
-from paribus.parts.rows import Batch
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.testing.specimen import Specimen, noise, tokens
+from paribus.testing.small_model import Specimen, noise, tokens
 
 SMALL = "dims={width: 12, layers: 3, heads: 3, length: 16, vocabulary: 64}"
 LENGTH, DISTANCE = 9, 3

@@ -10,8 +10,8 @@ from scipy import stats
 
 import paribus
 from paribus import IGNORED, PADDING, Draw, Formed, Objective, Shape, SpecError, Stream, Vocabulary
-from paribus.assembly.run import Pass
-from paribus.parts.rows import Batch
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch
 from paribus_objective.prefix_language_modelling import PrefixLanguageModelling
 
 Build = Callable[..., Objective]

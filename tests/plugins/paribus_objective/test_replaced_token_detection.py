@@ -11,15 +11,15 @@ from scipy import stats
 from torch import Tensor, nn
 
 from paribus import IGNORED, PADDING, Draw, Formed, Objective, Run, Stream, Vocabulary
-from paribus.assembly.run import Pass
-from paribus.parts.rows import Batch
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.data import _share
-from paribus.train.frequencies import of_tokens, validated
 from paribus.train.model import Model
 from paribus.train.trial import Terms, run_trial
+from paribus.train.unigram_baseline import of_tokens, validated
 from paribus_objective.replaced_token_detection import sampled
 
 Build = Callable[..., Objective]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import paribus
 from paribus import Draw, SpecError, Vocabulary
-from paribus.parts.rows import Batch
+from paribus.parts.batch import Batch
 from paribus.train.model import Model
 
 Build = Callable[..., Any]

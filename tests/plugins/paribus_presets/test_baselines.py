@@ -12,8 +12,8 @@ import pytest
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import data_of, text_of
-from paribus.train.frequencies import of_tokens, validated
 from paribus.train.trial import Terms, run_trial
+from paribus.train.unigram_baseline import of_tokens, validated
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

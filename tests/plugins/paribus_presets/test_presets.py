@@ -12,7 +12,7 @@ import yaml
 import paribus_presets
 from paribus.assembly.build import build
 from paribus.assembly.cost import parameters
-from paribus.conversion.door import families
+from paribus.conversion.api import families
 from paribus.kernels import KERNELS
 from paribus.registry import Registry, installed
 from paribus.slots.tokenizer import Vocabulary

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paribus.train.tokens import encoded
+from paribus.train.token_store import encoded
 from paribus_text import glancing
 from paribus_text.bytes import Bytes
 from paribus_text.text import Text

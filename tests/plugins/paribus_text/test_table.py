@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paribus import DataError, Document, SpecError
-from paribus.train.tokens import encoded
+from paribus.train.token_store import encoded
 from paribus_text.bytes import Bytes
 from paribus_text.table import Table
 

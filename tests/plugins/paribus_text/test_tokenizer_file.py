@@ -9,9 +9,9 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from paribus import DataError, SpecError, Tokenizer
+from paribus.planning.api import fingerprint
 from paribus.registry import installed
 from paribus.specs import resolved
-from paribus.studies.corpora import fingerprint
 from paribus_text.tokenizer_file import Specials, TokenizerFile
 
 TEXTS = ["the cat sat on the mat and the dog sat there", "then there they are, these other cats"] * 3

@@ -9,8 +9,8 @@ from torch import Tensor
 
 import paribus
 from paribus import Stream
-from paribus.assembly.run import Pass
-from paribus.parts.rows import Batch
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved

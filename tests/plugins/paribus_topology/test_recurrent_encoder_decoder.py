@@ -12,7 +12,7 @@ import paribus
 from paribus import Fed, Output, SpecError, Stream, memory_of
 from paribus.assembly.cost import costs, given_to_parts
 from paribus.registry import installed
-from paribus.testing.operations import counting
+from paribus.testing.forward_checks import counting
 from paribus.train.assemble import shapes_of
 from paribus.train.model import Model
 

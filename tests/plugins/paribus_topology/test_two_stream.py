@@ -9,7 +9,7 @@ from torch import Tensor
 from paribus import SpecError, Stream
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.testing.specimen import Specimen, tokens
+from paribus.testing.small_model import Specimen, tokens
 
 SMALL = "dims={width: 16, layers: 2, heads: 4, length: 16, vocabulary: 64}"
 PLAIN = ("position.segments=false",)

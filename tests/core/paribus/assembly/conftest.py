@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from paribus import Stream
-from paribus.assembly.run import Pass
-from paribus.parts.rows import Batch
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch
 from paribus.train.model import Model
 
 PRESETS = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny")

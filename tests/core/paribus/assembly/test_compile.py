@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from paribus import Stream, memory_of
-from paribus.parts.rows import Batch
+from paribus.parts.batch import Batch
 from paribus.train.data import Data
 from paribus.train.model import Model
 

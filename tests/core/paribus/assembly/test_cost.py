@@ -10,9 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from paribus.assembly.build import Assembled
 from paribus.assembly.cost import Costs, costs, given_to_parts, parameters
-from paribus.assembly.run import Pass
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch, Stream
 from paribus.parts.context import Capture
-from paribus.parts.rows import Batch, Stream
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.train.assemble import shapes_of

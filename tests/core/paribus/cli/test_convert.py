@@ -12,7 +12,7 @@ import torch
 from tests.core.paribus.cli.conftest import Said
 
 import paribus
-from paribus.conversion.outside import Outside
+from paribus.conversion.source_model import Outside
 
 Cli = Callable[..., Said]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paribus.cli import _words as words
+from paribus.cli import _format as words
 from paribus.hookspecs import SLOTS
 from paribus.registry import index
 from paribus.slots.component import Traits

@@ -18,8 +18,8 @@ from paribus.cli.console import Session
 from paribus.cli.main import main
 from paribus.cli.run import _fresh
 from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
-from paribus.studies.events import Event
-from paribus.studies.planned import Planned
+from paribus.planning.api import Planned
+from paribus.runner.events import Event
 
 Cli = Callable[..., Any]
 Written = Callable[..., Path]

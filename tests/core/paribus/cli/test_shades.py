@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from paribus.cli._shades import PLAIN, SHADES, shaded
+from paribus.cli._heatmap import PLAIN, SHADES, shaded
 
 WEIGHTS = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.3, 0.4]]
 

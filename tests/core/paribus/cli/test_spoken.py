@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paribus.cli._spoken import differing, spoken
+from paribus.cli._format import differing, spoken
 from paribus.registry import Index, installed
 from paribus.specs import resolved
 

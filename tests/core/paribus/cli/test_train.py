@@ -12,7 +12,7 @@ from lightning import Trainer
 
 import paribus
 from paribus.cli.main import main
-from paribus.specs.about import trainer_arguments
+from paribus.specs.trainer_options import trainer_arguments
 
 SMALL = ["gpt-tiny", "position=rope", "dims.width=16", "dims.length=16", "trainer.max_steps=3", "data.validation=16"]
 

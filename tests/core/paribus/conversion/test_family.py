@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from paribus import SpecError
-from paribus.conversion.door import families
+from paribus.conversion.api import families
 from paribus.registry import installed
 
 

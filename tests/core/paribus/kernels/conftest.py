@@ -8,7 +8,7 @@ from torch import Tensor
 
 from paribus import PADDING, Pair, Rows, Sight
 from paribus.parts.context import Demand, Kernel, Plan
-from paribus.parts.sight import ordered
+from paribus.parts.visibility import ordered
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus import Rows, Sight
 from paribus.kernels import KERNELS
 from paribus.kernels.blocked import Blocked, Blocks, Grid, grid_of, stretches, unfolded
+from paribus.parts.attention_plan import chosen
 from paribus.parts.context import Demand, Plan
-from paribus.parts.planning import chosen
 
 Planned = Callable[..., Plan]
 Kinds = Callable[[str, int], Rows]

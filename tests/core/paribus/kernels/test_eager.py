@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from paribus import Rows, Sight
 from paribus.kernels.eager import Eager
+from paribus.parts.attention_weights import attention_weights
 from paribus.parts.context import Content, Demand, Pair, Plan
-from paribus.parts.weights import attention_weights
 
 Planned = Callable[..., Plan]
 Kinds = Callable[[str, int], Rows]

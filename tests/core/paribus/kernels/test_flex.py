@@ -11,9 +11,9 @@ from torch.nn.attention.flex_attention import create_mask
 from paribus import Blocks, Pair, Rows, Sight
 from paribus.kernels import KERNELS
 from paribus.kernels.flex import Flex, Functions, distances, scored, seen
+from paribus.parts.attention_plan import chosen
 from paribus.parts.context import Demand, Plan
-from paribus.parts.planning import chosen
-from paribus.parts.sight import ordered, relations, visible
+from paribus.parts.visibility import ordered, relations, visible
 
 Planned = Callable[..., Plan]
 Kinds = Callable[[str, int], Rows]

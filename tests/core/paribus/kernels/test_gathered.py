@@ -11,9 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus import Blocks, Rows, Sight
 from paribus.kernels import KERNELS
 from paribus.kernels.gathered import Gathered, Layout, Meeting, gather, layout_of, looked_at, met
+from paribus.parts.attention_plan import chosen
 from paribus.parts.context import Content, Demand, Plan
-from paribus.parts.planning import chosen
-from paribus.parts.sight import ordered, visible
+from paribus.parts.visibility import ordered, visible
 
 Planned = Callable[..., Plan]
 Kinds = Callable[[str, int], Rows]

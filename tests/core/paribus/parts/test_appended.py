@@ -11,8 +11,8 @@ from paribus import PADDING, Capture, Load, Rows, repeated
 from paribus.kernels import KERNELS
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.testing.operations import counting
-from paribus.testing.specimen import Specimen, differ, noise
+from paribus.testing.forward_checks import counting
+from paribus.testing.small_model import Specimen, differ, noise
 
 TINY = ("dims={width: 16, layers: 2, heads: 4, length: 32}", "placement=post")
 LENGTH = 7

@@ -10,10 +10,10 @@ from torch import Tensor
 import paribus
 from paribus import Attend, Context, Heads, Pair, Position, Rows, Scores, Scoring, Shape, Sight, State, Traits
 from paribus.parts.attend import leading, remember
+from paribus.parts.attention_plan import demanded
+from paribus.parts.attention_weights import Dense
 from paribus.parts.context import Content, Demand, Plan
-from paribus.parts.planning import demanded
-from paribus.parts.sight import ordered
-from paribus.parts.weights import Dense
+from paribus.parts.visibility import ordered
 
 SHAPE = Shape(width=6, heads=4, head_width=4, length=8, vocabulary=11, layers=1)
 

@@ -31,11 +31,11 @@ from paribus import (
     Traits,
     rows_of,
 )
+from paribus.parts.attention_plan import chosen
+from paribus.parts.attention_weights import Dense, attention_weights, dense
 from paribus.parts.context import Content, Demand, Plan
 from paribus.parts.layer import Layer
-from paribus.parts.planning import chosen
 from paribus.parts.stack import Stack
-from paribus.parts.weights import Dense, attention_weights, dense
 
 SHAPE = Shape(width=4, heads=2, head_width=2, length=16, vocabulary=11, layers=3, causal=True)
 

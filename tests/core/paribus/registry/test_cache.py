@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from paribus import durable, registry
+from paribus import registry
 from paribus.errors import PluginError, SpecError
 from paribus.registry import cache
+from paribus.storage import atomic
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and no built-in plugin to fill it with: those take seconds."""
     monkeypatch.setenv("PARIBUS_CACHE_DIR", str(tmp_path / "cache"))
-    everything = registry.doors.doors
+    everything = registry.plugin_sources.doors
     monkeypatch.setattr(
         cache,
         "doors",
@@ -101,7 +102,7 @@ def test_a_body_of_another_shape_is_made_anew(site: Any, poems: str, folder: Pat
     site.add("shape-plug", poems)
     registry.index()
     (file,) = folder.glob("*.json")
-    durable.write_json(file, {"door": {}}, schema=cache.FORMAT)
+    atomic.write_json(file, {"door": {}}, schema=cache.FORMAT)
     assert registry.index().names("corpus") == ("poems",)
 
 

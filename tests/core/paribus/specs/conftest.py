@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paribus.registry import Entry, Index, Part, Piece
-from paribus.registry.doors import Door
+from paribus.registry.plugin_sources import Door
 from paribus.schema import AtLeast, AtMost, Divides, Kind, Option, Range
 
 DOOR = Door("acme", "parts", "acme_parts", "1.0")

@@ -7,7 +7,7 @@ import pytest
 
 from paribus.errors import PluginError, SpecError
 from paribus.registry import Broken, Index, Piece
-from paribus.registry.doors import Door
+from paribus.registry.plugin_sources import Door
 from paribus.specs import resolved
 
 Told = Callable[..., str]

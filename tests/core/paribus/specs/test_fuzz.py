@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from paribus.errors import ParibusError
 from paribus.registry import Index
 from paribus.specs import resolved
-from paribus.specs.read import read
+from paribus.specs.yaml_reader import read
 
 KEYS = st.sampled_from(
     [

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.specs.scalars import MisreadError, scalar
+from paribus.specs.yaml_reader import MisreadError, scalar
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
+from paribus.planning.api import Planned, study
+from paribus.planning.rehearsal import first_step
 from paribus.registry import Registry
-from paribus.specs.lasting import lasting
+from paribus.specs.trainer_options import lasting
 from paribus.studies.designs import BASELINE
-from paribus.studies.planned import Planned, study
-from paribus.studies.rehearsal import first_step
-from paribus.train.spending import flops_a_step
+from paribus.train.counting import flops_a_step
 from paribus.train.trial import Record, Terms, run_trial
 
 MakeSpec = Callable[..., dict[str, Any]]

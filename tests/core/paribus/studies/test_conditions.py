@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.errors import SpecError
+from paribus.planning.plan import Plan
 from paribus.studies.conditions import combined
 from paribus.studies.designs import DESIGNS, Varied, size
-from paribus.studies.plan import Plan
 
 VARY: dict[str, Any] = {
     "attention": ["mqa", "restricted"],

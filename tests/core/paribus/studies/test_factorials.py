@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paribus.analysis.factorial import crossed_of
 from paribus.errors import SpecError
+from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
-from paribus.report.verdicts.crossed import crossed_of
-from paribus.specs.guard import plain
+from paribus.specs.input_limits import plain
 from paribus.studies.designs import BASELINE, DESIGNS, Varied, about, size
-from paribus.studies.fractions import possible
-from paribus.studies.plan import Plan, plan
+from paribus.studies.fractional_factorial import possible
 from paribus.studies.study import study_of
 
 STUDY: dict[str, Any] = {

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paribus.analysis.api import below
 from paribus.errors import SpecError
+from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
-from paribus.report.door import below
-from paribus.specs.guard import plain
-from paribus.specs.read import read_file
+from paribus.specs.input_limits import plain
+from paribus.specs.yaml_reader import read_file
 from paribus.studies.designs import BASELINE, DESIGNS, Varied, baseline, in_force, size
-from paribus.studies.plan import Plan, plan
 from paribus.studies.study import study_of
 
 keys = st.sampled_from(["attention", "norm", "position", "optimizer.lr", "dims.width"])

@@ -58,7 +58,7 @@ def test_a_package_that_is_missing_is_told_before_anything_runs(known: Index, mo
 
 
 def test_a_study_is_the_same_with_loggers_and_without(known: Index, tmp_path: Path) -> None:
-    from paribus.studies.planned import study
+    from paribus.planning.api import study
 
     plans = [study({**WHOLE, "seeds": 2, **more}, store=tmp_path).plan for more in ({}, {"loggers": ["csv"]})]
     assert [trial.identity for trial in plans[0].trials] == [trial.identity for trial in plans[1].trials]

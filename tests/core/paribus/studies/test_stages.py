@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
+from paribus.planning.identity import identity_of
+from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
-from paribus.specs.guard import plain
-from paribus.specs.read import read_file
+from paribus.specs.input_limits import plain
+from paribus.specs.yaml_reader import read_file
 from paribus.studies.designs import BASELINE
-from paribus.studies.identity import identity_of
-from paribus.studies.plan import Plan, plan
 from paribus.studies.stages import aimed
 from paribus.studies.study import Study, study_of
 
@@ -101,7 +101,7 @@ def test_an_identity_follows_from_that_of_what_it_begins_from(known: Index) -> N
 
 def test_trials_have_the_same_names_in_every_process(known: Index) -> None:
     code = (
-        "import json, sys; from paribus.studies.planned import study; "
+        "import json, sys; from paribus.planning.api import study; "
         "found = study(json.loads(sys.argv[1])).plan; print(*(trial.identity for trial in found.trials))"
     )
     words = [sys.executable, "-c", code, json.dumps(STUDY)]

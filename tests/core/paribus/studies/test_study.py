@@ -8,7 +8,7 @@ import pytest
 
 from paribus.errors import SpecError
 from paribus.registry import Index
-from paribus.specs.read import read_file
+from paribus.specs.yaml_reader import read_file
 from paribus.studies.study import Study, study_of
 
 WHOLE = """

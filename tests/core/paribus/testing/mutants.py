@@ -163,7 +163,7 @@ ATTENTION: Final = (
 SHARED: Final = (
     Mutant(
         "a row sees the next",
-        "paribus.parts.sight:relations",
+        "paribus.parts.visibility:relations",
         "key <= query",
         "key <= query + 1",
         "kernels",
@@ -187,7 +187,7 @@ SHARED: Final = (
     ),
     Mutant(
         "positions begin anew in each step",
-        "paribus.parts.rows:rows_of",
+        "paribus.parts.batch:rows_of",
         "torch.arange(past, past + length",
         "torch.arange(0, length",
         "decoding",
@@ -219,7 +219,7 @@ SHARED: Final = (
     ),
     Mutant(
         "a soft cap is not applied",
-        "paribus.parts.weights:attention_weights",
+        "paribus.parts.attention_weights:attention_weights",
         "if plan.soft_cap is not None:",
         "if False:",
         "options",
@@ -227,7 +227,7 @@ SHARED: Final = (
     ),
     Mutant(
         "padding is seen",
-        "paribus.parts.sight:relations",
+        "paribus.parts.visibility:relations",
         "k.documents is not None",
         "False",
         "padding",
@@ -235,7 +235,7 @@ SHARED: Final = (
     ),
     Mutant(
         "a query that sees nothing divides 0 by 0",
-        "paribus.parts.weights:attention_weights",
+        "paribus.parts.attention_weights:attention_weights",
         "torch.finfo(scores.dtype).min",
         "-torch.inf",
         "padding",
@@ -243,7 +243,7 @@ SHARED: Final = (
     ),
     Mutant(
         "a bias is added to the queries' side",
-        "paribus.parts.weights:attention_weights",
+        "paribus.parts.attention_weights:attention_weights",
         "scores = scores + made.bias",
         "scores = scores + made.bias.transpose(-1, -2)",
         "kernels",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.testing.covering import Few, covering
+from paribus.testing.matrix import Few, covering
 
 Axes = dict[str, tuple[str, ...]]
 

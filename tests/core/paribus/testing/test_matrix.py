@@ -14,10 +14,9 @@ import pytest
 from paribus.registry import Registry, installed
 from paribus.specs.check import check
 from paribus.specs.load import load
-from paribus.testing.brief import briefly
-from paribus.testing.covering import Row
-from paribus.testing.matrix import AXES, UNREAD, Matrix
-from paribus.testing.specimen import Specimen
+from paribus.testing.matrix import AXES, UNREAD, Matrix, Row
+from paribus.testing.quick_checks import briefly
+from paribus.testing.small_model import Specimen
 
 MATRIX = Matrix(installed())
 

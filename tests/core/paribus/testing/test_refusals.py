@@ -11,7 +11,7 @@ from paribus.registry import installed
 from paribus.specs.check import check
 from paribus.specs.load import load
 from paribus.testing.matrix import Matrix
-from paribus.testing.specimen import TOLERANCE, Specimen, differ, other, tokens
+from paribus.testing.small_model import TOLERANCE, Specimen, differ, other, tokens
 
 MATRIX = Matrix(installed())
 ROWS = tokens(1, 7)

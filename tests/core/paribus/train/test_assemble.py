@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from paribus import SpecError, StoreError, Tokenizer, Vocabulary
-from paribus.durable import write_json
 from paribus.registry import Registry
-from paribus.saved import RECORD, WEIGHTS
 from paribus.specs import resolved, spec
+from paribus.storage.atomic import write_json
+from paribus.storage.saved_model import RECORD, WEIGHTS
+from paribus.train.api import assemble as assemble_spec
+from paribus.train.api import data as data_of_spec
+from paribus.train.api import load
 from paribus.train.assemble import shapes_of, text_of
 from paribus.train.checkpoint import save_weights
-from paribus.train.door import assemble as assemble_spec
-from paribus.train.door import data as data_of_spec
-from paribus.train.door import load
 from paribus.train.model import Model
 
 TINY = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")

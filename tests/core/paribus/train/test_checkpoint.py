@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from paribus.durable import FILES, DamagedError, Files, Json, canonical, digest
 from paribus.errors import EXIT_STORE, StoreError
-from paribus.train import checkpoint, tensorfile
+from paribus.storage.atomic import FILES, DamagedError, Files, Json, canonical, digest
+from paribus.train import checkpoint, tensor_file
 from paribus.train.checkpoint import (
     Loaded,
     Lost,
@@ -34,7 +34,7 @@ from paribus.train.checkpoint import (
     surroundings,
 )
 from paribus.train.states import fill_model
-from paribus.train.tensorfile import pack, read_tensors, unpack, write_tensors
+from paribus.train.tensor_file import pack, read_tensors, unpack, write_tensors
 
 CPU = torch.device("cpu")
 HERE = {"torch": "2.13.0", "threads": "1", "device": "cpu"}
@@ -138,12 +138,12 @@ def killing_at(k: int) -> Files:
     return FILES.announced(before)
 
 
-def resealed(path: Path, change: Callable[[dict[str, Any]], None], schema: int = tensorfile.SCHEMA) -> None:
+def resealed(path: Path, change: Callable[[dict[str, Any]], None], schema: int = tensor_file.SCHEMA) -> None:
     """Forge a file: another document, and a hash that is right."""
     tensors, document = read_tensors(path)
     change(document)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tensorfile, "SCHEMA", schema)
+        patch.setattr(tensor_file, "SCHEMA", schema)
         write_tensors(path, tensors, document)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from paribus.assembly.cost import costs, kept
 from paribus.errors import SpecError
+from paribus.planning.api import study
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
-from paribus.studies.planned import study
 from paribus.train.assemble import shapes_of
 from paribus.train.counting import COUNTS, count
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from paribus import IGNORED, DataError, Draw, SpecError
-from paribus.parts.rows import Batch
+from paribus.parts.batch import Batch
 from paribus.slots.tokenizer import Vocabulary
 from paribus.train import data as module
 from paribus.train.data import Data
 from paribus.train.digests import batch_digest
 from paribus.train.examples import Examples
-from paribus.train.flow import Flow
-from paribus.train.tokens import Encoded, Side
+from paribus.train.packing import Flow
+from paribus.train.token_store import Encoded, Side
 
 Feed = Callable[..., Data]
 PRESETS = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")

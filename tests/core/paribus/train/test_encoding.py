@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paribus import Corpus, DataError, Document, Split, Tokenizer, Vocabulary
 from paribus.train.encoding import Progress
-from paribus.train.tokens import Encoded, encoded, overlap
+from paribus.train.token_store import Encoded, encoded, overlap
 
 
 @final

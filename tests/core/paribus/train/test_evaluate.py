@@ -9,15 +9,15 @@ import torch
 
 from paribus import IGNORED, DataError, SpecError
 from paribus.assembly.components import make
-from paribus.assembly.run import Pass
+from paribus.assembly.forward_pass import Pass
 from paribus.registry import installed
 from paribus.slots.corpus import Corpus
 from paribus.specs import resolved
 from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.data import Data
 from paribus.train.evaluate import evaluate, moved, of_text
-from paribus.train.frequencies import frequencies
 from paribus.train.model import Model
+from paribus.train.unigram_baseline import frequencies
 
 Assemble = Callable[..., Model]
 Shake = Callable[[Model], Model]

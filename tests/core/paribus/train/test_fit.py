@@ -9,7 +9,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
-from paribus.parts.rows import Batch
+from paribus.parts.batch import Batch
 from paribus.train.data import Data
 from paribus.train.digests import batch_digest
 from paribus.train.evaluate import evaluate

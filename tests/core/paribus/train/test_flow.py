@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from paribus.slots.tokenizer import Vocabulary
-from paribus.train.flow import Flow
-from paribus.train.tokens import Side
+from paribus.train.packing import Flow
+from paribus.train.token_store import Side
 
 
 def side(lengths: list[int], languages: bool = False) -> Side:

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.durable import canonical
+from paribus.analysis.certificates import certify
+from paribus.analysis.trials import Entry
 from paribus.errors import StoreError
+from paribus.planning.identity import identity_of
 from paribus.registry import Registry, installed
-from paribus.report.certificates.certificate import certify
-from paribus.report.trials.entry import Entry
 from paribus.specs import resolved
-from paribus.studies.identity import identity_of
+from paribus.storage.atomic import canonical
 from paribus.train.digests import SHORT, tensor_digest
-from paribus.train.keeper import InterruptedTrialError
 from paribus.train.trial import Terms, run_trial
+from paribus.train.trial_callback import InterruptedTrialError
 
 TEXT = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
 

@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from paribus import IGNORED, PADDING, SpecError, Stream
 from paribus.assembly.build import listed
-from paribus.assembly.run import Pass
-from paribus.parts.rows import Batch
+from paribus.assembly.forward_pass import Pass
+from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.train.data import Data
 from paribus.train.model import Model

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus import IGNORED, Stream
-from paribus.parts.rows import PADDING, Batch
+from paribus.parts.batch import PADDING, Batch
 from paribus.slots.tokenizer import Vocabulary
 from paribus.train.data import Data
 from paribus.train.model import Model
 from paribus.train.packing import Packed, packed
-from paribus.train.tokens import Encoded, Side
+from paribus.train.token_store import Encoded, Side
 
 MARK = 7
 VOCABULARY = Vocabulary(5000, {"pad": 3, "eos": MARK})

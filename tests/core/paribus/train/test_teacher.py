@@ -12,9 +12,9 @@ import torch
 
 import paribus
 from paribus.errors import SpecError, StoreError
+from paribus.planning.identity import identity_of
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.studies.identity import identity_of
 from paribus.train.data import Data
 from paribus.train.model import Model
 from paribus.train.trial import Terms, run_trial

@@ -1,0 +1,1 @@
+"""Analysis: from records to verdicts, with pairing, certificates, statistics and calibration."""

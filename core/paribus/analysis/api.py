@@ -1,0 +1,173 @@
+"""The public way to a verdict: a study and its store in, a table out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+from paribus.analysis.compare import together
+from paribus.analysis.early_stopping import seeds_needed, turns_of
+from paribus.analysis.factorial import crossed_of
+from paribus.analysis.select_trials import select
+from paribus.analysis.table import Section, Table
+from paribus.analysis.transfer import knobs, matched, mismatched, transfers, tunings
+from paribus.analysis.trials import Entry, Pace, Question, gathered, recorded
+from paribus.planning.api import Planned, study
+from paribus.planning.identity import identity_of
+from paribus.planning.settings import Setting
+from paribus.runner.match_time import unsolved
+from paribus.runner.timing import timing
+from paribus.storage.atomic import digest_json
+from paribus.storage.store import Trial
+from paribus.studies.designs import BASELINE, about
+
+
+def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ()) -> Table:
+    """The verdict table of a study, from the records that it has.
+
+    `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
+    """
+    if not isinstance(planned, Planned):
+        planned = study(planned)
+    planned = planned.again()
+    settings = planned.plan.settings
+    records = recorded(planned.store)
+    asked = [(_entries(planned, setting, records), question_of(planned, setting)) for setting in settings]
+    table = together(asked, accept_code=accept_code)
+    for setting in settings:
+        found = next((each for each in table.every if each.setting == setting.name), None)
+        if found is not None and any(row.n for row in found.rows):  # means alone tell which way it goes
+            asks = planned.plan.study
+            planned.store.looked(_baseline(planned, setting), asks.seeds, asks.stops)
+    return replace(table, sections=(*_untimed(planned), *transfers(table, settings), *tunings(planned.plan, records)))
+
+
+def _untimed(planned: Planned) -> Iterator[Section]:
+    """What is not known before steps were timed; nothing, once they were."""
+    if lines := tuple(unsolved(planned)):
+        document = {"not_known": list(lines)}
+        yield Section(key="matching", title="matched on time", lines=lines, document=document, ok=False)
+
+
+def entries_of(planned: Planned) -> list[Entry]:
+    """The trials of the first setting, as its store has them."""
+    return _entries(planned, planned.plan.settings[0], recorded(planned.store))
+
+
+def asked_of(planned: Planned) -> list[tuple[list[Entry], Question]]:
+    """The trials of each setting, as the store has them, and what is asked of them."""
+    records = recorded(planned.store)
+    settings = planned.plan.settings
+    return [(_entries(planned, setting, records), question_of(planned, setting)) for setting in settings]
+
+
+@final
+@dataclass(frozen=True)
+class Wanted:
+    """What is left to do of a study that may stop early."""
+
+    trials: tuple[Trial, ...]  # that its looks ask for by now, with those that they begin from
+    spared: frozenset[str]  # identities of those that no look will ask for
+    reached: Mapping[str, str]  # variant -> what it came to, after how many seeds
+
+
+def wanted(planned: Planned) -> Wanted:
+    """What the looks of a study ask for, by the records that it has."""
+    settings, records = planned.plan.settings, recorded(planned.store)
+    questions = [question_of(planned, setting) for setting in settings]
+    chosen = [
+        select(_entries(planned, setting, records), question).trials
+        for setting, question in zip(settings, questions, strict=True)
+    ]
+    asked: set[str] = set()
+    may_be: set[str] = set()
+    reached: dict[str, str] = {}
+    every = turns_of(list(zip(chosen, questions, strict=True)))
+    for setting, question, turns in zip(settings, questions, every, strict=True):
+        counts = seeds_needed(turns, question)
+        most = {name: turn.upto if turn.over else None for name, turn in turns.items()}
+        most[BASELINE] = None if any(not turn.over for turn in turns.values()) else counts[BASELINE]
+        asked |= _first(setting, counts)
+        may_be |= _first(setting, most)
+        where = f", {setting.name}" if setting.name else ""
+        told = {name: f"{turn.verdict.text} after {turn.n} seeds" for name, turn in turns.items() if turn.over}
+        reached |= {f"{name}{where}": text for name, text in told.items()}
+    return Wanted(
+        tuple(trial for trial in planned.plan.trials if trial.identity in asked),
+        frozenset(trial.identity for trial in planned.plan.trials if trial.identity not in may_be),
+        reached,
+    )
+
+
+def spared_of(planned: Planned) -> frozenset[str]:
+    """The trials that need not run, as verdicts were reached before."""
+    return wanted(planned).spared if planned.plan.study.stops else frozenset()
+
+
+def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
+    """The trials of the first seeds of each variant of a setting, at every stage."""
+    return {
+        trial.identity
+        for name, count in counts.items()
+        for stage in setting.study.stages
+        for trial in setting.of(name, stage.name)[:count]
+    }
+
+
+def _entries(planned: Planned, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[Entry]:
+    """The trials of a setting, as it has them: what a pair may differ in is the setting's own."""
+    trials = [trial for variant in setting.variants for trial in setting.of(variant.name)]
+    through = [trial for own in setting.gone_through.values() for trial in own]
+    return gathered(planned.store, trials, [*planned.plan.trials, *through], records)
+
+
+def _baseline(planned: Planned, setting: Setting) -> str:
+    """What a setting's verdicts are held against, whatever the seeds and the code; nothing, while that is not known."""
+    known = planned.plan.known
+    trial: Trial | None = next(iter(setting.of(BASELINE)), None)
+    if trial is None:
+        return ""
+    specs = []
+    while trial is not None:
+        began = {"from": {**trial.spec["from"], "trial": ""}} if trial.begins else {}
+        specs.append(identity_of({**trial.spec, **began, "seed": 0}, "", ""))
+        trial = known.get(trial.begins)
+    return specs[0] if len(specs) == 1 else digest_json(specs)
+
+
+def below(held: Setting) -> dict[str, str]:
+    """For each rung of a ladder that is run, the one below it, or whichever has the same spec as that."""
+    same = {each.variant: each.same for each in held.excluded}
+    return {each.name: same.get(each.after, each.after) for each in held.variants if each.after}
+
+
+def question_of(planned: Planned, setting: Setting | None = None) -> Question:
+    """What the study asks, in one of its settings: the first, unless one is given."""
+    asked, setting = planned.plan.study, setting or planned.plan.settings[0]
+    return Question(
+        study=asked.name,
+        baseline=BASELINE,
+        variants={variant.name: dict(variant.changes) for variant in setting.variants},
+        metric=asked.metric.name,
+        better=asked.metric.better,
+        margin=asked.metric.margin,
+        seeds=asked.seeds,
+        store=str(planned.store.root.resolve()),
+        unlearned=asked.metric.unlearned,
+        stage=asked.metric.stage,
+        about=about(asked.design, asked.varied),
+        below=below(setting),
+        crossed=crossed_of(asked.varied, setting) if asked.design == "factorial" else None,
+        excluded=tuple((each.variant, each.why) for each in setting.excluded),
+        budget=next(stage.budget or asked.budget for stage in asked.stages if stage.name == asked.metric.stage),
+        setting=setting.name,
+        matched=matched(setting),
+        mismatched=mismatched(setting),
+        knobs=knobs(setting),
+        looks=tuple(planned.store.looks(_baseline(planned, setting))),
+        stops=asked.stops,
+        replanned=planned.store.replanned(_baseline(planned, setting), asked.seeds, asked.stops),
+        pace=None if (found := timing(planned.store)) is None else Pace(found),
+    )

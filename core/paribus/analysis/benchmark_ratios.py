@@ -1,0 +1,283 @@
+"""Two sides of benchmark reports in one table: how many times as long each benchmark takes, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from paribus.analysis.benchmark_rounds import Report, is_report, read_report, refuse_unlike
+from paribus.analysis.benchmark_speeds import BATCHES, RUNS, Speed, Timed, judge
+from paribus.analysis.formatting import clean, percent, plural, span
+from paribus.errors import DataError, NotComparableError, Problem, listed
+from paribus.report.cells import NONE
+from paribus.report.grid import Cell, Grid, Head, line
+
+MOST: Final = 8
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """One benchmark, before and after."""
+
+    benchmark: str
+    full: str
+    rounds: tuple[int, int]
+    before: float | None  # seconds
+    after: float | None
+    speed: Speed
+
+    @property
+    def verdict(self) -> str:
+        return f"{self.speed.kind} ({self.speed.why})" if self.speed.why else self.speed.kind
+
+    def to_json(self) -> dict[str, Any]:
+        speed = {key: value for key, value in vars(self.speed).items() if key not in ("kind", "why", "noise")}
+        return {
+            "benchmark": self.full,
+            "metric": "seconds",
+            "n": list(self.rounds),
+            "before": self.before,
+            "after": self.after,
+            **speed,
+            "a_a": self.speed.noise,
+            "kind": self.speed.kind,
+            "verdict": self.verdict,
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Ratios:
+    """What changed between two sides of reports: `print(ratios)` shows it."""
+
+    sides: tuple[str, str]
+    rows: tuple[Ratio, ...]
+    first: tuple[str, ...]  # what was run, and of which code
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]  # what is on one side only
+    caption: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.grid().rendered(100).rstrip()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "before": self.sides[0],
+            "after": self.sides[1],
+            "reports": list(self.first),
+            "rows": [row.to_json() for row in self.rows],
+            "caption": list(self.caption),
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+        }
+
+    def grid(self) -> Grid:
+        heads = (
+            Head("benchmark", folds="name"),
+            Head("before", right=True),
+            Head("after", right=True),
+            Head("after / before"),
+            Head("A/A", right=True),
+            Head("verdict", folds="verdict"),
+        )
+        return Grid(
+            title="time of a round: less is better",
+            heads=heads,
+            rows=[_cells(row) for row in self.rows],
+            before=self.first,
+            remarks=[("!", self.warnings), ("-", self.notes), ("·", self.caption)],
+            records=[_record(row) for row in self.rows],
+        )
+
+
+def reports_of(path: Path) -> list[Report] | None:
+    """The report in a file, or those of a folder that holds nothing else that is JSON; None where there is none."""
+    if is_report(path):
+        return [read_report(path)]
+    if not path.is_dir() or (path / "trial.json").exists():
+        return None
+    try:
+        files = sorted(each for each in path.glob("*.json") if each.is_file())
+    except OSError:
+        return None
+    return [read_report(each) for each in files] or None
+
+
+def ratios(before: Sequence[Report], after: Sequence[Report], *, across: bool = False) -> Ratios:
+    """The table of two sides, each of one report or several; a `NotComparableError` where they are not of one kind."""
+    warnings = [*refuse_unlike([*before, *after], across=across), *_odd(before, after)]
+    common, notes = _paired(before, after)
+    timed = {key: Timed(before=_rounds(before, key), after=_rounds(after, key)) for key in common}
+    speeds = judge(timed)
+    names = [common[key].name for key in common]
+    rows = []
+    for key, bench in common.items():
+        pair = timed[key]
+        saved = all(map(len, [*pair.before, *pair.after]))
+        sides = pair.seconds if saved else (None, None)
+        medians = [each[0].benches[key].median for each in (before, after)]
+        seconds = [own if own is not None else told for own, told in zip(sides, medians, strict=True)]
+        speed = speeds[key] if saved else _unsaved(seconds)
+        rows.append(
+            Ratio(
+                benchmark=clean(bench.name if names.count(bench.name) == 1 else bench.full),
+                full=clean(bench.full),
+                rounds=(_count(before, key), _count(after, key)),
+                before=seconds[0],
+                after=seconds[1],
+                speed=speed,
+            )
+        )
+    return Ratios(
+        sides=(_name(before), _name(after)),
+        rows=tuple(rows),
+        first=tuple(_first(before, after)),
+        warnings=tuple(warnings),
+        notes=tuple(notes),
+        caption=tuple(_caption(rows, len(before), len(after))),
+    )
+
+
+def _unsaved(seconds: Sequence[float]) -> Speed:
+    ratio = seconds[1] / seconds[0] if seconds[0] and seconds[1] else None
+    return Speed(kind="inconclusive", why="no rounds were saved", ratio=ratio)
+
+
+def _paired(before: Sequence[Report], after: Sequence[Report]) -> tuple[dict[str, Any], list[str]]:
+    """The benchmarks that every report has, and the names of the others."""
+    reports = [*before, *after]
+    every = {key: bench for report in reports for key, bench in report.benches.items()}
+    common = {key: bench for key, bench in every.items() if all(key in report.benches for report in reports)}
+    notes = []
+    left = {key: bench for key, bench in every.items() if key not in common}
+    for side, others, word in ((before, after, "before"), (after, before, "after")):
+        alone = [
+            clean(bench.full) for key, bench in left.items() if not any(key in report.benches for report in others)
+        ]
+        if alone:
+            notes.append(f"Only {word}, in {_name(side)}: {listed(alone, MOST)}")
+    for key, bench in left.items():
+        missing = [report.name for report in reports if key not in report.benches]
+        if all(any(key in report.benches for report in side) for side in (before, after)):
+            notes.append(f"Not in {listed(map(clean, missing), MOST)}: {clean(bench.full)}")
+    if not common:
+        what = ". ".join((f"{_name(before)} and {_name(after)} have no benchmark in common", *notes))
+        raise NotComparableError(Problem(code="nothing-in-common", what=what, valid="two runs of one suite"))
+    return common, notes
+
+
+def _odd(before: Sequence[Report], after: Sequence[Report]) -> Iterator[str]:
+    """What a reader would not expect."""
+    codes = [{report.code for report in side} for side in (before, after)]
+    for side, found, word in ((before, codes[0], "before"), (after, codes[1], "after")):
+        if len(found) > 1:
+            yield f"The {len(side)} reports of {word} are of different code: {listed(sorted(found), MOST)}"
+    if codes[0] == codes[1] and not any(report.commit.get("dirty") for report in (*before, *after)):
+        known = next(iter(codes[0])) != "of no commit"
+        if known:
+            yield f"Both sides are {listed(sorted(codes[0]), MOST)}: what differs below is noise, or what was installed"
+
+
+def _first(before: Sequence[Report], after: Sequence[Report]) -> Iterator[str]:
+    for word, side in (("before", before), ("after", after)):
+        for report in side[:MOST]:
+            yield f"{word + ':':7} {report.label}"
+        if len(side) > MOST:
+            yield f"{word + ':':7} and {len(side) - MOST} more"
+
+
+def _caption(rows: Sequence[Ratio], before: int, after: int) -> Iterator[str]:
+    held = [row for row in rows if row.speed.low is not None]
+    if not held:
+        yield "There is no interval, and so no verdict: save the rounds (`--benchmark-save-data`)."
+        return
+    levels = [percent(level) for level in sorted({row.speed.level or 0.0 for row in held})]
+    shown = levels[0] if len(levels) == 1 else f"{levels[0]} to {levels[-1]}"
+    yield (
+        f"All verdicts together hold with 95 % confidence: Student-t on logarithms, Holm over "
+        f"{plural(len(held), 'benchmark')}; the intervals are of {shown}."
+    )
+    if min(before, after) >= RUNS:
+        yield f"A run counts once, by its median ({before} before, {after} after)."
+    else:
+        counts = span([count for row in held for count in row.rounds])
+        yield f"n = {counts} rounds a side, in up to {BATCHES} batches in time order, each by its median."
+    if min(before, after) >= RUNS:
+        yield "A/A: how far runs of the same code stray from each other; nothing is claimed that is no wider."
+        return
+    yield "A/A: how far the later half of a side strays from the earlier one; nothing is claimed that is no wider."
+    alone = min(before, after) == 1
+    times = "twice the variance" if alone else "the variance"
+    yield (
+        f"What differs from run to run is estimated, not seen: the intervals allow for {times} of a run's batches, "
+        "and reach to what the fastest rounds of both sides say. "
+        f"Two folders of {RUNS} runs a side, taken in turn, show it, and find smaller differences."
+    )
+
+
+def _cells(row: Ratio) -> list[Cell]:
+    speed = row.speed
+    ratio = NONE if speed.ratio is None else f"{speed.ratio:.3g}" if speed.ratio >= 10 else f"{speed.ratio:.3f}"
+    if speed.low is not None and speed.high is not None:
+        ratio += f" {spanned(speed.low, speed.high)}"
+    noise = NONE if speed.noise is None else strays(speed.noise)
+    return line([row.benchmark, _seconds(row.before), _seconds(row.after), ratio, noise, row.verdict], speed.kind)
+
+
+def spanned(low: float, high: float) -> str:
+    """An interval of ratios; what lies beyond a hundredfold is nothing that rounds could tell."""
+    return f"[{low:.3f}, {high:.3f}]" if low >= 0.01 and high <= 100 else f"[{_end(low)}, {_end(high)}]"
+
+
+def _end(value: float) -> str:
+    return "<0.01" if value < 0.01 else ">100" if value > 100 else f"{value:.3f}"
+
+
+def strays(noise: float) -> str:
+    """How far the same code is from itself: `±5 %`, or `x3`."""
+    return f"x{noise:.2g}" if noise >= 2 else f"±{100 * (noise - 1):.2g} %"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return NONE
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def _record(row: Ratio) -> dict[str, Any]:
+    plain = row.to_json()
+    counts = plain.pop("n")
+    return {**plain, "rounds_before": counts[0], "rounds_after": counts[1]}
+
+
+def _rounds(side: Sequence[Report], key: str) -> list[tuple[float, ...]]:
+    return [report.benches[key].rounds for report in side]
+
+
+def _count(side: Sequence[Report], key: str) -> int:
+    return sum(report.benches[key].count for report in side)
+
+
+def _name(side: Sequence[Report]) -> str:
+    return clean(side[0].name) if len(side) == 1 else clean(str(Path(side[0].name).parent))
+
+
+def both(before: Path, after: Path) -> tuple[list[Report], list[Report]] | None:
+    """Both sides where either is a report; a report against anything else is refused."""
+    sides = [reports_of(before), reports_of(after)]
+    if sides == [None, None]:
+        return None
+    for path, found in zip((before, after), sides, strict=True):
+        if found is None:
+            there = "this is no benchmark report" if path.exists() else "there is no such file"
+            what = f"{there}, but the other side is a report"
+            raise DataError(Problem(code="no-report", where=str(path), what=what, valid="two reports, or two studies"))
+    assert sides[0] is not None
+    assert sides[1] is not None
+    return sides[0], sides[1]

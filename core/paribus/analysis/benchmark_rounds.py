@@ -1,0 +1,261 @@
+"""Reports of pytest-benchmark: which benchmarks they have, and the rounds of each in the order they were run.
+
+Whether benchmark reports are of one machine, one set of versions and one clock, so that only code lies between.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from paribus.analysis.formatting import clean
+from paribus.errors import DataError, NotComparableError, Problem, listed
+
+CONTESTANTS: Final = "microseconds"  # in `extra_info`: the rounds of several that took turns, by name
+MOST_BYTES: Final = 2**30
+_VALID: Final = "the JSON that `pytest --benchmark-json=FILE` or `--benchmark-save-data` writes"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """One benchmark of a report. Without `--benchmark-save-data` a report has medians, and no rounds."""
+
+    key: str  # what it is paired by: its full name, with the values of its parameters
+    name: str
+    full: str
+    rounds: tuple[float, ...]  # seconds of each, in time order
+    median: float
+    count: int
+    clock: str  # the timer, and whether garbage was collected meanwhile
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Report:
+    """One run of a suite of benchmarks, on one machine."""
+
+    name: str
+    machine: Mapping[str, Any]
+    commit: Mapping[str, Any]
+    date: str
+    version: str
+    benches: Mapping[str, Bench]
+
+    @property
+    def code(self) -> str:
+        """`commit 463b1eeca092, with changes that are not committed`."""
+        found = str(self.commit.get("id") or "")
+        if not found or found == "unversioned":
+            return "of no commit"
+        changed = ", with changes that are not committed" if self.commit.get("dirty") else ""
+        return f"commit {clean(found)[:12]}{changed}"
+
+    @property
+    def label(self) -> str:
+        when = f", {clean(self.date)[:16].replace('T', ' ')} UTC" if self.date else ""
+        return f"{clean(self.name)}: {self.code}{when}"
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is JSON and not a study; one that only claims to be is told of when it is read."""
+    if not path.is_file():
+        return False
+    if path.suffix == ".json":
+        return True
+    try:
+        with path.open("rb") as file:
+            start = file.read(4096).lstrip()
+        return start.startswith(b"{") and b'"machine_info"' in start
+    except OSError:
+        return False
+
+
+def read_report(path: Path) -> Report:
+    """A `DataError` where the file is no such report."""
+    document = _document(path)
+    if not isinstance(document, Mapping) or not isinstance(document.get("benchmarks"), list):
+        raise _wrong(path, "this JSON is no report of pytest-benchmark: it has no list `benchmarks`")
+    benches: dict[str, Bench] = {}
+    for at, node in enumerate(document["benchmarks"]):
+        try:
+            found = list(_benches(node))
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise _wrong(path, f"benchmark {at} of this report cannot be read ({what})") from error
+        for bench in found:
+            if bench.key in benches:
+                raise _wrong(path, f"the benchmark `{bench.full}` is in this report twice")
+            benches[bench.key] = bench
+    if not benches:
+        raise _wrong(path, "this report holds no benchmark", "a run in which some benchmark was measured")
+    return Report(
+        name=str(path),
+        machine=_mapping(document.get("machine_info")),
+        commit=_mapping(document.get("commit_info")),
+        date=str(document.get("datetime") or ""),
+        version=str(document.get("version") or ""),
+        benches=benches,
+    )
+
+
+def _document(path: Path) -> Any:
+    try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise _wrong(path, f"this file of {size:,} bytes is too large for a report", f"at most {MOST_BYTES:,}")
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise _wrong(path, f"this file could not be read: {error.strerror or error}", "a file") from error
+    except (ValueError, RecursionError) as error:
+        first = next(iter(str(error).splitlines()), "it is nested too deeply")
+        raise _wrong(path, f"this is no JSON: {first}") from error
+
+
+def _benches(node: Mapping[str, Any]) -> Iterator[Bench]:
+    """The benchmark itself, or in its place the contestants that took turns in each of its rounds."""
+    stats, options = node["stats"], _mapping(node.get("options"))
+    full = str(node["fullname"])
+    common: dict[str, Any] = {"clock": f"{options.get('timer')}, gc {'off' if options.get('disable_gc') else 'on'}"}
+    params = json.dumps(node.get("params"), sort_keys=True)
+    contestants = _mapping(node.get("extra_info")).get(CONTESTANTS)
+    if isinstance(contestants, Mapping) and contestants:
+        for contestant, times in contestants.items():
+            rounds = _rounds([float(each) / 1e6 for each in times])
+            yield Bench(
+                key=json.dumps([full, params, contestant]),
+                name=f"{node['name']} {contestant}",
+                full=f"{full} {contestant}",
+                rounds=rounds,
+                median=_median(rounds) if rounds else math.nan,
+                count=len(rounds),
+                **common,
+            )
+        return
+    rounds = _rounds(stats.get("data") or [])
+    median = float(stats["median"])
+    if not 0 <= median < math.inf:
+        raise ValueError(f"a median of {median} s")
+    yield Bench(
+        key=json.dumps([full, params, ""]),
+        name=str(node["name"]),
+        full=full,
+        rounds=rounds,
+        median=median,
+        count=len(rounds) or int(stats["rounds"]),
+        **common,
+    )
+
+
+def _rounds(times: Any) -> tuple[float, ...]:
+    found = tuple(float(each) for each in times)
+    if wrong := [each for each in found if not 0 <= each < math.inf]:
+        raise ValueError(f"a round of {wrong[0]} s")
+    return found
+
+
+def _median(values: tuple[float, ...]) -> float:
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _wrong(path: Path, what: str, valid: str = _VALID) -> DataError:
+    return DataError(Problem(code="no-report", where=str(path), what=what, valid=valid))
+
+
+Facts = Mapping[str, str]
+
+MOST: Final = 4
+VERSIONS: Final = re.compile(r"version|python_(build|compiler|implementation)|^pytest-benchmark$")
+NOTHING: Final = re.compile(
+    r"^cpu\.(hz_|flags$|cpuinfo_version|microcode)"
+)  # it is not the same twice, or says nothing
+HOST: Final = re.compile(r"^(node|release)$")  # two hosts with the same hardware are not refused, and told of
+_VALID_MACHINES: Final = "reports of one machine, or --across-machines, which shows them under a warning"
+
+
+def refuse_unlike(reports: Sequence[Report], *, across: bool = False) -> list[str]:
+    """What weakens a comparison; a `NotComparableError` with all that forbids it, unless `across` was asked for."""
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    first = reports[0]
+    for other in reports[1:]:
+        found = list(_unlike(first, other))
+        problems += [problem for problem in found if str(problem) not in map(str, problems)]
+        hosts = [line for line in _lines(_facts(first, HOST), _facts(other, HOST)) if line]
+        if hosts and not found:
+            warnings.append(
+                f"The hosts only look alike: {listed(hosts, MOST)}; differences of a few percent say little"
+            )
+    if problems and not across:
+        raise NotComparableError(*problems)
+    if problems:
+        said = "; ".join(dict.fromkeys(problem.what for problem in problems))
+        warnings.insert(0, f"ACROSS MACHINES: {said}: no difference below is known to be the code's")
+    return list(dict.fromkeys(warnings))
+
+
+def _unlike(first: Report, other: Report) -> Iterator[Problem]:
+    kinds = (
+        ("other-machine", "a machine", _machine(first), _machine(other)),
+        ("other-versions", "their versions", _versions(first, other), _versions(other, first)),
+        ("other-clock", "a clock", _clocks(first, other), _clocks(other, first)),
+    )
+    for code, what, before, after in kinds:
+        lines = _lines(before, after)
+        if lines:
+            said = f"{clean(first.name)} and {clean(other.name)} do not share {what}: {listed(lines, MOST)}"
+            yield Problem(code=code, what=said, valid=_VALID_MACHINES)
+
+
+def _lines(before: Facts, after: Facts) -> list[str]:
+    """What differs; the same difference under several names is told once."""
+    found: dict[tuple[str, str], str] = {}
+    for key in dict.fromkeys([*before, *after]):
+        values = before.get(key, "none"), after.get(key, "none")
+        if values[0] != values[1]:
+            found.setdefault(values, f"{clean(key)} {clean(values[0])} against {clean(values[1])}")
+    return list(found.values())
+
+
+def _machine(report: Report) -> Facts:
+    return {
+        key: value
+        for key, value in _flat(report.machine)
+        if not (VERSIONS.search(key) or NOTHING.search(key) or HOST.search(key))
+    }
+
+
+def _versions(report: Report, other: Report) -> Facts:
+    """What is measured may have a version of its own: it is what changed."""
+    own = {"paribus", *(str(each.commit.get("project")) for each in (report, other))}
+    found = {key: value for key, value in _flat(report.machine) if VERSIONS.search(key) and not NOTHING.search(key)}
+    return {
+        **{key: value for key, value in found.items() if key.rpartition(".")[2] not in own},
+        "pytest-benchmark": report.version,
+    }
+
+
+def _clocks(report: Report, other: Report) -> Facts:
+    return {bench.full: bench.clock for key, bench in report.benches.items() if key in other.benches}
+
+
+def _facts(report: Report, names: re.Pattern[str]) -> Facts:
+    return {key: value for key, value in _flat(report.machine) if names.search(key)}
+
+
+def _flat(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inside in value.items():
+            yield from _flat(inside, f"{way}.{key}" if way else str(key))
+    else:
+        yield way, str(value)

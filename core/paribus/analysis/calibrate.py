@@ -1,0 +1,233 @@
+"""From the records of a study to what it can tell: spreads between seeds, and the seeds that an effect takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+from paribus.analysis.api import asked_of
+from paribus.analysis.calibration import Calibration, Spread, largest
+from paribus.analysis.comparability import refuse
+from paribus.analysis.compare import codes_of
+from paribus.analysis.formatting import plural
+from paribus.analysis.pairing import held_of, values_of
+from paribus.analysis.power import power_to_equate, power_to_tell, seeds_to, smallest_effect, spread_interval
+from paribus.analysis.select_trials import Chosen, select
+from paribus.analysis.sequential import shares
+from paribus.analysis.student_t import check_positive, check_rate, summarise, variance_reduction
+from paribus.analysis.trials import Entry, Question
+from paribus.errors import NotComparableError, Problem, listed
+from paribus.planning.api import Planned, study
+
+POWER = 0.8
+INDEPENDENT = "(seeds not paired)"
+FEW = frozenset({"too-few", "no-records"})  # what more trials would mend
+
+
+def calibrate(
+    planned: Planned | str | Path,
+    *,
+    effect: float | None = None,
+    power: float = POWER,
+    accept_code: Collection[str] = (),
+) -> Calibration:
+    """How much the seeds of a study differ, and how many of them an effect takes, from the records that it has.
+
+    `effect` is the difference that is to be seen, the study's margin where none is given; `power` how surely. It shows
+    no difference, and so is no look at the results.
+    """
+    if not isinstance(planned, Planned):
+        planned = study(planned)
+    return calibrated_together(asked_of(planned), effect=effect, power=power, accept_code=accept_code)
+
+
+def calibrated_together(
+    asked: Sequence[tuple[Sequence[Entry], Question]],
+    *,
+    effect: float | None = None,
+    power: float = POWER,
+    accept_code: Collection[str] = (),
+) -> Calibration:
+    """The same of every setting of a study, whose verdicts are one family; those without a spread yet are named."""
+    family = sum(len(question.others) for _, question in asked)
+    found: list[Calibration] = []
+    missing: list[str] = []
+    refused: list[NotComparableError] = []
+    codes = codes_of([entries for entries, _ in asked], accept_code)
+    for (entries, question), own in zip(asked, codes, strict=True):
+        try:
+            found.append(calibrated(entries, question, effect=effect, power=power, accept_code=own, family=family))
+        except NotComparableError as error:
+            if len(asked) == 1 or not {problem.code for problem in error.problems} <= FEW:
+                raise
+            missing.append(question.setting)
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    late = (f"Without two pairs, and so without a spread: {'; '.join(missing)}",) if missing else ()
+    return replace(found[0], further=tuple(found[1:]), notes=(*found[0].notes, *late))
+
+
+def calibrated(
+    entries: Iterable[Entry],
+    question: Question,
+    *,
+    effect: float | None = None,
+    power: float = POWER,
+    accept_code: Collection[str] = (),
+    family: int = 0,
+) -> Calibration:
+    """The same of the trials themselves; a `NotComparableError` where they are too few to have a spread.
+
+    `family` is of how many verdicts they are a part, where there are others beside them.
+    """
+    check_rate("power", power)
+    effect = question.margin if effect is None else effect
+    if effect is not None:
+        check_positive("effect", effect)
+    selection = select(entries, question, accept_code)
+    trials = selection.trials
+    refuse(trials, question, selection.notes)
+    family = family or len(question.others)
+    asking = _Asking(question, effect, power, family)
+    numbers = values_of(list(trials[question.baseline].values()), question)
+    _refuse_few(numbers, question)
+    pairs = {name: _values(trials, name, question) for name in question.others}
+    rows = [asking.spread(name, *found) for name, found in pairs.items() if _many(found)]
+    base = summarise(numbers)
+    assert base.sd is not None, "there are two at least"
+    independent = asking.spread_of(INDEPENDENT, base.n, base.sd * math.sqrt(2))
+    takes = {row.variant: row.tells for row in rows or [independent]} if effect is not None else {}
+    seeds = largest(takes)
+    times = {name: _seconds(own.values()) for name, own in trials.items()}
+    missing = _missing(trials, seeds, question)
+    known = [seconds for seconds in times.values() if seconds is not None]
+    usual = math.fsum(known) / len(known) if known else None
+    return Calibration(
+        study=question.study,
+        setting=question.setting,
+        family=family,
+        metric=question.metric,
+        planned=len(question.seeds),
+        variants=len(question.others),
+        alpha=asking.alpha,
+        power=power,
+        effect=effect,
+        margin=question.margin,
+        baseline=Spread(variant=question.baseline, n=base.n, sd=base.sd, interval=spread_interval(base.sd, base.n)),
+        rows=tuple(rows),
+        independent=independent,
+        seeds=seeds,
+        trials=sum(missing.values()),
+        seconds=None if usual is None else math.fsum(count * (times[name] or usual) for name, count in missing.items()),
+        seconds_a_trial=usual,
+        notes=(*_without(pairs), *selection.notes),
+    )
+
+
+@final
+@dataclass(frozen=True)
+class _Asking:
+    """What every spread is asked."""
+
+    question: Question
+    effect: float | None
+    power: float
+    family: int  # verdicts that are told together
+
+    @property
+    def alpha(self) -> float:
+        """What Holm's first step leaves a single verdict, at the last look where there are several."""
+        share = shares(self.question.stops)[-1] if self.question.stops else 1.0
+        return share * self.question.alpha / max(1, self.family)
+
+    def spread(self, name: str, before: Sequence[float], after: Sequence[float]) -> Spread:
+        found = summarise([b - a for a, b in zip(before, after, strict=True)])
+        assert found.sd is not None, "there are two at least"
+        return self.spread_of(name, found.n, found.sd, variance_reduction(before, after))
+
+    def spread_of(self, name: str, n: int, sd: float, gain: float | None = None) -> Spread:
+        ends = spread_interval(sd, n)
+        if sd == 0:  # the sign test decides, and no effect is too small for it
+            return Spread(variant=name, n=n, sd=sd, interval=ends, reduction=gain)
+        shown = [self._smallest(each) for each in (sd, *ends)] if len(self.question.seeds) > 1 else None
+        tells = [self._tells(each) for each in (sd, *ends)]
+        equates = [self._equates(each) for each in (sd, *ends)]
+        return Spread(
+            variant=name,
+            n=n,
+            sd=sd,
+            interval=ends,
+            reduction=gain,
+            smallest=shown[0] if shown else None,
+            smallest_range=(shown[1], shown[2]) if shown else None,
+            tells=tells[0],
+            tells_range=(tells[1], tells[2]),
+            equates=equates[0],
+            equates_range=(equates[1], equates[2]),
+        )
+
+    def _smallest(self, sd: float) -> float:
+        return smallest_effect(sd, len(self.question.seeds), self.alpha, self.power)
+
+    def _tells(self, sd: float) -> int | None:
+        effect = self.effect
+        if effect is None:
+            return None
+        return seeds_to(lambda n: power_to_tell(effect, sd, n, self.alpha), self.power)
+
+    def _equates(self, sd: float) -> int | None:
+        margin = self.question.margin
+        if margin is None:
+            return None
+        return seeds_to(lambda n: power_to_equate(margin, sd, n, self.alpha), self.power)
+
+
+def _values(trials: Chosen, name: str, question: Question) -> tuple[list[float], list[float]]:
+    """The baseline's numbers and the variant's, of the pairs that a verdict would be of."""
+    held = held_of(trials, name, question)
+    finished = [] if held.reason else held.finished
+    before, after = (values_of([pair[side] for pair in finished], question) for side in (0, 1))
+    return before, after
+
+
+def _many(found: tuple[list[float], list[float]]) -> bool:
+    return len(found[0]) > 1
+
+
+def _seconds(own: Iterable[Entry]) -> float | None:
+    """What a trial of a variant took on average, with what it begins from."""
+    took = [_took(entry) for entry in own if entry.record is not None]
+    return math.fsum(took) / len(took) if took else None
+
+
+def _took(entry: Entry) -> float:
+    started, ended = (float(entry.provenance.get(key) or 0.0) for key in ("started", "ended"))
+    before = 0.0 if entry.before is None else _took(entry.before)
+    return before + (ended - started if 0 < started <= ended else 0.0)
+
+
+def _missing(trials: Chosen, seeds: int | None, question: Question) -> dict[str, int]:
+    """How many trials of so many seeds each variant lacks."""
+    wanted = seeds or 0
+    return {
+        name: max(0, wanted - sum(entry.record is not None for entry in own.values())) for name, own in trials.items()
+    }
+
+
+def _without(pairs: dict[str, tuple[list[float], list[float]]]) -> Iterator[str]:
+    few = [name for name, found in pairs.items() if not _many(found)]
+    if few:
+        yield f"Without two pairs, and so without a spread: {listed(few, 8)}"
+
+
+def _refuse_few(numbers: Sequence[float], question: Question) -> None:
+    if len(numbers) > 1:
+        return
+    what = f"the baseline of `{question.study}` has {plural(len(numbers), 'finished trial')}, and a spread takes two"
+    raise NotComparableError(
+        Problem(code="too-few", what=what, valid="`paribus calibrate STUDY --pilot 5`, which runs the first 5 seeds")
+    )

@@ -1,0 +1,209 @@
+"""What a study can tell: how much its seeds differ, and what an effect of some size takes to be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, final
+
+from paribus.analysis.formatting import percent, plural
+from paribus.analysis.table import finite
+from paribus.errors import printable
+
+Range = tuple[float, float]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """The standard deviation of some differences, and what follows from it; None where there is none to follow.
+
+    Each range is what the ends of the interval of `sd` come to: few pairs know little of their own spread.
+    """
+
+    variant: str
+    n: int  # of how many pairs; of the baseline, seeds
+    sd: float
+    interval: Range  # of the true one, 95 %
+    reduction: float | None = None  # how many times less its square is than that of independent seeds
+    smallest: float | None = None  # the least effect that the planned seeds tell from 0
+    smallest_range: Range | None = None
+    tells: int | None = None  # the seeds that tell the wanted effect from 0
+    tells_range: tuple[int | None, int | None] = (None, None)
+    equates: int | None = None  # the seeds that find what does not differ equivalent, within the margin
+    equates_range: tuple[int | None, int | None] = (None, None)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Calibration:
+    """What a study's records say of what it can tell: `print(calibration)` shows it."""
+
+    study: str
+    metric: str
+    planned: int  # seeds
+    variants: int
+    alpha: float  # at which a single verdict is held, where it is the first of Holm's
+    power: float
+    effect: float | None
+    margin: float | None
+    baseline: Spread
+    rows: tuple[Spread, ...]  # one a variant that has two pairs or more
+    independent: Spread  # what pairs would spread by that share no seed: a guess from the baseline's
+    seeds: int | None  # that the wanted effect takes in every variant
+    trials: int  # of so many seeds that have no record yet
+    seconds: float | None  # that these would take one after the other
+    seconds_a_trial: float | None
+    notes: tuple[str, ...] = ()
+    setting: str = ""  # of a study with several
+    family: int = 0  # verdicts that are told together, those of all settings
+    further: tuple[Calibration, ...] = ()  # of the other settings
+
+    def __repr__(self) -> str:
+        return f"<calibration of {self.study} on {self.metric}: {plural(len(self.rows), 'spread')}>"
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *(line for each in self.every for line in each.lines()), "", *self.caption()])
+
+    @property
+    def every(self) -> tuple[Calibration, ...]:
+        """One a setting."""
+        return (self, *self.further)
+
+    def lines(self) -> list[str]:
+        """One setting: its name, its table and what is to be said of it alone."""
+        return ["", *([printable(self.setting), ""] if self.setting else []), *self.table(), "", *self.remarks()]
+
+    @property
+    def title(self) -> str:
+        """Of what it is."""
+        return printable(f"{self.study}: {self.metric}: what {plural(self.planned, 'seed')} can tell")
+
+    def table(self) -> list[str]:
+        """A line for each variant, and one for seeds that are not paired."""
+        return _grid([_header(self), *(_cells(self, row) for row in (*self.rows, self.independent))])
+
+    def remarks(self) -> list[str]:
+        """What an effect takes, and what is missing."""
+        base = self.baseline
+        own = f"The baseline's own seeds spread by {_figure(base.sd)} {_range(base.interval)} (n = {base.n})."
+        notes = (f"- {printable(note)}" for note in self.notes)
+        return [own, _cost(self), *notes]
+
+    def caption(self) -> list[str]:
+        """How all of it is to be read."""
+        return [f"· {line}" for line in _caption(self)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Valid JSON: every number is finite, or null."""
+        document = asdict(replace(self, further=()))
+        own = {"setting": self.setting} if self.setting else {}
+        for key in ("setting", "family", "further"):
+            del document[key]
+        document |= own | {
+            "baseline": finite(asdict(self.baseline)),
+            "rows": [finite(asdict(row)) for row in self.rows],
+            "independent": finite(asdict(self.independent)),
+            "notes": list(self.notes),
+        }
+        return {**document, "further": [each.to_json() for each in self.further]} if self.further else document
+
+
+def _header(found: Calibration) -> tuple[str, ...]:
+    heads = ["variant", "pairs", "sd of a difference", "pairing", f"{plural(found.planned, 'seed')} show"]
+    if found.effect is not None:
+        heads.append(f"seeds for {found.effect:g}")
+    if found.margin is not None:
+        heads.append(f"for ± {found.margin:g}")
+    return tuple(heads)
+
+
+def _cells(found: Calibration, row: Spread) -> tuple[str, ...]:
+    less = "" if row.reduction is None else f"÷ {_times(row.reduction)}"
+    cells = [printable(row.variant), str(row.n), f"{_figure(row.sd)} {_range(row.interval)}", less]
+    cells.append("-" if row.smallest is None else _figure(row.smallest))
+    if found.effect is not None:
+        cells.append(_seeds(row.tells, row.tells_range))
+    if found.margin is not None:
+        cells.append(_seeds(row.equates, row.equates_range))
+    return tuple(cells)
+
+
+def _cost(found: Calibration) -> str:
+    if found.effect is None:
+        return "No effect is asked for: say `--effect`, or a `margin` in the study."
+    if found.seeds is None:
+        return f"An effect of {found.effect:g} takes more seeds in some variant than anybody would run."
+    takes = f"An effect of {found.effect:g} in any variant takes {plural(found.seeds, 'seed')}"
+    if found.seconds is None:
+        return f"{takes}; how long a trial takes is not known yet."
+    took = f"{plural(found.trials, 'trial')} more" if found.trials else "no trial more"
+    length = f": {duration(found.seconds)} one at a time" if found.trials else ""
+    return f"{takes}, {took}{length} ({_figure(found.seconds_a_trial or 0.0)} s a trial)."
+
+
+def _caption(found: Calibration) -> Iterator[str]:
+    where = ", in all settings" if found.further else ""
+    yield (
+        f"Shown with {percent(found.power)} probability at a confidence of {percent(1 - found.alpha)}, to which Holm "
+        f"holds the first of {plural(found.family, 'verdict')}{where}; the next are held to less."
+    )
+    if found.further:
+        yield "A trial that several settings have in common runs once, and is counted as missing in each."
+    yield (
+        "A spread that is guessed from few pairs is hardly known: in brackets its 95 % interval (chi-squared), and "
+        "what the ends of it come to. Pairing by seed divides the variance by what is shown."
+    )
+    if found.margin is not None:
+        yield f"± {found.margin:g}: the seeds that find a variant equivalent which truly does not differ."
+    yield (
+        "Spreads are no verdicts, and no difference is shown. What is run because of them should be fresh seeds: "
+        "then the promise of a verdict holds exactly."
+    )
+
+
+def duration(seconds: float) -> str:
+    """`90 s`, `12 min`, `3.4 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _grid(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as they have to be; counts to the right."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.rjust(width) if at == 1 else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _figure(value: float) -> str:
+    return f"{value:.2g}"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2g}" if value < 10 or value >= 1e6 else f"{value:,.0f}"
+
+
+def _range(ends: Range | None) -> str:
+    return "" if ends is None else f"[{_figure(ends[0])}, {_figure(ends[1])}]"
+
+
+def _seeds(count: int | None, ends: tuple[int | None, int | None]) -> str:
+    if count is None:
+        return "-" if ends == (None, None) else f"{_count(ends[0])} or more"
+    return f"{_count(count)} [{_count(ends[0])}, {_count(ends[1])}]"
+
+
+def _count(count: int | None) -> str:
+    return "…" if count is None else f"{count:,}"
+
+
+def largest(counts: Mapping[str, int | None]) -> int | None:
+    """The most seeds that any takes; None where one takes more than anybody would run, or there is none."""
+    found = list(counts.values())
+    return None if not found or None in found else max(count for count in found if count is not None)

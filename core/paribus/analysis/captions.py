@@ -1,0 +1,178 @@
+"""What is said under a table: how to read it, how far it holds, and what weakens it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+from paribus.analysis.costs import Pairs, contended, machine, same_host
+from paribus.analysis.formatting import percent, plural, span
+from paribus.analysis.sequential import shares
+from paribus.analysis.table import Row
+from paribus.analysis.trials import Entry, Question
+from paribus.errors import listed
+from paribus.planning.comparability import evaluated
+from paribus.specs.diff import differences
+
+MOST: Final = 8
+
+
+def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry], family: int = 0) -> Iterator[str]:
+    """How to read the table, and what it generalises over.
+
+    `family` is of how many verdicts it is one, where there are others beside it.
+    """
+    corrected = f"{family} verdicts, in all settings" if family else plural(len(rows), "variant")
+    meant = f"; less than {question.margin:g} either way is called equivalent" if question.margin is not None else ""
+    yield f"A difference is variant - {question.baseline} on the same seed{meant}."
+    if question.about:
+        yield question.about
+    if question.matched:
+        yield question.matched
+    levels = _levels(rows)
+    yield (
+        f"All verdicts{_which(question)} together hold with {percent(1 - question.alpha)} confidence: "
+        "Student-t on paired differences, "
+        f"Holm over {corrected}{_spent(question)}{f'; {levels}' if levels and not family else ''}."
+    )
+    if family and levels:  # which may not be those of the other settings
+        yield f"{levels[0].upper()}{levels[1:]}."
+    done = [entry for entry in trials if entry.done]
+    steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
+    begun = bool(done) and all("sha256" in (entry.spec.get("from") or {}) for entry in done)
+    drawn = "order of the data, first values of what is new" if begun else "first values, order of the data"
+    model = "the saved model that all begin from, " if begun else ""
+    yield (
+        f"They generalise over seeds ({drawn}; n = {span([row.n for row in rows])}), not beyond {model}"
+        f"this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
+    )
+    yield from _budget(question, done)
+    if question.pace is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
+        yield from question.pace.caption()
+    if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.before is not None)):
+        yield f"Each begins from the trial of {listed(stages)} of its own variant and seed, and costs what both cost."
+    gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
+    if gains:
+        low, high = (f"{gain:.2g}" if gain < 10 else f"{gain:,.0f}" for gain in (min(gains), max(gains)))
+        times = low if low == high else f"{low} to {high}"
+        yield f"Pairing by seed divided the variance of a difference by {times}, against independent seeds."
+
+
+def _which(question: Question) -> str:
+    """Which verdicts one family holds, where others follow that are families of their own."""
+    return " of variants" if question.below or question.crossed is not None else ""
+
+
+def _budget(question: Question, done: Sequence[Entry]) -> Iterator[str]:
+    """What each trial was given, where that is no number of steps."""
+    for unit, amount in question.budget.items():
+        if unit == "flops":
+            yield f"Each was given {amount:.4g} training FLOPs, to the nearest step: what costs less took more steps."
+        elif unit == "seconds":
+            clocks = {(entry.result.get("cut") or {}).get("clock") for entry in done}
+            clock = "CPU seconds" if clocks == {"cpu"} else "seconds"
+            names = listed(sorted({str(dict(machine(entry)).get("name")) for entry in done}), MOST)
+            yield (
+                f"Each was cut after {amount:g} {clock} of training on {names}: steps and bits are those of "
+                "this machine and hour, and will not come out the same again."
+            )
+
+
+def _spent(question: Question) -> str:
+    """How alpha is spent over the looks of a study that may stop early."""
+    if not question.stops:
+        return ""
+    spent = zip(question.stops, shares(question.stops), strict=True)
+    said = ", ".join(f"{percent(share * question.alpha)} after {n}" for n, share in spent)
+    return f", its {percent(question.alpha)} of error spent over looks that were fixed beforehand ({said} seeds)"
+
+
+def _stage(entry: Entry) -> str:
+    """What the trial that this one begins from is called in the study, with those before it."""
+    before = entry.before
+    assert before is not None
+    earlier = f"{_stage(before)}, " if before.before is not None else ""
+    return f"{earlier}`{before.trial.get('stage')}`"
+
+
+def _levels(rows: Sequence[Row]) -> str:
+    """The confidence of each interval, where it is not the same for all with the variants that it is of."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.level is not None:
+            found.setdefault(percent(row.level), []).append(row.variant)
+    if not found:
+        return ""
+    if len(found) == 1:
+        return f"the intervals are of {next(iter(found))}"
+    return "the intervals are of " + ", ".join(f"{level} ({listed(names, MOST)})" for level, names in found.items())
+
+
+def warnings(
+    question: Question, rows: Sequence[Row], trials: Sequence[Entry], pairs: Mapping[str, Pairs]
+) -> Iterator[str]:
+    """What weakens the table, first what weakens it most."""
+    yield from _looked(question)
+    if question.mismatched:
+        yield question.mismatched
+    unlearned = [row.variant for row in rows if row.learned is False]
+    if unlearned:
+        found = (entry.frequencies(question.metric) for entry in trials)
+        nats = next(value for value in found if value is not None)
+        named = listed(unlearned, MOST)
+        yield f"Not below the loss of frequencies alone ({nats:.3f}), so nothing is learned yet: {named}."
+    some = [f"{row.variant} {row.unlearned}/{row.planned}" for row in rows if row.unlearned and row.learned]
+    if some:
+        yield f"Trials that did not learn are counted in, though they are of another kind: {listed(some, MOST)}."
+    recorded = [entry for entry in trials if entry.record is not None]
+    yield from _measures(recorded)
+    yield from _versions(recorded)
+    rough = any(row.costs["tokens_per_second"].rough for row in rows)
+    machines = {machine(entry) for entry in recorded}
+    if len(machines) > 1:
+        shown = listed((" ".join(value for _, value in each) for each in sorted(machines)), MOST)
+        yield f"{len(machines)} kinds of machine ({shown}): speed and memory are compared only within one."
+    elif rough and any(not same_host(pair) for each in pairs.values() for pair in each):
+        yield "The trials of a pair ran on machines that only look alike: speed is rough (~)."
+    if rough and any(map(contended, recorded)):
+        yield "Trials shared the machine (contended): speed is rough (~)."
+
+
+def _looked(question: Question) -> Iterator[str]:
+    """Seeds that were chosen after a look at some of them; fresh ones, fixed beforehand, are a study of their own."""
+    seeds = set(question.seeds)
+    earlier = [set(look) for look in question.looks if seeds & set(look)]
+    if question.replanned:
+        yield (
+            "Where the study stops was changed after a verdict had been shown: "
+            f"the {percent(1 - question.alpha)} no longer hold exactly."
+        )
+    if any(look != seeds for look in earlier):
+        counts = [key for key, _ in groupby([*map(len, earlier), len(seeds)])]
+        how = "added" if all(look <= seeds for look in earlier) else "changed"
+        yield (
+            f"Seeds were {how} after a verdict had been shown ({' → '.join(map(str, counts))}): "
+            f"the {percent(1 - question.alpha)} no longer hold exactly."
+        )
+
+
+def _measures(trials: Sequence[Entry]) -> Iterator[str]:
+    """The same examples, but an objective with other options."""
+    found = {
+        each.path.partition(".")[2]
+        for entry in trials
+        for each in differences(evaluated(trials[0].spec), evaluated(entry.spec))
+    }
+    if found:
+        yield f"The variants do not evaluate with the same options of an objective: {listed(sorted(found), MOST)}."
+
+
+def _versions(trials: Sequence[Entry]) -> Iterator[str]:
+    found: dict[str, dict[str, None]] = {}
+    for entry in trials:
+        for package, version in (entry.provenance.get("versions") or {}).items():
+            found.setdefault(package, {})[str(version)] = None
+    mixed = [f"{package} {' and '.join(found[package])}" for package in found if len(found[package]) > 1]
+    if mixed:
+        yield f"Mixed versions: {listed(mixed, MOST)}; no pair mixes versions of torch."

@@ -1,0 +1,236 @@
+"""Which tensors two trials began with in common, and what became of the others.
+
+What a swap does: to an untrained model, to its training, and whether each thing that it sets has a say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, final
+
+from paribus.analysis.trials import Entry
+from paribus.errors import listed
+from paribus.specs.diff import MISSING, at, touches
+
+Tensors = Mapping[str, Mapping[str, Any]]  # path -> shape, origin, draws, shaped, value, signs: as the record has them
+
+KINDS: Final = ("equal", "scaled", "schemed", "derived", "reshaped", "removed", "added", "begun", "leaked")
+MOST: Final = 6  # names in a line
+_LEAVES: Final = ("weight", "bias")
+_SHORT: Final = 3  # words of a path outside of the layers: body.norm, body.position.table
+_PLACES: Final = ("attention", "cross", "feedforward")  # these alone would read as the whole component
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """The paths of the baseline's tensors and of the variant's, by what the two have in common."""
+
+    equal: tuple[str, ...]  # bitwise
+    scaled: tuple[str, ...]  # the same draws at another scale
+    schemed: tuple[str, ...]  # the same draws, as another scheme of initialisation shapes them
+    derived: tuple[str, ...]  # buffers, computed with other options
+    reshaped: tuple[str, ...]
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    begun: tuple[str, ...]  # one of the two is of a saved model, or both are in another way
+    leaked: tuple[str, ...]  # other values for no reason that the two records know of
+    total: int  # tensors of the baseline
+
+    @property
+    def brought(self) -> frozenset[str]:
+        """The tensors that only the variant has as they are."""
+        return frozenset(self.added) | frozenset(self.reshaped)
+
+    @property
+    def alike(self) -> frozenset[str]:
+        """The tensors that both have, in one shape."""
+        return frozenset((*self.equal, *self.scaled, *self.schemed, *self.derived, *self.begun, *self.leaked))
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What a reader is told of those that are not equal."""
+        said = (
+            (self.reshaped, "reshaped"),
+            (self.added, "added"),
+            (self.removed, "removed"),
+            (self.scaled, "at another scale"),
+            (self.schemed, "initialised otherwise"),
+            (self.derived, "computed otherwise"),
+            (self.begun, "begun otherwise"),
+        )
+        counts = Counter(name for paths, _ in said for name in _short(paths))
+        twice = {name for name, count in counts.items() if count > 1}
+        return tuple(f"{names(paths, twice)} {what}" for paths, what in said if paths)
+
+
+def common(baseline: Tensors, variant: Tensors, *, scheme: bool) -> Common:
+    """`scheme` says that both are initialised by the same scheme, so that a scale is all that may differ.
+
+    A tensor of the same path, seed and shape has the same draws. So it has the same value, unless its role, the
+    placement's gain or the size of its stack differs: these are in `shaped`, and may only scale what was drawn.
+    """
+    kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for path in baseline.keys() | variant.keys():
+        kinds[_kind(baseline.get(path), variant.get(path), scheme)].append(path)
+    return Common(**{kind: tuple(sorted(paths)) for kind, paths in kinds.items()}, total=len(baseline))
+
+
+def _kind(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, scheme: bool) -> str:
+    if before is None or after is None:
+        return "added" if before is None else "removed"
+    if before["shape"] != after["shape"]:
+        return "reshaped"
+    if before.get("origin") != after.get("origin"):
+        return "equal" if before["value"] == after["value"] else "begun"
+    if before["value"] == after["value"]:
+        return "leaked" if before["draws"] != after["draws"] else "equal"
+    if before["draws"] != after["draws"] or before["shaped"] == after["shaped"]:
+        return "leaked"
+    return _reason(before, after, scheme)
+
+
+def _reason(before: Mapping[str, Any], after: Mapping[str, Any], scheme: bool) -> str:
+    """Of two values of the same draws, where what shaped them is not the same."""
+    if before.get("buffer") or after.get("buffer"):
+        return "derived"
+    if not scheme:
+        return "schemed"
+    drawn = before["signs"] and after["signs"]  # a tensor that begins as one number was not drawn
+    return "leaked" if drawn and before["signs"] != after["signs"] else "scaled"
+
+
+def names(paths: Iterable[str], twice: Collection[str] = ()) -> str:
+    """Paths in few words: `k, v` are the keys' and values' weights and biases of all layers.
+
+    `twice`: names that something else beside them has as well, which have a word more here.
+    """
+    return listed(dict.fromkeys(long if name in twice else name for name, long in _short(paths).items()), MOST)
+
+
+def _short(paths: Iterable[str]) -> dict[str, str]:
+    """The short name of each, and a longer one."""
+    given = set(paths)
+    short: dict[str, str] = {}
+    for path in sorted(given):
+        stem, _, leaf = path.rpartition(".")
+        words = [word for word in stem.split(".") if not word.isdigit()] if leaf in _LEAVES else path.split(".")
+        pair = ".".join(words[-2:])
+        name = pair if words[-1] in _PLACES or len(words) <= _SHORT else words[-1]
+        end = ".bias" if leaf == "bias" and f"{stem}.weight" not in given else ""
+        short.setdefault(name + end, pair + end)
+    return short
+
+
+def effect(pair: Pair) -> Iterator[Finding]:
+    """The swap did something: to an untrained model's outputs, or at least to its training.
+
+    Outputs of other examples would differ whatever was swapped, and say nothing.
+    """
+    measured_alike = pair.equal("validation")
+    if measured_alike and not pair.equal("outputs"):
+        yield "confirmed", "outputs differ"
+    elif pair.alike and pair.equal("losses") and not _ends_otherwise(pair):
+        yield "failure", "changed nothing: the outputs at step 0 and the loss of every step are the baseline's"
+    elif touches(pair.keys, TRAINING) or not measured_alike:
+        yield "confirmed", "training differs" if pair.alike else "same outputs at step 0"
+    else:
+        yield "side effect", "outputs differ only once trained" if pair.alike else "same outputs at step 0"
+
+
+def _ends_otherwise(pair: Pair) -> bool:
+    """Whether what changes the training alone changed the model: by the last step, of which no loss tells."""
+    before, after = ((entry.result.get("digests") or {}).get("parameters") for entry in pair)
+    return touches(pair.keys, TRAINING) and before != after
+
+
+def options(pair: Pair) -> Iterator[Finding]:
+    """Each thing that is set beside others has a say by itself: it was put back, and another model came of it."""
+    for entry in pair:
+        for path in entry.provenance.get("ignored") or ():
+            value = at(entry.spec, path)
+            yield (
+                "failure",
+                f"ignored option: `{path}` is {value} in {entry.variant}, and another value changes nothing",
+            )
+    variant = pair.variant
+    for path in variant.provenance.get("dead") or ():
+        there = (variant.trial.get("instead") or {}).get(path, MISSING)
+        if path in pair.keys and at(pair.baseline.spec, path) == there:
+            yield "failure", f"changed nothing: `{path}` does what the baseline's does, and other changes are beside it"
+    idle = variant.provenance.get("idle") or ()
+    for path in idle:
+        yield "side effect", f"at its default `{path}` would do the same here"
+    if asked := [path for path in variant.provenance.get("asked") or () if path not in idle]:
+        yield "confirmed", f"{listed(asked, MOST)} {'has' if len(asked) == 1 else 'have'} a say"
+
+
+def gradients(pair: Pair, shared: Common) -> Iterator[Finding]:
+    """What is trained with the baseline is trained with the variant, and so is what the swap brought.
+
+    A tensor that no gradient reaches counts among the parameters and does nothing. Where a swap has brought it, that is
+    told: an expert may wait in vain to be asked. It is a failure where none of what an architecture brought gets any,
+    as the swap then sits beside the model, and where the baseline trains the very tensor: then the variant is held back
+    by more than what was meant.
+    """
+    baseline, variant = (frozenset(entry.certificate["no_gradient"]) for entry in pair)
+    excused = touches(pair.keys, TRAINING)
+    frozen = frozenset() if excused else (variant - baseline) & shared.alike
+    if frozen:
+        yield "failure", f"not trained: no gradient ever reaches {names(frozen)}, which the baseline trains"
+    if variant - baseline - frozen:
+        yield "side effect", f"no gradient reaches {names(variant - baseline - frozen)}"
+    if variant & baseline:
+        yield "side effect", f"in both no gradient reaches {names(variant & baseline)}"
+    if shared.brought and shared.brought <= variant and not excused:
+        yield "failure", f"untrained: no gradient reaches anything that the swap brought: {names(shared.brought)}"
+
+
+DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.vocabulary", "trainer")
+"""What decides the batches: one of these varied, they may differ."""
+
+
+BUDGET: Final = ("trainer", "data.batch", "dims.length")
+
+
+LASTING: Final = "trainer.max_time"
+
+
+TRAINING: Final = (*DATA, "evaluate", "measure", "optimizer", "schedule", "dropout")
+"""What an untrained model's outputs need not show."""
+
+
+Finding = tuple[Literal["failure", "side effect", "confirmed"], str]
+
+
+@final
+class Pair(NamedTuple):
+    """Two trials with records, and what may differ between them."""
+
+    baseline: Entry
+    variant: Entry
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """What the study asked otherwise of the one than of the other."""
+        one, other = self.baseline.asked, self.variant.asked
+        return frozenset(key for key in {**one, **other} if one.get(key, MISSING) != other.get(key, MISSING))
+
+    @property
+    def cut(self) -> frozenset[str]:
+        """Where the budget cut them, each at its own place."""
+        return frozenset(self.baseline.cut) | frozenset(self.variant.cut)
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        return self.baseline.result["steps"], self.variant.result["steps"]
+
+    @property
+    def alike(self) -> bool:
+        """Whether both ran to their end, and equally far: their batches and losses can be held against each other."""
+        return self.baseline.done and self.variant.done and len(set(self.steps)) == 1
+
+    def equal(self, digest: str) -> bool:
+        return bool(self.baseline.certificate[digest] == self.variant.certificate[digest])

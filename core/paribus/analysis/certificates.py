@@ -1,0 +1,269 @@
+"""Two trials with records, whose certificate is asked for, and what may differ between them.
+
+The certificate of a pair of trials: that they differ in what the study varied and in nothing else, and that they do.
+
+Where it fails, no verdict is given. A side effect is what changed along with what was varied, for a reason that is
+known: it is said aloud, and fails nothing.
+
+The certificate of two trials and of those that they begin from: an unfair pretraining spoils a fair fine-tuning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+from paribus.analysis.certificate_checks import (
+    BUDGET,
+    DATA,
+    KINDS,
+    LASTING,
+    Common,
+    Finding,
+    Pair,
+    common,
+    effect,
+    gradients,
+    names,
+    options,
+)
+from paribus.analysis.trials import Entry
+from paribus.errors import listed
+from paribus.specs.diff import MISSING, at, covered, differences, holds, touches
+
+MOST: Final = 4  # of a kind that are told, in words that must fit a line
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What the pairs of one variant have been found to have in common. A failure is `what: in detail`."""
+
+    variant: str
+    seeds: tuple[int, ...]
+    failures: tuple[str, ...]
+    side_effects: tuple[str, ...]
+    confirmed: tuple[str, ...]
+    equal: int  # tensors that begin bitwise as the baseline's
+    total: int  # tensors of the baseline
+    differs: tuple[str, ...]  # dotted paths of the resolved specs
+    tensors: Mapping[str, tuple[str, ...]]  # those that are not equal, by what became of them
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+    @property
+    def reason(self) -> str:
+        """The failures in a few words, for a verdict that is withheld."""
+        return "; ".join(dict.fromkeys(failure.partition(":")[0] for failure in self.failures))
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        tensors = f"{self.equal}/{self.total} tensors equal at step 0"
+        return "; ".join((*self.failures, tensors, *self.side_effects, *self.confirmed))
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "ok": self.ok, "text": self.text, "tensors": dict(self.tensors)}
+
+
+def certify(baseline: Entry, variant: Entry) -> Certificate:
+    """The certificate of one pair; both have a record, though one or both may have diverged."""
+    if baseline.record is None or variant.record is None:
+        missing = " and ".join(
+            f"{entry.variant} (seed {entry.seed})" for entry in (baseline, variant) if not entry.record
+        )
+        raise ValueError(f"`certify` needs two records, but {missing} has none.")
+    pair = Pair(baseline, variant)
+    same_scheme = not touches(pair.keys, ("initialisation",))
+    shared = common(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
+    found = (
+        *_specs(pair),
+        *_tensors(pair, shared),
+        *_begun(pair),
+        *_data(pair),
+        *options(pair),
+        *effect(pair),
+        *_trained(pair, shared),
+        *gradients(pair, shared),
+    )
+    findings = list(dict.fromkeys(found))
+    kinds = {
+        kind: tuple(text for found, text in findings if found == kind)
+        for kind in ("failure", "side effect", "confirmed")
+    }
+    return Certificate(
+        variant=variant.variant,
+        seeds=(variant.seed,),
+        failures=kinds["failure"],
+        side_effects=kinds["side effect"],
+        confirmed=kinds["confirmed"],
+        equal=len(shared.equal),
+        total=shared.total,
+        differs=tuple(difference.path for difference in differences(baseline.spec, variant.spec)),
+        tensors={kind: getattr(shared, kind) for kind in KINDS if kind != "equal"},
+    )
+
+
+def merged(certificates: Sequence[Certificate]) -> Certificate:
+    """One certificate for all seeds of a variant; what only some of the pairs show is said with their seeds."""
+    if not certificates:
+        raise ValueError("`certificates` must hold at least one, but is empty.")
+    worst = min(certificates, key=lambda certificate: certificate.equal)
+    return Certificate(
+        variant=worst.variant,
+        seeds=tuple(seed for certificate in certificates for seed in certificate.seeds),
+        failures=_merged(certificates, "failures"),
+        side_effects=_merged(certificates, "side_effects"),
+        confirmed=tuple(dict.fromkeys(text for certificate in certificates for text in certificate.confirmed)),
+        equal=worst.equal,
+        total=worst.total,
+        differs=tuple(dict.fromkeys(path for certificate in certificates for path in certificate.differs)),
+        tensors=worst.tensors,
+    )
+
+
+def _merged(certificates: Sequence[Certificate], field: str) -> tuple[str, ...]:
+    seeds: dict[str, list[int]] = {}
+    for certificate in certificates:
+        for text in getattr(certificate, field):
+            seeds.setdefault(text, []).extend(certificate.seeds)
+    most = sum(len(certificate.seeds) for certificate in certificates)
+    return tuple(
+        text if len(found) == most else f"{text} (seed {listed(found, MOST)} only)" for text, found in seeds.items()
+    )
+
+
+def _specs(pair: Pair) -> Iterator[Finding]:
+    """The two resolved specs differ exactly in what the study varied, and each is that of its trial."""
+    for entry in pair:
+        for difference in differences(entry.trial["spec"], entry.spec):
+            yield "failure", f"another spec: {entry.variant} ran with another than its trial's: {difference}"
+        for key, asked in {**entry.asked, **entry.cut}.items():
+            found = at(entry.spec, key)
+            if found is MISSING and asked is not None:
+                yield "failure", f"ignored option: `{key}` is not in the resolved spec of {entry.variant}"
+            elif not holds(found, asked):
+                yield "failure", f"ignored option: `{key}` was to be {asked}, but {entry.variant} ran with {found}"
+    if len({pair.baseline.seed, pair.variant.seed, pair.baseline.spec["seed"], pair.variant.spec["seed"]}) > 1:
+        yield "failure", f"other seed: {pair.baseline.spec['seed']} against {pair.variant.spec['seed']}"
+    found_differences = [each for each in differences(pair.baseline.spec, pair.variant.spec) if each.path != "seed"]
+    if all(covered(difference.path, pair.cut) for difference in found_differences):
+        yield "failure", "changed nothing: the resolved specs are equal"
+    stray = [difference for difference in found_differences if not covered(difference.path, pair.keys | pair.cut)]
+    if stray:
+        more = f", and {len(stray) - 1} more" if len(stray) > 1 else ""
+        yield "failure", f"another difference: the study did not vary this: {stray[0]}{more}"
+
+
+def _tensors(pair: Pair, shared: Common) -> Iterator[Finding]:
+    """What both have begins bitwise the same."""
+    if shared.leaked:
+        count = f"{len(shared.leaked)} of {shared.total} tensors"
+        yield (
+            "failure",
+            f"leaked seed: {count} begin otherwise, though path, seed and shape agree: {names(shared.leaked)}",
+        )
+    for change in shared.changes:
+        yield "side effect", change
+
+
+def _begun(pair: Pair) -> Iterator[Finding]:
+    """What the variant has of the saved model that it begins from."""
+    begun = pair.variant.result.get("from")
+    if begun is None:
+        return
+    yield "confirmed", f"{len(begun['kept'])} tensors of the saved model"
+    ways: dict[str, list[str]] = {}
+    for path, how in begun["converted"].items():
+        ways.setdefault(how, []).append(path)
+    for how, paths in ways.items():
+        yield "side effect", f"{names(paths)} converted ({how})"
+    if begun["new"]:
+        yield "side effect", f"{names(begun['new'])} not of the saved model"
+
+
+def _data(pair: Pair) -> Iterator[Finding]:
+    """Both saw the same examples in the same order, corrupted alike, and equally many."""
+    varied = touches(pair.keys, DATA)
+    budget = pair.steps, (pair.baseline.result["tokens"], pair.variant.result["tokens"])
+    if pair.baseline.done and pair.variant.done:
+        for what, (before, after) in zip(("steps", "tokens"), budget, strict=True):
+            if before != after:
+                excused = touches(pair.keys | pair.cut, BUDGET)
+                said = (
+                    f"{before:,} {what} against {after:,}" if LASTING not in pair.cut else "cut by time, at other steps"
+                )
+                yield ("side effect", said) if excused else ("failure", f"other budget: {said}")
+    if not pair.alike:
+        yield from _along(pair, varied)
+        return
+    for digest, what in (("order", "other examples"), ("batches", "other batches")):
+        if not pair.equal(digest):
+            yield ("side effect", what) if varied else ("failure", f"{what}: not those of the baseline at each step")
+            return
+    yield "confirmed", "same batches"
+
+
+def _along(pair: Pair, varied: bool) -> Iterator[Finding]:
+    """As far as both ran: their batches are known as of each power of two."""
+    before, after = (entry.certificate.get("along") or {} for entry in pair)
+    known = [step for step in before if step in after]
+    if not known:
+        return
+    last = max(known, key=int)
+    if before[last] == after[last]:
+        yield "confirmed", f"same batches for {int(last):,} steps"
+    else:
+        yield ("side effect", "other batches") if varied else ("failure", "other batches: not those of the baseline")
+
+
+def _trained(pair: Pair, shared: Common) -> Iterator[Finding]:
+    """What both have is trained in one manner: with the same rate and the same weight decay."""
+    before, after = (entry.certificate.get("manners") or {} for entry in pair)
+    if not before or not after or touches(pair.keys, ("optimizer", "schedule", "trainer")):
+        return
+    other = [path for path in sorted(shared.alike) if path in before and path in after and before[path] != after[path]]
+    if other:
+        yield "failure", f"trained otherwise: the optimizer treats {names(other)} in another manner than the baseline's"
+
+
+_OTHERWISE: Final = " begun otherwise"  # of tensors of two trials, each from its own
+
+
+def certify_line(baseline: Entry, variant: Entry) -> Certificate:
+    """The certificate of a pair, and of the pair that the two begin from, and so on; what both share needs none.
+
+    Its tensors are those of the first pair, which begin as they are drawn.
+    """
+    found = certify(baseline, variant)
+    before, after = baseline.before, variant.before
+    if before is None or after is None or before.trial["identity"] == after.trial["identity"]:
+        return found
+    if before.record is None or after.record is None:
+        return found
+    earlier = certify_line(before, after)
+    stage = str(after.trial.get("stage") or "before")
+    return replace(
+        earlier,
+        variant=found.variant,
+        failures=(*(_of(stage, text) for text in earlier.failures), *found.failures),
+        side_effects=(
+            *(_of(stage, text) for text in earlier.side_effects),
+            *(
+                text
+                for text in found.side_effects
+                if not text.endswith(_OTHERWISE) and text not in earlier.side_effects
+            ),
+        ),
+        confirmed=found.confirmed,
+        differs=tuple(dict.fromkeys((*earlier.differs, *found.differs))),
+    )
+
+
+def _of(stage: str, text: str) -> str:
+    """What was found at an earlier stage: `leaked seed (in pretrain): …`."""
+    what, colon, how = text.partition(":")
+    return text if what.endswith(")") and "(in " in what else f"{what} (in {stage}){colon}{how}"

@@ -1,0 +1,134 @@
+"""Whether the trials of a study may stand in one table at all: every reason why not, told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, final
+
+from paribus.analysis.certificate_checks import BUDGET
+from paribus.analysis.select_trials import Chosen
+from paribus.analysis.trials import Entry, Question
+from paribus.errors import NotComparableError, Problem, listed
+from paribus.planning.comparability import TEXTUAL, measured_by, of_bytes
+from paribus.specs.diff import touches
+from paribus.storage.atomic import digest_json
+
+
+@final
+class Condition(NamedTuple):
+    """Something that all trials of a table must have in common."""
+
+    code: str
+    what: str
+    of: Callable[[Entry], Any]
+    valid: str
+    unless: tuple[str, ...] = ()  # the study varied one of these, so that it is meant
+
+
+CONDITIONS: Final = (
+    Condition("other-corpus", "the corpus", lambda entry: entry.result["data"]["corpus"], "one corpus in a study"),
+    Condition(
+        "other-tokenizer",
+        "the tokenizer",
+        lambda entry: entry.result["data"]["tokenizer"],
+        "one tokenizer in a study, as what is measured per token is not comparable across tokenizers; "
+        "or a metric of bytes, such as val/clm/bits-per-byte",
+    ),
+    Condition(
+        "other-objective",
+        "what is measured",
+        lambda entry: measured_by(entry.spec),
+        "`evaluate:` and `measure:` in the study, the same for every variant",
+    ),
+    Condition("other-length", "`dims.length`", lambda entry: entry.spec["dims"]["length"], "one length in a study"),
+    Condition(
+        "other-validation",
+        "the validation examples",
+        lambda entry: [entry.spec["data"].get("validation"), entry.certificate.get("validation")],
+        "the same examples, corrupted alike, for every variant",
+    ),
+    Condition("other-steps", "the number of steps", lambda entry: entry.result["steps"], "one budget", BUDGET),
+    Condition("other-tokens", "the number of tokens", lambda entry: entry.result["tokens"], "one budget", BUDGET),
+)
+
+
+WHOLE: Final = Condition(
+    "other-validation",
+    "the validation text",
+    lambda entry: bool(entry.result["data"].get("whole")) or entry.certificate.get("validation"),
+    "a `data.validation` of as many examples as the split has: the same text, whatever its tokens",
+)
+"""In place of the same tokens, where what is measured is told of bytes."""
+
+
+def conditions(metric: str) -> tuple[Condition, ...]:
+    """Those that hold for a metric."""
+    if not of_bytes(metric):
+        return CONDITIONS
+    return (*(each for each in CONDITIONS if each.code not in (*TEXTUAL, WHOLE.code)), WHOLE)
+
+
+def refuse(trials: Chosen, question: Question, notes: Sequence[str] = ()) -> None:
+    """A `NotComparableError` with every reason, where the finished trials do not belong into one table.
+
+    `notes` says which trials were left out before: where none is left, that is the reason.
+    """
+    recorded = [entry for own in trials.values() for entry in own.values() if entry.record is not None]
+    if not recorded:
+        place = f" in {question.store}" if question.store else ""
+        what = ". ".join((f"the study `{question.study}` has no record to compare{place}", *notes))
+        raise NotComparableError(Problem(code="no-records", what=what, valid="`paribus run`, and then compare"))
+    done = {name: [entry for entry in own.values() if entry.done] for name, own in trials.items()}
+    problems = [*_conditions(done, question), *_metric(done, question.metric)]
+    if problems:
+        raise NotComparableError(*problems)
+
+
+def _conditions(done: Mapping[str, Sequence[Entry]], question: Question) -> Iterator[Problem]:
+    """Held against the first finished trial, of the baseline where that has any."""
+    order = sorted(done, key=lambda name: name != question.baseline)
+    reference = next((entry for name in order for entry in done[name]), None)
+    if reference is None:
+        return
+    for condition in conditions(question.metric):
+        wanted = _key(condition.of(reference))
+        others = [
+            name
+            for name, entries in done.items()
+            if any(
+                _key(condition.of(entry)) != wanted and not touches({**entry.asked, **entry.cut}, condition.unless)
+                for entry in entries
+            )
+        ]
+        if others:
+            what = f"{listed(others, 8)} and {reference.variant} do not share {condition.what}"
+            yield Problem(code=condition.code, path=_path(others), what=what, valid=condition.valid)
+
+
+def _metric(done: Mapping[str, Sequence[Entry]], metric: str) -> Iterator[Problem]:
+    """Every finished trial has the metric, and has it from its last step."""
+    missing = [
+        name for name, entries in done.items() if any(metric not in entry.result["metrics"] for entry in entries)
+    ]
+    if missing:
+        have = dict.fromkeys(key for entries in done.values() for entry in entries for key in entry.result["metrics"])
+        what = f"{listed(missing, 8)} did not measure `{metric}`"
+        yield Problem(code="no-metric", path=_path(missing), what=what, valid=listed(have) or "none was measured")
+    early = [name for name, entries in done.items() if any(_early(entry) for entry in entries)]
+    if early:
+        what = f"{listed(early, 8)} was measured before its last step, where others were not"
+        yield Problem(code="not-the-last", path=_path(early), what=what, valid="the metric of the last step, for all")
+
+
+def _early(entry: Entry) -> bool:
+    """Whether the metrics are those of an earlier step: the best of a run is not to be held against the last."""
+    curve = entry.result.get("curve") or []
+    return bool(curve) and curve[-1]["step"] != entry.result["steps"]
+
+
+def _path(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else ""
+
+
+def _key(value: Any) -> str:
+    return digest_json([value])

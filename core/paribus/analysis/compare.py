@@ -1,0 +1,215 @@
+"""From the trials of a study to its table: pair, certify, decide.
+
+The steps of a ladder: each rung held against the one below it, as variants are against the baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from paribus.analysis.captions import caption, warnings
+from paribus.analysis.comparability import refuse
+from paribus.analysis.early_stopping import Part, first_of, needed, not_needed, parts_of, seeds_needed, turns_of
+from paribus.analysis.factorial import effects
+from paribus.analysis.formatting import percent, plural
+from paribus.analysis.pairing import Held, baseline_row, held_of, paired_of, row_of
+from paribus.analysis.select_trials import Chosen, Selection, accepted, select
+from paribus.analysis.sequential import Turn
+from paribus.analysis.table import Family, Table
+from paribus.analysis.trials import Entry, Question
+from paribus.analysis.verdicts import Paired, Verdict, decide
+from paribus.errors import listed
+
+
+def steps(trials: Chosen, question: Question, settings: int = 1) -> Iterator[Family]:
+    """One family, of a study that is a ladder; nothing of another. All `settings` of a study share its alpha."""
+    if not question.below:
+        return
+    alpha = question.alpha / settings
+    asked = {name: replace(question, baseline=below) for name, below in question.below.items()}
+    held = {name: held_of(trials, name, each) for name, each in asked.items()}
+    verdicts = decide(
+        {name: paired_of(trials, name, held[name], each) for name, each in asked.items()},
+        better=question.better,
+        margin=question.margin,
+        alpha=alpha,
+    )
+    of_all = f", and so those of all {settings} settings together at {percent(1 - question.alpha)}"
+    rows = (row_of(trials, name, held[name], verdicts[name], each) for name, each in asked.items())
+    yield Family(
+        key="steps",
+        title="steps, each rung against the one below",
+        rows=tuple(replace(row, against=question.below[row.variant]) for row in rows),
+        caption=(
+            f"A step is a rung - the rung below it on the same seed. The steps are a family of their own: Holm over "
+            f"{plural(len(asked), 'step')} at {percent(1 - alpha)}{of_all if settings > 1 else ''}; with the verdicts "
+            f"above, {percent(1 - 2 * question.alpha)} for both together.",
+        ),
+        certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
+        withheld=True,
+    )
+
+
+def compare(entries: Iterable[Entry], question: Question, *, accept_code: Collection[str] = ()) -> Table:
+    """The verdicts of a study, all of them together; a `NotComparableError` where its trials are not of one kind.
+
+    Verdicts are of the seeds that both sides finished. A pair across two versions of torch, or across a CPU and an
+    accelerator, is left out: its difference would be theirs as well. Other packages may differ, and are named.
+    """
+    return together([(entries, question)], accept_code=accept_code)
+
+
+def together(asked: Sequence[tuple[Iterable[Entry], Question]], *, accept_code: Collection[str] = ()) -> Table:
+    """The same of a study in several settings, side by side: all of their verdicts are one family.
+
+    A setting of which nothing has run has no table, and its variants count in the family all the same.
+    """
+    given = [(list(entries), question) for entries, question in asked]
+    codes = codes_of([entries for entries, _ in given], accept_code)
+    chosen = [_select(entries, question, own) for (entries, question), own in zip(given, codes, strict=True)]
+    stops = bool(given[0][1].stops)
+    asks = [(selection.trials, question) for selection, (_, question) in zip(chosen, given, strict=True)]
+    turns = turns_of(asks) if stops else [{} for _ in given]
+    every = [
+        _compared(entries, question, own, selection, told)
+        for (entries, question), own, selection, told in zip(given, codes, chosen, turns, strict=True)
+    ]
+    started = [each for each in every if each.started] or every[:1]
+    for each in started:
+        refuse(each.trials, each.question, each.selection.notes)
+    first = every[0].question
+    stopped = {(place, name): turn.verdict for place, own in enumerate(turns) for name, turn in own.items()}
+    verdicts = stopped or decide(
+        {(place, name): paired for place, each in enumerate(every) for name, paired in each.paired()},
+        better=first.better,
+        margin=first.margin,
+        alpha=first.alpha,
+    )
+    family = len(verdicts) if len(every) > 1 else 0
+    tables = [
+        _table(each, {name: verdicts[place, name] for name in each.held}, family, len(every))
+        for place, each in enumerate(every)
+        if each in started
+    ]
+    missing = [each.question.setting for each in every if each not in started]
+    late = (f"Nothing has run yet of: {'; '.join(missing)}. Its verdicts are counted among all.",) if missing else ()
+    return replace(tables[0], further=tuple(tables[1:]), notes=(*tables[0].notes, *late))
+
+
+def codes_of(given: Sequence[Sequence[Entry]], codes: Collection[str]) -> list[list[str]]:
+    """The readmitted codes that each setting has a record of; what none has, the first is to refuse."""
+    found = [[code for code in codes if any(accepted(entry, [code]) for entry in entries)] for entries in given]
+    found[0] += [code for code in codes if not any(code in own for own in found)]
+    return found
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """The trials of one setting, paired and certified."""
+
+    question: Question
+    selection: Selection
+    parts: Mapping[str, Part]
+    counts: Mapping[str, int]  # of seeds that are needed
+
+    @property
+    def held(self) -> Mapping[str, Held]:
+        return {name: part.held for name, part in self.parts.items()}
+
+    @property
+    def trials(self) -> Chosen:
+        return self.selection.trials
+
+    @property
+    def started(self) -> bool:
+        """Whether any trial has a record."""
+        return any(entry.record is not None for own in self.trials.values() for entry in own.values())
+
+    def paired(self) -> Iterator[tuple[str, Paired]]:
+        """What is decided on, variant by variant."""
+        for name, held in self.held.items():
+            yield name, paired_of(self.trials, name, held, self.question)
+
+
+def _select(entries: Sequence[Entry], question: Question, accept_code: Collection[str]) -> Selection:
+    if question.baseline not in question.variants:
+        names = listed(question.variants)
+        raise ValueError(f"`baseline` must be one of the variants, but is `{question.baseline}`; valid: {names}.")
+    return select(entries, question, accept_code)
+
+
+def _compared(
+    entries: Sequence[Entry],
+    question: Question,
+    accept_code: Collection[str],
+    selection: Selection,
+    turns: Mapping[str, Turn],
+) -> _Compared:
+    """`turns` is where each variant stands, of a study that may stop early."""
+    counts = seeds_needed(turns, question)
+    if turns:
+        selection = select((each for each in entries if needed(each, counts, question)), question, accept_code)
+    return _Compared(question, selection, parts_of(selection.trials, question, turns), counts)
+
+
+def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, settings: int) -> Table:
+    """One setting, with the verdicts that all of them together allow."""
+    question, selection, trials, held = compared.question, compared.selection, compared.trials, compared.held
+    rows = tuple(
+        row_of(part.trials, name, part.held, verdicts[name], part.question) for name, part in compared.parts.items()
+    )
+    counts = compared.counts
+    baseline = baseline_row(trials, first_of(trials, question, counts[question.baseline])[1])
+    every = [entry for own in trials.values() for entry in own.values()]
+    pairs = {name: each.pairs for name, each in held.items()}
+    dropped = tuple(_dropped(trials, held, question, counts))
+    return Table(
+        study=question.study,
+        stage=question.stage,
+        setting=question.setting,
+        metric=question.metric,
+        better=question.better,
+        margin=question.margin,
+        alpha=question.alpha,
+        seeds=question.seeds,
+        baseline=baseline,
+        rows=rows,
+        caption=tuple(caption(question, rows, every, family)),
+        warnings=(*selection.warnings, *warnings(question, (baseline, *rows), every, pairs)),
+        notes=(*dropped, *not_needed(counts, question), *selection.notes),
+        certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
+        besides=(*steps(trials, question, settings), *effects(trials, held, question, settings)),
+        differences={name: _differences(each, question) for name, each in held.items() if not each.reason},
+    )
+
+
+def _differences(held: Held, question: Question) -> dict[int, float]:
+    """Seed by seed."""
+    found: dict[int, float] = {}
+    for baseline, variant in held.finished:
+        before, after = baseline.value(question.metric), variant.value(question.metric)
+        assert before is not None  # both have finished
+        assert after is not None
+        found[variant.seed] = after - before
+    return found
+
+
+def _dropped(trials: Chosen, held: Mapping[str, Held], question: Question, asked: Mapping[str, int]) -> Iterator[str]:
+    """Finished trials that the verdict does not use."""
+    finished = _seeds(trials[question.baseline], question)
+    for name, each in held.items():
+        for mixed in each.mixed:
+            yield f"{name}: left out {mixed}"
+        base = finished & set(question.seeds[: asked.get(name, len(question.seeds))])
+        own = _seeds(trials[name], question)
+        alone = [(own - base, name), (base - own, question.baseline)]
+        counts = [f"seed {listed(sorted(seeds), 8)} of {side}" for seeds, side in alone if seeds]
+        if counts:
+            yield f"{name}: {plural(len(own & base), 'common seed')}; without a partner: {listed(counts)}"
+
+
+def _seeds(own: Mapping[int, Entry], question: Question) -> set[int]:
+    return {seed for seed, entry in own.items() if entry.value(question.metric) is not None}

@@ -1,0 +1,304 @@
+"""Two sets of trials: two commits of one study, or two stores. Trials are matched by spec, and seeds paired.
+
+What lies between two sets of trials besides their results: code, data, versions and machines. It is said first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from paribus.analysis.costs import costs, machine
+from paribus.analysis.formatting import clean, percent, plural, span
+from paribus.analysis.load_runs import Key, Side
+from paribus.analysis.pairing import RUNTIME
+from paribus.analysis.select_trials import SHORT
+from paribus.analysis.table import Row, decided, finite
+from paribus.analysis.trials import Entry
+from paribus.analysis.verdicts import Better, Paired, Verdict, decide
+from paribus.errors import NotComparableError, Problem, SpecError, listed, nearest
+from paribus.report import cells
+from paribus.report.grid import Cell, Grid, Head, line
+from paribus.studies.designs import BASELINE
+
+Pair = tuple[Entry, Entry]
+MAX_CHANGES: Final = 6
+_VALID: Final = "trials of one corpus, one budget and one machine, or --across-machines, which warns above everything"
+
+
+def changed(pairs: Sequence[Pair]) -> Iterator[str]:
+    """A line each for code, data, versions and machine: what it was and has become, or that it is the same."""
+    yield f"code:     {_code(pairs)}"
+    kinds: tuple[tuple[str, Callable[[Entry], Any]], ...] = (
+        ("data", _data),
+        ("versions", _versions),
+        ("machine", lambda entry: " ".join(value for _, value in machine(entry)) or "unknown"),
+    )
+    for name, of in kinds:
+        before, after = (list(dict.fromkeys(clean(of(pair[side])) for pair in pairs)) for side in (0, 1))
+        if before == after:
+            told = f"the same ({listed(before, MAX_CHANGES)})"
+        elif name == "versions" and len(before) == len(after) == 1:
+            told = _moved(pairs[0])
+        else:
+            told = f"{listed(before, MAX_CHANGES)} → {listed(after, MAX_CHANGES)}"
+        yield f"{name + ':':9} {told}"
+
+
+def _code(pairs: Sequence[Pair]) -> str:
+    """Records have one hash of the code of all components of a trial, so it is told variant by variant."""
+    moved: dict[str, None] = {}
+    hashes = [[str(entry.trial.get("code") or "unknown")[:SHORT] for entry in pair] for pair in pairs]
+    for (_, after), (old, new) in zip(pairs, hashes, strict=True):
+        if old != new:
+            moved[f"{clean(after.variant)} {old} → {new}"] = None
+    if not moved:
+        return f"the same ({listed(dict.fromkeys(old for old, _ in hashes), MAX_CHANGES)})"
+    variants = {entry.variant for _, entry in pairs}
+    some = f"; the same for {len(variants) - len(moved)} more" if len(variants) > len(moved) else ""
+    return f"{listed(moved, MAX_CHANGES)}{some}"
+
+
+def _data(entry: Entry) -> str:
+    data = entry.result["data"]
+    return f"corpus {str(data['corpus'])[:SHORT]}, tokenizer {str(data['tokenizer'])[:SHORT]}"
+
+
+def _versions(entry: Entry) -> str:
+    return ", ".join(f"{name} {version}" for name, version in (entry.provenance.get("versions") or {}).items())
+
+
+def _moved(pair: Pair) -> str:
+    """Of two sets of versions those that differ."""
+    before, after = (entry.provenance.get("versions") or {} for entry in pair)
+    moved = [
+        f"{clean(name)} {clean(str(before.get(name, 'none')))} → {clean(str(after.get(name, 'none')))}"
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name) != after.get(name)
+    ]
+    return listed(moved, MAX_CHANGES)
+
+
+def refuse_unlike(pairs: Sequence[Pair], *, across: bool) -> list[str]:
+    """A `NotComparableError` with each reason why pairs are not of one kind; a banner instead, if `across`."""
+    problems = [
+        Problem(code=code, what=f"before and after do not share {what}: {listed(found, MAX_CHANGES)}", valid=_VALID)
+        for code, what, of in _CONDITIONS
+        if (found := list(_unlike(pairs, of)))
+    ]
+    if problems and not across:
+        raise NotComparableError(*problems)
+    said = "; ".join(problem.what for problem in problems)
+    return [f"ACROSS MACHINES: {said}: no difference below is known to be the code's"] if problems else []
+
+
+def _unlike(pairs: Sequence[Pair], of: Callable[[Entry], Any]) -> Iterator[str]:
+    seen = set()
+    for before, after in pairs:
+        values = clean(str(of(before))), clean(str(of(after)))
+        if values[0] != values[1] and values not in seen:
+            seen.add(values)
+            yield f"{values[0]} against {values[1]}"
+
+
+def _runtime(entry: Entry) -> str:
+    versions: Mapping[str, Any] = entry.provenance.get("versions") or {}
+    return ", ".join(f"{name} {str(versions.get(name)).partition('+')[0]}" for name in RUNTIME)
+
+
+_CONDITIONS: Final[tuple[tuple[str, str, Callable[[Entry], Any]], ...]] = (
+    ("other-corpus", "the corpus", lambda entry: str(entry.result["data"]["corpus"])[:SHORT]),
+    ("other-tokenizer", "the tokenizer", lambda entry: str(entry.result["data"]["tokenizer"])[:SHORT]),
+    ("other-validation", "the validation examples", lambda entry: str(entry.certificate.get("validation"))[:SHORT]),
+    ("other-steps", "the number of steps", lambda entry: entry.result["steps"] if entry.done else "diverged"),
+    ("other-versions", "their versions", _runtime),
+    ("other-machine", "the kind of device", lambda entry: (entry.provenance.get("machine") or {}).get("device")),
+)
+
+
+LOWER: Final = ("loss", "perplexity", "bits-per-byte")  # of which less is better, as everybody knows
+MOST: Final = 8
+SAME: Final = "the same, to the bit"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Across:
+    """What became of each variant; `rows` hold after - before."""
+
+    metric: str
+    better: Better
+    first: tuple[str, ...]
+    rows: tuple[Row, ...]
+    before: Mapping[str, float | None]  # means, by variant
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    caption: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(row.kind != "diverged" for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "changed": list(self.first),
+            "metric": {"name": self.metric, "better": self.better},
+            "rows": [_record(self, row) for row in self.rows],
+            "caption": list(self.caption),
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+        }
+
+    def grid(self) -> Grid:
+        heads = [Head("variant", folds="name"), Head("n", right=True), Head("before", right=True)]
+        heads += [Head("after", right=True), Head("after - before"), Head("verdict", folds="verdict")]
+        return Grid(
+            title=f"{clean(self.metric)}, {self.better} is better",
+            heads=heads,
+            rows=[self._cells(row) for row in self.rows],
+            before=self.first,
+            remarks=[("!", self.warnings), ("-", self.notes), ("·", self.caption)],
+            records=[_record(self, row) for row in self.rows],
+        )
+
+    def _cells(self, row: Row) -> list[Cell]:
+        half = (row.high - row.low) / 2 if row.low is not None and row.high is not None else abs(row.difference or 0)
+        decimals = min(cells.FINEST, max(3, 1 - math.floor(math.log10(half)))) if half else 4
+        numbers = (cells.number(value, decimals) for value in (self.before[row.variant], row.mean))
+        difference = "0" if row.verdict == SAME else cells.difference(row, decimals)
+        return line([row.variant, cells.count(row), *numbers, difference, row.verdict], row.kind)
+
+
+def across(before: Side, after: Side, *, metric: str = "", elsewhere: bool = False) -> Across:
+    """The table of two sides; a `NotComparableError` where nothing matches, or what matches is not of one kind."""
+    pairs = {key: (before.trials[key], after.trials[key]) for key in before.trials if key in after.trials}
+    notes = [*before.notes, *after.notes, *_alone(before, after, "before"), *_alone(after, before, "after")]
+    if not pairs:
+        what = ". ".join((f"no trial of {before.name} has the spec and seed of one of {after.name}", *notes))
+        raise NotComparableError(Problem(code="nothing-in-common", what=what, valid="two runs of one study"))
+    metric, better = metric_of(list(pairs.values()), metric)
+    measured = {key: pair for key, pair in pairs.items() if any(metric in e.result["metrics"] for e in pair)}
+    warnings = refuse_unlike(list(measured.values()), across=elsewhere)
+    groups: dict[str, list[Pair]] = {}
+    for (spec, _), pair in sorted(measured.items(), key=_order):
+        groups.setdefault(spec, []).append(pair)
+    names = _names(groups)
+    paired = {names[spec]: _paired(own, metric) for spec, own in groups.items()}
+    verdicts = decide(paired, better=better, margin=None)
+    rows = [_row(names[spec], own, verdicts[names[spec]], metric) for spec, own in groups.items()]
+    means = {names[spec]: _mean([pair[0].value(metric) for pair in own]) for spec, own in groups.items()}
+    return Across(
+        metric=metric,
+        better=better,
+        first=(f"before:   {before.name}", f"after:    {after.name}", *changed(list(measured.values()))),
+        rows=tuple(rows),
+        before=means,
+        warnings=tuple(warnings),
+        notes=tuple(notes),
+        caption=tuple(_caption(rows, list(measured.values()))),
+    )
+
+
+def metric_of(pairs: Sequence[Pair], asked: str) -> tuple[str, Better]:
+    """The metric that was asked for (`NAME`, or `NAME:higher`), or the loss that most trials have."""
+    known = Counter(name for pair in pairs for entry in pair for name in entry.result["metrics"])
+    if not asked:
+        losses = Counter({name: count for name, count in known.items() if name.endswith("/loss")})
+        if not losses:
+            valid = listed(known) or "none was measured"
+            raise NotComparableError(Problem(code="no-metric", path="--metric", what="there is no loss", valid=valid))
+        return losses.most_common(1)[0][0], "lower"
+    name, _, better = asked.partition(":")
+    if name not in known:
+        what, near = f"no trial measured `{name}`", nearest(name, known)
+        raise SpecError(Problem(code="no-metric", path="--metric", what=what, valid=listed(known), nearest=near))
+    if not better and name.rpartition("/")[2] in LOWER:
+        better = "lower"
+    if better not in ("lower", "higher"):
+        what = f"which way of `{name}` is better?"
+        valid = f"`{name}:lower`, `{name}:higher`"
+        raise SpecError(Problem(code="no-metric", path="--metric", what=what, valid=valid))
+    return name, "higher" if better == "higher" else "lower"
+
+
+def _order(item: tuple[Key, Pair]) -> tuple[bool, str, int]:
+    """The baseline first, then by name; seeds in order."""
+    (_, seed), (_, after) = item
+    return after.variant != BASELINE, _called(after), seed
+
+
+def _names(groups: Mapping[str, Sequence[Pair]]) -> dict[str, str]:
+    """What variants are called now; two of one name are told apart by their specs' hashes."""
+    called = {spec: _called(own[0][1]) for spec, own in groups.items()}
+    twice = {name for name, count in Counter(called.values()).items() if count > 1}
+    return {spec: f"{name} ({spec[:6]})" if name in twice else name for spec, name in called.items()}
+
+
+def _called(entry: Entry) -> str:
+    stage = str(entry.trial.get("stage") or "")
+    return clean(f"{entry.variant}, {stage}" if stage else entry.variant)
+
+
+def _paired(own: Sequence[Pair], metric: str) -> Paired:
+    found = [(one, other) for one, other in ((a.value(metric), b.value(metric)) for a, b in own)]
+    return Paired(
+        differences=tuple(b - a for a, b in found if a is not None and b is not None),
+        diverged=sum(pair[1].diverged(metric) for pair in own),
+        baseline_diverged=sum(pair[0].diverged(metric) for pair in own),
+        planned=len(own),
+    )
+
+
+def _row(name: str, own: Sequence[Pair], verdict: Verdict, metric: str) -> Row:
+    entries = [pair[1] for pair in own]
+    same = all(_digest(pair[0]) == _digest(pair[1]) != "" for pair in own)
+    told = decided(verdict) | ({"verdict": SAME, "low": 0.0, "high": 0.0} if same else {})
+    return Row(
+        **told,
+        variant=name,
+        n=verdict.n,
+        planned=len(own),
+        done=sum(entry.done for entry in entries),
+        diverged=sum(entry.diverged(metric) for entry in entries),
+        mean=_mean([entry.value(metric) for entry in entries]),
+        costs=costs(entries, [pair[0] for pair in own], own),
+    )
+
+
+def _digest(entry: Entry) -> str:
+    return str((entry.result.get("digests") or {}).get("parameters") or "")
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return math.fsum(found) / len(found) if found else None
+
+
+def _alone(side: Side, other: Side, word: str) -> Iterator[str]:
+    alone: dict[str, list[int]] = {}
+    for key, entry in side.trials.items():
+        if key not in other.trials:
+            alone.setdefault(_called(entry), []).append(entry.seed)
+    if alone:
+        told = (f"{name} (seed {listed(sorted(seeds), MOST)})" for name, seeds in alone.items())
+        yield f"Only {word}: {listed(told, MOST)}"
+
+
+def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:
+    steps = span([entry.result["steps"] for pair in pairs for entry in pair if entry.done])
+    yield "A difference is after - before, of the same spec and seed."
+    levels = sorted({row.level for row in rows if row.level is not None})
+    of = f"; the intervals are of {' to '.join(dict.fromkeys(map(percent, (levels[0], levels[-1]))))}" if levels else ""
+    yield (
+        "All verdicts together hold with 95 % confidence: Student-t on paired differences, "
+        f"Holm over {plural(len(rows), 'variant')}{of}."
+    )
+    yield f"n = {span([row.n for row in rows])} seeds, {steps} steps, on this corpus and its validation split."
+
+
+def _record(table: Across, row: Row) -> dict[str, Any]:
+    plain = {key: value for key, value in row.to_json(table.metric).items() if key not in ("learned",)}
+    return finite({**plain, "before": table.before[row.variant]})

@@ -1,0 +1,121 @@
+"""What a variant costs beside the baseline: what it declares, and what was measured while it ran."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from paribus.analysis.trials import Entry, Pace
+
+Number = Callable[[Entry], float | None]
+Pairs = Sequence[tuple[Entry, Entry]]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """A number of a variant's, and how many times the baseline's it is."""
+
+    value: float | None
+    ratio: float | None
+    rough: bool = False  # measured while other trials shared the machine, or on machines that only look alike
+    low: float | None = None  # of the ratio: the interval that paired rounds have left
+    high: float | None = None
+    noise: float = 0.0  # how far the baseline itself was from the baseline, in those rounds
+    pairs: tuple[float, ...] = ()  # of what was measured: how many times, pair by pair
+
+
+def declared(name: str) -> Number:
+    """A number that the engine counts, and that is the same for each seed."""
+    return lambda entry: _positive(entry.result.get(name))
+
+
+def tokens_per_second(entry: Entry) -> float | None:
+    """Of the training steps alone."""
+    seconds = entry.provenance.get("training_seconds")
+    return _positive(entry.result["tokens"] / seconds) if entry.done and seconds else None
+
+
+def peak_bytes(entry: Entry) -> float | None:
+    """The most memory that the trial held; on a CPU, its whole process."""
+    return _positive(entry.provenance.get("peak_bytes")) if entry.done else None
+
+
+DECLARED: Final[Mapping[str, Number]] = {
+    name: declared(name) for name in ("parameters", "flops_per_token", "cache_bytes_per_token", "total_flops")
+}
+MEASURED: Final[Mapping[str, Number]] = {"tokens_per_second": tokens_per_second, "peak_bytes": peak_bytes}
+
+
+def costs(
+    entries: Sequence[Entry], baseline: Sequence[Entry], pairs: Pairs, pace: Pace | None = None
+) -> dict[str, Cost]:
+    """Every cost of the variant that `entries` are of; what was measured is compared pair by pair, on one machine.
+
+    `pace` is of the timing pass after the study: of speed it knows better than trials that shared a machine.
+    """
+    found = {name: _declared(number, entries, baseline) for name, number in DECLARED.items()}
+    alike = [pair for pair in pairs if machine(pair[0]) == machine(pair[1])]
+    rough = {
+        "tokens_per_second": any(map(contended, entries)) or any(not same_host(pair) for pair in alike),
+        "peak_bytes": False,
+    }
+    for name, number in MEASURED.items():
+        ratios = [_ratio(number(after), number(before)) for before, after in alike]
+        each = tuple(ratio for ratio in ratios if ratio is not None)
+        value = _middle(map(number, entries))
+        found[name] = Cost(value=value, ratio=_geometric(each), rough=rough[name], pairs=each)
+    paced = None if pace is None else _paced(pace, entries, baseline)
+    return found if paced is None else {**found, "tokens_per_second": paced}
+
+
+def _paced(pace: Pace, entries: Sequence[Entry], baseline: Sequence[Entry]) -> Cost | None:
+    own, others = ([str(entry.trial.get("identity")) for entry in each] for each in (entries, baseline))
+    value = pace.tokens_per_second(own)
+    if own == others or value is None:
+        return None if value is None else Cost(value=value, ratio=1.0)
+    ratio = pace.ratio(own, others)
+    if ratio is None:
+        return None
+    return Cost(value=value, ratio=ratio.middle, low=ratio.low, high=ratio.high, noise=pace.noise)
+
+
+def machine(entry: Entry) -> tuple[tuple[str, str], ...]:
+    """What speed depends on: device, its name, threads."""
+    return tuple(sorted((entry.provenance.get("machine") or {}).items()))
+
+
+def contended(entry: Entry) -> bool:
+    """Whether other trials shared the machine."""
+    return bool(entry.provenance.get("contended"))
+
+
+def same_host(pair: tuple[Entry, Entry]) -> bool:
+    """Whether the machines are one, and not only alike."""
+    return bool(pair[0].provenance.get("host") == pair[1].provenance.get("host"))
+
+
+def _declared(number: Number, entries: Sequence[Entry], baseline: Sequence[Entry]) -> Cost:
+    value, reference = (next(filter(None, map(number, each)), None) for each in (entries, baseline))
+    return Cost(value=value, ratio=_ratio(value, reference))
+
+
+def _ratio(value: float | None, reference: float | None) -> float | None:
+    return value / reference if value is not None and reference else None
+
+
+def _geometric(ratios: Sequence[float]) -> float | None:
+    logarithms = [math.log(ratio) for ratio in ratios]
+    return math.exp(math.fsum(logarithms) / len(logarithms)) if logarithms else None
+
+
+def _middle(values: Iterable[float | None]) -> float | None:
+    found = sorted(value for value in values if value is not None)
+    return found[len(found) // 2] if found else None
+
+
+def _positive(value: object) -> float | None:
+    """A number that can be divided by; 0 says that there is no such cost."""
+    return value if isinstance(value, int | float) and 0 < value < math.inf else None

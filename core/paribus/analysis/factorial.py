@@ -1,0 +1,302 @@
+"""Effects of factors, as weights on the cells of a factorial: of one seed's numbers each is a sum, so pairing holds.
+
+- A **main effect** is how much a level of a factor changes the metric, on average over the levels of all others.
+- An **interaction** of two is how much more the one changes it where the other is on than where it is not.
+- A **Shapley share** is what a factor adds to those that are on already, on average over all orders of putting them on
+  (Shapley 1953): the shares of all factors add up to the full model less the base, whatever they do to each other.
+
+The effects of a factorial's factors, with their verdicts: main effects, pairwise interactions, Shapley shares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from typing import Final, NamedTuple, final
+
+from paribus.analysis.formatting import percent, plural
+from paribus.analysis.pairing import Held, empty, learned_of
+from paribus.analysis.select_trials import ENDED, Chosen
+from paribus.analysis.table import UNLEARNED, Family, Row, decided
+from paribus.analysis.trials import Question
+from paribus.analysis.verdicts import Paired, decide
+from paribus.errors import listed
+from paribus.planning.settings import Setting
+from paribus.studies.designs import Varied, crossed
+from paribus.studies.fractional_factorial import TIMES, Regular, members
+
+Cell = tuple[int, ...]  # the level of each factor; 0 is the base's
+Weights = Mapping[Cell, float]
+
+
+@final
+class Level(NamedTuple):
+    """A level of a factor that is not the base's."""
+
+    factor: int
+    level: int
+
+
+def main_effect(cells: Sequence[Cell], of: Level) -> Weights:
+    """The mean of the cells with this level, less that of those with the base's."""
+    on = [cell for cell in cells if cell[of.factor] == of.level]
+    off = [cell for cell in cells if cell[of.factor] == 0]
+    return {**dict.fromkeys(on, 1 / len(on)), **dict.fromkeys(off, -1 / len(off))}
+
+
+def interaction(cells: Sequence[Cell], one: Level, other: Level) -> Weights:
+    """The effect of the one where the other is on, less that where the other is off."""
+    weights: dict[Cell, float] = {}
+    for first, second in product((True, False), repeat=2):
+        wanted = (one.level if first else 0, other.level if second else 0)
+        found = [cell for cell in cells if (cell[one.factor], cell[other.factor]) == wanted]
+        weights |= dict.fromkeys(found, (1 if first == second else -1) / len(found))
+    return weights
+
+
+def shapley(factors: int, of: int) -> Weights:
+    """Of factors that are on or off, all combinations of them given."""
+    weights: dict[Cell, float] = {}
+    for cell in product((0, 1), repeat=factors):
+        others = sum(cell) - cell[of]
+        share = 1 / (factors * math.comb(factors - 1, others))
+        weights[cell] = share if cell[of] else -share
+    return weights
+
+
+def levels(counts: Sequence[int]) -> list[Level]:
+    """All levels but the base's, of factors with so many levels each, the base's counted."""
+    return [Level(factor, level) for factor, count in enumerate(counts) for level in range(1, count)]
+
+
+def pairs(counts: Sequence[int]) -> Iterator[tuple[Level, Level]]:
+    """Levels of two factors."""
+    return ((one, other) for one, other in combinations(levels(counts), 2) if one.factor != other.factor)
+
+
+def contrast(weights: Weights, values: Mapping[Cell, float]) -> float:
+    """What an effect comes to, of the numbers of one seed."""
+    return math.fsum(weight * values[cell] for cell, weight in weights.items())
+
+
+MOST: Final = 2  # reasons that are told of one effect
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Crossed:
+    """The cells of a factorial: which variant each is, and why some are none."""
+
+    factors: tuple[tuple[str, ...], ...]  # what the levels of each are called, but the base's
+    cells: Mapping[Cell, str]  # to the variant; cells whose specs are the same have one
+    missing: Mapping[Cell, str]  # to the reason
+    regular: Regular | None = None  # of a fraction
+
+    @property
+    def counts(self) -> list[int]:
+        return [len(names) + 1 for names in self.factors]
+
+    @property
+    def all(self) -> list[Cell]:
+        """In the order of the study, those that are missing too."""
+        return sorted((*self.cells, *self.missing))
+
+    def name(self, *of: Level) -> str:
+        """An effect as the table calls it."""
+        return f" {TIMES} ".join(self.factors[each.factor][each.level - 1] for each in of)
+
+    def aliases(self, *of: Level) -> tuple[str, ...]:
+        """What an effect of a fraction cannot be told from, of single factors and pairs."""
+        if self.regular is None:
+            return ()
+        found = self.regular.aliases(sum(1 << each.factor for each in of))
+        return tuple(self.name(*(Level(factor, 1) for factor in members(each))) for each in found)
+
+
+def crossed_of(varied: Varied, setting: Setting) -> Crossed:
+    """The cells of a factorial as they are planned."""
+    kept = {variant.name for variant in setting.variants}
+    left = {each.variant: each for each in setting.excluded}
+    found: dict[Cell, str] = {}
+    missing: dict[Cell, str] = {}
+    for cell, variant in crossed(varied):
+        name = variant.name
+        same = left[name].same if name in left else name
+        if same in kept:
+            found[cell] = same
+        else:
+            missing[cell] = f"{name} is excluded"
+    names = tuple(tuple(level.name for level in each) for each in varied.factors)
+    return Crossed(factors=names, cells=found, missing=missing, regular=varied.regular)
+
+
+@final
+class _Effect(NamedTuple):
+    """One that is asked for: its name, its weights, and what it is confounded with."""
+
+    name: str
+    weights: Weights
+    aliases: tuple[str, ...] = ()
+
+
+@final
+class _Values:
+    """The numbers of every cell, and why some may not be used."""
+
+    def __init__(self, trials: Chosen, held: Mapping[str, Held], question: Question, crossed: Crossed) -> None:
+        self.question = question
+        self.crossed = crossed
+        names = set(crossed.cells.values())
+        self.numbers = {name: _numbers(trials, held, name, question) for name in names}
+        self.learned = {name: learned_of(list(trials[name].values()), question) for name in names}
+        self.faults = {name: fault for name in names if (fault := _fault(trials, held, name, question))}
+
+    def reason(self, weights: Weights) -> str:
+        """Why an effect is withheld that needs these cells; empty where it is not."""
+        named = {self.crossed.cells[cell]: None for cell in weights if cell in self.crossed.cells}
+        found = [self.crossed.missing[cell] for cell in weights if cell in self.crossed.missing]
+        found += [self.faults[name] for name in named if name in self.faults]
+        if found:
+            more = f", and {len(found) - MOST} more cells" if len(found) > MOST else ""
+            return "; ".join(found[:MOST]) + more
+        return "" if self.seeds(weights) else f"no seed has all {len(named)} cells that it needs"
+
+    def seeds(self, weights: Weights) -> list[int]:
+        """Those that have all cells."""
+        have = [self.numbers[self.crossed.cells[cell]] for cell in weights]
+        return [seed for seed in self.question.seeds if all(seed in own for own in have)]
+
+    def differences(self, weights: Weights) -> tuple[float, ...]:
+        """The effect on each seed."""
+        return tuple(
+            contrast(weights, {cell: self.numbers[self.crossed.cells[cell]][seed] for cell in weights})
+            for seed in self.seeds(weights)
+        )
+
+    def unlearned(self, weights: Weights, kind: str) -> bool:
+        """Whether it would be of models that know nothing yet."""
+        learned = [self.learned[self.crossed.cells[cell]] is not False for cell in weights]
+        return not self.question.unlearned and empty(kind, any(learned), all(learned))
+
+
+def effects(trials: Chosen, held: Mapping[str, Held], question: Question, settings: int = 1) -> Iterator[Family]:
+    """The families of a factorial; nothing of another design. All `settings` of a study share its alpha."""
+    crossed = question.crossed
+    if crossed is None:
+        return
+    values = _Values(trials, held, question, crossed)
+    families = [("main_effects", "main effects", _main(crossed)), ("interactions", "interactions", _pairs(crossed))]
+    shared = _shares(crossed)
+    families += [("shapley", "Shapley shares of full - none", shared)] if shared else []
+    asked = [each for each in families if each[2]]
+    own = replace(question, alpha=question.alpha / settings)
+    end = _end(crossed, len(asked), question, settings)
+    for place, (key, title, wanted) in enumerate(asked, start=1):
+        rows = _decided(wanted, values, own)
+        said = (*_captions(key, len(wanted), crossed, own), *(end if place == len(asked) else ()))
+        yield Family(key=key, title=title, rows=rows, caption=said)
+
+
+def _decided(wanted: Sequence[_Effect], values: _Values, question: Question) -> tuple[Row, ...]:
+    """One that is withheld stays in its family, where it proves nothing."""
+    reasons = [values.reason(each.weights) for each in wanted]
+    paired = {
+        str(place): Paired(
+            differences=() if reason else values.differences(each.weights), diverged=0, planned=len(question.seeds)
+        )
+        for place, (each, reason) in enumerate(zip(wanted, reasons, strict=True))
+    }
+    found = decide(paired, better=question.better, margin=question.margin, alpha=question.alpha)
+    rows: list[Row] = []
+    for place, (each, reason) in enumerate(zip(wanted, reasons, strict=True)):
+        verdict = found[str(place)]
+        empty_handed = not reason and values.unlearned(each.weights, verdict.kind)
+        why = UNLEARNED if empty_handed else f"withheld ({reason})" if reason else ""
+        told = {"kind": "withheld", "verdict": why} if why else decided(verdict)
+        rows.append(Row(variant=each.name, n=verdict.n, planned=len(question.seeds), aliases=each.aliases, **told))
+    return tuple(rows)
+
+
+def _main(crossed: Crossed) -> list[_Effect]:
+    return [
+        _Effect(crossed.name(of), main_effect(crossed.all, of), crossed.aliases(of)) for of in levels(crossed.counts)
+    ]
+
+
+def _pairs(crossed: Crossed) -> list[_Effect]:
+    """Each that is no main effect as well; of pairs that are not told apart, the first stands for all."""
+    found: list[_Effect] = []
+    told: set[str] = set()
+    single = {crossed.name(of) for of in levels(crossed.counts)}
+    for one, other in pairs(crossed.counts):
+        name, aliases = crossed.name(one, other), crossed.aliases(one, other)
+        if name not in told and not single & set(aliases):
+            told |= {name, *aliases}
+            found.append(_Effect(name, interaction(crossed.all, one, other), aliases))
+    return found
+
+
+def _shares(crossed: Crossed) -> list[_Effect]:
+    if crossed.regular is not None or any(count > 2 for count in crossed.counts):
+        return []
+    factors = len(crossed.counts)
+    return [_Effect(crossed.name(Level(factor, 1)), shapley(factors, factor)) for factor in range(factors)]
+
+
+def _captions(key: str, count: int, crossed: Crossed, question: Question) -> Iterator[str]:
+    level = percent(1 - question.alpha)
+    if key == "main_effects":
+        yield (
+            "A main effect is what a level changes, averaged over the cells of all other factors, seed by seed; "
+            f"Student-t, Holm over {plural(count, 'main effect')} at {level}."
+        )
+    elif key == "interactions":
+        yield (
+            "An interaction is how much more the one changes where the other is on than where it is off: `better` says "
+            "that the two together are better than each by itself would have them be, and 0 that they add up; "
+            f"Holm over {plural(count, 'interaction')} at {level}."
+        )
+    else:
+        cells = len(crossed.all)
+        yield (
+            f"A Shapley share is what a factor adds, averaged over all orders of adding them ({cells} cells a seed); "
+            f"on each seed the shares add up to full - none. Holm over {plural(count, 'share')} at {level}."
+        )
+
+
+def _end(crossed: Crossed, families: int, question: Question, settings: int) -> Iterator[str]:
+    if crossed.regular is not None:
+        yield "There are no Shapley shares of a fraction: they need every combination of the factors."
+    elif any(count > 2 for count in crossed.counts):
+        yield "There are no Shapley shares of a factor with more than two levels: a factor is on or off in them."
+    every = families + 1
+    where = f"in all {settings} settings together" if settings > 1 else "by itself"
+    yield (
+        f"Each of these families holds at {percent(1 - question.alpha)} {where}, as do the verdicts above; all "
+        f"{every} together at {percent(max(0.0, 1 - every * question.alpha))}."
+    )
+
+
+def _numbers(trials: Chosen, held: Mapping[str, Held], name: str, question: Question) -> dict[int, float]:
+    """The metric by seed, of the baseline or of what was held against it on the same torch and kind of device."""
+    if name == question.baseline:
+        entries = list(trials[name].values())
+    else:
+        entries = [variant for _, variant in held[name].finished]
+    return {entry.seed: value for entry in entries if (value := entry.value(question.metric)) is not None}
+
+
+def _fault(trials: Chosen, held: Mapping[str, Held], name: str, question: Question) -> str:
+    """Why nothing may be made of a cell; empty where something may."""
+    if name != question.baseline and held[name].reason:
+        return f"{name}: {held[name].reason}"
+    own = trials[name].values()
+    for what, seeds in (
+        ("diverged", [entry.seed for entry in own if entry.diverged(question.metric)]),
+        ("failed", [entry.seed for entry in own if entry.record is None and entry.state in ENDED]),
+    ):
+        if seeds:
+            return f"{name} {what} on seed {listed(sorted(seeds), 4)}"
+    return "" if any(entry.record is not None for entry in own) else f"{name} has no result yet"

@@ -1,0 +1,204 @@
+"""Gates for a pipeline: `slower:5%`, `worse:0.01`. One trips where a whole interval lies past its limit."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, Protocol, final
+
+from paribus.analysis.benchmark_ratios import Ratio, Ratios, spanned, strays
+from paribus.analysis.costs import Cost
+from paribus.analysis.formatting import clean
+from paribus.analysis.student_t import interval, summarise
+from paribus.analysis.table import Row, Table
+from paribus.analysis.verdicts import Better
+from paribus.errors import NotComparableError, Problem, SpecError, nearest
+
+Of = Literal["slower", "worse"]
+
+VALID: Final = "`slower:5%` (time, so many percent more) or `worse:0.01` (the metric, by so much)"
+SHAPE: Final = re.compile(r"\s*([\w-]+)\s*[:=]\s*([^%]*?)\s*(%?)\s*")
+
+
+class Verdicts(Protocol):
+    """A table of verdicts, whatever is held against what."""
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """What is held against something."""
+
+    @property
+    def better(self) -> Better:
+        """Which way of the metric is better."""
+
+
+@final
+class Gate(NamedTuple):
+    """What must not be exceeded."""
+
+    of: Of
+    limit: float  # of `slower` a share: 0.05
+    text: str
+
+
+@final
+class Held(NamedTuple):
+    """What became of a gate: which rows are past it, and of which that cannot be told."""
+
+    gate: Gate
+    past: tuple[str, ...]
+    unclear: tuple[str, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """What is said of it; a gate that held, with all rows clear, is said in one line too."""
+        said = [f"gate {self.gate.text} tripped: {each}" for each in self.past]
+        said += [f"gate {self.gate.text} cannot tell: {each}" for each in self.unclear]
+        return said or [f"gate {self.gate.text} held"]
+
+    def to_json(self) -> dict[str, object]:
+        return {"gate": self.gate.text, "tripped": list(self.past), "inconclusive": list(self.unclear)}
+
+
+def gates_of(texts: Sequence[str]) -> list[Gate]:
+    """The gates of `--fail-if`; all that are wrong are told at once."""
+    found: list[Gate] = []
+    problems: list[Problem] = []
+    for text in texts:
+        try:
+            found.append(_gate(text))
+        except SpecError as error:
+            problems += error.problems
+    if problems:
+        raise SpecError(*problems)
+    return found
+
+
+def _gate(text: str) -> Gate:
+    match = SHAPE.fullmatch(text)
+    if match is None:
+        raise _wrong(f"`{text}` is no gate", VALID)
+    of, number, percent = match.groups()
+    if of not in ("slower", "worse"):
+        raise _wrong(f"`{of}` is nothing that a gate is of", VALID, nearest(of, ("slower", "worse")))
+    try:
+        limit = float(number)
+    except ValueError:
+        raise _wrong(f"`{number}` in `{text}` is no number", VALID) from None
+    if not 0 <= limit < math.inf:
+        raise _wrong(f"the limit of `{text}` must be finite, and not below 0", VALID)
+    if of == "slower":
+        if not percent:
+            raise _wrong(f"the limit of `{text}` is no percentage", f"`slower:{number}%`")
+        return Gate("slower", limit / 100, f"slower:{limit:g}%")
+    if percent:
+        raise _wrong(f"the limit of `{text}` is a percentage", "the metric's own unit: `worse:0.01`")
+    return Gate("worse", limit, f"worse:{limit:g}")
+
+
+def _wrong(what: str, valid: str, near: str = "") -> SpecError:
+    return SpecError(Problem(code="no-gate", path="--fail-if", what=what, valid=valid, nearest=near))
+
+
+def gate_ratios(gates: Sequence[Gate], table: Ratios) -> list[Held]:
+    """Each gate held against benchmarks; one that nothing can be held against would never trip, and is refused."""
+    worse = [gate for gate in gates if gate.of == "worse"]
+    if worse:
+        what = f"`{worse[0].text}` is of a metric, and a benchmark has none"
+        raise SpecError(Problem(code="no-gate", path="--fail-if", what=what, valid="`slower:5%`"))
+    if gates and all(row.speed.low is None for row in table.rows):
+        why = "; ".join(dict.fromkeys(row.speed.why for row in table.rows))
+        valid = "reports with rounds: `pytest --benchmark-save-data`, or `--benchmark-json=FILE`"
+        what = f"no benchmark has an interval, so that no gate could ever trip ({why})"
+        raise NotComparableError(Problem(code="no-interval", path="--fail-if", what=what, valid=valid))
+    return [_held(gate, table.rows) for gate in gates]
+
+
+def _held(gate: Gate, rows: Sequence[Ratio]) -> Held:
+    past, unclear = [], []
+    limit = 1 + gate.limit
+    for row in rows:
+        speed = row.speed
+        if speed.low is None or speed.high is None or speed.ratio is None or speed.noise is None:
+            unclear.append(f"{row.benchmark}: {speed.why}")
+            continue
+        told = f"{row.benchmark}: {speed.ratio:.3f} {spanned(speed.low, speed.high)}"
+        if speed.low > limit and speed.kind == "slower":
+            past.append(told)
+        elif speed.high > limit or speed.noise > limit:
+            unclear.append(f"{told}, A/A {strays(speed.noise)}")
+    return Held(gate, tuple(past), tuple(unclear))
+
+
+def gate_table(gates: Sequence[Gate], table: Verdicts, called: str = "") -> list[Held]:
+    """Each gate held against all rows; `called` stands before their names, where there are several tables."""
+    found = [_worse(gate, table) if gate.of == "worse" else _slower(gate, table) for gate in gates]
+    if not called:
+        return found
+    return [Held(each.gate, *(tuple(f"{called}: {row}" for row in rows) for rows in each[1:])) for each in found]
+
+
+def gate_study(gates: Sequence[Gate], table: Table) -> list[Held]:
+    """Each gate held against the variants of a study, in all of its settings."""
+    names = [clean(each.setting) if table.further else "" for each in table.every]
+    each = [gate_table(gates, one, name) for one, name in zip(table.every, names, strict=True)]
+    return [
+        Held(gate, tuple(row for held in own for row in held.past), tuple(row for held in own for row in held.unclear))
+        for gate, own in zip(gates, zip(*each, strict=True), strict=True)
+    ]
+
+
+def _worse(gate: Gate, table: Verdicts) -> Held:
+    past, unclear = [], []
+    for row in table.rows:
+        name = clean(row.variant)
+        if row.low is None or row.high is None or row.kind in ("withheld", "diverged"):
+            unclear.append(f"{name}: {clean(row.verdict)}")
+            continue
+        low, high = (row.low, row.high) if table.better == "lower" else (-row.high, -row.low)
+        told = f"{name}: worse by [{low:+.4g}, {high:+.4g}]"
+        if low > gate.limit:
+            past.append(told)
+        elif high > gate.limit:
+            unclear.append(told)
+    return Held(gate, tuple(past), tuple(unclear))
+
+
+def _slower(gate: Gate, table: Verdicts) -> Held:
+    """By the seconds of a token, pair by pair; what shared its machine with others was not measured well enough."""
+    past: list[str] = []
+    unclear: list[str] = []
+    for row in table.rows:
+        name, cost = clean(row.variant), row.costs["tokens_per_second"]
+        if cost.low and cost.high:
+            _timed(gate, name, cost, past, unclear)
+            continue
+        if cost.rough or not cost.pairs:
+            why = "trials shared a machine, or ran on several" if cost.rough else "no pair was timed on one machine"
+            unclear.append(f"{name}: {why}")
+            continue
+        logs = summarise([-math.log(ratio) for ratio in cost.pairs])
+        bounds = interval(logs, 0.05 / len(table.rows))
+        if bounds is None:
+            unclear.append(f"{name}: too few seeds: n = {logs.n}")
+            continue
+        low, high = map(math.exp, bounds)
+        told = f"{name}: {math.exp(logs.mean):.3f} times as long [{low:.3f}, {high:.3f}]"
+        if low > 1 + gate.limit:
+            past.append(told)
+        elif high > 1 + gate.limit:
+            unclear.append(told)
+    return Held(gate, tuple(past), tuple(unclear))
+
+
+def _timed(gate: Gate, name: str, cost: Cost, past: list[str], unclear: list[str]) -> None:
+    """By the timing pass after the study, where its noise is less than what is asked for."""
+    assert cost.low is not None and cost.high is not None and cost.ratio is not None  # noqa: PT018  # the pass has all three
+    low, high = 1 / cost.high, 1 / cost.low
+    told = f"{name}: {1 / cost.ratio:.3f} times as long [{low:.3f}, {high:.3f}]"
+    if low > 1 + gate.limit and cost.noise < gate.limit:
+        past.append(told)
+    elif high > 1 + gate.limit:
+        noisy = "" if cost.noise < gate.limit else f", where the baseline itself differs by {cost.noise:.1%}"
+        unclear.append(told + noisy)

@@ -1,0 +1,126 @@
+"""The trials of a folder, read and never written to: one trial, or those of a store, of one code or of several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from paribus.analysis.formatting import clean
+from paribus.analysis.select_trials import LEAST, SHORT
+from paribus.analysis.trials import Entry
+from paribus.errors import NotComparableError, Problem, StoreError, listed
+from paribus.planning.identity import identity_of
+from paribus.storage.atomic import read_json
+from paribus.storage.saved_model import RECORD, located
+from paribus.storage.store import TRIAL
+
+MOST: Final = 8
+PREVIOUS: Final = "previous"
+Key = tuple[str, int]  # a spec whatever its seed, and the seed
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One side of a comparison."""
+
+    name: str
+    alone: bool  # one trial, and not a folder of them
+    trials: Mapping[Key, Entry]
+    notes: tuple[str, ...] = ()
+
+
+def side_of(text: str, store: Path) -> Side | None:
+    """What `text` names: a trial's folder or identity, a folder of trials, or a study of the store; None: none of them.
+
+    `NAME@previous` is of each trial the record before that of its latest code, `NAME@CODE` that of a code.
+    """
+    name, code = (text, "") if os.path.lexists(text) or "@" not in text else text.rsplit("@", 1)
+    try:
+        place = located(name, store)
+        if (place / RECORD).is_file():
+            return Side(name=clean(str(place)), alone=True, trials=_one(_entry(place)))
+        for folder in (place, store / name):
+            if folder.is_dir() and any(each.is_dir() for each in folder.iterdir()):
+                return _set(folder, code)
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def _one(entry: Entry) -> dict[Key, Entry]:
+    return {(spec_key(entry.spec), entry.seed): entry}
+
+
+def spec_key(spec: Mapping[str, Any]) -> str:
+    """What a spec is called whatever its seed, and whatever was the code of the trial that it begins from."""
+    began = spec.get("from")
+    plain = {**spec, "seed": 0, **({"from": {**began, "trial": ""}} if isinstance(began, Mapping) else {})}
+    return identity_of(plain, "", "")
+
+
+def _entry(folder: Path) -> Entry:
+    record = read_json(folder / RECORD)
+    told = read_json(folder / TRIAL) if (folder / TRIAL).is_file() else {}
+    try:
+        document = {"identity": record["identity"], "spec": record["spec"], "varied": {}, **told}
+        return Entry(
+            variant=str(document.get("variant") or "trial"),
+            seed=int(record["spec"]["seed"]),
+            trial=document,
+            record=record,
+            state=record["result"]["state"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"this is the record of no trial: {type(error).__name__} {error}"
+        raise StoreError(Problem(code="damaged", where=str(folder / RECORD), what=what)) from error
+
+
+def _set(folder: Path, code: str) -> Side:
+    """The latest record of each spec and seed; what is damaged, or of another code, is named."""
+    found: dict[Key, list[Entry]] = {}
+    damaged: list[str] = []
+    for each in _folders(folder):
+        try:
+            entry = _entry(each)
+        except StoreError as error:
+            damaged.append(f"Left out: {clean(error.problems[0].what)} ({clean(each.name)})")
+            continue
+        found.setdefault((spec_key(entry.spec), entry.seed), []).append(entry)
+    codes = list(dict.fromkeys(_code(entry) for own in found.values() for entry in own))
+    if code:
+        found = {key: kept for key, own in found.items() if (kept := _chosen(own, code))}
+    if not found:
+        of = f" of the code {clean(code)}" if code != PREVIOUS else " of an earlier code"
+        what = f"`{folder}` has no record" + (of if code else "")
+        valid = f"the codes {listed((each[:SHORT] for each in codes), MOST)}" if codes else "a folder of trials"
+        raise NotComparableError(Problem(code="no-records", what=what, valid=valid))
+    several = sum(len(own) > 1 for own in found.values())
+    notes = [
+        f"Of {several} trials with records of several codes the latest is taken; NAME@previous is the one before"
+    ] * bool(several)
+    latest = {key: max(own, key=_ended) for key, own in found.items()}
+    label = f"{clean(str(folder))}{f'@{clean(code)}' if code else ''}"
+    return Side(name=label, alone=False, trials=latest, notes=(*damaged[:MOST], *notes))
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    yield from (each for each in sorted(folder.iterdir()) if (each / RECORD).is_file())
+
+
+def _ended(entry: Entry) -> float:
+    return float(entry.provenance.get("ended") or 0)
+
+
+def _code(entry: Entry) -> str:
+    return str(entry.trial.get("code") or "unknown")
+
+
+def _chosen(own: Sequence[Entry], code: str) -> list[Entry]:
+    if code == PREVIOUS:
+        latest = _code(max(own, key=_ended))
+        return [entry for entry in own if _code(entry) != latest]
+    return [entry for entry in own if len(code) >= LEAST and _code(entry).startswith(code)]

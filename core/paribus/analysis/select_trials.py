@@ -1,0 +1,125 @@
+"""Which trials a table is made of, and what is said of those that it leaves out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, final
+
+from paribus.analysis.trials import Entry, Question
+from paribus.errors import Problem, SpecError, listed
+
+SHORT = 12  # digits of a code hash that are shown; as many of them as one likes are accepted
+LEAST = 6
+MOST = 24  # failures that are told one by one
+ENDED = ("failed", "out-of-memory", "timeout")
+
+Chosen = Mapping[str, Mapping[int, Entry]]  # variant -> seed -> trial
+
+
+@final
+class Selection(NamedTuple):
+    """One trial for each variant and seed that has any, and one line for whatever is not as the study planned it."""
+
+    trials: Chosen
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def select(entries: Iterable[Entry], question: Question, accept_code: Collection[str] = ()) -> Selection:
+    """A stale record is left out, unless its code hash was accepted and the study has no fresh one in its place."""
+    known: list[Entry] = []
+    foreign = 0
+    for entry in entries:
+        if entry.variant in question.variants and entry.seed in question.seeds:
+            known.append(entry)
+        else:
+            foreign += 1
+    _refuse_unknown(known, accept_code)
+    usable = [entry for entry in known if not entry.stale or accepted(entry, accept_code)]
+    trials: dict[str, dict[int, Entry]] = {name: {} for name in question.variants}
+    for entry in sorted(usable, key=_rank):
+        trials[entry.variant].setdefault(entry.seed, entry)
+    chosen = [entry for own in trials.values() for entry in own.values()]
+    left = [entry for entry in known if entry.stale and entry not in usable]
+    notes = (*_excluded(question.excluded), *_left_out(left, foreign), *_unfinished(chosen), *_failures(chosen))
+    return Selection(trials, notes, tuple(_readmitted(chosen)))
+
+
+def accepted(entry: Entry, codes: Collection[str]) -> bool:
+    """Whether a stale record may be used: its code is one of `codes`, given whole or by its first digits."""
+    code = str(entry.trial.get("code") or "")
+    return entry.stale == "code" and any(len(each) >= LEAST and code.startswith(each) for each in codes)
+
+
+def _refuse_unknown(entries: Sequence[Entry], codes: Collection[str]) -> None:
+    """A code that readmits nothing was mistyped, or its records are not here: nobody is to think otherwise."""
+    stale = [entry for entry in entries if entry.stale == "code"]
+    unknown = [code for code in codes if not any(accepted(entry, [code]) for entry in stale)]
+    if unknown:
+        what = f"no record that was left out is of the code {listed(unknown)}"
+        valid = listed(dict.fromkeys(str(entry.trial.get("code"))[:SHORT] for entry in stale)) or "none, as none was"
+        raise SpecError(Problem(code="unknown-code", path="--accept-code", what=what, valid=valid))
+
+
+def _rank(entry: Entry) -> tuple[bool, bool, float]:
+    """The best comes first: a record, of today's code, and of several the latest."""
+    return entry.record is None, bool(entry.stale), -float(entry.provenance.get("ended") or 0)
+
+
+def _left_out(stale: Sequence[Entry], foreign: int) -> Iterator[str]:
+    code = [entry for entry in stale if entry.stale == "code"]
+    if code:
+        yield (
+            f"Left out: {_counted(code)}, as the code of its components has changed since; "
+            f"run the study again, or readmit it with {_flags(code)}"
+        )
+    if data := [entry for entry in stale if entry.stale == "data"]:
+        yield f"Left out: {_counted(data)}, as the data has changed since"
+    if foreign:
+        yield f"Left out: {_plural(foreign, 'trial')} of variants or seeds that the study no longer has"
+
+
+def _excluded(cells: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for name, why in cells[:MOST]:
+        yield f"Excluded: {name}: {why}"
+    if len(cells) > MOST:
+        yield f"{len(cells) - MOST} more excluded: `paribus check` lists them"
+
+
+def _readmitted(chosen: Sequence[Entry]) -> Iterator[str]:
+    if stale := [entry for entry in chosen if entry.stale]:
+        yield f"Made by other code than today's, and readmitted by {_flags(stale)}: {_counted(stale)}"
+
+
+def _unfinished(chosen: Sequence[Entry]) -> Iterator[str]:
+    states = Counter(entry.state for entry in chosen if entry.record is None and entry.state not in ENDED)
+    if states:
+        yield "Not finished: " + listed(f"{count} {state}" for state, count in sorted(states.items()))
+
+
+def _failures(chosen: Sequence[Entry]) -> Iterator[str]:
+    failed = [entry for entry in chosen if entry.record is None and entry.state in ENDED]
+    for entry in failed[:MOST]:
+        why = str((entry.failure or {}).get("why") or "no reason is known").partition("\n")[0]
+        yield f"{entry.variant} seed {entry.seed}: {entry.state}: {why}"
+    if len(failed) > MOST:
+        yield f"{len(failed) - MOST} more failed"
+
+
+def _flags(entries: Sequence[Entry]) -> str:
+    """What to type to have these: `--accept-code 0863ea79ca55 --accept-code e4cbf8d05904`."""
+    return " ".join(dict.fromkeys(f"--accept-code {str(entry.trial.get('code'))[:SHORT]}" for entry in entries))
+
+
+def _counted(entries: Sequence[Entry]) -> str:
+    """`3 records (mqa: seeds 0, 1, 2)`."""
+    seeds: dict[str, list[int]] = {}
+    for entry in entries:
+        seeds.setdefault(entry.variant, []).append(entry.seed)
+    places = "; ".join(f"{name}: seed {listed(sorted(found), 8)}" for name, found in seeds.items())
+    return f"{_plural(len(entries), 'record')} ({places})"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -1,0 +1,137 @@
+"""Verdicts at several looks, each of which may be the last of a variant: what `stop: when-decided` rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, final
+
+from paribus.analysis.verdicts import Better, Name, Paired, Verdict, decide
+
+REACHED: Final = ("better", "worse", "equivalent", "diverged")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A variant and the baseline on the first seeds of a study."""
+
+    paired: Paired
+    ended: bool  # no trial of it is still to come
+    whole: bool  # each came to a record: none failed that may be repaired, and change what a look saw
+    withheld: bool = False  # the certificate failed, so that nothing will ever be claimed
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """Where a variant stands: its verdict at the last look that it had, and what is needed of it."""
+
+    verdict: Verdict
+    n: int  # seeds of that look; 0 before the first
+    upto: int  # seeds that are needed, of all that the study plans
+    over: bool  # whether its verdict is reached, or there is no further look
+
+
+See = Callable[[Name, int], Seen]
+
+
+def shares(looks: Sequence[int]) -> tuple[float, ...]:
+    """How much of alpha each look spends: what is spent by n of N seeds is (n/N)² of it (Kim and DeMets 1987)."""
+    last = looks[-1]
+    return tuple((after**2 - before**2) / last**2 for before, after in pairwise((0, *looks)))
+
+
+def decide_in_turn(
+    names: Sequence[Name],
+    see: See[Name],
+    *,
+    looks: Sequence[int],
+    better: Better,
+    margin: float | None,
+    alpha: float = 0.05,
+) -> Mapping[Name, Turn]:
+    """One verdict for each variant, at the first look that reaches one; all of them hold with 1 - `alpha` together.
+
+    The looks are numbers of seeds, fixed beforehand, in the study's own order of seeds. At each, `decide` judges the
+    variants that are still open, at that look's share of `alpha`. A variant that comes to a verdict stops, with the
+    interval at the level that decided; of one that comes to none at the last look the interval is that look's.
+
+    **Why it holds.** Call a variant settled once its interval contains no decision point (0 and, with a margin, ±it).
+    Let K variants truly lie at a decision point. At look k, by Student's t, each of their K intervals at level
+    alpha_k / K misses its point with probability alpha_k / K; over all looks and all K, one does with at most
+    sum(alpha_k) = alpha. That is the union bound: it asks nothing of how looks depend on one another, or variants.
+    Else, none of the K is ever settled: before the first of them would be, all K count in the family, so its interval
+    is at alpha_k / K or stricter, and contains its point. So the family never has less than K, every interval of the K
+    at every look contains its point, and none claims what is not so, wherever it stops. Whether and when another
+    variant stops changes the family by no more than settling it, and only the settled leave it: one that stopped as
+    `equivalent` with 0 inside its interval, or `diverged`, counts to the end with nothing left to prove.
+
+    The names may be of variants in several settings (matched in several ways, at several scales), all of which look
+    after the same numbers of seeds: K is counted over all settings, and the union bound has not asked whether two
+    comparisons share a baseline, seeds or whole trials. What one setting's look asks for may run on for another's: a
+    verdict is of the seeds of its look, and what ran beyond them is not seen.
+
+    What is said in `decide` of true differences between decision points is so here as well: simulated, not proven. The
+    exact joint distribution of the looks would spend less than the union bound does. It would give the last interval
+    some percent of its width back, and cost an integral for every family, look and level that nobody could check.
+
+    A look is taken once all trials of its seeds have ended, whatever order they ended in. A variant some of whose
+    trials failed without a record is passed over, until the last look: repaired, it would have had the same look twice.
+    The mean of what stopped early leans away from 0; its interval allows for it.
+    """
+    turns = {name: _before(looks) for name in names}
+    unsettled = list(names)
+    for place, (n, share) in enumerate(zip(looks, shares(looks), strict=True)):
+        seen = {name: see(name, n) for name in names if not turns[name].over}
+        judged = {name for name, each in seen.items() if each.ended and (each.whole or n == looks[-1])}
+        family = {name: seen[name].paired if name in judged else _nothing(n) for name in unsettled}
+        verdicts = decide(family, better=better, margin=margin, alpha=share * alpha)
+        complete = all(each.ended for each in seen.values())
+        following = looks[place + 1] if complete and place + 1 < len(looks) else n
+        for name, each in seen.items():
+            over = each.ended and (n == looks[-1] or each.withheld)
+            if name in judged:
+                turns[name] = _judged(verdicts[name], share, n, following, over=over)
+            else:
+                turns[name] = _passed(turns[name], following, over=over)
+        unsettled = [name for name in unsettled if not _settled(verdicts[name], margin)]
+        if not complete or all(turn.over for turn in turns.values()):
+            break
+    return turns
+
+
+def _nothing(n: int) -> Paired:
+    """What a variant is in its family of which nothing may be claimed at this look."""
+    return Paired(differences=(), diverged=0, planned=n)
+
+
+def _before(looks: Sequence[int]) -> Turn:
+    """Where a variant stands before the first look."""
+    nothing = decide({"": _nothing(looks[0])}, better="lower", margin=None)[""]
+    return _passed(Turn(verdict=nothing, n=0, upto=0, over=False), looks[0], over=False)
+
+
+def _judged(found: Verdict, share: float, n: int, following: int, *, over: bool) -> Turn:
+    """After a look: what is corrected for the family is so for the looks as well."""
+    found = replace(found, p=None if found.p is None else min(1.0, found.p / share))
+    if over or found.kind in REACHED:
+        return Turn(verdict=found, n=n, upto=n, over=True)
+    return _passed(Turn(verdict=found, n=n, upto=n, over=False), following, over=False)
+
+
+def _passed(turn: Turn, following: int, *, over: bool) -> Turn:
+    """After a look that told nothing of it."""
+    if over:
+        return replace(turn, upto=following, over=True)
+    text = f"inconclusive as yet (next look at {following} seeds)"
+    return replace(turn, verdict=replace(turn.verdict, text=text, needs=None), upto=following)
+
+
+def _settled(verdict: Verdict, margin: float | None) -> bool:
+    """Whether its interval contains no decision point, so that Holm's procedure rejects them all."""
+    if verdict.kind == "diverged" or verdict.low is None or verdict.high is None:
+        return False
+    points = (0.0,) if margin is None else (0.0, margin, -margin)
+    return not any(verdict.low <= point <= verdict.high for point in points)

@@ -1,0 +1,241 @@
+"""A row of a table: what is said of one variant, of one step of a ladder, or of one effect.
+
+What a table says besides: the steps of a ladder, the effects of factors. Each kind is a family of its own.
+
+What is said of a whole study besides its tables: a few lines under a title, and the same as JSON.
+
+The table of a study: a row for each variant, and all that has to be said with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, final
+
+from paribus.analysis.certificates import Certificate
+from paribus.analysis.costs import Cost
+from paribus.analysis.verdicts import Better, Kind, Verdict
+
+UNLEARNED: Final = "withheld (did not learn: no verdict)"
+TOLD: Final = ("kind", "verdict", "n", "planned", "difference", "low", "high", "level", "p", "needs")
+BARE: Final = ("against", "aliases")  # said only where there is something to say
+
+RowKind = Kind | Literal["withheld", "baseline"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One variant, or one effect. Where nothing may be claimed it has no interval, and where withheld no difference."""
+
+    variant: str
+    kind: RowKind
+    verdict: str
+    n: int  # pairs that the difference is of; of the baseline: its finished trials
+    planned: int
+    done: int = 0  # trials with a result
+    diverged: int = 0
+    failed: int = 0
+    mean: float | None = None  # of the metric, over the trials that n counts; of an effect there is none
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None  # of the interval
+    p: float | None = None
+    needs: int | None = None
+    variance_reduction: float | None = None
+    learned: bool | None = None  # whether it is below the loss of frequencies alone; None where that cannot be asked
+    unlearned: int = 0  # trials that are not below it
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+    against: str = ""  # of a step: the rung below it
+    aliases: tuple[str, ...] = ()  # of an effect: what it is not told apart from
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What must be read together with the verdict."""
+        flags = []
+        if self.learned is False and self.verdict != UNLEARNED:
+            flags.append("did not learn")
+        elif self.unlearned and self.learned:
+            flags.append(f"{self.unlearned}/{self.planned} did not learn")
+        if self.failed:
+            flags.append(f"{self.failed}/{self.planned} failed")
+        if self.kind != "diverged" and self.diverged:
+            flags.append(f"{self.diverged}/{self.planned} diverged")
+        return tuple(flags)
+
+    @property
+    def said(self) -> str:
+        """The verdict, and what must be read with it."""
+        return ", ".join((self.verdict, *self.flags))
+
+    def told(self) -> dict[str, Any]:
+        """What a row says of whatever it is of, and nothing of single trials."""
+        bare = {key: value for key in BARE if (value := getattr(self, key))}
+        plain = {key: value for key, value in vars(self).items() if key in TOLD}
+        return finite({**plain, "verdict": self.said, **bare})
+
+    def to_json(self, metric: str) -> dict[str, Any]:
+        plain = {key: value for key, value in vars(self).items() if key not in ("variant", "costs", *BARE)}
+        costs: dict[str, Any] = {"contended": self.costs["tokens_per_second"].rough}
+        for name, cost in self.costs.items():
+            costs |= {name: cost.value, f"{name}_ratio": cost.ratio}
+            if cost.low is not None:
+                costs[f"{name}_interval"] = [cost.low, cost.high]
+        return finite({"variant": self.variant, "metric": metric, **plain, **costs})
+
+
+def decided(verdict: Verdict) -> dict[str, Any]:
+    """What a row has from its verdict; an interval that is not shown has no level."""
+    return {
+        "kind": verdict.kind,
+        "verdict": verdict.text,
+        "difference": verdict.difference,
+        "low": verdict.low,
+        "high": verdict.high,
+        "level": verdict.level if verdict.low is not None else None,
+        "p": verdict.p,
+        "needs": verdict.needs,
+    }
+
+
+def finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON knows no infinity: what is none becomes null."""
+    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Verdicts that are corrected together, and how they are to be read."""
+
+    key: str  # what it is called in JSON
+    title: str
+    rows: tuple[Row, ...]
+    caption: tuple[str, ...]
+    certificates: Mapping[str, Certificate] = field(default_factory=dict)
+    withheld: bool = False  # whether what is withheld here is a failure of the study, and not of its design
+
+    @property
+    def ok(self) -> bool:
+        return not self.withheld or all(row.kind != "withheld" for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        certificates = {name: each.to_json() for name, each in self.certificates.items()}
+        return {
+            "rows": [{"name": row.variant, **row.told()} for row in self.rows],
+            "caption": list(self.caption),
+            **({"certificates": certificates} if certificates else {}),
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Lines that every reader is to see, after the tables' overview."""
+
+    key: str  # what it is called in JSON
+    title: str
+    lines: tuple[str, ...]
+    document: Mapping[str, Any]
+    ok: bool = True  # whether all is there that the study plans
+
+
+COLUMNS: Final = 80  # of the text that is printed where no terminal says how wide it is
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Table:
+    """What a study has found: `print(table)` shows it, and so does a notebook."""
+
+    study: str
+    metric: str
+    better: Better
+    margin: float | None
+    alpha: float
+    seeds: tuple[int, ...]
+    baseline: Row
+    rows: tuple[Row, ...]
+    caption: tuple[str, ...]  # how it is to be read, and how far it holds
+    warnings: tuple[str, ...]  # what weakens it
+    notes: tuple[str, ...]  # trials that are not in it, and why
+    certificates: Mapping[str, Certificate]
+    stage: str = ""  # at whose end the metric is measured, of a study with several
+    besides: tuple[Family, ...] = ()  # the steps of a ladder, the effects of factors
+    setting: str = ""  # in which it was held, of a study with several
+    further: tuple[Table, ...] = ()  # the same in the other settings
+    sections: tuple[Section, ...] = ()  # what is said of all of them: what transfers, what was tuned
+    differences: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # by variant and seed
+
+    @property
+    def ok(self) -> bool:
+        """Whether every planned trial came to a result, and no verdict was withheld: what exit code 0 says."""
+        rows = [row for each in self.every for row in (each.baseline, *each.rows)]
+        whole = all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
+        families = [family for each in self.every for family in each.besides]
+        return whole and all(each.ok for each in families) and all(each.ok for each in self.sections)
+
+    @property
+    def every(self) -> tuple[Table, ...]:
+        """This table and those beside it: one for each setting."""
+        return (self, *self.further)
+
+    def __repr__(self) -> str:
+        verdicts = ", ".join(f"{row.variant}: {row.verdict}" for row in self.rows)
+        return f"<verdicts of {self.study} on {self.metric}: {verdicts}>"
+
+    def __str__(self) -> str:
+        from paribus.report.terminal import rendered
+
+        return rendered(self, COLUMNS).rstrip()
+
+    def to_markdown(self) -> str:
+        """The table for a README or a pull request."""
+        from paribus.report.markdown import markdown
+
+        return markdown(self)
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+    def to_json(self) -> dict[str, Any]:
+        """Valid JSON: every number is finite, or null."""
+        if self.further or self.sections:
+            return self._several()
+        return {
+            "study": self.study,
+            "metric": {
+                "name": self.metric,
+                "better": self.better,
+                "margin": self.margin,
+                **({"stage": self.stage} if self.stage else {}),
+            },
+            "alpha": self.alpha,
+            "seeds": list(self.seeds),
+            "baseline": self.baseline.to_json(self.metric),
+            "rows": [row.to_json(self.metric) for row in self.rows],
+            **{family.key: family.to_json() for family in self.besides},
+            "caption": list(self.caption),
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+            "certificates": {name: certificate.to_json() for name, certificate in self.certificates.items()},
+        }
+
+    def _several(self) -> dict[str, Any]:
+        """The rows of all settings together, each with its own, and what else is said of each setting."""
+        alone = [replace(each, further=(), sections=()).to_json() for each in self.every]
+        rows = [
+            {"setting": each.setting, **row}
+            for each, document in zip(self.every, alone, strict=True)
+            for row in document["rows"]
+        ]
+        told = ("study", "metric", "alpha", "seeds", "rows")
+        settings = [
+            {"setting": each.setting, **{key: value for key, value in document.items() if key not in told}}
+            for each, document in zip(self.every, alone, strict=True)
+        ]
+        sections = {section.key: section.document for section in self.sections}
+        return {**alone[0], "rows": rows, "settings": settings, **sections}

@@ -1,0 +1,362 @@
+"""Whether what a study found at one scale holds at another: the verdict of each variant, and the order of all of them.
+
+Plain numbers in, plain numbers out.
+
+What is said of all settings of a study together: what transfers between its scales, and what its tuning chose.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Final, Literal, NamedTuple, final
+
+from paribus.analysis.formatting import percent, plural
+from paribus.analysis.student_t import summarise, t_quantile
+from paribus.analysis.table import Row, Section, Table
+from paribus.errors import listed
+from paribus.planning.plan import Plan
+from paribus.planning.settings import BEST, SAME, Setting
+from paribus.planning.tuning import Tried, Tuned, told, unknown
+from paribus.report import cells
+from paribus.studies.designs import said
+from paribus.studies.study import Study
+
+Transfer = Literal["transfers", "reverses", "undecided"]
+
+DRAWS: Final = 1_000
+NORMAL: Final = 1.959963984540054  # the quantile that the spread of resampled means would be worth
+DECIDED: Final = ("better", "worse", "equivalent")
+
+
+def transfer(kinds: Sequence[str]) -> Transfer:
+    """What the verdicts of one variant at all scales come to.
+
+    It transfers where every scale decides, and decides alike; it reverses where one says better and another worse.
+    Anything else is undecided: a scale that could not tell has not agreed, and what is equivalent at one scale may be
+    a little worse at another and still be equivalent there.
+    """
+    if {"better", "worse"} <= set(kinds):
+        return "reverses"
+    return "transfers" if len(set(kinds)) == 1 and kinds[0] in DECIDED else "undecided"
+
+
+def kendall(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Kendall's tau-b: 1 where both have one order, -1 where they have opposite ones; ties count for neither.
+
+    None where one of them has no order at all.
+    """
+    agree = tied_first = tied_second = pairs = 0
+    for place, (one, other) in enumerate(zip(first, second, strict=True)):
+        for before, after in zip(first[:place], second[:place], strict=True):
+            signs = _sign(one - before), _sign(other - after)
+            agree += signs[0] * signs[1]
+            tied_first += signs[0] == 0
+            tied_second += signs[1] == 0
+            pairs += 1
+    room = (pairs - tied_first) * (pairs - tied_second)
+    return agree / math.sqrt(room) if room else None
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """How alike two scales order the variants, and between what that would lie with other seeds."""
+
+    tau: float | None
+    low: float | None
+    high: float | None
+    variants: int
+    seeds: int
+
+    @property
+    def verdict(self) -> Literal["agree", "reverse", "undecided"]:
+        if self.low is None or self.high is None:
+            return "undecided"
+        return "agree" if self.low > 0 else "reverse" if self.high < 0 else "undecided"
+
+
+class _Scale(NamedTuple):
+    differences: Sequence[Sequence[float]]  # of each variant, seed by seed
+    means: Sequence[float]
+
+
+def ranks(
+    first: Mapping[str, Mapping[int, float]], second: Mapping[str, Mapping[int, float]], *, alpha: float = 0.05
+) -> Ranks:
+    """The order of the variants by their mean difference at two scales; `first[variant][seed]` is a difference.
+
+    At each scale it is of the seeds on which all variants finished. The interval is that of means over seeds drawn
+    again with replacement, at each scale for itself: noise that the same seed brings to both scales would else pass for
+    agreement. A few values drawn from themselves spread less than their mean is uncertain, so each drawn mean is moved
+    away from the observed one until it spreads as Student's t says. Both err towards undecided.
+    """
+    names = [name for name in first if name in second]
+    scales = [_scale(each, names) for each in (first, second)]
+    n = min((len(scale.differences[0]) for scale in scales if scale.differences), default=0)
+    if len(names) < 2 or not n:
+        return Ranks(tau=None, low=None, high=None, variants=len(names), seeds=n)
+    tau = kendall(scales[0].means, scales[1].means)
+    if n < 2 or tau is None or any(_alike(each, alpha) for scale in scales for each in scale.differences):
+        return Ranks(tau=tau, low=None, high=None, variants=len(names), seeds=n)
+    chance = random.Random(0)  # it keeps no secret, and the same records give the same interval
+    drawn = [kendall(*(_drawn(scale, chance, alpha) for scale in scales)) or 0.0 for _ in range(DRAWS)]
+    drawn.sort()
+    tail = int(alpha / 2 * DRAWS)
+    return Ranks(tau=tau, low=drawn[tail], high=drawn[DRAWS - 1 - tail], variants=len(names), seeds=n)
+
+
+def _alike(differences: Sequence[float], alpha: float) -> bool:
+    """Whether too few seeds gave one and the same difference: drawn again, they would seem to be certain."""
+    return summarise(differences).sd == 0 and math.ldexp(2.0, -len(differences)) > alpha
+
+
+def _scale(found: Mapping[str, Mapping[int, float]], names: Sequence[str]) -> _Scale:
+    seeds = sorted(set.intersection(*(set(found[name]) for name in names))) if names else []
+    differences = [[found[name][seed] for seed in seeds] for name in names]
+    return _Scale(differences, [math.fsum(each) / len(each) for each in differences if each])
+
+
+def _drawn(scale: _Scale, chance: random.Random, alpha: float) -> list[float]:
+    """The mean of each variant over seeds drawn again, the same for all variants."""
+    n = len(scale.differences[0])
+    wider = math.sqrt(n / (n - 1)) * -t_quantile(alpha / 2, n - 1) / NORMAL
+    places = chance.choices(range(n), k=n)
+    return [
+        mean + wider * (math.fsum(each[place] for place in places) / n - mean)
+        for each, mean in zip(scale.differences, scale.means, strict=True)
+    ]
+
+
+Records = Mapping[str, Mapping[str, Any]]
+FAR: Final = 0.05  # of a budget that is missed
+MOST: Final = 12  # values that are told one by one
+
+
+def transfers(table: Table, settings: Sequence[Setting]) -> Iterator[Section]:
+    """For each way in which the scales are compared: whether each variant's verdict transfers, and the order of all."""
+    ways: dict[str, dict[str, Table]] = {}
+    tables = {each.setting: each for each in table.every}
+    for setting in settings:
+        if setting.scale and setting.name in tables:
+            way = setting.name.removeprefix(setting.scale).removeprefix(", ")
+            ways.setdefault(way, {})[setting.scale] = tables[setting.name]
+    found = {way: scales for way, scales in ways.items() if len(scales) > 1}
+    if not found:
+        return
+    lines: list[str] = []
+    documents: list[dict[str, Any]] = []
+    for way, scales in found.items():
+        before = f"{way}: " if way else ""
+        orders = () if settings[0].study.stops else _orders(scales, table.alpha)
+        for line, document in (*_variants(scales), *orders):
+            lines.append(before + line)
+            documents.append({**({"of": way} if way else {}), **document})
+    names = listed(next(iter(found.values())))
+    yield Section(
+        key="transfer",
+        title=f"across the scales {names}",
+        lines=(*lines, *_how(table, settings[0].study)),
+        document={"found": documents},
+    )
+
+
+def _how(table: Table, study: Study) -> Iterator[str]:
+    yield (
+        "A verdict transfers where every scale decides, and alike; it reverses where one says better and another "
+        "worse; else it is undecided, which is not a failure to transfer. Neither is said of any scale but these."
+    )
+    if study.stops:
+        yield "How alike scales order the variants is not said where some stop early: what stopped leans away from 0."
+    elif len(table.rows) > 1:
+        yield (
+            "Kendall's tau is 1 where two scales order the variants alike, -1 where they do so in reverse. Its "
+            f"interval ({percent(1 - table.alpha)}, each for itself) is of seeds drawn again, "
+            "spread as wide as Student's t."
+        )
+
+
+def _variants(scales: Mapping[str, Table]) -> Iterator[tuple[str, dict[str, Any]]]:
+    names = dict.fromkeys(row.variant for table in scales.values() for row in table.rows)
+    for name in names:
+        rows = {scale: _row(table, name) for scale, table in scales.items()}
+        kinds = [row.kind if row is not None else "missing" for row in rows.values()]
+        came_to = transfer(kinds)
+        shown = {scale: _shown(scales[scale], row) for scale, row in rows.items()}
+        if len(set(kinds)) == 1 and None not in rows.values():
+            figures = f"{kinds[0]} at {listed(f'{scale} ({each})' for scale, each in shown.items())}"
+        else:
+            pairs = zip(kinds, shown.items(), strict=True)
+            figures = listed(f"{kind} at {scale} ({each})" for kind, (scale, each) in pairs)
+        verdicts = dict(zip(rows, kinds, strict=True))
+        yield f"{name} {_said(came_to)}: {figures}", {"variant": name, "transfer": came_to, "verdicts": verdicts}
+
+
+def _said(came_to: str) -> str:
+    return "is undecided" if came_to == "undecided" else came_to
+
+
+def _row(table: Table, variant: str) -> Row | None:
+    return next((row for row in table.rows if row.variant == variant), None)
+
+
+def _shown(table: Table, row: Row | None) -> str:
+    if row is None:
+        return "no trial"
+    return cells.figure(row, cells.digits(table)[row.variant]) or cells.NONE
+
+
+def _orders(scales: Mapping[str, Table], alpha: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    if max(len(table.rows) for table in scales.values()) < 2:
+        return  # one variant has no order
+    for (one, first), (other, second) in combinations(scales.items(), 2):
+        found = ranks(first.differences, second.differences, alpha=alpha)
+        yield _order(one, other, found), {"scales": [one, other], "verdict": found.verdict, **_plain(found)}
+
+
+def _plain(found: Ranks) -> dict[str, Any]:
+    return {key: value for key, value in vars(found).items() if value is None or math.isfinite(value)}
+
+
+def _order(one: str, other: str, found: Ranks) -> str:
+    between = f"order of {plural(found.variants, 'variant')}, {one} to {other}"
+    if found.tau is None:
+        return f"{between}: undecided, as there is no order of fewer than two that differ"
+    tau = f"Kendall's tau {found.tau:+.2f}"
+    if found.low is None or found.high is None:
+        return f"{between}: undecided: {tau} of {plural(found.seeds, 'seed')}, too few for an interval"
+    tau = f"{tau} [{found.low:+.2f}, {found.high:+.2f}], n = {found.seeds}"
+    words = {
+        "agree": "agrees",
+        "reverse": "reverses",
+        "undecided": "is undecided, as other seeds would order them otherwise",
+    }
+    return f"{between} {words[found.verdict]}: {tau}"
+
+
+# -------------------------------------------------------------------------------------------------------- matching
+def matched(setting: Setting) -> str:
+    """By what every variant was matched, and what was left; nothing where none was."""
+    match = setting.study.match
+    if match is None or not setting.matched:
+        return ""
+    found = (f"{name} {each.value:g} ({each.off})" for name, each in setting.matched.items())
+    where = {each.measured.machine: each.measured.when for each in setting.matched.values() if each.measured}
+    measured = f"; measured in turns on {listed(f'{name}, {when}' for name, when in where.items())}" if where else ""
+    return f"Matched on {match.on} by {match.by}: {listed(found, MOST)}{measured}."
+
+
+def knobs(setting: Setting) -> dict[str, str]:
+    """The same of each variant, for its certificate."""
+    match = setting.study.match
+    if match is None:
+        return {}
+    return {name: f"matched on {match.on} by {match.by}={each.value:g}: {each.off}"
+            for name, each in setting.matched.items()}  # fmt: skip
+
+
+def mismatched(setting: Setting) -> str:
+    """The variants that no value of the knob brought within a twentieth of the baseline, and what has changed since."""
+    match = setting.study.match
+    since = dict.fromkeys(line for each in setting.matched.values() if each.measured for line in each.measured.since)
+    changed = f"The match on time is of then, and since then {listed(since)}." if since else ""
+    far = [f"{name} ({each.residual:+.1%})" for name, each in setting.matched.items() if abs(each.residual) > FAR]
+    if match is None or not far:
+        return changed
+    text = (
+        f"No value of {match.by} comes near the baseline's {match.on}, so these are not matched: {listed(far, MOST)}."
+    )
+    return f"{text} {changed}".rstrip()
+
+
+# ---------------------------------------------------------------------------------------------------------- tuning
+def tunings(plan: Plan, records: Records) -> Iterator[Section]:
+    """What was tried with each variant, what was chosen, and what that took; nothing of a study that tunes nothing."""
+    tune = plan.study.tune
+    if tune is None:
+        return
+    whose = "its own" if len(tune.seeds) == 1 else "their own"
+    seeds = f"{plural(len(tune.seeds), 'seed')} of {whose} ({listed(tune.seeds, 4)})"
+    cost = _cost(plan, records)
+    missing = tuple(unknown(plan.tuned))
+    yield Section(
+        key="tuning",
+        title=f"tuned: {listed(tune.values)}",
+        lines=(
+            f"`{SAME}`: every variant as it is written; `{BEST}`: each with what is chosen here.",
+            *(_chosen(each, plan) for each in plan.tuned),
+            *missing,
+            _took(cost, seeds),
+        ),
+        document={"seeds": list(tune.seeds), **cost, "choices": [_choice(each) for each in plan.tuned]},
+        ok=plan.complete and not any(tried.failed for tuned in plan.tuned for tried in tuned.tried),
+    )
+
+
+def _chosen(tuned: Tuned, plan: Plan) -> str:
+    """`attention=mqa: optimizer.lr=0.002 is its best (2.31; 0.001: 2.35, 0.004: diverged 1/2)`."""
+    before = plan.setting(tuned.setting).before
+    who = f"{tuned.variant}, {before}" if before else tuned.variant
+    others = listed((_tried(each, tuned.better) for each in tuned.tried), MOST)
+    if tuned.best is None:
+        return f"{who}: not chosen yet ({others})"
+    chosen, own = tuned.tried[tuned.best], tuned.best == tuned.own
+    if chosen.mean is None:
+        return f"{who}: as it is, {told(chosen.cell)}, as every value diverged or failed ({others})"
+    edge = f"; best at the edge of what was tried: {listed(tuned.edges)}" if tuned.edges else ""
+    return f"{who}: best at {told(chosen.cell)}{', as it is' if own else ''} ({others}){edge}"
+
+
+def _tried(tried: Tried, better: str) -> str:
+    value = " ".join(said(each) for _, each in tried.cell)
+    if tried.left:
+        return f"{value}: {tried.left} of {len(tried.trials)} without a record"
+    if tried.failed:
+        return f"{value}: failed {tried.failed}/{len(tried.trials)}, and out of the choice"
+    if tried.mean is None:
+        return f"{value}: diverged {tried.diverged}/{len(tried.trials)}"
+    return f"{value}: {tried.mean:.4g}"
+
+
+def _cost(plan: Plan, records: Records) -> dict[str, Any]:
+    """What the tuning took, over all of its trials that have a record."""
+    trials = {trial.identity for tuned in plan.tuned for trial in tuned.trials}
+    found = [records[identity] for identity in trials if identity in records]
+    flops = [record["result"].get("total_flops") for record in found]
+    seconds = [record["provenance"].get("training_seconds") or 0.0 for record in found]
+    whole = math.fsum(each for each in flops if each) if all(each is not None for each in flops) else None
+    return {"trials": len(trials), "records": len(found), "total_flops": whole, "seconds": math.fsum(seconds)}
+
+
+def _took(cost: Mapping[str, Any], seeds: str) -> str:
+    flops = "" if not cost["total_flops"] else f", {cost['total_flops']:.3g} FLOPs"
+    of = "" if cost["records"] == cost["trials"] else f"{cost['records']} of "
+    took = f"{of}{plural(cost['trials'], 'trial')} on {seeds}{flops}, {cost['seconds']:.0f} s of training"
+    return f"Tuning took {took}; no verdict is of these, and no cost in a table counts them."
+
+
+def _choice(tuned: Tuned) -> dict[str, Any]:
+    return {
+        "setting": tuned.setting,
+        "variant": tuned.variant,
+        "chosen": None if tuned.chosen is None else dict(tuned.chosen),
+        "own": dict(tuned.tried[tuned.own].cell),
+        "edges": list(tuned.edges),
+        "tried": [
+            {
+                "values": dict(each.cell),
+                "mean": each.mean,
+                "diverged": each.diverged,
+                "failed": each.failed,
+                "left": each.left,
+            }
+            for each in tuned.tried
+        ],
+    }

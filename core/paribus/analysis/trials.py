@@ -1,0 +1,277 @@
+"""What a report is made of: the trials of a study as their store has them, and what the study asks of them.
+
+How fast variants train beside their baseline, from the timing pass after a study: paired rounds, and an interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal, final
+
+from paribus.analysis.verdicts import Better
+from paribus.planning.identity import identity_of
+from paribus.planning.paired_ratio import TWIN, Ratio, ratio_of, widened
+from paribus.planning.tuning import LARGEST
+from paribus.storage.atomic import digest_json, number
+from paribus.storage.store import State, Store, Trial
+
+if TYPE_CHECKING:
+    from paribus.analysis.factorial import Crossed
+
+
+@final
+@dataclass(frozen=True)
+class Pace:
+    """What the store has of the last timing pass."""
+
+    document: Mapping[str, Any]
+
+    def tokens_per_second(self, identities: Sequence[str]) -> float | None:
+        """Of the first of these trials that was timed."""
+        for group in self._groups():
+            for identity in identities:
+                if times := group["rounds"].get(identity):
+                    return float(self.document["tokens"][identity] / median(times))
+        return None
+
+    def ratio(self, identities: Sequence[str], baseline: Sequence[str]) -> Ratio | None:
+        """How many tokens a second there are for each of the baseline's, round by round; None where none was timed.
+
+        The interval is wider by what the twin strays.
+        """
+        for group in self._groups():
+            own = next((each for each in identities if each in group["rounds"]), None)
+            if own is not None and group["baseline"] in baseline:
+                tokens = self.document["tokens"]
+                size = tokens[own] / tokens[group["baseline"]]
+                found = _ratio(group["rounds"][group["baseline"]], group["rounds"][own], size)
+                return found if own == group["baseline"] else widened(found, _twin(group))
+        return None
+
+    def twins(self) -> list[Ratio]:
+        """The baseline against itself, of each group: what there is of noise."""
+        return [_twin(each) for each in self._groups()]
+
+    @property
+    def noise(self) -> float:
+        """How far from 1 that may be."""
+        return max((max(abs(twin.low - 1), abs(twin.high - 1)) for twin in self.twins()), default=0.0)
+
+    def caption(self) -> Iterator[str]:
+        """How it was measured."""
+        twins = self.twins()
+        if not twins:
+            return
+        low, high = min(twin.low for twin in twins), max(twin.high for twin in twins)
+        counts = sorted({twin.rounds for twin in twins})
+        spread = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        clock = "CPU time" if self.document["clock"] == "cpu" else "time"
+        name = str(self.document["machine"].get("name"))
+        yield (
+            f"Tokens/s are of training steps in turns, alone on {name}, after the study: medians of {spread} paired "
+            f"rounds of {clock}, with 95 % intervals, wider by what the baseline strays from itself: "
+            f"[{low:.3f}, {high:.3f}]."
+        )
+
+    def _groups(self) -> Sequence[Mapping[str, Any]]:
+        found: Sequence[Mapping[str, Any]] = [each for each in self.document["groups"] if all(each["rounds"].values())]
+        return found
+
+
+def _twin(group: Mapping[str, Any]) -> Ratio:
+    return _ratio(group["rounds"][group["baseline"]], group["rounds"][TWIN], 1.0)
+
+
+def _ratio(before: Sequence[float], after: Sequence[float], size: float) -> Ratio:
+    """Of the speed: what takes half as long is twice as fast."""
+    return ratio_of(after, [size * each for each in before])
+
+
+Stale = Literal["", "code", "data"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a study asks: which variants differ from the baseline in a metric, over which seeds."""
+
+    study: str
+    baseline: str
+    variants: Mapping[str, Mapping[str, Any]]  # in order, with what each varies; the baseline is one of them
+    metric: str
+    better: Better = "lower"
+    margin: float | None = None
+    seeds: tuple[int, ...] = ()
+    store: str = ""  # the folder that was searched for records
+    stage: str = ""  # at whose end it is measured, of a study with several
+    unlearned: bool = False  # whether verdicts are wanted of models that are no better than frequencies alone
+    budget: Mapping[str, float] = field(default_factory=dict)  # in which unit each trial was given how much
+    setting: str = ""  # in which of several it is asked
+    matched: str = ""  # on what, and how nearly
+    mismatched: str = ""  # what no knob brought near
+    knobs: Mapping[str, str] = field(default_factory=dict)  # of each variant: what was turned for it, and how nearly
+    pace: Pace | None = None  # what the timing pass after the study measured
+    looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
+    stops: tuple[int, ...] = ()  # the numbers of seeds at which it may stop early, the last of which is all
+    replanned: bool = False  # whether verdicts of these seeds were shown that stopped elsewhere
+    alpha: float = 0.05
+    about: str = ""  # how the design is to be read, where that is not plain
+    below: Mapping[str, str] = field(default_factory=dict)  # of a ladder: rung -> the one that it is a step from
+    crossed: Crossed | None = None  # the cells of a factorial
+    excluded: tuple[tuple[str, str], ...] = ()  # cells that the study does not run, and why
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The variants that are held against the baseline."""
+        return tuple(name for name in self.variants if name != self.baseline)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One trial: its document, its record where it came to one, and else how it ended."""
+
+    variant: str
+    seed: int
+    trial: Mapping[str, Any]
+    record: Mapping[str, Any] | None = None
+    state: State = "pending"
+    failure: Mapping[str, Any] | None = None
+    stale: Stale = ""  # what has changed since the record was made
+    before: Entry | None = None  # of a study with stages: the trial that it begins from
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """All that comes out the same when the trial is run again; empty where there is no record."""
+        result: Mapping[str, Any] = self.record["result"] if self.record else {}
+        return result
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """The digests of the record."""
+        certificate: Mapping[str, Any] = self.result["certificate"]
+        return certificate
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Where and how it ran; empty where there is no record."""
+        provenance: Mapping[str, Any] = self.record["provenance"] if self.record else {}
+        return provenance
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """What ran, or what would run."""
+        spec: Mapping[str, Any] = self.record["spec"] if self.record else self.trial["spec"]
+        return spec
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """Dotted key -> value: what the study changed in the base to come to this variant, matched knobs included."""
+        return {**(self.trial.get("varied") or {}), **(self.trial.get("matched") or {})}
+
+    @property
+    def cut(self) -> Mapping[str, Any]:
+        """Dotted key -> value: where the study's budget cut this trial, at another place than others."""
+        return self.trial.get("cut") or {}
+
+    @property
+    def done(self) -> bool:
+        return self.record is not None and self.state == "done"
+
+    def value(self, metric: str) -> float | None:
+        """The metric at the end of the training, where there is one and it is a number."""
+        found = self.result["metrics"].get(metric) if self.done else None
+        value = number(found) if found is not None else math.nan
+        return value if abs(value) <= LARGEST else None
+
+    def frequencies(self, metric: str) -> float | None:
+        """What the metric would be by frequencies alone, where that is known."""
+        found = self.result.get("frequencies", {}).get(metric)
+        return None if found is None else float(found)
+
+    def diverged(self, metric: str) -> bool:
+        """Whether it ran to no result: a loss that was no number, or a metric that is none."""
+        return self.state == "diverged" or (
+            self.done and metric in self.result["metrics"] and self.value(metric) is None
+        )
+
+
+def gathered(
+    store: Store,
+    trials: Iterable[Trial],
+    others: Iterable[Trial] = (),
+    records: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Entry]:
+    """The trials of a study as `store` has them, and the stale records of the same specs with other code or data.
+
+    `others` are those that they begin from, and `records` all that the store has, where they have been read already.
+    """
+    wanted = {trial.identity: trial for trial in trials}
+    shelf = _Shelf(store, {**{trial.identity: trial for trial in others}, **wanted}, records)
+    entries = [shelf.entry(trial) for trial in wanted.values()]
+    same = {shelf.line(trial.spec): trial for trial in wanted.values()}
+    for identity, record in shelf.records.items():
+        document = store.trial(identity) or {}
+        trial = same.get(shelf.line(record["spec"])) if identity not in wanted else None
+        if trial is not None and document:
+            stale: Stale = "code" if document["corpus"] == trial.corpus else "data"
+            entries.append(shelf.entry(trial, {**document, "varied": dict(trial.varied)}, stale))
+    return entries
+
+
+def recorded(store: Store) -> dict[str, Mapping[str, Any]]:
+    """Every record of a store, by its identity."""
+    return {record["identity"]: record for record in store.records()}
+
+
+@final
+class _Shelf:
+    """What a store has, and what the study knows of it."""
+
+    def __init__(
+        self, store: Store, planned: Mapping[str, Trial], records: Mapping[str, Mapping[str, Any]] | None
+    ) -> None:
+        self.store = store
+        self.planned = planned
+        self.records = recorded(store) if records is None else records
+
+    def entry(self, trial: Trial, document: Mapping[str, Any] | None = None, stale: Stale = "") -> Entry:
+        """A trial, and what it begins from; `document` is of an older one of the same spec."""
+        document = document or trial.document()
+        record = self.records.get(document["identity"])
+        begins = document.get("begins") or ""
+        return Entry(
+            variant=trial.variant,
+            seed=trial.seed,
+            trial=document,
+            record=record,
+            state=record["result"]["state"] if record else self.store.state(document["identity"]),
+            failure=None if record else self.store.failure(document["identity"]),
+            stale=stale,
+            before=self._before(begins, trial) if begins else None,
+        )
+
+    def _before(self, identity: str, trial: Trial) -> Entry | None:
+        if identity in self.planned:
+            return self.entry(self.planned[identity])
+        document = self.store.trial(identity)
+        return None if document is None else self.entry(trial, document)
+
+    def line(self, spec: Mapping[str, Any]) -> str:
+        """What a spec is called whatever its code and data, and those of the trials that it follows from."""
+        began = spec.get("from") or {}
+        if "trial" not in began:
+            return identity_of(spec, "", "")
+        plain = {**spec, "from": {key: value for key, value in began.items() if key != "trial"}}
+        before = self._spec(began["trial"])
+        return digest_json([identity_of(plain, "", ""), began["trial"] if before is None else self.line(before)])
+
+    def _spec(self, identity: str) -> Mapping[str, Any] | None:
+        if identity in self.planned:
+            return self.planned[identity].spec
+        record = self.records.get(identity)
+        spec: Mapping[str, Any] | None = None if record is None else record["spec"]
+        return spec

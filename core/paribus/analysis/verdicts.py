@@ -1,0 +1,194 @@
+"""Whether a swap mattered: one verdict for each variant of a study, all of them together right 95 % of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeVar, final
+
+from paribus.analysis.student_t import (
+    Step,
+    Summary,
+    check_positive,
+    holm,
+    interval,
+    seeds_needed,
+    summarise,
+    two_sided_p,
+)
+
+Kind = Literal["better", "worse", "equivalent", "inconclusive", "diverged"]
+Better = Literal["lower", "higher"]
+Name = TypeVar("Name", bound=Hashable)  # of a variant, or of a variant in a setting
+
+LEAST_SEEDS = 3  # of which a spread is worth a guess at how many would do
+MOST_SEEDS = 10_000  # beyond it nobody runs a study, and "needs n ≥ 84,213" would claim a precision that it lacks
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """A variant against the baseline on the seeds that both finished: variant - baseline, in the metric's unit.
+
+    `diverged` counts the trials of the variant that ran and came to no result, `baseline_diverged` those of the
+    baseline; a seed may be in both, and is in `differences` if in neither. What `planned` holds beyond is not run yet,
+    or was run for one side only.
+    """
+
+    differences: tuple[float, ...]
+    diverged: int
+    planned: int
+    baseline_diverged: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.diverged, self.baseline_diverged) < 0:
+            raise ValueError(
+                "`diverged` and `baseline_diverged` must be 0 or more, "
+                f"but are {self.diverged} and {self.baseline_diverged}."
+            )
+        least = len(self.differences) + max(self.diverged, self.baseline_diverged)
+        if self.planned < least:
+            raise ValueError(
+                f"`planned` must be at least {least}, the pairs that finished and those that diverged, "
+                f"but is {self.planned}."
+            )
+        if self.differences:
+            summarise(self.differences)  # refuses what is not finite
+
+    @cached_property
+    def summary(self) -> Summary | None:
+        """The statistics of the differences, None where no pair finished."""
+        return summarise(self.differences) if self.differences else None
+
+    @property
+    def decidable(self) -> bool:
+        """Whether a claim may be made at all: all that ran finished, and there is a spread to judge it by."""
+        return not self.diverged and not self.baseline_diverged and len(self.differences) > 1
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What the pairs of one variant say. Without an interval nothing is claimed.
+
+    `low` and `high` are the interval at the confidence `level` that decided (0.9875 for the first of four). `p` is the
+    smallest alpha at which the study would have told the difference from 0: corrected for the whole family, so it is at
+    most alpha exactly where the interval excludes 0.
+    """
+
+    kind: Kind
+    text: str
+    n: int
+    difference: float | None
+    low: float | None
+    high: float | None
+    level: float
+    p: float | None
+    needs: int | None = None  # seeds that would settle an inconclusive one, guessed from the spread of those there are
+    dropped: int = 0  # planned pairs without a difference, diverged ones included
+
+
+def decide(
+    comparisons: Mapping[Name, Paired], *, better: Better, margin: float | None, alpha: float = 0.05
+) -> Mapping[Name, Verdict]:
+    """One verdict for each variant, such that all of them together are right with probability 1 - `alpha`.
+
+    Each is read off one interval. Its decision points are 0 and, where the study stated a margin, ±margin.
+
+    - wholly inside ±margin: `equivalent`, even if it excludes 0, for the study said that so little is nothing;
+    - else clear of 0: `better` or `worse`;
+    - else `inconclusive`, with a guess at the seeds that would settle it, which less than three pairs do not allow;
+    - whatever the interval, `diverged k/n` where the variant (or the baseline: `baseline diverged k/n`) did so on some
+      seed. What finished is shown, but nothing is claimed of it: divergence chose those seeds.
+
+    **The family.** A variant is settled where its interval contains no decision point. Its p-value is the largest of
+    those of its decision points, and Holm's procedure runs over these: without a margin it is the usual one. A settled
+    variant is shown at the level of its step, the others at that of the step that stopped, where they too may be
+    `equivalent` (of either sign) or `better` (perhaps by less than the margin).
+
+    It holds whatever the variants share, such as their baseline. Let K of them truly lie at a decision point. With
+    probability 1 - alpha the intervals of all K at alpha / K contain their points. Then none of them is ever settled,
+    the procedure stops with K or more left, at alpha / K or a stricter level, and no interval of the K claims what is
+    not so. A true difference between decision points is further from a wrong claim than one at them; that it is safe as
+    well is simulated in our tests, not proven (nor is it, in general, for the directions of the usual procedure). What
+    would not hold: Holm over the tests against 0 and, beside it, over those of equivalence, or over the smaller p-value
+    of the two. Both free alpha for variants about which a wrong claim is still possible.
+
+    Every variant counts in the family, and one of which nothing may be claimed frees no alpha. The promise is for seeds
+    that were fixed beforehand: adding some until the verdict pleases voids it.
+    """
+    if better not in ("lower", "higher"):
+        raise ValueError(f"`better` must be `lower` or `higher`, but is {better!r}.")
+    if margin is not None:
+        check_positive("margin", margin)
+    points = (0.0,) if margin is None else (0.0, margin, -margin)
+    steps = holm([_p_value(paired, points) for paired in comparisons.values()], alpha)
+    passed = [0.0, *sorted(step.adjusted for step in steps)]  # the alpha from which on 0, 1, 2 … variants are settled
+    return {
+        name: _verdict(paired, step=step, passed=passed, better=better, margin=margin)
+        for (name, paired), step in zip(comparisons.items(), steps, strict=True)
+    }
+
+
+def _p_value(paired: Paired, points: Sequence[float]) -> float:
+    """The p-value of the true difference being one of `points`."""
+    if paired.summary is None or not paired.decidable:
+        return 1.0
+    return max(two_sided_p(paired.summary, point) for point in points)
+
+
+def _verdict(paired: Paired, *, step: Step, passed: Sequence[float], better: Better, margin: float | None) -> Verdict:
+    summary = paired.summary
+    bounds = interval(summary, step.alpha) if summary else None
+    low, high = bounds or (None, None)
+    kind = _kind(paired, bounds, better=better, margin=margin)
+    needs = None
+    if kind == "inconclusive" and summary is not None and summary.n >= LEAST_SEEDS:
+        needs = seeds_needed(summary, alpha=step.alpha, margin=margin, most=MOST_SEEDS)
+    return Verdict(
+        kind=kind,
+        text=_text(kind, paired, needs),
+        n=len(paired.differences),
+        difference=summary.mean if summary else None,
+        low=low,
+        high=high,
+        level=1 - step.alpha,
+        p=_adjusted(two_sided_p(summary), passed) if summary and paired.decidable else None,
+        needs=needs,
+        dropped=paired.planned - len(paired.differences),
+    )
+
+
+def _kind(paired: Paired, bounds: tuple[float, float] | None, *, better: Better, margin: float | None) -> Kind:
+    if paired.diverged or paired.baseline_diverged:
+        return "diverged"
+    if bounds is None:
+        return "inconclusive"
+    low, high = bounds
+    if margin is not None and -margin < low and high < margin:
+        return "equivalent"
+    if low <= 0 <= high:
+        return "inconclusive"
+    return "better" if (high < 0) == (better == "lower") else "worse"
+
+
+def _adjusted(p: float, passed: Sequence[float]) -> float:
+    """The smallest alpha at which `p`, times the variants not settled by then, is at most alpha."""
+    family = len(passed) - 1
+    return min(1.0, *(max(alpha, (family - settled) * p) for settled, alpha in enumerate(passed[:-1])))
+
+
+def _text(kind: Kind, paired: Paired, needs: int | None) -> str:
+    if kind == "diverged":
+        variant = f"diverged {paired.diverged}/{paired.planned}" if paired.diverged else ""
+        baseline = f"baseline diverged {paired.baseline_diverged}/{paired.planned}" if paired.baseline_diverged else ""
+        return ", ".join(filter(None, (variant, baseline)))
+    if kind != "inconclusive":
+        return kind
+    pairs = len(paired.differences)
+    if needs is None and pairs > 1 and not any(paired.differences):
+        return f"inconclusive (no difference in any of {pairs} pairs)"
+    if pairs < LEAST_SEEDS:
+        return f"inconclusive (too few seeds: n = {pairs})"
+    return f"inconclusive (needs n ≥ ~{needs})" if needs else f"inconclusive (needs n > {MOST_SEEDS:,})"

@@ -1,0 +1,158 @@
+"""One forward pass as objectives see it: what two of them ask for is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import final
+
+from torch import Tensor
+
+from paribus.errors import Problem, SpecError, listed
+from paribus.parts.batch import Batch, Feed, Stream
+from paribus.parts.context import Capture, counted
+from paribus.parts.stack import Output, Stack
+from paribus.slots.objective import Objective
+from paribus.slots.topology import Topology, memory_of
+
+
+@final
+class Pass:
+    """A forward pass of one batch; `of(name)` is the same pass, as the objective of that name sees it."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        batch: Batch,
+        *,
+        capture: Capture | bool = False,
+        heads: Mapping[str, Objective] | None = None,
+        teacher: Pass | None = None,
+    ) -> None:
+        self.topology = topology
+        self.batch = batch
+        self.capture = capture if isinstance(capture, Capture) else Capture(weights=capture)
+        self.outputs: dict[tuple[str, str], Output] = {}  # by part, and by what was read in place of its own tokens
+        self.made: dict[str, dict[str, Tensor]] = {}  # of each objective, what it asked for once
+        self.heads = heads or {}
+        self.teacher = teacher
+
+    def output(self, part: str, tokens: Tensor | None = None, key: str = "") -> Output:
+        """What a part gives for the batch, or for `tokens` in place of its own, which `key` stands for."""
+        assert (tokens is None) == (not key), "tokens and what they are remembered by come together"
+        if (part, key) not in self.outputs:
+            crosses = next(each.cross for each in self.topology.parts if each.path == part)
+            memory = memory_of(self.output(crosses)) if crosses else None
+            streams = self.batch.streams
+            if tokens is not None:
+                streams = {**streams, part: streams[part]._replace(tokens=tokens)}
+            self.outputs[part, key] = self.topology.run(streams, part, memory=memory, capture=self.wanted(part))
+        return self.outputs[part, key]
+
+    def wanted(self, part: str) -> Capture:
+        """Objectives ask of the layers of the body, and of no other part's."""
+        if part != "body":
+            return Capture(weights=self.capture.weights)
+        stack = self.topology.get_submodule("body")
+        try:
+            return self.capture.of(len(stack.layers)) if isinstance(stack, Stack) else self.capture
+        except ValueError as error:
+            raise SpecError(Problem(code="no-layer", path="objective", what=str(error))) from None
+
+    def layer(self, layer: int, name: str) -> Tensor:
+        """What was kept of a layer of the body."""
+        captured = self.output("body").captured
+        found = captured[counted(layer, len(captured)) - 1 if layer else 0] if captured else {}
+        key = "entering" if name == "rows" and not layer else name
+        if key not in found:
+            what = f"layer {layer} has no `{name}` to show: its attention compares no queries with keys"
+            raise SpecError(Problem(code="does-not-fit", path="attention", what=what, valid="attention=mha, for one"))
+        return found[key]
+
+    def auxiliary(self) -> Tensor | None:
+        """The sum of what the layers of all parts that ran add to the loss."""
+        found = [output.auxiliary for output in self.outputs.values() if output.auxiliary is not None]
+        return sum(found[1:], found[0]) if found else None
+
+    def again(self, asking: Tensor, at: Tensor, times: int) -> Tensor:
+        output, stack = self.output("body"), self.topology.get_submodule("body")
+        assert isinstance(stack, Stack), "a rule lets nobody ask this of a topology that does not provide it"
+        assert output.read is not None, "an objective that asks again says so in `captures`"
+        crosses = next(each.cross for each in self.topology.parts if each.path == "body")
+        memory = memory_of(self.output(crosses)) if crosses else None
+        return stack.again(output.read, asking, at, times, memory)
+
+    def led(self, feed: Feed) -> Tensor:
+        crosses = next(each.cross for each in self.topology.parts if each.path == "body")
+        memory = memory_of(self.output(crosses)) if crosses else None
+        return self.topology.led(self.batch.streams, feed, memory).hidden
+
+    def scores(self, of: str | None) -> Tensor:
+        """What a head says of all rows of the body; it may be asked of a model and of its teacher."""
+        known = [name for name, head in self.heads.items() if head.traits.get("unembeds", True) and not taught(head)]
+        name = of or next(iter(known), None)
+        hidden, unembed = self.output("body").hidden, self.topology.embedding.unembed
+        if name is None:
+            return unembed(hidden)
+        if name not in self.heads:
+            what = f"there is no head `{name}` to be distilled in the model, or in its teacher"
+            raise SpecError(Problem(code="no-head", path="objective", what=what, valid=listed(self.heads)))
+        return self.heads[name].logits(hidden, unembed)
+
+    def of(self, name: str) -> ObjectiveRun:
+        # A new view each time: one that was kept would be a cycle, and hold the logits until the next collection.
+        return ObjectiveRun(self, name, self.batch.targets.get(name, {}), self.made.setdefault(name, {}))
+
+
+@final
+class ObjectiveRun:
+    """A pass with one objective's own targets; it is a `slots.objective.Run`."""
+
+    def __init__(self, shared: Pass, name: str, targets: Mapping[str, Tensor], made: dict[str, Tensor]) -> None:
+        self.shared = shared
+        self.name = name
+        self.targets = targets
+        self._made = made
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        return self.shared.batch.streams
+
+    def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
+        return self.shared.output(part, tokens, f"{self.name}/{key}" if key else "").hidden
+
+    def read(self) -> Tensor:
+        read = self.shared.output("body").read
+        assert read is not None, "an objective that reads it says so in `captures`"
+        return read.x[:, : read.rows.positions.shape[-1]]
+
+    def layer(self, layer: int, name: str) -> Tensor:
+        return self.shared.layer(layer, name)
+
+    def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
+        return self.shared.again(asking, at, times)
+
+    def led(self, feed: Feed) -> Tensor:
+        return self.shared.led(feed)
+
+    def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
+        return self.shared.topology.embedding.unembed(h, bias)
+
+    def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
+    def scores(self, of: str | None = None) -> Tensor:
+        return self.shared.scores(of)
+
+    @property
+    def teacher(self) -> ObjectiveRun:
+        if self.shared.teacher is None:
+            what = "the teacher is known by its hash alone, or not at all: nothing can be learned from it"
+            raise SpecError(Problem(code="no-teacher", path="teacher", what=what, valid="teacher: FOLDER"))
+        return self.shared.teacher.of("")
+
+
+def taught(objective: Objective) -> bool:
+    """Whether it learns from a teacher."""
+    return "teacher" in objective.traits.get("needs", [])

@@ -1,0 +1,1 @@
+"""Inference with a trained model: generate text, fill masks, embed, and read attention maps."""

@@ -1,0 +1,113 @@
+"""What the layers of a stack share in one forward pass, and which kernel each attention runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import torch
+from torch import Tensor, nn
+
+from paribus.parts.attend import Attend
+from paribus.parts.batch import Rows
+from paribus.parts.context import Demand, Kernel, Plan
+from paribus.parts.visibility import ordered
+
+if TYPE_CHECKING:
+    from paribus.parts.context import Memory
+    from paribus.slots.position import Position
+
+
+@dataclass
+class _Planned:
+    """What one plan is made from: the first attention with this sight and this position."""
+
+    attend: Attend
+    position: Position
+    cross: bool
+    key: tuple[object, ...]
+    demand: Demand  # what is known of it before any row is
+
+
+@final
+class Planner:
+    """Knows which attention of a stack reads which position; all that ask alike share a plan of each pass."""
+
+    def __init__(self, kernels: Sequence[Kernel], heads: int) -> None:
+        self._kernels = tuple(kernels)
+        self._heads = heads
+        self._planned: list[_Planned] = []
+
+    def bind(self, attention: nn.Module, position: Position, part: nn.Module | None, *, cross: bool) -> None:
+        """Tells whatever attends in `attention` its plan; `part` is what the layer has of the position for itself."""
+        own = None if part is position else part  # a position that is the layer's needs no part there
+        for attend in (module for module in attention.modules() if isinstance(module, Attend)):
+            key = (id(position), cross, *attend.asks)
+            known = [planned.key for planned in self._planned]
+            if key not in known:
+                self._planned.append(_Planned(attend, position, cross, key, demanded(attend, position, cross)))
+            attend.bind(position, known.index(key) if key in known else len(known), own)
+
+    def plans(
+        self, x: Tensor, rows: Rows, keys: Rows, past: int, memory: Memory | None, capture: bool
+    ) -> tuple[Plan, ...]:
+        """What layers share, made once: visibility, rotation tables, biases of positions, the choice of kernel."""
+        made: list[Plan] = []
+        for planned in self._planned:
+            seen = memory.rows if planned.cross and memory is not None else keys
+            made.append(self._plan(planned, x, rows, seen, past, capture))
+        return tuple(made)
+
+    def _plan(self, planned: _Planned, x: Tensor, rows: Rows, seen: Rows, past: int, capture: bool) -> Plan:
+        attend, position, sight = planned.attend, planned.position, planned.demand.sight
+        behind = not planned.cross and seen.positions.shape[-1] < rows.positions.shape[-1]
+        if rows.order is not None and not planned.cross:
+            sight = sight._replace(causal=True)  # who says an order means it
+        assert not behind or rows.order is not None or not sight.causal, "only an order says what came before them"
+        demand = planned.demand._replace(
+            sight=sight,
+            weights=capture,
+            ordered=rows.order is not None or behind,  # the index of rows behind the keys says nothing of them
+            by_row=rows.documents is None or rows.counted is not None,
+            aligned=past == 0 and not planned.cross and seen.positions.shape[-1] == rows.positions.shape[-1],
+            hidden=seen.documents is not None,
+            distances=planned.demand.distances and past == 0 and rows.counted is not None and seen.counted is not None,
+            drops=attend.training and attend.dropout > 0,
+            double=x.dtype == torch.float64,
+            rows=rows.positions.shape[-1],
+            device=x.device.type,
+        )
+        kernel = chosen(self._kernels, demand)
+        q, q_tables = ordered(rows, past), position.tables(rows.positions, attend.rotary)
+        k, k_tables = q, q_tables
+        if seen is not rows:
+            fresh = seen.positions if planned.cross else seen.positions[:, past:]
+            k, k_tables = ordered(seen), position.tables(fresh, attend.rotary)
+        plan = Plan(kernel, demand, attend.scale, attend.soft_cap, q, k, q_tables, k_tables, None)
+        bias = position.bias if demand.bias == "positions" else None
+        return plan._replace(prepared=kernel.prepare(plan, bias, self._heads, x))
+
+    def kernels(self, device: str, rows: int, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
+        """The kernel of each plan, for a summary; `among` others than its own, where some are named."""
+        demands = [planned.demand._replace(device=device, rows=rows) for planned in self._planned]
+        return tuple(chosen(among or self._kernels, demand).name for demand in demands)
+
+
+def demanded(attend: Attend, position: Position, cross: bool) -> Demand:
+    """What an attention and its position declare."""
+    return Demand(
+        attend.sight,
+        bias=position.traits["bias"],
+        distances=position.traits.get("distances", False),
+        soft_cap=attend.soft_cap is not None,
+        mixes=position.mixes(),
+        sinks=attend.sinks is not None,
+        scored=attend.scored,
+        aligned=not cross,
+    )
+
+
+def chosen(kernels: Sequence[Kernel], demand: Demand) -> Kernel:
+    """The first kernel, in order of speed, that serves the demand; the last one serves them all."""
+    return next(kernel for kernel in kernels if kernel.serves(demand))

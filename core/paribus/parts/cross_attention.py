@@ -1,0 +1,80 @@
+"""An attention to a memory outside of any stack: what a recurrence that attends is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, final
+
+import torch
+from torch import Tensor
+
+from paribus.parts.attend import Attend
+from paribus.parts.attention_plan import chosen, demanded
+from paribus.parts.attention_weights import can_show
+from paribus.parts.batch import Rows
+from paribus.parts.context import Context, Kernel, Memory, Plan, State
+from paribus.parts.visibility import ordered
+
+if TYPE_CHECKING:
+    from paribus.slots.attention import Attention
+    from paribus.slots.position import Position
+
+
+@final
+class Crossing:
+    """Runs one attention over a memory, on the kernel that it asks for.
+
+    It is no module: the attention is the child of whoever attends. Keys and values of the memory are made once and kept
+    in the `state` that it is handed, for as many calls as one likes.
+    """
+
+    def __init__(self, attention: Attention, position: Position, kernels: Sequence[Kernel], heads: int) -> None:
+        self._attends = [module for module in attention.modules() if isinstance(module, Attend)]
+        for place, attend in enumerate(self._attends):
+            attend.bind(position, place)
+        self._attention = attention
+        self._position = position
+        self._kernels = tuple(kernels)
+        self._heads = heads
+
+    def plans(self, x: Tensor, rows: Rows, memory: Memory, capture: bool = False) -> tuple[Plan, ...]:
+        """What does not depend on what the rows hold: who sees whom, and which kernel runs."""
+        if capture:
+            can_show([self._attention])
+        return tuple(self._plan(attend, x, rows, memory, capture) for attend in self._attends)
+
+    def __call__(
+        self,
+        x: Tensor,
+        rows: Rows,
+        memory: Memory,
+        state: State,
+        plans: tuple[Plan, ...],
+        capture: dict[str, Tensor] | None = None,
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, M): what the rows read of the memory."""
+        ctx = Context(plans, rows, memory.rows, memory.hidden, state, carry={}, capture=capture)
+        read: Tensor = self._attention(x, ctx)
+        return read
+
+    def kernels(self, device: str, rows: int) -> tuple[str, ...]:
+        demands = [demanded(attend, self._position, cross=True) for attend in self._attends]
+        names = [chosen(self._kernels, demand._replace(device=device, rows=rows)).name for demand in demands]
+        return tuple(names) or ("its own",)
+
+    def _plan(self, attend: Attend, x: Tensor, rows: Rows, memory: Memory, capture: bool) -> Plan:
+        demand = demanded(attend, self._position, cross=True)._replace(
+            weights=capture,
+            by_row=rows.documents is None or rows.counted is not None,
+            hidden=memory.rows.documents is not None,
+            distances=False,
+            drops=attend.training and attend.dropout > 0,
+            double=x.dtype == torch.float64,
+            rows=rows.positions.shape[-1],
+            device=x.device.type,
+        )
+        kernel = chosen(self._kernels, demand)
+        plan = Plan(
+            kernel, demand, attend.scale, attend.soft_cap, ordered(rows), ordered(memory.rows), None, None, None
+        )
+        return plan._replace(prepared=kernel.prepare(plan, None, self._heads, x))

@@ -1,0 +1,165 @@
+"""What a study will take, before any of it runs: counted on the meta device, and five steps of each variant timed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from paribus.assembly.cost import Costs, costs, training
+from paribus.planning import rehearsal
+from paribus.planning.plan import Plan
+from paribus.planning.settings import TUNING, Setting
+from paribus.registry import Registry
+from paribus.specs.trainer_options import lasting
+from paribus.storage.store import FINISHED, Trial
+from paribus.train.evaluate import observed, used
+from paribus.train.provenance import peak_memory, watch_memory
+from paribus.train.step_timing import Steps, device_of
+from paribus.train.trial import DEFAULT_STEPS
+
+TIMED: Final = 5
+
+
+class Row(NamedTuple):
+    """One variant of a plan, at one stage; trials that an earlier variant has as well are that one's."""
+
+    variant: str
+    stage: str
+    trials: int
+    left: int
+    parameters: int
+    flops_per_token: float  # of a forward pass
+    training_flops: float  # of a trial; nan where only time will end it
+    cache_bytes_per_token: float
+    peak_bytes: int  # of this process, while it took some steps
+    startup_seconds: float  # of a trial: its model and its examples
+    training_seconds: float
+    evaluation_seconds: float
+    matched: str
+    setting: str = ""  # of a study with several; `tuning` of the trials that only choose
+
+    @property
+    def seconds_a_trial(self) -> float:
+        return self.startup_seconds + self.training_seconds + self.evaluation_seconds
+
+    @property
+    def seconds(self) -> float:
+        return self.left * self.seconds_a_trial
+
+
+def estimate(plan: Plan, registry: Registry, states: Mapping[str, str]) -> list[Row]:
+    """A row for each variant. It trains copies that are thrown away, on one thread, as trials do."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        rows = [
+            _row(setting, variant.name, stage.name, trials, registry, states)
+            for setting in plan.settings
+            for stage in plan.study.stages
+            for variant in setting.variants
+            if (trials := plan.own(variant.name, stage.name, setting.name))
+        ]
+        return [*rows, *_tuning(plan, rows, states)]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _tuning(plan: Plan, rows: Sequence[Row], states: Mapping[str, str]) -> Iterator[Row]:
+    """The trials that only choose a value: each takes what the variant's own takes."""
+    for tuned in plan.tuned:
+        for row in rows:
+            trials = [
+                trial for trial in tuned.trials if trial.stage == row.stage and plan.known[trial.identity] is trial
+            ]
+            if trials and (row.setting, row.variant) == (tuned.setting, tuned.variant):
+                left = sum(states[trial.identity] not in FINISHED for trial in trials)
+                setting = ", ".join(filter(None, (plan.setting(tuned.setting).before, TUNING)))
+                yield row._replace(trials=len(trials), left=left, setting=setting)
+
+
+def _row(
+    setting: Setting,
+    variant: str,
+    stage: str,
+    trials: Sequence[Trial],
+    registry: Registry,
+    states: Mapping[str, str],
+) -> Row:
+    spec = trials[0].spec
+    sample = _sample(rehearsal.first_step(trials[0]).spec, registry)
+    lasts, steps = lasting(spec["trainer"]), spec["trainer"].get("max_steps")
+    seconds = sample.step * (steps or DEFAULT_STEPS) if lasts is None or steps else math.inf
+    given = None if lasts and seconds > lasts else steps or DEFAULT_STEPS
+    matched = setting.matched.get(variant)
+    match = setting.study.match
+    return Row(
+        variant,
+        stage,
+        len(trials),
+        sum(states[trial.identity] not in FINISHED for trial in trials),
+        sample.costs.parameters,
+        sample.costs.flops_per_token,
+        math.nan if given is None else given * spec["data"]["batch"] * sample.flops,
+        sample.costs.cache_bytes_per_token(),
+        sample.peak_bytes,
+        sample.startup,
+        min(seconds, lasts or math.inf),
+        sample.evaluation * _batches(spec) * spec["data"]["evaluations"],
+        f"{match.by}={matched.value:g} ({matched.off} {match.on})" if matched and match else "",
+        setting.name,
+    )
+
+
+class Sample(NamedTuple):
+    """What some steps of a variant showed."""
+
+    costs: Costs
+    flops: int  # of training on one example
+    startup: float  # seconds
+    step: float
+    evaluation: float  # of a batch
+    peak_bytes: int
+
+
+def _sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
+    """Builds it, takes steps and evaluates a batch, and throws it away."""
+    watch_memory()
+    began = time.perf_counter()
+    device = device_of(spec)
+    steps = Steps(spec, registry, device)
+    startup = time.perf_counter() - began
+    taken = sorted(_clocked(partial(steps.take, 1)) for _ in range(TIMED))
+    batch = steps.data.validation_batch(0)
+
+    def evaluated() -> None:
+        with used(steps.model):
+            observed(steps.model, [batch])
+
+    evaluation = min(_clocked(evaluated) for _ in range(2))
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else peak_memory()
+    model, length = steps.model, spec["dims"]["length"]
+    teacher = None if model.teacher is None else model.teacher.assembled
+    return Sample(
+        costs(model.assembled, length),
+        training(model.assembled, length, teacher),
+        startup,
+        taken[TIMED // 2],
+        evaluation,
+        peak,
+    )
+
+
+def _clocked(run: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def _batches(spec: Mapping[str, Any]) -> int:
+    """Batches of the validation split, at most."""
+    return -(-int(spec["data"]["validation"]) // int(spec["data"]["batch"]))

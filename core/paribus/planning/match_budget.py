@@ -1,0 +1,133 @@
+"""The knob of every variant is turned until it has as much as the baseline.
+
+A budget of operations as steps: how many of them each variant, as it is built, can take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from paribus.errors import Problem, SpecError
+from paribus.planning.identity import Code
+from paribus.planning.match_search import Matched, solve
+from paribus.planning.time_matches import key_of
+from paribus.planning.variants import Spec, Specs, at, resolve
+from paribus.registry import Index
+from paribus.specs.reading_cache import Memory
+from paribus.specs.tree import shown
+from paribus.storage.store import Trial
+from paribus.studies.budgets import Spend, steps_for
+from paribus.studies.designs import BASELINE, Change, Variant
+from paribus.studies.options import TIME
+from paribus.studies.study import Study
+
+Count = Callable[[Spec], int]  # parameters or operations of a resolved spec
+Solved = Callable[[str, str], Matched | None]
+"""What was found by measuring: by a key of the variant beside its baseline, and the code behind both."""
+
+
+def matched_of(
+    study: Study,
+    kept: Mapping[str, Variant],
+    resolved: dict[str, Specs],
+    index: Index,
+    count: Count | None,
+    solved: Solved | None,
+) -> dict[str, Matched]:
+    """Turns the knob of every variant until it costs what the baseline costs; `resolved` is changed in place.
+
+    It is counted at the stage that the metric is of, and turned in all of them, so that they fit together. On time it
+    is turned to what was measured; a variant that was not is left as it is, and out of what is told.
+    """
+    match = study.match
+    if match is None:
+        return {}
+    decides = study.metric.stage
+    base, code = resolved[BASELINE][decides], Code(index)
+    target = None
+    found: dict[str, Matched] = {}
+    for variant in (each for each in kept.values() if each.name != BASELINE):
+        own = resolved[variant.name][decides]
+        start = value_at(own, match.by, study)
+        if match.on == TIME:
+            codes = f"{code.behind(base)} {code.behind(own)}"
+            known = solved(key_of(base, own, match.by), codes) if solved is not None else None
+            if known is None:
+                continue
+            found[variant.name] = known
+        else:
+            assert count is not None, "a study that matches needs something to count with"
+            target = count(base) if target is None else target
+            counted = _counter(study, variant, index, count)
+            found[variant.name] = solve(
+                counted, target, whole=isinstance(start, int), start=float(start), path=match.by, on=match.on
+            )
+        resolved[variant.name] = resolve(study, variant, index, [(match.by, found[variant.name].value)])
+    return found
+
+
+def untimed_of(study: Study, matched: Mapping[str, Matched], every: Sequence[Trial]) -> dict[str, Trial]:
+    """A trial of each variant that is still to be matched on time, as it is written."""
+    if study.match is None or study.match.on != TIME:
+        return {}
+    left: dict[str, Trial] = {}
+    for trial in every:
+        if trial.variant not in (BASELINE, *matched) and trial.stage == study.metric.stage:
+            left.setdefault(trial.variant, trial)
+    return left
+
+
+def _counter(study: Study, variant: Variant, index: Index, count: Count) -> Callable[[float], int]:
+    known: dict[float, int] = {}
+    by = study.match.by if study.match else ""
+
+    def counted(value: float) -> int:
+        if value not in known:
+            known[value] = count(resolve(study, variant, index, [(by, value)])[study.metric.stage])
+        return known[value]
+
+    return counted
+
+
+def value_at(spec: Spec, dotted: str, study: Study) -> float | int:
+    """Where a knob is now."""
+    value = at(spec, dotted)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        above, _, name = dotted.rpartition(".")
+        there = at(spec, above) if above else spec
+        missing = not isinstance(there, Mapping) or name not in there
+        found = f"there is no `{dotted}`" if missing else f"`{dotted}` is {shown(value)}"
+        what = f"{found} in the base, so it cannot be turned"
+        where = study.where(("match", "by"))
+        raise SpecError(
+            Problem(code="no-knob", path="match.by", where=where, what=what, valid="a number: feedforward.expand")
+        )
+    return value
+
+
+def counts(study: Study) -> bool:
+    """Whether some budget of the study is one of operations."""
+    return any("flops" in (stage.budget or study.budget) for stage in study.stages)
+
+
+def spent(
+    study: Study,
+    variant: Variant,
+    index: Index,
+    more: Sequence[Change],
+    spend: Spend | None,
+    memory: Memory | None = None,
+) -> Specs:
+    """The specs of a variant as `resolve` has them, with as many steps as a budget of operations is worth."""
+    specs = resolve(study, variant, index, more, memory)
+    if not counts(study):
+        return specs
+    assert spend is not None, "a budget of operations needs something to count with"
+    steps = {}
+    for stage in study.stages:
+        budget = stage.budget or study.budget
+        if "flops" in budget:
+            where = study.where(("stages", stage.words[0], "budget") if stage.budget else ("budget",))
+            whose = f"{variant.name} in {stage.name}" if stage.name else variant.name
+            steps[stage.name] = steps_for(budget["flops"], spend(specs[stage.name]), variant=whose, where=where)
+    return resolve(study, variant, index, more, memory, steps)

@@ -1,0 +1,256 @@
+"""What a variant comes to: its spec at each stage, and the trials that follow from it.
+
+The cells of a design as specs: which variants a study keeps, which it leaves out, and what is wrong with any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, final
+
+from paribus.errors import ParibusError, Problem
+from paribus.planning.identity import Code, Sown, Spelling
+from paribus.planning.match_search import Matched
+from paribus.planning.settings import Excluded
+from paribus.registry import Index
+from paribus.specs.check import check
+from paribus.specs.reading_cache import Memory
+from paribus.specs.tree import Tree
+from paribus.storage.saved_model import reading
+from paribus.storage.store import Trial
+from paribus.studies.budgets import Budget, changes, cut
+from paribus.studies.designs import BASELINE, DESIGNS, Change, Variant, baseline, in_force
+from paribus.studies.parse_vary import Excluding, idle
+from paribus.studies.stages import Stage, aimed
+from paribus.studies.study import Study, put_at
+
+Spec = dict[str, Any]
+Specs = dict[str, Spec]  # of one variant, by the name of the stage
+Fingerprint = Callable[[Spec], str]  # of a resolved spec's corpus
+
+
+def resolve(
+    study: Study,
+    variant: Variant,
+    index: Index,
+    more: Sequence[Change] = (),
+    memory: Memory | None = None,
+    steps: Mapping[str, int] = MappingProxyType({}),
+) -> Specs:
+    """The resolved specs of a variant with the study's first seed, one for each stage; trials are still to be named.
+
+    `steps` says for how many a budget of operations is enough, by stage.
+    """
+    specs: Specs = {}
+    for stage in study.stages:
+        tree = Tree(study.base.data, dict(study.base.marks), list(study.base.problems))  # what is put goes into copies
+        stage.put(tree)
+        for key, value in (*variant.changes, *more):
+            here = aimed(key, stage, study.stages)
+            if here is not None:
+                put_at(tree, here, value, study.written(key))
+        _spend(study, tree, stage.budget or study.budget, steps.get(stage.name))
+        if stage.begins:
+            tree.data = {**tree.data, "from": {"trial": "", **_read(stage, specs[stage.begins])}}
+        specs[stage.name] = check(tree, index, memory)
+    return specs
+
+
+def _read(stage: Stage, before: Spec) -> dict[str, Any]:
+    """What a stage has of the vocabulary of the one that it begins from."""
+    return {"vocabulary": "new"} if stage.vocabulary == "new" else {"learned": reading(before)}
+
+
+def lineage(study: Study, specs: Mapping[str, Spec]) -> list[Spec]:
+    """The specs that the metric depends on: of its stage, of the one that this begins from, and so on."""
+    stages = {stage.name: stage for stage in study.stages}
+    name, found = study.metric.stage, [specs[study.metric.stage]]
+    while name := stages[name].begins:
+        found.append(specs[name])
+    return found
+
+
+def _spend(study: Study, tree: Tree, budget: Budget, steps: int | None) -> None:
+    """The budget, and the study's first seed."""
+    for key, value in changes(budget, tree.data, steps):
+        put_at(tree, key, value, study.where(("budget",)))
+    put_at(tree, "seed", study.seeds[0], study.where(("seeds",)))
+
+
+def trials_of(
+    study: Study,
+    variants: Sequence[Variant],
+    resolved: Mapping[str, Specs],
+    matched: Mapping[str, Matched],
+    index: Index,
+    fingerprint: Fingerprint,
+    spelling: Spelling | None = None,
+) -> list[Trial]:
+    """For each seed the trials of a stage, variant by variant; what begins from another follows it."""
+    spelling, code = spelling or Spelling(), Code(index)
+    following = {stage.name: (*references(study.base.data), *references(stage.says.data)) for stage in study.stages}
+    described = {
+        (variant.name, stage.name): (code.behind(spec), fingerprint(spec))
+        for variant in variants
+        for stage in study.stages
+        for spec in [resolved[variant.name][stage.name]]
+    }
+    sown = {
+        (variant, stage): Sown(spelling, resolved[variant][stage], *described[variant, stage])
+        for variant, stage in described
+    }
+    changed = {
+        (variant.name, stage.name): _changes(study, variant, stage) for variant in variants for stage in study.stages
+    }
+    baseline = resolved.get(BASELINE, {})
+    instead = {(name, stage): _instead(varied, baseline.get(stage, {})) for (name, stage), varied in changed.items()}
+    found: list[Trial] = []
+    for seed in study.seeds:
+        there: dict[tuple[str, str], Trial] = {}
+        for stage in study.stages:
+            for variant in variants:
+                here = (variant.name, stage.name)
+                before = there[variant.name, stage.begins].identity if stage.begins else ""
+                own: Spec = {"seed": seed}
+                if before:
+                    own["from"] = {**resolved[variant.name][stage.name]["from"], "trial": before}
+                spec = {**resolved[variant.name][stage.name], **own}
+                behind, corpus = described[here]
+                trial = Trial(
+                    sown[here].identity(**own),
+                    variant.name,
+                    seed,
+                    spec,
+                    {**changed[here], **_begun(stage, there, before)},
+                    behind,
+                    corpus,
+                    _knobs(study, variant, stage, spec, matched, following[stage.name]),
+                    stage.name,
+                    before,
+                    cut=cut(stage.budget or study.budget, spec),
+                    instead=instead[here],
+                )
+                there[here] = trial
+                found.append(trial)
+    return found
+
+
+def _changes(study: Study, variant: Variant, stage: Stage) -> dict[str, Any]:
+    """The values that the variant changes in the base at this stage."""
+    aims = ((aimed(key, stage, study.stages), value) for key, value in variant.changes)
+    return in_force((key, value) for key, value in aims if key is not None)
+
+
+def _begun(stage: Stage, there: Mapping[tuple[str, str], Trial], before: str) -> dict[str, Any]:
+    """What it begins from, where that is not what the baseline does."""
+    return {"from": {"trial": before}} if before and before != there[BASELINE, stage.begins].identity else {}
+
+
+def _instead(varied: Mapping[str, Any], baseline: Spec) -> dict[str, Any]:
+    """What the baseline has where a variant changes several things: each may then be held against it by itself."""
+    return {key: found for key in varied if (found := at(baseline, key)) is not None} if len(varied) > 1 else {}
+
+
+def _knobs(
+    study: Study,
+    variant: Variant,
+    stage: Stage,
+    spec: Spec,
+    matched: Mapping[str, Matched],
+    following: Sequence[str],
+) -> dict[str, Any]:
+    """What was turned to match a budget, and what follows a varied key by `${dims.width}`: none of it was varied."""
+    knobs = {key: at(spec, key) for key in following}
+    if study.match is not None and variant.name in matched:
+        by = aimed(study.match.by, stage, study.stages)
+        if by is not None:
+            knobs[by] = matched[variant.name].value
+    return knobs
+
+
+def turned(study: Study, matched: Mapping[str, Matched], name: str) -> list[Change]:
+    """The knob of a variant, where one was turned for it to match."""
+    return [(study.match.by, matched[name].value)] if study.match is not None and name in matched else []
+
+
+def references(value: Any, way: str = "") -> Iterator[str]:
+    """The dotted keys whose values refer to others."""
+    if isinstance(value, str) and "${" in value:
+        yield way
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in pairs:
+        yield from references(item, f"{way}.{key}" if way else str(key))
+
+
+def at(spec: Any, dotted: str) -> Any:
+    """What stands at a dotted key, or nothing."""
+    for key in dotted.split("."):
+        if isinstance(spec, list) and key.isdecimal() and int(key) < len(spec):
+            spec = spec[int(key)]
+        else:
+            spec = spec.get(key) if isinstance(spec, Mapping) else None
+    return spec
+
+
+NEVER: Final = ("unknown-component", "plugin-failed")  # what no other value of a product could make valid
+
+
+@final
+@dataclass(frozen=True)
+class Cells:
+    """What a study's variants come to."""
+
+    resolved: dict[str, Specs] = field(default_factory=dict)  # changed in place, where a knob is turned
+    kept: dict[str, Variant] = field(default_factory=dict)
+    excluded: list[Excluded] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)  # each once: the base's own are those of every variant
+    spelling: Spelling = field(default_factory=Spelling)  # of the specs, for whoever names their trials
+
+
+def cells_of(
+    study: Study, index: Index, variants: Sequence[Variant] = (), resolve: Callable[..., Specs] = resolve
+) -> Cells:
+    """Every variant of the design, or of those that are given, resolved."""
+    variants = variants or [baseline(study.design, study.varied), *DESIGNS[study.design](study.varied)]
+    memory = Memory()
+    twins: dict[tuple[str, ...], str] = {}
+    found = Cells()
+    excluding = Excluding(study.exclude)
+    for variant in variants:
+        try:
+            specs = resolve(study, variant, index, memory=memory)
+        except ParibusError as error:
+            hopeless = [problem for problem in error.problems if problem.code in NEVER]
+            refused = "" if variant.chosen or hopeless else "; ".join(problem.what for problem in error.problems)
+            if (why := excluding.why(variant, None) or refused) and not hopeless:
+                found.excluded.append(Excluded(variant.name, why))
+            else:
+                found.problems.extend(error.problems if variant.chosen else hopeless)
+            continue
+        if why := excluding.why(variant, specs[study.metric.stage]):
+            found.excluded.append(Excluded(variant.name, why))
+            continue
+        line = tuple(map(found.spelling.spec, lineage(study, specs)))
+        twin = twins.get(line)
+        if twin == BASELINE:
+            found.excluded.append(Excluded(variant.name, f"the same spec as {twin}: it would change nothing", twin))
+        elif twin is not None:
+            found.excluded.append(Excluded(variant.name, f"the same spec as {twin}: it is run once", twin))
+        elif variant.name in found.resolved:
+            found.problems.append(_alike(study, variant))
+        else:
+            found.resolved[variant.name], found.kept[variant.name], twins[line] = specs, variant, variant.name
+    found.problems.extend([*excluding.unused(study.where), *idle(study, found.excluded)])
+    found.problems[:] = dict.fromkeys(found.problems)
+    return found
+
+
+def _alike(study: Study, variant: Variant) -> Problem:
+    """Names are cut where they are long: what they leave out may be all that tells two variants apart."""
+    what = f"two variants that differ are both called `{variant.name}`"
+    where = study.written(variant.changes[0][0])
+    return Problem(
+        code="one-name", path="vary", where=where, what=what, valid="variants that differ in their beginning"
+    )

@@ -1,1 +1,0 @@
-"""Whether two trials differ in what was asked, and in nothing else."""

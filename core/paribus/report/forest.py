@@ -1,0 +1,69 @@
+"""A forest plot in one line a variant: where the interval lies, beside 0 and the margin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, final
+
+from paribus.analysis.table import Row, Table
+
+FAR: Final = 4.0  # an interval so many times wider than the median is cut, or it would hide all others
+LEAST: Final = 13  # a picture in fewer places shows nothing
+
+
+@final
+class Forest:
+    """Draws rows on one scale: `●` the difference, `━` its interval, `│` zero, `┊` the margin, `◂ ▸` it goes on."""
+
+    def __init__(self, table: Table, width: int) -> None:
+        low, high = bounds(table)
+        self.width = width
+        self.margin = table.margin
+        self.low = low - (high - low) / (2 * width)
+        self.high = high + (high - low) / (2 * width)
+
+    def line(self, row: Row) -> str:
+        """One row, exactly as wide as was asked for."""
+        places = [" "] * self.width
+        for value, sign in self._marks():
+            self._put(places, value, sign)
+        if row.low is not None and row.high is not None:
+            first, last = self._place(row.low), self._place(row.high)
+            for place in range(max(first, 0), min(last, self.width - 1) + 1):
+                places[place] = "━"
+            if first < 0:
+                places[0] = "◂"
+            if last >= self.width:
+                places[-1] = "▸"
+            self._put(places, 0.0, "┿")
+        if row.difference is not None:
+            self._put(places, row.difference, "●" if row.low is not None else "○")
+        return "".join(places)
+
+    def _marks(self) -> Iterator[tuple[float, str]]:
+        if self.margin is not None:
+            yield -self.margin, "┊"
+            yield self.margin, "┊"
+        yield 0.0, "│"
+
+    def _place(self, value: float) -> int:
+        return int((value - self.low) // ((self.high - self.low) / self.width))
+
+    def _put(self, places: list[str], value: float, sign: str) -> None:
+        place = self._place(value)
+        if 0 <= place < self.width and (sign != "┿" or places[place] == "━"):
+            places[place] = sign
+
+
+def bounds(table: Table) -> tuple[float, float]:
+    """The lowest and the highest difference that the picture shows: 0, every difference, and most intervals."""
+    rows = [row for row in table.rows if row.low is not None and row.high is not None]
+    halves = sorted((row.high or 0) - (row.low or 0) for row in rows)
+    reach = FAR / 2 * halves[len(halves) // 2] if halves else 0.0
+    shown = [0.0, *(row.difference for row in table.rows if row.difference is not None)]
+    for row in rows:
+        middle = row.difference or 0.0
+        shown += [max(row.low or 0.0, middle - reach), min(row.high or 0.0, middle + reach)]
+    if table.margin is not None:
+        shown += [-table.margin, table.margin] if rows else []
+    return (min(shown), max(shown)) if max(shown) > min(shown) else (-1.0, 1.0)

@@ -1,0 +1,167 @@
+"""A study on one page that needs nothing else: tables, pictures, certificates, and where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any, Final
+
+from paribus.analysis.costs import machine
+from paribus.analysis.formatting import clean
+from paribus.analysis.table import Table
+from paribus.analysis.trials import Entry
+from paribus.errors import listed
+from paribus.report import cells, table_views
+from paribus.report.grid import Grid
+from paribus.report.svg import curves, forest
+
+MADE: Final = '<meta name="generator" content="paribus report">'
+MOST: Final = 8
+STYLE: Final = """
+:root { color-scheme: light dark; --ink: #1d2327; --soft: #66727a; --rule: #d5dbdf; --page: #fff; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e8ea; --soft: #9aa6ad; --rule: #3b444a; --page: #15191c; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
+  max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin-top: 1.4rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
+th { font-weight: 600; } td.right, th.right { text-align: right; } td:not(.folds), th { white-space: nowrap; }
+svg { max-width: 100%; height: auto; display: block; }
+svg text { font: 13px system-ui, sans-serif; fill: var(--ink); } svg text.tick { fill: var(--soft); font-size: 12px; }
+.axis { stroke: var(--soft); } .grid { stroke: var(--rule); } .margin { fill: var(--soft); opacity: .13; }
+.interval { stroke-width: 2.5; stroke: var(--soft); } circle { fill: var(--soft); }
+.interval.better { stroke: #1a7f37; } circle.better { fill: #1a7f37; } td.better { color: #1a7f37; font-weight: 600; }
+.interval.worse { stroke: #c8321f; } circle.worse { fill: #c8321f; } td.worse { color: #c8321f; font-weight: 600; }
+.interval.equivalent { stroke: #0a7ea4; } circle.equivalent { fill: #0a7ea4; }
+td.equivalent { color: #0a7ea4; font-weight: 600; } td.baseline { color: var(--soft); }
+td.withheld, td.diverged { color: #8a3ab9; font-weight: 600; }
+circle.hollow { fill: var(--page); stroke: var(--soft); stroke-width: 2; }
+.curve { fill: none; stroke-width: 1.4; opacity: .75; }
+.warning { border-left: 4px solid #c98a00; padding-left: .8rem; }
+.small { color: var(--soft); font-size: .92rem; }
+li { margin: .2rem 0; }
+"""
+
+
+def page(table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[Entry], revision: str = "") -> str:
+    """One HTML document. Nothing in it is loaded from elsewhere, and nothing runs."""
+    return "\n".join([*_lines(table, points, entries, revision), ""])
+
+
+def _lines(table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[Entry], revision: str) -> Iterator[str]:
+    title = escape(cells.title(table))
+    yield "<!doctype html>"
+    yield f'<html lang="en"><head><meta charset="utf-8">{MADE}'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    yield f"<title>{title}</title><style>{STYLE}</style></head><body>"
+    yield f"<h1>{title}</h1>"
+    if table.further:
+        yield from _several(table, points)
+    else:
+        yield from _sections(table)
+        yield from (*_warned(table), *_body(table, points, "h2"), *_read(table))
+    yield "<h2>Where this is from</h2>"
+    yield _list([f"{name}: {told}" for name, told in _origin(entries, revision)], "small")
+    yield "</body></html>"
+
+
+def _several(table: Table, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """All settings at a glance, what is said of all of them, and each in full with what is said of it alone."""
+    common, own = table_views.parted(table)
+    yield from _warned(common)
+    yield _table(table_views.overview(table))
+    yield from _sections(table)
+    for each in own:
+        yield f"<h2>{_said(each.setting)}</h2>"
+        yield from (*_warned(each), *_body(each, points, "h3"), *_read(each, "h3"))
+    yield from _read(common)
+
+
+def _sections(table: Table) -> Iterator[str]:
+    for section in table.sections:
+        yield f"<h2>{_said(section.title)}</h2>{_list(section.lines)}"
+
+
+def _warned(table: Table) -> Iterator[str]:
+    """First, for whoever reads no further."""
+    yield from (f'<p class="warning">{_said(line)}</p>' for line in table.warnings)
+
+
+def _body(table: Table, points: Sequence[Mapping[str, Any]], heading: str) -> Iterator[str]:
+    """The table, its pictures, the families besides, and the certificates of each."""
+
+    def under(title: str) -> str:
+        return f"<{heading}>{_said(title)}</{heading}>"
+
+    yield _table(table_views.verdicts(table))
+    if table.rows:
+        yield under("Differences") + forest(table)
+    names = [row.variant for row in (table.baseline, *table.rows)]
+    own = [point for point in points if point.get("setting", "") in ("", table.setting)]
+    if drawn := curves(own, table.metric, names):
+        yield under(f"{table.metric} by step") + drawn
+    if table.certificates:
+        yield under("Certificates") + _certificates(table_views.certificates(table.certificates))
+    for family in table.besides:
+        yield under(family.title) + _table(table_views.of_family(family))
+        if family.certificates:
+            yield _certificates(table_views.certificates_of(family))
+        yield _list(family.caption, "small")
+
+
+def _certificates(found: Sequence[tuple[str, str, str]]) -> str:
+    return _list([f"{mark} {name}: {text}" for mark, name, text in found])
+
+
+def _read(table: Table, heading: str = "h2") -> Iterator[str]:
+    """What is not in the table, and how it is to be read; nothing where nothing is said."""
+    if table.notes:
+        yield f"<{heading}>Not in the table</{heading}>{_list(table.notes)}"
+    if table.caption:
+        yield f"<{heading}>How to read it</{heading}>{_list(table.caption, 'small')}"
+
+
+def _table(grid: Grid) -> str:
+    def cell(tag: str, text: str, *classes: str) -> str:
+        names = " ".join(filter(None, classes))
+        return f"<{tag}{f' class={chr(34)}{names}{chr(34)}' if names else ''}>{_said(text)}</{tag}>"
+
+    kinds = ["right" if head.right else "folds" if head.folds else "" for head in grid.heads]
+    heads = "".join(cell("th", head.name, own) for head, own in zip(grid.heads, kinds, strict=True))
+    rows = (
+        "".join(cell("td", text, own, kind) for (text, kind), own in zip(row, kinds, strict=True)) for row in grid.rows
+    )
+    return f'<div class="wide"><table>{"".join(f"<tr>{row}</tr>" for row in (heads, *rows))}</table></div>'
+
+
+def _list(lines: Sequence[str], name: str = "") -> str:
+    return (
+        f"<ul{f' class={chr(34)}{name}{chr(34)}' if name else ''}>"
+        + "".join(f"<li>{_said(line)}</li>" for line in lines)
+        + "</ul>"
+    )
+
+
+def _said(text: str) -> str:
+    return escape(clean(text))
+
+
+def _origin(entries: Sequence[Entry], revision: str) -> Iterator[tuple[str, str]]:
+    """When, on what, with what: of all trials that have a record."""
+    ran = [entry for entry in entries if entry.record is not None]
+    yield "trials", f"{len(ran)} of {len(entries)}"
+    if revision:
+        yield "commit", revision
+    days = sorted({datetime.fromtimestamp(entry.provenance["ended"], UTC).date() for entry in ran})
+    if days:
+        yield "date", str(days[0]) if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    yield "machine", listed(dict.fromkeys(" ".join(value for _, value in machine(entry)) for entry in ran), MOST)
+    told = (", ".join(f"{name} {found}" for name, found in entry.provenance["versions"].items()) for entry in ran)
+    yield "versions", listed(dict.fromkeys(told), MOST)
+    codes = dict.fromkeys(str(entry.trial.get("code"))[:12] for entry in ran)
+    yield "code of the components", listed(codes, MOST)

@@ -1,0 +1,106 @@
+"""A table as LaTeX, for a paper: booktabs, and a caption that says how it is to be read and how far it holds."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Final
+
+from paribus.analysis.formatting import clean
+from paribus.report.grid import Grid
+
+LETTERS: Final = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "`": r"\textasciigrave{}",
+    '"': r"\char34{}",
+    "×": r"$\times$",  # noqa: RUF001  # times, and not the letter
+    "±": r"$\pm$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "µ": r"$\mu$",
+    "→": r"$\rightarrow$",
+    "…": r"\ldots{}",
+    "·": r"$\cdot$",
+    "✓": r"$+$",
+    "✗": r"$\times$",
+}
+ACCENTS: Final = {
+    "\u0300": "`",
+    "\u0301": "'",
+    "\u0302": "^",
+    "\u0303": "~",
+    "\u0304": "=",
+    "\u0306": "u",
+    "\u0307": ".",
+    "\u0308": '"',
+    "\u030a": "r",
+    "\u030b": "H",
+    "\u030c": "v",
+    "\u0327": "c",
+}
+SIGN: Final = re.compile(r"(?<![\w}-])-(?=\d)")  # a minus, and no hyphen
+
+
+def latex(grid: Grid, label: str) -> str:
+    r"""One `table` environment, and one for each further grid. It needs `\usepackage{booktabs}`, and nothing else."""
+    further = [latex(each, f"{label}-{each.title}") for each in grid.further]
+    return "\n".join([*_lines(grid, label), "", *further])
+
+
+def _lines(grid: Grid, label: str) -> Iterator[str]:
+    yield "% needs \\usepackage{booktabs}"
+    yield r"\begin{table}[t]"
+    yield r"  \centering"
+    said = [grid.title + ".", *(line for mark, lines in grid.remarks if mark == "·" for line in lines)]
+    yield rf"  \caption{{{escaped(' '.join(said))}}}"
+    yield rf"  \label{{tab:{re.sub(r'[^a-z0-9]+', '-', label.lower()).strip('-') or 'table'}}}"
+    yield rf"  \begin{{tabular}}{{{''.join('r' if head.right else 'l' for head in grid.heads)}}}"
+    yield r"    \toprule"
+    yield f"    {' & '.join(escaped(head.name) for head in grid.heads)} \\\\"
+    yield r"    \midrule"
+    for row in grid.rows:
+        yield f"    {' & '.join(_cell(cell.text) for cell in row)} \\\\"
+    yield r"    \bottomrule"
+    yield r"  \end{tabular}"
+    for mark, lines in grid.remarks:
+        for line in lines if mark in "!-" else ():
+            yield r"  \par\smallskip\footnotesize " + (
+                rf"\textbf{{!}} {escaped(line)}" if mark == "!" else escaped(line)
+            )
+    yield r"\end{table}"
+
+
+def _cell(text: str) -> str:
+    """A cell; `[` or `*` behind the end of a row would be taken for its argument."""
+    shown = SIGN.sub("$-$", escaped(text))
+    return f"{{}}{shown}" if text.startswith(("[", "*")) else shown
+
+
+def escaped(text: str) -> str:
+    """Text that any LaTeX prints as it is; a letter that it may not have is shown by its number."""
+    shown = "".join(map(_letter, unicodedata.normalize("NFC", clean(text))))
+    return shown.replace("--", "-{}-").replace("--", "-{}-").replace("''", "'{}'").replace("''", "'{}'")
+
+
+def _letter(letter: str) -> str:
+    if letter in LETTERS:
+        return LETTERS[letter]
+    if letter.isascii():
+        return letter
+    base, *marks = list(unicodedata.normalize("NFD", letter))
+    if len(marks) == 1 and marks[0] in ACCENTS and base.isascii() and base.isalpha():
+        return f"\\{ACCENTS[marks[0]]}{{{base}}}"
+    return f"U+{ord(letter):04X}"

@@ -1,0 +1,107 @@
+"""A table in Markdown, as GitHub shows it: for a RESULTS.md, an issue or a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from paribus.analysis.formatting import clean
+from paribus.analysis.table import Table
+from paribus.report import cells, table_views
+from paribus.report.grid import Cell, Grid, Head
+
+CLAIMED: Final = ("better", "worse", "equivalent", "faster", "slower")
+SPECIAL: Final = re.compile(r"([\\`*_<>|#~\[\]])")
+
+
+def markdown(table: Table, *, heading: int = 2) -> str:
+    """The whole table with its certificates, warnings and captions, under a heading of this level."""
+    return "\n".join([*_lines(table, heading), ""])
+
+
+def compared(grid: Grid) -> str:
+    """A table of two sides: what they are is said first."""
+    first = (f"- {escaped(line)}" for line in grid.before)
+    return "\n".join([f"## {escaped(grid.title)}", "", *first, "", *_bars(grid), *_remarks(grid.remarks), ""])
+
+
+def _lines(table: Table, heading: int) -> Iterator[str]:
+    yield f"{'#' * heading} {escaped(cells.title(table))}"
+    yield ""
+    if table.further:
+        yield from _bars(table_views.overview(table))
+        yield ""
+    for section in table.sections:
+        yield from (f"{'#' * (heading + 1)} {escaped(section.title)}", "")
+        yield from (f"- {escaped(line)}" for line in section.lines)
+        yield ""
+    if not table.further:
+        yield from _body(table, heading + 1)
+        return
+    common, own = table_views.parted(table)
+    for each in own:
+        yield from (f"{'#' * (heading + 1)} {escaped(each.setting)}", "")
+        yield from _body(each, heading + 2)
+        yield ""
+    yield f"{'#' * (heading + 1)} all of them"
+    yield from _remarks(cells.remarks(common))
+
+
+def _body(table: Table, heading: int) -> Iterator[str]:
+    """The rows, the certificates, the families besides, and the remarks."""
+    yield from _bars(table_views.verdicts(table))
+    yield ""
+    yield from _certificates(table_views.certificates(table.certificates))
+    for family in table.besides:
+        yield from ("", f"{'#' * heading} {escaped(family.title)}", "")
+        yield from _bars(table_views.of_family(family))
+        yield ""
+        yield from _certificates(table_views.certificates_of(family))
+        yield from ("",) if family.certificates else ()
+        yield from (f"- {escaped(line)}" for line in family.caption)
+    yield from _remarks(cells.remarks(table))
+
+
+def _bars(grid: Grid) -> Iterator[str]:
+    """A table: names as code, claims in bold, figures as they are."""
+    yield _line([escaped(head.name) for head in grid.heads])
+    yield _line(["--:" if head.right else ":--" for head in grid.heads])
+    for row in grid.rows:
+        yield _line([_cell(head, cell) for head, cell in zip(grid.heads, row, strict=True)])
+
+
+def _cell(head: Head, cell: Cell) -> str:
+    if head.folds == "name":
+        return code(cell.text, cell=True)
+    text = escaped(cell.text) if head.folds else cell.text
+    return f"**{text}**" if cell.kind in CLAIMED else text
+
+
+def _line(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def _certificates(found: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    yield from (f"- {mark} {code(name)}: {escaped(text)}" for mark, name, text in found)
+
+
+def _remarks(remarks: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    for mark, lines in remarks:
+        if lines:
+            yield ""
+            yield from (f"- **{mark}** {escaped(line)}" if mark == "!" else f"- {escaped(line)}" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return SPECIAL.sub(r"\\\1", clean(text))
+
+
+def code(text: str, *, cell: bool = False) -> str:
+    """Text in a code span that holds whatever is in it; in a cell, a bar would end the cell even there."""
+    shown = clean(text)
+    shown = shown.replace("|", "\\|") if cell else shown
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    room = " " if "`" in shown else ""
+    return f"{fence}{room}{shown}{room}{fence}"

@@ -1,0 +1,116 @@
+"""Pictures of a table as SVG, to stand inside a page: intervals on one scale, and how each trial learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any, Final
+
+from paribus.analysis.formatting import clean
+from paribus.analysis.table import Row, Table
+from paribus.report.forest import bounds
+
+WIDTH: Final = 760
+LEFT: Final = 250  # of names
+LINE: Final = 24
+TALL: Final = 320  # of curves
+COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#5f6b6d")
+LONGEST: Final = 34  # letters of a name
+MOST: Final = 400  # points of one curve
+FEW: Final = 100  # steps, of which a quarter is said as it is
+
+
+def forest(table: Table) -> str:
+    """Each difference with its interval, beside 0 and the margin; an interval that is cut ends in an arrow."""
+    low, high = bounds(table)
+    room = (high - low) * 0.04
+
+    def x(value: float) -> float:
+        return LEFT + (WIDTH - LEFT - 10) * (value - low + room) / (high - low + 2 * room)
+
+    height = LINE * (len(table.rows) + 2)
+    lines = [_opening(height, f"differences in {table.metric} with their intervals")]
+    if table.margin is not None and any(row.low is not None for row in table.rows):
+        left, right = max(x(-table.margin), LEFT), min(x(table.margin), WIDTH)
+        lines.append(f'<rect x="{left:.1f}" y="0" width="{right - left:.1f}" height="{height - LINE}" class="margin"/>')
+    lines.append(f'<line x1="{x(0):.1f}" y1="0" x2="{x(0):.1f}" y2="{height - LINE}" class="axis"/>')
+    for at, row in enumerate(table.rows):
+        lines += _interval(row, LINE * (at + 0.9), x)
+    for value in (low, 0.0, high):
+        lines.append(_text(x(value), height - 6, f"{value:+.3g}" if value else "0", anchor="middle", name="tick"))
+    return "\n".join([*lines, "</svg>"])
+
+
+def _interval(row: Row, y: float, x: Any) -> Iterator[str]:
+    yield _text(0, y + 4, _short(row.variant))
+    if row.low is not None and row.high is not None:
+        first, last = max(x(row.low), LEFT), min(x(row.high), WIDTH - 4.0)
+        yield f'<line x1="{first:.1f}" y1="{y:.1f}" x2="{last:.1f}" y2="{y:.1f}" class="interval {row.kind}"/>'
+        if x(row.low) < LEFT:
+            yield _text(LEFT - 2, y + 4, "◂", anchor="middle")
+        if x(row.high) > WIDTH - 4:
+            yield _text(WIDTH - 4, y + 4, "▸", anchor="middle")
+    if row.difference is not None and LEFT <= x(row.difference) <= WIDTH:
+        hollow = " hollow" if row.low is None else ""
+        yield f'<circle cx="{x(row.difference):.1f}" cy="{y:.1f}" r="4" class="{row.kind}{hollow}"/>'
+    else:
+        yield _text(x(0) + 8, y + 4, _short(row.verdict), name="tick")
+
+
+def curves(points: Sequence[Mapping[str, Any]], metric: str, names: Sequence[str]) -> str:
+    """The metric of every trial as it was trained: a colour a variant, a line a seed. Empty where there is nothing."""
+    known: dict[tuple[str, Any], list[tuple[float, float]]] = {}
+    for point in points:
+        value = point.get(metric)
+        if isinstance(value, int | float) and math.isfinite(value) and point["variant"] in names:
+            known.setdefault((str(point["variant"]), point["identity"]), []).append(
+                (float(point["step"]), float(value))
+            )
+    every = [pair for line in known.values() for pair in line]
+    if not any(len(line) > 1 for line in known.values()):
+        return ""
+    steps, values = [pair[0] for pair in every], [pair[1] for pair in every]
+    low, high = min(values), max(values)
+    spread, most = (high - low) or 1.0, max(steps)
+
+    def place(pair: tuple[float, float]) -> str:
+        return f"{60 + (WIDTH - 80) * pair[0] / most:.1f},{10 + (TALL - 50) * (high - pair[1]) / spread:.1f}"
+
+    lines = [_opening(TALL + 20 * len(names), f"{metric} by step, a line a trial")]
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        y = 10 + (TALL - 50) * share
+        lines.append(f'<line x1="60" y1="{y:.1f}" x2="{WIDTH - 20}" y2="{y:.1f}" class="grid"/>')
+        lines.append(_text(54, y + 4, f"{high - spread * share:.4g}", anchor="end", name="tick"))
+        x = 60 + (WIDTH - 80) * share
+        lines.append(_text(x, TALL - 22, _step(most * share), anchor="middle", name="tick"))
+    colors = {name: COLORS[at % len(COLORS)] for at, name in enumerate(names)}
+    for (name, _), line in known.items():
+        drawn = " ".join(place(pair) for pair in sorted(line)[:: max(1, len(line) // MOST)])
+        lines.append(f'<polyline points="{drawn}" stroke="{colors[name]}" class="curve"/>')
+    for at, name in enumerate(names):
+        y = TALL + 20 * at
+        lines.append(f'<line x1="60" y1="{y}" x2="84" y2="{y}" stroke="{colors[name]}" stroke-width="3"/>')
+        lines.append(_text(92, y + 4, clean(name)))
+    return "\n".join([*lines, "</svg>"])
+
+
+def _opening(height: float, label: str) -> str:
+    told = escape(clean(label), quote=True)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}" role="img" aria-label="{told}">'
+    )
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "start", name: str = "name") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{name}">{escape(text)}</text>'
+
+
+def _step(value: float) -> str:
+    """`2.5`, `2,500`."""
+    return f"{value:.2f}".rstrip("0").rstrip(".") if value < FEW else f"{value:,.0f}"
+
+
+def _short(text: str) -> str:
+    shown = clean(text)
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"

@@ -1,0 +1,211 @@
+"""The tables of a study as lines of cells: its verdicts, the families besides, and all of its settings at a glance.
+
+The tables of a study in one: for CSV and LaTeX.
+
+A table with further ones beside it: what is said of all of them, and what of each.
+
+Rows of plain numbers as CSV, for a spreadsheet or a data frame.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from paribus.analysis.certificates import Certificate
+from paribus.analysis.formatting import clean
+from paribus.analysis.table import Family, Row, Table
+from paribus.report import cells
+from paribus.report.grid import Cell, Grid, Head, line
+
+
+def verdicts(table: Table, costs: Sequence[str] | None = None) -> Grid:
+    """The baseline, and each variant with its verdict and these costs, or with all that any has."""
+    costs = cells.costs(table) if costs is None else costs
+    rows = (table.baseline, *table.rows)
+    digits = cells.digits(table)
+    return Grid(
+        title=cells.title(table),
+        heads=[
+            Head("variant", folds="name"),
+            Head("n", right=True),
+            Head(clean(table.metric.rpartition("/")[2]), right=True),
+            Head("difference"),
+            Head("verdict", folds="verdict"),
+            *(Head(cells.COSTS[name], right=True) for name in costs),
+        ],
+        rows=[_verdict(row, digits[row.variant], costs) for row in rows],
+        narrow=[_lines(row, digits[row.variant], clean(table.metric), costs) for row in rows],
+        costs=len(costs),
+    )
+
+
+def of_family(family: Family) -> Grid:
+    """Steps say what they are steps from; effects, what they are not told apart from."""
+    digits = {name: min(each, cells.FINEST) for name, each in cells.shared(family.rows).items()}  # finer is rounding
+    stepped = any(row.against for row in family.rows)
+    names = [Head("rung", folds="name"), Head("from", folds="name")] if stepped else [Head("effect", folds="name")]
+    called = [(clean(", or ".join((row.variant, *row.aliases))), clean(row.against)) for row in family.rows]
+    found = [(row, cells.difference(row, digits[row.variant])) for row in family.rows]
+    return Grid(
+        title=clean(family.title),
+        heads=[*names, Head("n", right=True), Head("difference"), Head("verdict", folds="verdict")],
+        rows=[
+            line([*name[: len(names)], cells.count(row), difference, cells.verdict(row)], row.kind)
+            for name, (row, difference) in zip(called, found, strict=True)
+        ],
+        narrow=[
+            [
+                Cell(" from ".join(name[: len(names)])),
+                Cell(cells.verdict(row), row.kind),
+                Cell(f"{difference}, n {cells.count(row)}"),
+            ]
+            for name, (row, difference) in zip(called, found, strict=True)
+        ],
+    )
+
+
+def overview(table: Table) -> Grid:
+    """Every variant of any setting, and what came of it in each."""
+    rows = [{row.variant: row for row in each.rows} for each in table.every]
+    digits = [cells.digits(each) for each in table.every]
+    names = list(dict.fromkeys(row.variant for each in table.every for row in each.rows))
+    found = [
+        [
+            Cell(_glance(own[name], decimals[name]), own[name].kind) if name in own else Cell(cells.NONE)
+            for own, decimals in zip(rows, digits, strict=True)
+        ]
+        for name in names
+    ]
+    return Grid(
+        title=cells.title(table),
+        heads=[Head("variant", folds="name"), *(Head(clean(each.setting)) for each in table.every)],
+        rows=[[Cell(clean(name)), *told] for name, told in zip(names, found, strict=True)],
+    )
+
+
+def certificates(found: Mapping[str, Certificate]) -> list[tuple[str, str, str]]:
+    """Whether each holds, as a mark; of what it is, and what it says."""
+    return [("✓" if each.ok else "✗", clean(name), clean(each.text)) for name, each in found.items()]
+
+
+def certificates_of(family: Family) -> list[tuple[str, str, str]]:
+    """The same of steps, with what each is from."""
+    below = {row.variant: row.against for row in family.rows}
+    return certificates({f"{name}, from {below[name]}": each for name, each in family.certificates.items()})
+
+
+def _verdict(row: Row, digits: int, costs: Sequence[str]) -> list[Cell]:
+    first = (clean(row.variant), cells.count(row), cells.number(row.mean, digits), cells.difference(row, digits))
+    kind = row.kind if row.kind == "baseline" else ""  # which is no verdict: all of its row is shown alike
+    told = [Cell(text, kind) for text in (*first, cells.verdict(row), *(cells.cost(row, name) for name in costs))]
+    told[len(first)] = told[len(first)]._replace(kind=row.kind)
+    return told
+
+
+def _lines(row: Row, digits: int, metric: str, costs: Sequence[str]) -> list[Cell]:
+    told = [Cell(cells.difference(row, digits))] if row.difference is not None else []
+    return [
+        Cell(clean(row.variant)),
+        Cell(cells.verdict(row), row.kind),
+        *told,
+        Cell(f"{metric} {cells.number(row.mean, digits)}, n {cells.count(row)}"),
+        Cell(", ".join(f"{cells.COSTS[name]} {cells.cost(row, name)}" for name in costs), "aside"),
+    ]
+
+
+def _glance(row: Row, decimals: int) -> str:
+    """`+0.031 worse`."""
+    return f"{cells.figure(row, decimals)} {row.kind}".strip()
+
+
+def grid_of(table: Table) -> Grid:
+    """Variants as rows, of each setting in turn; what terminals draw, a paper says in numbers."""
+    costs = cells.costs(table)
+    every = [verdicts(each, costs) for each in table.every]
+    several = bool(table.further)
+    return replace(
+        every[0],
+        heads=[*([Head("setting")] if several else []), *every[0].heads],
+        rows=[
+            [*([Cell(clean(each.setting))] if several else []), *row]
+            for each, grid in zip(table.every, every, strict=True)
+            for row in grid.rows
+        ],
+        narrow=(),
+        costs=0,
+        remarks=_remarks(table),
+        records=[*_records(table)],
+        further=[_family(each, family) for each in table.every for family in each.besides],
+    )
+
+
+def _records(table: Table) -> Iterator[dict[str, Any]]:
+    """The rows as plain numbers, and after them the steps and effects: `family` says which they are of."""
+    settings = [({"setting": each.setting} if table.further else {}, each) for each in table.every]
+    for setting, each in settings:
+        for row in (each.baseline, *each.rows):
+            yield {**setting, **row.to_json(table.metric)}
+    for setting, each in settings:
+        for family in each.besides:
+            for row in family.rows:
+                aliases = {"aliases": ", or ".join(row.aliases)} if row.aliases else {}
+                plain = {"variant": row.variant, "metric": table.metric, **row.told(), **aliases}
+                yield {**setting, **plain, "family": family.key}
+
+
+def _family(table: Table, family: Family) -> Grid:
+    setting = f", {clean(table.setting)}" if table.setting else ""
+    title = f"{clean(table.study)}: {clean(family.title)}{setting}"
+    return replace(of_family(family), title=title, remarks=[("·", [clean(line) for line in family.caption])])
+
+
+def _remarks(table: Table) -> list[tuple[str, list[str]]]:
+    """What is said of any setting, each line once, and of all of them together."""
+    found: dict[str, dict[str, None]] = {}
+    for each in table.every:
+        for mark, lines in cells.remarks(each):
+            found.setdefault(mark, {}).update(dict.fromkeys(lines))
+    said = [clean(line) for section in table.sections for line in section.lines]
+    return [(mark, [*(said if mark == "-" else ()), *lines]) for mark, lines in found.items()]
+
+
+def parted(table: Table) -> tuple[Table, list[Table]]:
+    """What is said under all tables alike, as the remarks of one; and the tables, each with what it alone says."""
+    own: list[Table] = list(table.every)
+    common = table
+    for field in ("warnings", "notes", "caption"):
+        alike = _alike([getattr(each, field) for each in table.every])
+        common = replace(common, **{field: alike})  # type: ignore[arg-type]  # each of them is a tuple of lines
+        own = [
+            replace(each, **{field: tuple(line for line in getattr(each, field) if line not in alike)})  # type: ignore[arg-type]  # as above
+            for each in own
+        ]
+    return common, own
+
+
+def _alike(said: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(line for line in said[0] if all(line in lines for lines in said))
+
+
+FORMULA: Final = ("=", "+", "-", "@")  # what a spreadsheet would run, were it the first letter of a text
+
+
+def separated(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A header and a line a row; what is not known is empty, and no text is a formula."""
+    heads = list(dict.fromkeys(key for row in rows for key in row))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows([[_cell(row.get(head)) for head in heads] for row in rows])
+    return file.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return "" if value is None else value
+    text = clean(value)
+    return f"'{text}" if text.startswith(FORMULA) else text

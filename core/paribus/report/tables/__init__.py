@@ -1,1 +1,0 @@
-"""What a report says, as data: a table, its rows, and what it says besides."""

@@ -1,0 +1,240 @@
+"""The table of a study in a terminal: its verdicts with a picture of their intervals, and what is said with them.
+
+Lines of cells in a terminal: as wide as there is room, and readable in 40 columns, without colour or letters.
+
+The colours of verdicts, on any terminal and in any table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+from paribus.analysis.formatting import clean
+from paribus.analysis.table import Table
+from paribus.report import cells, table_views
+from paribus.report.forest import LEAST, Forest
+from paribus.report.grid import Cell, Grid, Head
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+STYLES: Final[Mapping[str, str]] = {
+    "better": "bold green",
+    "worse": "bold red",
+    "equivalent": "bold cyan",
+    "inconclusive": "yellow",
+    "diverged": "bold magenta",
+    "withheld": "bold magenta",
+    "baseline": "dim",
+    "aside": "dim",
+    "faster": "bold green",
+    "slower": "bold red",
+}
+
+
+MARKS: Final[Mapping[str, tuple[str, str]]] = {  # how a mark is shown, and how what it marks
+    "!": ("bold yellow", ""),
+    "-": ("", ""),
+    "·": ("dim", "dim"),
+    "✓": ("green", ""),
+    "✗": ("bold magenta", ""),
+}
+PLAIN: Final = str.maketrans(
+    {cells.TIMES: "x", "≥": ">=", "●": "o", "○": "o", "━": "=", "│": "|", "┿": "+", "┊": ":", "◂": "<", "▸": ">"}
+    | {"✓": "+", "✗": "x", "·": "-", "…": "...", "→": "->", "±": "+-", "µ": "u"}
+)
+WIDEST: Final = 41  # places of a picture
+NAMES: Final = range(30, 13, -1)  # places that names may be folded to, the best first
+VERDICTS: Final = (30, 20)  # the same of verdicts
+GAP: Final = 2
+
+Picture = Callable[[int], tuple[Head, Sequence[Cell]]]  # a column of so many places, or fewer
+Folds = Mapping[str, int]
+
+
+@final
+class Pen:
+    """What one console can show: so many places, and the letters that it has."""
+
+    def __init__(self, console: Console) -> None:
+        self.width = console.width
+        self.ascii_only = console.options.ascii_only
+
+    def plain(self, text: str) -> str:
+        """The letters that the console has."""
+        return text.translate(PLAIN).encode("ascii", "backslashreplace").decode() if self.ascii_only else text
+
+    def title(self, text: str) -> RenderableType:
+        from rich.text import Text
+
+        return Text(self.plain(text), style="bold")
+
+    def grid(self, grid: Grid, picture: Picture | None = None) -> Iterator[RenderableType]:
+        """The first arrangement that there is room for: one table, two, two without a picture, or a list."""
+        first, costs = grid.parted()
+        left = self._left(grid, {})
+        if left >= (LEAST if picture else -GAP):
+            yield self._table(grid.pictured(*picture(min(left, WIDEST))) if picture else grid, {})
+            return
+        rooms = [(LEAST, VERDICTS[0])] if picture else []
+        for room, verdict in (*rooms, *((-GAP, verdict) for verdict in VERDICTS)):
+            for name in NAMES:
+                folds = {"name": name, "verdict": verdict}
+                left = self._left(first, folds)
+                if left < room or (costs is not None and self._left(costs, folds) < -GAP):
+                    continue
+                drawn = first.pictured(*picture(min(left, WIDEST))) if picture and room > 0 else first
+                told = self._needed(first, len(first.heads) - 1, folds)  # which may be less than it may have
+                wider = told + (max(left - WIDEST, 0) if room > 0 else left + GAP)
+                yield self._table(drawn, {**folds, "verdict": wider})
+                yield from ("", self._table(costs, folds)) if costs is not None else ()
+                return
+        yield from self._stacked(grid)
+
+    def marked(self, lines: Sequence[tuple[str, str]]) -> RenderableType:
+        """Lines with a mark before them, folded beside it."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 1, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for mark, text in lines:
+            own, style = MARKS[mark]
+            table.add_row(Text(self.plain(mark), style=own), Text(self.plain(text), style=style))
+        return table
+
+    def remarks(self, remarks: Sequence[tuple[str, Sequence[str]]]) -> Iterator[RenderableType]:
+        """What is said under a table."""
+        for mark, lines in remarks:
+            yield from ("", self.marked([(mark, line) for line in lines])) if lines else ()
+
+    def _text(self, grid: Grid, cell: Cell, at: int, folds: Folds) -> str:
+        text, how = self.plain(cell.text), grid.heads[at].folds
+        return cells.folded(text, folds[how]) if how in folds else text
+
+    def _left(self, grid: Grid, folds: Folds) -> int:
+        """How many places are left beside these columns for another one; -2 where they just fit."""
+        return self.width - sum(GAP + self._needed(grid, at, folds) for at in range(len(grid.heads)))
+
+    def _needed(self, grid: Grid, at: int, folds: Folds) -> int:
+        """How many places a column takes."""
+        from rich.cells import cell_len
+
+        texts = [self.plain(grid.heads[at].name), *(self._text(grid, row[at], at, folds) for row in grid.rows)]
+        return max(cell_len(line) for text in texts for line in text.split("\n"))
+
+    def _table(self, grid: Grid, folds: Folds) -> RenderableType:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+        for head in grid.heads:
+            table.add_column(Text(self.plain(head.name)), justify="right" if head.right else "left", no_wrap=True)
+        for row in grid.rows:
+            texts = (self._text(grid, cell, at, folds) for at, cell in enumerate(row))
+            table.add_row(*(Text(text, STYLES.get(cell.kind, "")) for text, cell in zip(texts, row, strict=True)))
+        return table
+
+    def _stacked(self, grid: Grid) -> Iterator[RenderableType]:
+        """For a narrow terminal: a few lines a row."""
+        from rich.padding import Padding
+        from rich.text import Text
+
+        for name, *lines in grid.told:
+            yield Text(self.plain(name.text), style="bold")
+            for text, kind in lines:
+                said = Text(self.plain(text), style=STYLES.get(kind, ""), overflow="fold")
+                yield Padding(said, (0, 0, 0, 2))
+
+
+Parts = Callable[[Pen], Iterator["RenderableType"]]
+
+
+def compared(grid: Grid, pen: Pen) -> Iterator[RenderableType]:
+    """A table of two sides: what they are is said first."""
+    from rich.text import Text
+
+    yield pen.title(grid.title)
+    yield from (Text(pen.plain(line), style="dim", overflow="fold") for line in grid.before)
+    yield ""
+    yield from pen.grid(grid)
+    yield from pen.remarks(grid.remarks)
+
+
+def printed(parts: Parts, console: Console | None = None) -> None:
+    """Prints what a pen draws; the console knows its width, its colours and its letters."""
+    from rich.console import Console
+
+    console = console or Console()
+    with console.capture() as captured:
+        for part in parts(Pen(console)):
+            console.print(part, markup=False, emoji=False, highlight=False)
+    lines = captured.get().split("\n")
+    console.file.write("\n".join(line if console.is_terminal else line.rstrip() for line in lines))
+
+
+def as_text(parts: Parts, width: int, *, color: bool = False) -> str:
+    """The same as text, in so many columns."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    file = StringIO()
+    printed(parts, Console(file=file, width=width, color_system="standard" if color else None, force_terminal=color))
+    return file.getvalue()
+
+
+def show(table: Table, console: Console | None = None) -> None:
+    """Prints a table."""
+    printed(partial(_parts, table), console)
+
+
+def rendered(table: Table, width: int, *, color: bool = False) -> str:
+    """The same as text, in so many columns."""
+    return as_text(partial(_parts, table), width, color=color)
+
+
+def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
+    """A table; or, of a study in several settings, all of them at a glance, what is said of them, and each in full."""
+    yield pen.title(cells.title(table))
+    yield ""
+    if table.further:
+        yield from pen.grid(table_views.overview(table))
+    for section in table.sections:
+        yield from ("", pen.title(clean(section.title)), "")
+        yield pen.marked([("-", clean(line)) for line in section.lines])
+    if not table.further:
+        yield from ("",) if table.sections else ()
+        yield from _body(table, pen)
+        return
+    common, own = table_views.parted(table)
+    for each in own:
+        yield from ("", pen.title(clean(each.setting)), "")
+        yield from _body(each, pen)
+    yield from pen.remarks(cells.remarks(common))
+
+
+def _body(table: Table, pen: Pen) -> Iterator[RenderableType]:
+    """Verdicts and costs, certificates, the families besides, and what else has to be said."""
+    yield from pen.grid(table_views.verdicts(table), partial(_picture, table))
+    yield ""
+    if certificates := table_views.certificates(table.certificates):
+        yield pen.marked([(mark, f"{name}: {text}") for mark, name, text in certificates])
+    for family in table.besides:
+        yield from ("", pen.title(clean(family.title)))
+        yield from pen.grid(table_views.of_family(family))
+        told = [(mark, f"{name}: {text}") for mark, name, text in table_views.certificates_of(family)]
+        yield pen.marked([*told, *(("·", clean(line)) for line in family.caption)])
+    yield from pen.remarks(cells.remarks(table))
+
+
+def _picture(table: Table, width: int) -> tuple[Head, Sequence[Cell]]:
+    """A column with the intervals, each in its line."""
+    forest = Forest(table, width)
+    sides = ("better", "worse") if table.better == "lower" else ("worse", "better")
+    header = sides[0] + sides[1].rjust(forest.width - len(sides[0]))
+    return Head(header), [Cell(forest.line(row), row.kind) for row in (table.baseline, *table.rows)]

@@ -1,1 +1,0 @@
-"""The way from the trials of a study to its table: pair, certify, decide."""

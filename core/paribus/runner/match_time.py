@@ -1,0 +1,218 @@
+"""What a study matches on time is measured before its trials run: by one runner, whatever others there are."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError, listed
+from paribus.planning import rehearsal
+from paribus.planning.api import Planned
+from paribus.planning.identity import Code
+from paribus.planning.paired_ratio import Ratio
+from paribus.planning.settings import Setting
+from paribus.planning.time_matches import FOLDER, key_of, path_of
+from paribus.planning.variants import at, resolve
+from paribus.runner.events import Event, OnEvent
+from paribus.runner.match_time_search import LOOKING, PASSES, SECONDS, Asked, Paced, Pass, paced
+from paribus.runner.signals import InterruptedStudyError, Stop
+from paribus.runner.timing import LOG, passed
+from paribus.slots.launcher import Launcher, Plugins
+from paribus.specs.reading_cache import Memory
+from paribus.storage.atomic import make_folder, write_json
+from paribus.storage.lease import LOOK, Watch
+from paribus.storage.store import Store, Trial
+from paribus.storage.trial_lock import Claim
+from paribus.studies.designs import BASELINE
+from paribus.studies.options import TIME
+
+PASS: Final = "pass.json"
+PATIENCE: Final = 3600.0  # seconds that a pass may take besides: without it the study has no trials
+
+
+def matched_on_time(
+    planned: Planned, take: Pass, on_event: OnEvent, stop: Stop, *, resume: str = "", patience: float = LOOK
+) -> Planned:
+    """The study with every knob turned; those that nobody has turned yet are, in passes that `take` has taken."""
+    if not _untimed(planned):
+        return planned
+    store = planned.store
+    make_folder(store.root / FOLDER, files=store.files)
+    with _alone(store, on_event, stop, resume, patience) as claim:
+        planned = planned.again()  # another runner may have been faster
+        asked = _asked(planned)
+        if not asked:
+            return planned
+        on_event(Event(kind="note", text=_announced(asked)))
+
+        def note(text: str) -> None:
+            on_event(Event(kind="note", text=text))
+
+        found, problems = paced(asked, take, note)
+        code, files = Code(planned.index), claim.fenced(store.files)
+        for key, each in found.items():
+            write_json(path_of(store, key), _document(asked[key], each, code), files=files)
+    if problems:
+        raise SpecError(*problems)
+    before, planned = planned, planned.again()
+    more = tuple(trial for trial in planned.plan.trials if trial.identity not in before.plan.known)
+    on_event(Event(kind="more", more=more, text=f"all knobs are turned: {len(more)} trials more"))
+    return planned
+
+
+def unsolved(planned: Planned) -> Iterator[str]:
+    """What of a study is not known before steps were timed."""
+    for setting in planned.plan.settings:
+        if setting.untimed and not setting.tuned:
+            match = setting.study.match
+            assert match is not None
+            where = f" ({setting.before})" if setting.before else ""
+            count = len(setting.untimed)
+            seconds = (count + 2) * (LOOKING * PASSES / 2 + SECONDS)
+            yield (
+                f"not known yet{where}: the trials of {listed(setting.untimed, 8)}, whose {match.by} is still to be "
+                f"matched on time: `paribus run` measures that first, in some {seconds:.0f} s or more, and keeps it in "
+                f"{planned.store.root / FOLDER}"
+            )
+
+
+def measured_before(planned: Planned) -> Iterator[str]:
+    """Where what is matched on time was measured, and what is not now as it was then."""
+    every = (each for setting in planned.plan.settings for each in setting.matched.values())
+    for found in dict.fromkeys(each.measured for each in every if each.measured is not None):
+        since = f", and since then {listed(found.since)}" if found.since else ""
+        yield f"matched on time on {found.machine}, {found.when}{since}"
+
+
+def _untimed(planned: Planned) -> list[tuple[Setting, Trial]]:
+    return [
+        (setting, trial) for setting in planned.plan.settings if not setting.tuned for trial in setting.untimed.values()
+    ]
+
+
+def _asked(planned: Planned) -> dict[str, Asked]:
+    """Each once, by what its solution is kept under."""
+    found: dict[str, Asked] = {}
+    memory = Memory()
+    for setting, trial in _untimed(planned):
+        match = setting.study.match
+        assert match is not None
+        base = setting.of(BASELINE)[0]
+        found[key_of(base.spec, trial.spec, match.by)] = Asked(
+            variant=f"{trial.variant}, {setting.before}" if setting.scale else trial.variant,
+            by=match.by,
+            start=at(trial.spec, match.by),
+            baseline=key_of(base.spec, base.spec, match.by),
+            spec=dict(rehearsal.first_step(base).spec),
+            turned=partial(_turned, planned, setting, trial, memory),
+        )
+    return found
+
+
+def _turned(planned: Planned, setting: Setting, trial: Trial, memory: Memory, value: float) -> Mapping[str, Any]:
+    """The first step of a variant with its knob at a value; a `SpecError` where there is no such model."""
+    study = setting.study
+    assert study.match is not None
+    variant = next(each for each in setting.variants if each.name == trial.variant)
+    specs = resolve(study, variant, planned.index, [(study.match.by, value)], memory)
+    spec = dict(rehearsal.first_step(replace(trial, spec=specs[study.metric.stage])).spec)
+    planned.shaped(spec)
+    return spec
+
+
+def _document(asked: Asked, found: Paced, code: Code) -> dict[str, Any]:
+    """A solution, with all values that were tried, and where that was."""
+    strays = [abs(end - 1) for end in found.twin[:3] if math.isfinite(end)]
+    return {
+        "on": TIME,
+        "by": asked.by,
+        "variant": asked.variant,
+        "value": found.value,
+        **_plain(found.ratio),
+        "twin": max(strays),
+        "nanoseconds": list(found.nanoseconds),
+        "tried": [{"value": each.value, **_plain(each.ratio)} for each in found.tried],
+        "code": f"{code.behind(dict(asked.spec))} {code.behind(dict(asked.turned(found.value)))}",
+        **{key: found.document[key] for key in ("started", "ended", "host", "machine", "versions", "clock")},
+    }
+
+
+def _plain(ratio: Ratio) -> dict[str, Any]:
+    ends = [end if math.isfinite(end) else None for end in (ratio.low, ratio.high)]
+    return {"ratio": ratio.middle, "interval": ends, "rounds": ratio.rounds}
+
+
+def _announced(asked: Mapping[str, Asked]) -> str:
+    names = listed((each.variant for each in asked.values()), 8)
+    return f"matching on time: the steps of {names} are timed in turns with the baseline's, alone on the machine"
+
+
+@contextmanager
+def _alone(store: Store, on_event: OnEvent, stop: Stop, resume: str, patience: float) -> Iterator[Claim]:
+    """While this runner, and no other, turns the knobs of this study."""
+    claim, watch = Claim(store.root / FOLDER, store.claimant), Watch()
+    expired = ""
+    told = False
+    while not claim.try_acquire(expired):
+        if stop.asked:
+            raise InterruptedStudyError(stop.signal or signal.SIGINT, resume)
+        if claim.elsewhere():
+            state, token = watch.judge(claim.lease)
+            expired = token if state == "expired" else ""
+        if not told:
+            whose = claim.owner() or "another process"
+            on_event(Event(kind="note", text=f"{whose} matches this study on time: waiting for what it comes to"))
+            told = True
+        time.sleep(patience)
+    with claim:
+        yield claim
+
+
+def by_launcher(store: Store, launcher: Launcher, plugins: Plugins, stop: Stop, resume: str) -> Pass:
+    """A pass in a process of its own, which the open launcher starts."""
+
+    def take(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> Mapping[str, Any]:
+        turns = _turns(specs, groups, seconds)
+        (store.root / FOLDER / PASS).unlink(missing_ok=True)
+        ended = passed(store, turns, launcher, plugins, stop)
+        if stop.asked:
+            raise InterruptedStudyError(stop.signal or signal.SIGINT, resume)
+        found = store.document(FOLDER, PASS) if ended.code == EXIT_OK else None
+        if found is None:
+            why = ended.last or "its process left nothing"
+            raise _failed(f"{why}; its log: {store.root / LOG}")
+        return found
+
+    return take
+
+
+def here(store: Store, measure: Callable[[Store, Mapping[str, Any]], None]) -> Pass:
+    """A pass in this process."""
+
+    def take(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> Mapping[str, Any]:
+        (store.root / FOLDER / PASS).unlink(missing_ok=True)
+        measure(store, _turns(specs, groups, seconds))
+        found = store.document(FOLDER, PASS)
+        if found is None:
+            raise _failed("it was stopped")
+        return found
+
+    return take
+
+
+def _turns(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> dict[str, Any]:
+    groups = [list(group) for group in groups]
+    into = {"into": f"{FOLDER}/{PASS}", "patience": PATIENCE}
+    return {"specs": dict(specs), "groups": groups, "seconds": seconds, **into}
+
+
+def _failed(why: str) -> ParibusError:
+    return ParibusError(
+        Problem(code="not-timed", path="match", what=f"what is matched on time was not measured: {why}")
+    )

@@ -1,0 +1,178 @@
+"""A knob is turned until a training step takes as long as the baseline's, in passes in which all take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, final
+
+from paribus.errors import Problem, SpecError
+from paribus.planning.match_search import CANNOT, Knob
+from paribus.planning.paired_ratio import TWIN, Ratio, ratio_of, widened
+from paribus.runner.timing import TOGETHER
+
+NEAR: Final = 0.01  # nearer than this a few rounds could not tell
+PASSES: Final = 9
+LOOKING: Final = 0.5  # seconds for each contestant of a pass that looks for a value
+SECONDS: Final = 2.0  # of the last one, which says how near it is
+
+Spec = Mapping[str, Any]
+Pass = Callable[[Mapping[str, Spec], Sequence[Sequence[str]], float], Mapping[str, Any]]
+"""Specs by name, groups of names whose first is the baseline, seconds for each: a document with the rounds of each."""
+
+
+class Tried(NamedTuple):
+    """A value, and how many times as long as the baseline's a step with it takes."""
+
+    value: float
+    ratio: Ratio
+
+
+@final
+@dataclass(frozen=True)
+class Paced:
+    """What came of it: the ratio is of a pass of its own, which had no part in the choice."""
+
+    value: float
+    ratio: Ratio  # wider by what the twin strays
+    twin: Ratio
+    nanoseconds: tuple[int, int]  # of a step: the baseline's, the variant's
+    tried: tuple[Tried, ...]
+    document: Mapping[str, Any]  # of that pass: where it was, and when
+
+
+@final
+class Search:
+    """One variant's knob, and the values between which the one lies that is looked for."""
+
+    def __init__(self, knob: Knob, start: float) -> None:
+        self.knob = knob
+        self.tried: list[Tried] = []
+        self.next: float | None = start
+
+    def hear(self, ratio: Ratio) -> None:
+        """What the value came to that was asked for last; a step's time grows with the knob, but for noise."""
+        assert self.next is not None
+        self.tried.append(Tried(self.next, ratio))
+        self.next = None if abs(ratio.middle - 1) <= NEAR or len(self.tried) == PASSES else self._following()
+
+    def _following(self) -> float | None:
+        below, above = self.below, self.above
+        if below is None or above is None:
+            last = below or above
+            assert last is not None
+            return self.knob.away(last.value, up=above is None, most=2.0 if len(self.tried) == 1 else 4.0)
+        if below.value >= above.value:  # noise: nothing lies between them
+            return None
+        share = (1 - below.ratio.middle) / (above.ratio.middle - below.ratio.middle)
+        return self.knob.between(below.value, above.value, below.value + share * (above.value - below.value))
+
+    @property
+    def below(self) -> Tried | None:
+        """The greatest value that is too fast."""
+        return max((each for each in self.tried if each.ratio.middle < 1), key=lambda each: each.value, default=None)
+
+    @property
+    def above(self) -> Tried | None:
+        return min((each for each in self.tried if each.ratio.middle >= 1), key=lambda each: each.value, default=None)
+
+    @property
+    def best(self) -> Tried:
+        return min(self.tried, key=lambda each: abs(each.ratio.middle - 1))
+
+    def problem(self, variant: str, by: str) -> Problem | None:
+        """Why it cannot be matched: all values that it may have are on one side."""
+        below, above, best = self.below, self.above, self.best
+        if (below and above) or best.ratio.low <= 1 <= best.ratio.high or abs(best.ratio.middle - 1) <= NEAR:
+            return None
+        first, last = self.tried[0], self.tried[-1]
+        even = f"even at {by}={last.value:g} a step of {variant} takes {_times(last.ratio)} as long as the baseline's"
+        least = f"; at {first.value:g} it is {_times(first.ratio)}" if first is not last else ""
+        return Problem(
+            code=CANNOT, path="match.by", what=even + least, valid="another knob under `match.by`, or no match on time"
+        )
+
+
+def _times(ratio: Ratio) -> str:
+    return f"{ratio.middle:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] times"
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """A variant whose knob is to be turned: what it and its baseline come to, and where the knob is now."""
+
+    variant: str
+    by: str
+    start: float
+    baseline: str  # a name of its spec: those that have it in common take turns with one
+    spec: Spec  # the baseline's
+    turned: Callable[[float], Spec]  # its own with the knob at a value; a `SpecError` where there is no such
+
+
+def paced(
+    asked: Mapping[str, Asked], take: Pass, note: Callable[[str], None] = lambda text: None
+) -> tuple[dict[str, Paced], list[Problem]]:
+    """What each is to be turned to, and why some cannot be.
+
+    Each pass tries one value of every variant that is still looked for. Where a straight line through the two nearest
+    values meets the baseline's time is the next one: a step's time is much like a line in what a knob adds to it.
+    """
+    searches = {name: Search(_knob(each), each.start) for name, each in asked.items()}
+    number = 0
+    while values := {name: each.next for name, each in searches.items() if each.next is not None}:
+        number += 1
+        found = _taken(asked, values, take, LOOKING)
+        for name, (ratio, _, _, _) in found.items():
+            searches[name].hear(ratio)
+        said = (f"{asked[name].variant} at {values[name]:g} takes {_times(found[name][0])}" for name in found)
+        note(f"matching on time, pass {number}: {'; '.join(said)}")
+    problems = {name: each.problem(asked[name].variant, asked[name].by) for name, each in searches.items()}
+    best = {name: each.best.value for name, each in searches.items() if problems[name] is None}
+    last = _taken(asked, best, take, SECONDS) if best else {}
+    done = {
+        name: Paced(best[name], ratio, twin, nanoseconds, tuple(searches[name].tried), document)
+        for name, (ratio, twin, nanoseconds, document) in last.items()
+    }
+    return done, [problem for problem in problems.values() if problem is not None]
+
+
+def _knob(asked: Asked) -> Knob:
+    def possible(value: float) -> bool:
+        try:
+            asked.turned(value)
+        except SpecError:
+            return False
+        return True
+
+    return Knob(asked.start, possible, whole=isinstance(asked.start, int))
+
+
+Found = tuple[Ratio, Ratio, tuple[int, int], Mapping[str, Any]]
+
+
+def _taken(asked: Mapping[str, Asked], values: Mapping[str, float], take: Pass, seconds: float) -> dict[str, Found]:
+    """One pass: the ratio of each at its value, that of the twin, and the nanoseconds of a step."""
+    specs: dict[str, Spec] = {}
+    beside: dict[str, list[str]] = {}
+    for name, value in values.items():
+        each = asked[name]
+        specs |= {each.baseline: each.spec, name: each.turned(value)}
+        beside.setdefault(each.baseline, []).append(name)
+    groups = [
+        [first, *names[at : at + TOGETHER]] for first, names in beside.items() for at in range(0, len(names), TOGETHER)
+    ]
+    document = take(specs, groups, seconds)
+    found: dict[str, Found] = {}
+    for group in document["groups"]:
+        base, own = group["rounds"][group["baseline"]], group["rounds"]
+        twin = ratio_of(base, own[TWIN])
+        for name in own:
+            if name in values:
+                ratio = widened(ratio_of(base, own[name]), twin)
+                found[name] = (ratio, twin, (_nanoseconds(base), _nanoseconds(own[name])), document)
+    return found
+
+
+def _nanoseconds(rounds: Sequence[float]) -> int:
+    return round(1e9 * sorted(rounds)[len(rounds) // 2])

@@ -1,0 +1,186 @@
+"""The timing pass after a study: the steps of all variants in turns, alone on the machine, in a process of their own.
+
+What is measured stands in a document of its own in the store, and in no record.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError, Problem, SpecError
+from paribus.planning import rehearsal
+from paribus.planning.api import Planned
+from paribus.planning.settings import Setting
+from paribus.runner.events import Event, OnEvent
+from paribus.runner.fork_server import arguments
+from paribus.runner.signals import Stop
+from paribus.runner.worker import Order
+from paribus.slots.launcher import Ended, Job, Launcher, Plugins
+from paribus.storage.atomic import DamagedError, make_folder, read_json, write_json
+from paribus.storage.store import Store, Trial
+
+if TYPE_CHECKING:
+    from paribus.registry import Registry
+
+TIMING: Final = "timing.json"
+LOG: Final = "timing.log"
+SECONDS: Final = 2.0  # at most, for each contestant
+LEAST: Final = 0.25
+SHARE: Final = 0.1  # of what the trials trained for: the pass is to cost no more
+TOGETHER: Final = 6  # variants that take turns with one baseline: so many models are in memory at once
+PATIENCE: Final = 120.0  # seconds that the pass may take besides, to build its models
+
+
+def timing(store: Store) -> dict[str, Any] | None:
+    """What the last pass measured; a damaged document is none, as another pass replaces it."""
+    path = store.root / TIMING
+    try:
+        return read_json(path) if path.is_file() else None
+    except DamagedError:
+        return None
+
+
+def due(planned: Planned, *, asked: bool | None = None) -> dict[str, Any]:
+    """What is to be timed now: nothing, where all has been, or where the study was too short to be worth it.
+
+    `asked` says that it is wanted whatever it takes, or not at all.
+    """
+    groups = _groups(planned) if asked is not False else []
+    if not groups or _known(planned.store, groups):
+        return {}
+    contestants = sum(len(group) + 1 for group in groups)
+    trained = sum(map(_seconds, map(planned.store.record, planned.plan.known)))
+    seconds = SECONDS if asked else min(SECONDS, SHARE * trained / contestants)
+    if seconds < LEAST:
+        return {}
+    specs = {trial.identity: dict(rehearsal.first_step(trial).spec) for trial in _timed(planned).values()}
+    return {"specs": specs, "groups": groups, "seconds": seconds}
+
+
+def run_timing(
+    planned: Planned, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, on_event: OnEvent, stop: Stop
+) -> None:
+    """Has the open launcher start the pass, and waits for it: whatever becomes of it, the study has its verdicts."""
+    on_event(Event(kind="note", text=_announced(turns)))
+    ended = passed(planned.store, turns, launcher, plugins, stop)
+    if ended.code != EXIT_OK:
+        log = planned.store.root / LOG
+        on_event(Event(kind="note", text=f"the timing pass came to nothing: {ended.last or log}"))
+
+
+def passed(store: Store, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, stop: Stop) -> Ended:
+    """How the process of a pass ended, which the open launcher starts."""
+    make_folder(store.root, files=store.files)
+    order = Order(
+        store=str(store.root.parent.absolute()),
+        study=store.root.name,
+        identity="timing",
+        spec={},
+        plugins=arguments(plugins),
+        turns=turns,
+    )
+    launcher.start(Job("timing", order.to_json(), str((store.root / LOG).absolute())))
+    until = time.monotonic() + float(turns.get("patience", PATIENCE)) + 4 * _wanted(turns)
+    asked = 0.0
+    while True:
+        ended = next((each for each in launcher.news(0.1) if isinstance(each, Ended) and each.name == "timing"), None)
+        if ended is not None:
+            return ended
+        if (stop.asked or time.monotonic() > until) and not asked:
+            asked = time.monotonic()
+            launcher.stop("timing", signal.SIGTERM)
+        elif asked and time.monotonic() > asked + 10:
+            launcher.stop("timing", signal.SIGKILL)
+
+
+def take_turns(order: Order, registry: Registry, stop: Callable[[], bool]) -> int:
+    """What its process does."""
+    store = Store(Path(order.store), order.study)
+    try:
+        keep(store, order.turns, registry, stop)
+    except ParibusError as error:
+        print(error)  # noqa: T201  # the log is where this is read
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def keep(store: Store, turns: Mapping[str, Any], registry: Registry, stop: Callable[[], bool]) -> None:
+    """Measures, and writes it down with where that was."""
+    import torch
+
+    from paribus.train.provenance import provenance
+    from paribus.train.step_timing import device_of, measured, why_not
+
+    specs = turns["specs"]
+    left_out = {name: why for name, spec in specs.items() if (why := why_not(spec))}
+    groups = [[name for name in group if name not in left_out] for group in turns["groups"]]
+    groups = [found for found, group in zip(groups, turns["groups"], strict=True) if found[:1] == group[:1]]
+    if left_out and "into" in turns:
+        raise SpecError(*(Problem(code="not-timed", path="match.on", what=why) for why in set(left_out.values())))
+    if not groups:
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    began = time.time()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            found = measured(specs, groups, turns["seconds"], registry, stop)
+        about = provenance(began, 0.0, False, device_of(specs[groups[0][0]]))
+    finally:
+        torch.set_num_threads(threads)
+    if stop():
+        return
+    where = {key: about[key] for key in ("started", "ended", "host", "machine", "versions")}
+    path = store.root / turns.get("into", TIMING)
+    write_json(path, {**found, **where, "left_out": left_out}, files=store.files)
+
+
+def _first(planned: Planned, setting: Setting, variant: str) -> Trial | None:
+    """A trial of a variant that has ended well enough to have a record: with another seed a step takes as long."""
+    trials = setting.gone_through.get((variant, planned.plan.study.metric.stage), ())
+    return next((trial for trial in trials if planned.store.record(trial.identity) is not None), None)
+
+
+def _timed(planned: Planned) -> dict[str, Trial]:
+    """One trial of each variant of each setting, by its identity."""
+    there = (
+        _first(planned, setting, variant.name) for setting in planned.plan.settings for variant in setting.variants
+    )
+    return {trial.identity: trial for trial in there if trial is not None}
+
+
+def _groups(planned: Planned) -> list[list[str]]:
+    """Those that take turns: each time some variants of a setting, with its baseline first."""
+    groups: list[list[str]] = []
+    for setting in planned.plan.settings:
+        found = [_first(planned, setting, variant.name) for variant in setting.variants]
+        if not found or found[0] is None:
+            continue
+        first, *others = dict.fromkeys(trial.identity for trial in found if trial is not None)
+        groups += [[first, *others[at : at + TOGETHER]] for at in range(0, len(others), TOGETHER)]
+    return groups
+
+
+def _known(store: Store, groups: Sequence[Sequence[str]]) -> bool:
+    """Whether all of these were held against their baselines before."""
+    before = timing(store)
+    pairs = {(each["baseline"], name) for each in (before or {}).get("groups", ()) for name in each["rounds"]}
+    left_out = (before or {}).get("left_out", {})
+    return all((group[0], name) in pairs or name in left_out for group in groups for name in group)
+
+
+def _seconds(record: Mapping[str, Any] | None) -> float:
+    return 0.0 if record is None else float(record["provenance"].get("training_seconds") or 0.0)
+
+
+def _wanted(turns: Mapping[str, Any]) -> float:
+    """Seconds of taking turns."""
+    return float(turns["seconds"]) * sum(len(group) + 1 for group in turns["groups"])
+
+
+def _announced(turns: Mapping[str, Any]) -> str:
+    return f"the steps of all variants are timed in turns, alone on the machine: about {_wanted(turns):.0f} s"

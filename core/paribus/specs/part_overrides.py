@@ -1,0 +1,99 @@
+"""What stands under `parts:`: how one stack of a topology differs from the rest of the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paribus.errors import listed, nearest
+from paribus.registry import Entry, Part
+from paribus.specs.fields import CROSS, CYCLED, DIMS, NO_POSITION, PART_DIMS, nodes, sizes_agree
+from paribus.specs.tree import Keys, joined
+from paribus.specs.values import Checking
+
+
+def parts(checking: Checking, topology: Entry | None, given: Mapping[str, Any], dims: dict[str, Any]) -> dict[str, Any]:
+    """Each part with what is its own, whole: merged over the spec, every option filled in."""
+    found = checking.mapping(given.get("parts") or {}, ("parts",), "a mapping of parts to what differs for them")
+    if found is None or topology is None:
+        return {}
+    known = {part.name: part for part in topology.parts}
+    resolved: dict[str, Any] = {}
+    for name, own in found.items():
+        keys: Keys = ("parts", name)
+        if name not in known:
+            what = f"the topology `{topology.name}` has no part `{name}`"
+            checking.wrong("unknown-part", keys, what, listed(known), nearest(name, known))
+            continue
+        if own is None:
+            continue
+        inside = checking.mapping(own, keys, "slots, dims, cross")
+        if inside:
+            resolved[name] = _part(checking, known[name], topology, given, inside, dims)
+    return {name: part for name, part in sorted(resolved.items()) if part}
+
+
+def _part(
+    checking: Checking,
+    part: Part,
+    topology: Entry,
+    given: Mapping[str, Any],
+    own: Mapping[str, Any],
+    dims: dict[str, Any],
+) -> dict[str, Any]:
+    keys: Keys = ("parts", part.name)
+    slots = [slot for slot in CYCLED if slot in topology.reads and not part.recurrent]
+    known = ["dims", *slots, *(["cross"] if part.cross and not part.recurrent else [])]
+    for key in own:
+        if key not in known:
+            checking.unknown(key, (*keys, key), known)
+    resolved: dict[str, Any] = {}
+    sizes = _sizes(checking, own.get("dims"), (*keys, "dims"), dims)
+    if sizes:
+        resolved["dims"] = sizes
+    around = {**dims, **sizes}
+    for slot in slots:
+        if own.get(slot) is not None:
+            resolved[slot] = nodes(checking, slot, joined(given.get(slot), own[slot]), (*keys, slot), around)
+    if "cross" in known and own.get("cross") is not None:
+        attention = given.get("attention")
+        if own.get("attention") is not None:
+            attention = joined(attention, own["attention"])
+        resolved["cross"] = _cross(checking, part, own["cross"], attention, around)
+    return resolved
+
+
+def _sizes(checking: Checking, given: Any, keys: Keys, dims: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of a part that are its own; those that parts share with the embedding cannot be."""
+    options = [option for option in DIMS if option.name in PART_DIMS]
+    names = [option.name for option in options]
+    found = checking.mapping(given or {}, keys, listed(names))
+    if not found:
+        return {}
+    own = [option for option in options if option.name in found]
+    for key in found:
+        if key not in names:
+            shared = any(option.name == key for option in DIMS)
+            what = (
+                f"`{key}` is the same for all parts, which share an embedding"
+                if shared
+                else f"there is no `{key}` here"
+            )
+            checking.wrong("unknown-key", (*keys, key), what, listed(names), nearest(key, names))
+    sizes = {option.name: checking.option(option, found[option.name], (*keys, option.name), {}) for option in own}
+    sizes_agree(checking, {**dims, **sizes}, keys)
+    return sizes
+
+
+def _cross(checking: Checking, part: Part, own: Any, attention: Any, dims: dict[str, Any]) -> dict[str, Any]:
+    """The cross-attention of a part: over what the part has, as far as it says something of its own."""
+    keys: Keys = ("parts", part.name, "cross")
+    found = checking.mapping(own, keys, listed(CROSS))
+    resolved: dict[str, Any] = {}
+    for key, node in (found or {}).items():
+        if key not in CROSS:
+            checking.unknown(key, (*keys, key), CROSS)
+        elif node is not None:
+            base = attention if key == "attention" else NO_POSITION
+            resolved[key] = nodes(checking, key, joined(base, node), (*keys, key), dims)
+    return resolved

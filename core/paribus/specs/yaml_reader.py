@@ -1,0 +1,239 @@
+"""One plain YAML scalar as a value, without the surprises: 010 is not 8, `no` is not false, 12:30 is not 750.
+
+YAML to plain values, with the line of each; nothing is constructed, and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from paribus.errors import Problem, SpecError
+from paribus.specs import input_limits
+from paribus.specs.tree import UNREAD, Keys, Tree, dotted, shown
+
+if TYPE_CHECKING:
+    from yaml.events import Event, MappingStartEvent, NodeEvent, ScalarEvent
+
+
+_NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLEAN: Final = {
+    text: value for word, value in (("true", True), ("false", False)) for text in (word, word.title(), word.upper())
+}
+_NORWAY: Final = {
+    text: value
+    for words, value in ((("yes", "on"), True), (("no", "off"), False))
+    for word in words
+    for text in (word, word.title(), word.upper())
+}
+_WHOLE: Final = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_NUMBER: Final = re.compile(r"[-+]?(([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)")
+_INFINITE: Final = re.compile(r"([-+]?)\.(inf|Inf|INF)")
+_NAN: Final = frozenset({".nan", ".NaN", ".NAN"})
+_SEXAGESIMAL: Final = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
+_GROUPED: Final = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?")
+_BASES: Final = {"0x": 16, "0b": 2, "0o": 8}
+_DIGITS: Final = 20  # more than any size, step or seed has
+
+
+@final
+class MisreadError(ValueError):
+    """A spelling that YAML reads as something else than it looks like."""
+
+
+def scalar(text: str) -> Any:  # noqa: PLR0911  # one answer for each of the kinds that there are
+    """The value of a plain scalar: null, true, false, a plain decimal number, or text."""
+    if text in _NULL:
+        return None
+    if text in _BOOLEAN:
+        return _BOOLEAN[text]
+    if text in _NORWAY:
+        read = "true" if _NORWAY[text] else "false"
+        raise MisreadError(f"YAML read `{text}` as a boolean ({read}); quote it if text is meant, else write {read}")
+    if _WHOLE.fullmatch(text):
+        if len(text) > _DIGITS:
+            raise MisreadError(f"a number of {len(text)} digits is more than anything here can be")
+        return int(text)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if found := _INFINITE.fullmatch(text):
+        return float(f"{found[1]}inf")
+    if text in _NAN:
+        return float("nan")
+    if (number := _other(text)) is not None:
+        raise MisreadError(f"`{text}` would be read as {number}; write a plain decimal number, or quote it")
+    return text
+
+
+def _octal(text: str) -> int | None:
+    digits = text.lstrip("+-")
+    octal = len(digits) > 1 and digits[0] == "0" and re.fullmatch("[0-7_]+", digits)
+    return int(digits.replace("_", ""), 8) if octal and digits.strip("_0") else None
+
+
+def _other(text: str) -> float | int | None:
+    """What YAML 1.1 or 1.2 makes of a number that is no plain decimal."""
+    sign = -1 if text.startswith("-") else 1
+    digits = text.lstrip("+-").replace("_", "")
+    if (octal := _octal(text)) is not None:
+        return sign * octal
+    base = _BASES.get(digits[:2].lower())
+    if base is not None:
+        try:
+            return sign * int(digits[2:], base)
+        except ValueError:
+            return None
+    if _SEXAGESIMAL.fullmatch(text):
+        total = 0.0
+        for part in digits.split(":"):
+            total = total * 60 + float(part)
+        return sign * (int(total) if total.is_integer() else total)
+    if _GROUPED.fullmatch(text) and digits:
+        return sign * (float(digits) if re.search("[.eE]", digits) else int(digits))
+    return None
+
+
+MOST: Final = 100  # problems of one file that anybody reads at once
+_HINTS: Final = {
+    "cannot start any token": "indent with spaces, and quote text that begins with a special character",
+    "mapping values are not allowed": "a `key: value` needs a line of its own, and text with a colon quotes",
+    "expected alphabetic or numeric character": "quote text that begins with * or &",
+    "could not find expected ':'": "`key: value`, with a space behind the colon",
+}
+
+
+def read_file(path: Path, name: str = "") -> Tree:
+    """The mapping in a YAML file; `name` is what errors call the file."""
+    name = name or str(path)
+    try:
+        if path.is_dir():
+            raise SpecError(Problem(code="cannot-read", where=name, what="this is a folder", valid="a YAML file"))
+        with path.open("rb") as file:
+            data = file.read(input_limits.BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        what = f"this file could not be read: {getattr(error, 'strerror', None) or error}"
+        raise SpecError(Problem(code="cannot-read", where=name, what=what)) from None
+    tree = read(input_limits.text(data, name), name)
+    if not isinstance(tree.data, dict):
+        found = "empty" if tree.data is None else shown(tree.data)
+        raise SpecError(
+            Problem(code="no-mapping", where=f"{name}:1:1", what=f"a spec is a mapping, but this is {found}")
+        )
+    return tree
+
+
+def read(text: str, name: str, *, lines: bool = True) -> Tree:
+    """The values of one YAML document. `name` is what errors call it; `lines`: whether it has lines worth naming."""
+    import yaml
+
+    text = input_limits.text(text.encode(errors="surrogatepass"), name)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return _Reader(input_limits.limited(yaml.parse(text, Loader=loader), name), name, lines).document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None and lines else name
+        said = " ".join((error.problem or "broken").split())
+        hint = next((hint for part, hint in _HINTS.items() if part in said), "")
+        raise SpecError(Problem(code="syntax", where=place, what=f"this is no YAML: {said}", valid=hint)) from None
+    except yaml.YAMLError as error:
+        said = " ".join(str(error).split())
+        raise SpecError(Problem(code="syntax", where=name, what=f"this is no YAML: {said}")) from None
+
+
+@final
+class _Reader:
+    """Builds plain values from the events of the parser."""
+
+    def __init__(self, events: Iterator[Event], name: str, lines: bool) -> None:
+        self.events = events
+        self.name = name
+        self.lines = lines
+        self.tree = Tree()
+
+    def document(self) -> Tree:
+        from yaml.events import DocumentStartEvent, StreamEndEvent
+
+        next(self.events)  # the stream starts
+        if isinstance(next(self.events), StreamEndEvent):
+            self.tree.data = None
+            return self.tree
+        self.tree.data = self.node(self.next(), ())
+        next(self.events)  # the document ends
+        after = next(self.events)
+        if isinstance(after, DocumentStartEvent):
+            self.wrong("two-documents", after, (), "here begins a second document", "one document a file")
+        return self.tree
+
+    def next(self) -> NodeEvent:
+        event: Any = next(self.events)
+        return event  # type: ignore[no-any-return]  # within a document every event but the ends is a node's
+
+    def node(self, event: NodeEvent, keys: Keys) -> Any:
+        from yaml.events import AliasEvent, MappingStartEvent, ScalarEvent, SequenceStartEvent
+
+        self.tree.marks[keys] = self.place(event)
+        if isinstance(event, AliasEvent):
+            valid = "${dims.width}, a reference by path; or quotes, if text is meant"
+            return self.wrong("alias", event, keys, f"`*{event.anchor}` is an alias, which a spec does not have", valid)
+        if getattr(event, "anchor", None):
+            valid = "${dims.width}, a reference by path; or quotes, if text is meant"
+            self.wrong("alias", event, keys, f"`&{event.anchor}` is an anchor, which a spec does not have", valid)
+        value: Any = None
+        if isinstance(event, ScalarEvent):
+            value = self.scalar(event, keys)
+        elif isinstance(event, SequenceStartEvent):
+            value = self.sequence(keys)
+        elif isinstance(event, MappingStartEvent):
+            value = self.mapping(event, keys)
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            what = f"the tag `{tag}` is refused: a spec is plain data and never names Python objects"
+            return self.wrong("tag", event, keys, what, "the value without a tag")
+        return value
+
+    def scalar(self, event: ScalarEvent, keys: Keys) -> Any:
+        if not event.implicit[0]:  # quoted, or with a tag
+            return event.value
+        try:
+            return scalar(event.value)
+        except MisreadError as error:
+            return self.wrong("misread", event, keys, str(error))
+
+    def sequence(self, keys: Keys) -> list[Any]:
+        from yaml.events import SequenceEndEvent
+
+        items: list[Any] = []
+        while not isinstance(event := self.next(), SequenceEndEvent):
+            items.append(self.node(event, (*keys, len(items))))
+        return items
+
+    def mapping(self, start: MappingStartEvent, keys: Keys) -> dict[str, Any]:
+        from yaml.events import MappingEndEvent, ScalarEvent
+
+        found: dict[str, Any] = {}
+        while not isinstance(event := self.next(), MappingEndEvent):
+            if not isinstance(event, ScalarEvent):
+                self.wrong("no-key", event, keys, "a key is text, and this is none")
+                self.node(event, (*keys, "?"))
+                self.node(self.next(), (*keys, "?"))
+                continue
+            key = event.value  # as it is written: `on:` is the key "on", and `1:` the key "1"
+            value = self.node(self.next(), (*keys, key))
+            if key in found:
+                what = f"the key `{key}` is here a second time"
+                self.wrong("duplicate-key", event, (*keys, key), what)
+            else:
+                found[key] = value
+        return found
+
+    def place(self, event: Event) -> str:
+        return input_limits.place(self.name, event, column=False) if self.lines else self.name
+
+    def wrong(self, code: str, event: Event, keys: Keys, what: str, valid: str = "") -> Any:
+        where = input_limits.place(self.name, event) if self.lines else self.name
+        if len(self.tree.problems) < MOST:
+            self.tree.problems.append(Problem(code=code, path=dotted(keys), where=where, what=what, valid=valid))
+        return UNREAD

@@ -1,0 +1,1 @@
+"""Durable storage: atomic writes, locks, leases, run folders and saved models."""

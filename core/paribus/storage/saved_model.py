@@ -1,0 +1,170 @@
+"""A folder that holds a model: what can be known of it without torch, and before any tensor is read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from paribus.errors import Problem, StoreError, listed
+from paribus.storage.atomic import damaged, digest_json, parse, read_json
+
+MODEL: Final = "model.json"
+RECORD: Final = "record.json"
+WEIGHTS: Final = "weights.safetensors"
+TEXT: Final = "text.json"
+PICKLES: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth", "model.ckpt")
+RUNS: Final = Path("runs")  # where trials are kept unless another place is named
+SEAL: Final = b'"sha256":"'  # as a key of the header; within any string of the header, its quotes are escaped
+
+_IDENTITY: Final = re.compile(r"[0-9a-f]{4,24}")  # of a trial, or how it begins
+_SEALED: Final = re.compile(re.escape(SEAL) + rb"([0-9a-f]{64})\"")
+_MOST: Final = 100_000_000  # bytes of a header that safetensors reads
+_VALID: Final = (
+    "a folder like runs/STUDY/HASH, a HASH of `paribus status`, "
+    "or what `paribus train --save`, `adapt` or `convert` wrote"
+)
+
+
+@final
+@dataclass(frozen=True)
+class Saved:
+    """A model on disk: a trial's, or one that `paribus.save` wrote."""
+
+    folder: Path
+    spec: Mapping[str, Any]
+    dtype: str
+    tokenizer: str  # its fingerprint; empty where none is known, as of a model from elsewhere
+    trial: bool
+    seal: str  # the hash that the file of weights says it has; held against the file when it is read
+    identity: str = ""  # of a trial
+    flops: int | None = None  # that its training took, with all that it began from; None: not known
+
+    @property
+    def weights(self) -> Path:
+        return self.folder / WEIGHTS
+
+    @property
+    def sha256(self) -> str:
+        """What the folder has in it, wherever it stands."""
+        return digest_json([dict(self.spec), self.dtype, self.tokenizer, self.seal])
+
+
+def located(name: str | Path, store: Path = RUNS) -> Path:
+    """The folder that is meant: itself, or that of the trial of `store` whose identity begins so."""
+    place = Path(name)
+    if not _IDENTITY.fullmatch(str(name)) or os.path.lexists(place):
+        return place
+    found = sorted(each for each in store.glob(f"*/{name}*") if _ended(each))
+    if len({each.name for each in found}) > 1:
+        what = f"{len(found)} trials in `{store}` begin so"
+        raise _problem("ambiguous", place, what, listed((str(each) for each in found), 6))
+    return found[0] if found else place
+
+
+def _ended(folder: Path) -> bool:
+    return (folder / RECORD).is_file()
+
+
+def saved(folder: str | Path) -> Saved:
+    """What is in a folder, or an error that says what was found there instead; a trial's identity stands for its own.
+
+    Identities, or how they begin, are looked for in `runs`, where trials are kept unless told otherwise.
+    """
+    place = located(folder)
+    try:
+        trial = not (place / MODEL).is_file()
+        if trial and not (place / RECORD).is_file():
+            raise _no_model(place)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise _problem("cannot-read", place, f"this is no folder: {error}") from None
+    document = read_json(place / (RECORD if trial else MODEL))
+    result = document.get("result") if trial else None
+    if trial and not (place / WEIGHTS).is_file():
+        how = f": it {result.get('state')}" if isinstance(result, dict) else ""
+        raise _problem("no-weights", place, f"this trial has no weights{how}", "a trial that is done")
+    if not (place / WEIGHTS).is_file():
+        raise _problem("no-weights", place, f"there is no `{WEIGHTS}` here", _VALID)
+    data = result.get("data") if isinstance(result, dict) else None
+    tokenizer = data.get("tokenizer", "") if isinstance(data, dict) else document.get("tokenizer", "")
+    spec, dtype = document.get("spec"), document.get("dtype", "float32")
+    if not isinstance(spec, dict) or not isinstance(dtype, str) or not isinstance(tokenizer, str):
+        raise damaged(place, "it does not say which model it holds")
+    identity = str(document.get("identity", "")) if trial else ""
+    flops = result.get("total_flops") if isinstance(result, dict) else document.get("flops")
+    known = flops if isinstance(flops, int) and not isinstance(flops, bool) and flops >= 0 else None
+    return Saved(place, spec, dtype, tokenizer, trial, _seal(place / WEIGHTS), identity, known)
+
+
+def unbound(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a model that has its values: where it began no longer matters, and its teacher need not be there.
+
+    What its tokenizer was learned from still does, where that is another corpus than its own.
+    """
+    teacher, began = spec.get("teacher"), spec.get("from")
+    hashed = {"sha256": teacher.get("sha256", "")} if isinstance(teacher, Mapping) else None
+    learned = began.get("learned") if isinstance(began, Mapping) else None
+    return {**spec, "from": {"learned": learned} if learned else None, "teacher": hashed}
+
+
+def reading(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What the tokenizer of a spec was learned from: its own corpus, or that of the model that it began from."""
+    began = spec.get("from")
+    learned = began.get("learned") if isinstance(began, Mapping) else None
+    if learned:
+        return dict(learned)
+    dims = spec.get("dims")
+    vocabulary = dims.get("vocabulary") if isinstance(dims, Mapping) else None
+    return {"corpus": spec.get("corpus"), "tokenizer": spec.get("tokenizer"), "vocabulary": vocabulary}
+
+
+def _seal(path: Path) -> str:
+    """The hash in a file's header. Whether the file is as long as its header says is seen here, all else when read."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = file.read(length) if length <= _MOST else b""
+        size = path.stat().st_size
+    except OSError as error:
+        raise _problem("cannot-read", path, f"this file could not be read: {error.strerror or error}") from error
+    found = _SEALED.search(header)
+    if found is None:
+        raise damaged(path, "it has no seal")
+    try:
+        described = parse(header)
+        ends = [0, *_ends(described)]
+    except (ValueError, TypeError, LookupError) as error:
+        raise damaged(path, f"its header cannot be read: {error}") from error
+    if size != 8 + length + max(ends):
+        raise damaged(path, f"it has {size:,} bytes, where its header tells of {8 + length + max(ends):,}")
+    return found[1].decode()
+
+
+def _ends(header: Any) -> Iterator[int]:
+    for name, about in header.items():
+        if name != "__metadata__":
+            yield int(about["data_offsets"][1])
+
+
+def _no_model(place: Path) -> StoreError:
+    """What is there instead, and what to do about it."""
+    if not place.exists():
+        return _problem("no-record", place, "there is no such folder", _VALID)
+    if not place.is_dir():
+        return _problem("no-record", place, "this is a file, and no folder that holds a model", _VALID)
+    if (place / "config.json").is_file():
+        what = "this is a model of another library"
+        return _problem("no-record", place, what, f"`paribus convert {place} -o ours` makes it one of ours")
+    pickled = next((name for name in PICKLES if (place / name).exists()), None)
+    if pickled:
+        what = f"its weights are a pickle, `{pickled}`, which may run code when it is opened: it was not"
+        return _problem("pickle", place, what, _VALID)
+    what = "there is no record here, so this is no trial that has ended"
+    return _problem("no-record", place, what, _VALID)
+
+
+def _problem(code: str, where: Path, what: str, valid: str = "") -> StoreError:
+    return StoreError(Problem(code=code, where=str(where), what=what, valid=valid))

@@ -1,0 +1,47 @@
+"""Where studies are found: shipped with paribus, offered by a plugin, or a file of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import paribus
+from paribus.errors import Problem, SpecError, listed, nearest
+from paribus.registry import Index
+from paribus.registry.component_index import NAME
+
+FILE = "study.yaml"
+
+
+def studies(index: Index) -> Mapping[str, Path]:
+    """Every study that has a name."""
+    shipped = {folder.name: folder / FILE for folder in sorted(_shipped().glob("*")) if (folder / FILE).is_file()}
+    return {**shipped, **index.studies}
+
+
+def study_file(source: str | Path, index: Index) -> tuple[Path, str]:
+    """The file of a study, and what its store is called."""
+    if isinstance(source, Path) or source.endswith((".yaml", ".yml")) or "/" in source:
+        path = Path(source)
+        if path.is_dir():
+            path = path / FILE
+        name = (path.resolve().parent.name if path.name == FILE else path.stem).lower()
+        if not NAME.fullmatch(name):
+            what = f"`{name}` cannot be the name of a study"
+            raise SpecError(
+                Problem(code="bad-name", where=str(path), what=what, valid=f"a file name like {NAME.pattern}")
+            )
+        return path, name
+    known = studies(index)
+    if source not in known:
+        valid = f"{listed(known) or 'none is installed'}, or a path that ends in .yaml"
+        what = f"there is no study `{source}`"
+        raise SpecError(Problem(code="unknown-study", what=what, valid=valid, nearest=nearest(source, known)))
+    return known[source], source
+
+
+def _shipped() -> Path:
+    """In a wheel the studies lie within the package; in a checkout they are beside it."""
+    package = Path(paribus.__file__).resolve().parent
+    inside = package / "shipped" / "ablations"
+    return inside if inside.is_dir() else package.parents[1] / "ablations"

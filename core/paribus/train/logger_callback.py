@@ -1,0 +1,103 @@
+"""What a trial's loggers are told: each loss, each evaluation, and the spec. Nothing comes back from them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, final
+
+import torch
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import Logger
+
+from paribus.storage.atomic import number
+from paribus.train.loggers import Run, made
+from paribus.train.trial_callback import Keeper
+
+EVERY: Final = 1.0  # seconds between entries
+
+
+@final
+class Diary(Callback):
+    """Reads what the keeper has; a trial that goes on from a checkpoint tells its loggers all of it once more.
+
+    A logger that fails is left, with a note: it neither ends the trial nor changes a bit of its record. What it draws
+    of torch's random numbers is put back.
+    """
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        spec: Mapping[str, Any],
+        nodes: Sequence[Mapping[str, Any]],
+        run: Run,
+        note: Callable[[str], None],
+    ) -> None:
+        self._keeper = keeper
+        self._spec = spec
+        self._nodes = nodes
+        self._run = run
+        self._note = note
+        self._loggers: dict[str, Logger] = {}
+        self._losses = 0  # of them, those that were told
+        self._points = 0
+        self._last = 0.0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for node in self._nodes:
+            self._trying(node["name"], partial(self._begin, node))
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: Any) -> None:
+        points = len(self._keeper.curve)
+        if points > self._points or time.monotonic() - self._last >= EVERY:
+            self._write()
+
+    def close(self, ended: str) -> None:
+        """The last of it: a trial that diverged or was interrupted has a diary as well."""
+        self._write()
+        for name, logger in list(self._loggers.items()):
+            self._trying(name, partial(logger.finalize, ended))
+
+    def _begin(self, node: Mapping[str, Any]) -> None:
+        logger = made(node, self._run)
+        logger.log_hyperparams({"variant": self._run.variant, "identity": self._run.identity, **_flat(self._spec)})
+        self._loggers[node["name"]] = logger
+
+    def _write(self) -> None:
+        losses, curve = self._keeper.losses, self._keeper.curve
+        entries = [({"train/loss": loss}, step) for step, loss in enumerate(losses[self._losses :], self._losses + 1)]
+        entries += [
+            ({key: number(value) for key, value in point.items() if key != "step"}, point["step"])
+            for point in curve[self._points :]
+        ]
+        self._losses, self._points, self._last = len(losses), len(curve), time.monotonic()
+        entries.sort(key=lambda entry: entry[1])
+        for name, logger in list(self._loggers.items()):
+            self._trying(name, partial(_tell, logger, entries))
+
+    def _trying(self, name: str, what: Callable[[], object]) -> None:
+        try:
+            with torch.random.fork_rng(devices=[]):
+                what()
+        except Exception as error:
+            self._loggers.pop(name, None)
+            first = next(iter(str(error).splitlines()), "")
+            self._note(f"the logger `{name}` fails ({type(error).__name__}: {first}); the trial goes on without it")
+
+
+def _tell(logger: Logger, entries: Sequence[tuple[dict[str, float], int]]) -> None:
+    for metrics, step in entries:
+        logger.log_metrics(metrics, step)
+    logger.save()
+
+
+def _flat(value: Any, way: str = "") -> dict[str, Any]:
+    """Dotted keys and plain values, as loggers show them."""
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    if pairs is None:
+        return {way: value}
+    found: dict[str, Any] = {}
+    for key, item in pairs:
+        found |= _flat(item, f"{way}.{key}" if way else str(key))
+    return found

@@ -1,0 +1,166 @@
+"""Measures at work: a model with its data as they ask it, and what they find."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol, final
+
+import torch
+from torch import Tensor
+
+from paribus.assembly.components import Classes, make
+from paribus.assembly.forward_pass import Pass
+from paribus.assembly.metric_names import known_of
+from paribus.errors import Problem, SpecError
+from paribus.keyed import key32
+from paribus.parts.batch import Batch, Stream
+from paribus.parts.draw import Draw
+from paribus.parts.shape import Shape
+from paribus.slots.measure import Known, Measure, Rendering
+from paribus.slots.tokenizer import Vocabulary
+from paribus.train.assemble import longer
+from paribus.train.data import VALIDATION, Data
+from paribus.train.evaluate import moved, observed, used
+from paribus.train.examples import Examples
+from paribus.train.model import Model
+from paribus.train.token_store import Encoded
+
+Point = Mapping[str, Any]
+
+
+class Writer(Protocol):
+    """Lets a model write, which is known above training: `decode.translating`, which is handed down."""
+
+    def __call__(
+        self, model: Model, text: Encoded, examples: int, *, beam: int, length_penalty: float, tokens: int | None
+    ) -> Sequence[Rendering]: ...
+
+
+class Found(NamedTuple):
+    """What measures came to."""
+
+    metrics: dict[str, float]  # val/<measure>/<name>
+    unmeasured: dict[str, str]  # the same names, and why there is no number
+
+
+@final
+class Measuring:
+    """The measures of a spec, asked of a model at each of its evaluations."""
+
+    def __init__(self, measures: Mapping[str, Measure], asked: Asked) -> None:
+        self.measures = measures
+        self.asked = asked
+
+    def __call__(self, curve: Sequence[Point] = (), *, last: bool = True) -> Found:
+        """What is found at the last point of the curve; on the way, of those measures that are asked often."""
+        found = Found({}, {})
+        for name, measure in self.measures.items():
+            if not last and not measure.traits.get("often"):
+                continue
+            self.asked.curve = [*curve[:-1], {**curve[-1], **found.metrics}] if curve else []
+            self._ask(name, measure, found)
+        return found
+
+    def _ask(self, name: str, measure: Measure, found: Found) -> None:
+        with used(self.asked.model):
+            answers = measure.measure(self.asked)
+        missing = [each for each in measure.names(self.asked.known) if each not in answers]
+        assert not missing, f"the measure `{name}` says nothing of {missing}, which it named"
+        for each, answer in answers.items():
+            if isinstance(answer, str):
+                found.unmeasured[f"val/{name}/{each}"] = answer
+            elif math.isfinite(answer):
+                found.metrics[f"val/{name}/{each}"] = float(answer)
+            else:
+                found.unmeasured[f"val/{name}/{each}"] = f"it is {answer}"
+
+
+def measuring(
+    spec: Mapping[str, Any], classes: Classes, model: Model, data: Data, writer: Writer | None = None
+) -> Measuring | None:
+    """The measures that a spec asks for, if it asks for any."""
+    nodes = spec.get("measure") or []
+    measures = {node["name"]: make(classes, "measure", node, kind=Measure) for node in nodes}
+    if not measures:
+        return None
+    found = asked(spec, classes, model, data, writer)
+    for measure in measures.values():
+        measure.names(found.known)  # whoever lacks a library says so now, and not when the training is done
+    return Measuring(measures, found)
+
+
+def asked(spec: Mapping[str, Any], classes: Classes, model: Model, data: Data, writer: Writer | None = None) -> Asked:
+    """The model of a spec with its data, to be asked."""
+    return Asked(model, data, partial(longer, spec, classes, data), writer)
+
+
+@final
+class Asked:
+    """A model with its data; it is a `slots.measure.Subject`."""
+
+    def __init__(
+        self, model: Model, data: Data, longer: Callable[[int], Examples], writer: Writer | None = None
+    ) -> None:
+        self.model = model
+        self.data = data
+        self._longer = longer
+        self._writer = writer
+        self.curve: Sequence[Point] = ()
+        self.known: Known = known_of(model.spec, model.assembled)
+        self._examples: dict[int, Examples] = {}
+
+    @property
+    def shape(self) -> Shape:
+        return self.model.topology.stage("body").shape
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.data.encoded.vocabulary
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def batches(self, examples: int, *, times: int = 1) -> Iterator[Batch]:
+        found = self.examples(times)
+        count = min(examples, found.count, self.data.val_count if times == 1 else found.count)
+        for first in range(0, count, self.data.batch_size):
+            index = torch.arange(first, min(first + self.data.batch_size, count))
+            yield moved(found.batch(Draw(0, VALIDATION, index)), self.model)
+
+    def examples(self, times: int) -> Examples:
+        """The validation split in examples `times` as long; made once."""
+        if times not in self._examples:
+            self._examples[times] = self.data.val_examples if times == 1 else self._longer(times)
+        return self._examples[times]
+
+    def metrics(self, batches: Iterable[Batch]) -> dict[str, float]:
+        seen = list(batches)
+        return {name.removeprefix("val/"): value for name, value in observed(self.model, seen).items()} if seen else {}
+
+    def rows(self, tokens: Tensor) -> Batch:
+        return Batch({"body": Stream(tokens.to(self.device))}, {}, torch.arange(len(tokens)))
+
+    def scores(self, batch: Batch) -> Tensor:
+        return self.model.run(batch).scores(self.model.evaluated[0])
+
+    def weights(self, batch: Batch) -> list[Tensor]:
+        run = Pass(self.model.topology, batch, capture=True)
+        captured = (layer.get("weights") for layer in run.output("body").captured)
+        return [weights[:, :, : weights.shape[-1]] for weights in captured if weights is not None]
+
+    def write(
+        self, examples: int, *, beam: int = 1, length_penalty: float = 0.0, tokens: int | None = None
+    ) -> Sequence[Rendering]:
+        if self._writer is None:
+            what = "whoever runs this lets no model write"
+            valid = "paribus.ask, `paribus train` or a study"
+            raise SpecError(Problem(code="no-writer", path="measure", what=what, valid=valid))
+        return self._writer(
+            self.model, self.data.encoded, examples, beam=beam, length_penalty=length_penalty, tokens=tokens
+        )
+
+    def draw(self, examples: int) -> Draw:
+        return Draw(key32("measure"), VALIDATION, torch.arange(examples))

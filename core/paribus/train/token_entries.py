@@ -1,0 +1,185 @@
+"""Entries of the token store: one mapped file of arrays each, and the sealed document that says what is where.
+
+The file is named by its hash, and so are its blocks in the document. What is small is read and hashed whole whenever it
+is opened. What is not was read whole when a stamp was left beside it: it is believed while the stamp is fresh and the
+file is, by all that the system says of it, the one that was read; and some of its blocks are read all the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from paribus.errors import StoreError
+from paribus.storage.atomic import Json, damaged, digest, read_json, write_json, write_stream
+from paribus.train.corpus_shards import Shard
+from paribus.train.encoding import Array
+
+FORMAT: Final = 5
+WHOLE: Final = 256 << 20  # bytes that are read at each opening, whatever the stamp says
+BLOCK: Final = 4 << 20
+SAMPLE: Final = 8  # blocks that are read in spite of the stamp
+FRESH: Final = 24 * 3600.0  # seconds that a stamp is believed for
+_ALIGNED: Final = 8
+
+META: Final = "meta.json"
+STAMP: Final = "checked.json"
+
+Kept = TypeVar("Kept")
+
+
+class Column(NamedTuple):
+    """One array of an entry, made chunk by chunk whenever it is asked for."""
+
+    kind: str
+    size: int
+    chunks: Callable[[], Iterator[Array]]
+
+
+def write_entry(folder: Path, state: bytes, sides: Mapping[str, Sequence[Column]], said: Mapping[str, Json]) -> None:
+    """Writes the tokenizer's state and the arrays one behind the other, without holding more than a chunk of them."""
+    whole, blocks, size = _hashed(_bytes(state, sides))
+    places: dict[str, Json] = {}
+    end = _padded(len(state))
+    for name, columns in sides.items():
+        placed: list[Json] = []
+        for column in columns:
+            placed.append([column.kind, end, column.size])
+            end += _padded(column.size * np.dtype(column.kind).itemsize)
+        places[name] = placed
+    path = folder / f"{whole}.tokens"
+    write_stream(path, _bytes(state, sides), size)
+    meta: dict[str, Json] = {**said, "data": whole, "blocks": list(blocks), "state": len(state), "sides": places}
+    write_json(folder / META, meta)
+    _stamp(folder, path, size)
+
+
+def read_entry(folder: Path) -> tuple[dict[str, Any], Array]:
+    """What an entry says of itself, and its file mapped: or a `DamagedError`, where it is not what was written."""
+    meta = read_json(folder / META)
+    path = folder / f"{meta['data']}.tokens"
+    try:
+        data = np.asarray(np.memmap(path, np.uint8, "r"))
+    except (OSError, ValueError) as error:  # numpy refuses an empty file by a ValueError
+        raise damaged(path, str(error)) from error
+    count = -(-len(data) // BLOCK)
+    if count != len(meta["blocks"]):
+        raise damaged(path, f"it has {len(data):,} bytes, which is not what was written")
+    believed = len(data) > WHOLE and _believed(folder, path)
+    asked = _some(count) if believed else range(count)
+    for number in asked:
+        if digest(data[number * BLOCK : (number + 1) * BLOCK].data) != meta["blocks"][number]:
+            raise damaged(path, f"it does not have the hash that it was written with, from byte {number * BLOCK:,} on")
+    if not believed:
+        _stamp(folder, path, len(data))
+    return meta, data
+
+
+def columns(shards: Sequence[Shard], side: int, languages: Mapping[str, int]) -> list[Column]:
+    """The arrays of one side of a split: lengths become places, and languages the numbers that all shards share."""
+    sizes = [[len(array) for array in shard.side(side)] for shard in shards]
+    total = [sum(column) for column in zip(*sizes, strict=True)]
+    kind = shards[0].side(side).ids.dtype.str
+
+    def each(take: Callable[[Shard], Array]) -> Callable[[], Iterator[Array]]:
+        return lambda: (take(shard) for shard in shards)
+
+    def places(field: int) -> Callable[[], Iterator[Array]]:
+        def chunks() -> Iterator[Array]:
+            yield np.zeros(1, np.int64)
+            last = 0
+            for shard in shards:
+                found = last + np.cumsum(shard.side(side)[field], dtype=np.int64)
+                yield found
+                last = int(found[-1]) if len(found) else last
+
+        return chunks
+
+    def numbered(shard: Shard) -> Array:
+        own = np.array([languages[name] for name in shard.languages], np.int64)
+        found: Array = own[shard.side(side).languages]
+        return found
+
+    int64, float64 = np.dtype(np.int64).str, np.dtype(np.float64).str
+    nothing = Column(int64, 0, lambda: iter(()))
+    return [
+        Column(kind, total[0], each(lambda shard: shard.side(side).ids)),
+        Column(int64, total[1] + 1, places(1)),
+        Column(int64, total[2] + 1, places(2)),
+        Column(int64, total[3], each(numbered)) if languages else nothing,
+        Column(float64, total[4], each(lambda shard: shard.side(side).labels)),
+        Column(int64, total[5] + 1, places(5)) if total[4] else nothing,
+    ]
+
+
+# --- bytes ---
+
+
+def _bytes(state: bytes, sides: Mapping[str, Sequence[Column]]) -> Iterator[bytes | memoryview]:
+    yield state
+    yield bytes(_padded(len(state)) - len(state))
+    for column in (column for columns in sides.values() for column in columns):
+        size = 0
+        for chunk in column.chunks():
+            if chunk.size:
+                yield np.ascontiguousarray(chunk).data.cast("B")
+            size += chunk.nbytes
+        yield bytes(_padded(size) - size)
+
+
+def _padded(size: int) -> int:
+    return size + -size % _ALIGNED
+
+
+def _hashed(chunks: Iterable[bytes | memoryview]) -> tuple[str, list[str], int]:
+    """The hash of all, the hash of each block, and how many bytes there are."""
+    whole, block, blocks, size = sha256(), sha256(), [], 0
+    for chunk in chunks:
+        view = memoryview(chunk)
+        whole.update(view)
+        while view:
+            room = BLOCK - size % BLOCK
+            block.update(view[:room])
+            size += len(view[:room])
+            view = view[room:]
+            if size % BLOCK == 0:
+                blocks.append(block.hexdigest())
+                block = sha256()
+    if size % BLOCK:
+        blocks.append(block.hexdigest())
+    return whole.hexdigest(), blocks, size
+
+
+def _some(count: int) -> list[int]:
+    """The first and the last block, and others by luck: over many openings all of them."""
+    luck = np.random.default_rng()
+    return sorted({0, count - 1, *luck.integers(count, size=SAMPLE).tolist()})
+
+
+# --- stamps ---
+
+
+def _look(path: Path) -> list[int]:
+    """What changes when a file does: the time of the last change of a file's entry is nobody's to set."""
+    found = path.stat()
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _stamp(folder: Path, path: Path, size: int) -> None:
+    if size > WHOLE:
+        with suppress(StoreError):  # in a cache that others fill, everything is read each time
+            write_json(folder / STAMP, {"file": list(_look(path)), "at": time.time()})
+
+
+def _believed(folder: Path, path: Path) -> bool:
+    try:
+        stamp = read_json(folder / STAMP)
+    except StoreError:
+        return False
+    return bool(stamp["file"] == _look(path)) and 0 <= time.time() - float(stamp["at"]) < FRESH

@@ -1,0 +1,256 @@
+"""What watches a trial from step to step: losses, digests, evaluations, checkpoints, and the wish to stop.
+
+Which parameters no gradient reaches: they count among the parameters, and do nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+import torch
+from lightning import Callback, LightningModule, Trainer
+from torch import Tensor, nn
+
+from paribus.parts.batch import Batch
+from paribus.storage.atomic import FILES, Files
+from paribus.train.checkpoint import Loaded, restore, save
+from paribus.train.data import Data
+from paribus.train.digests import batch_digest, chained, manners
+from paribus.train.distributed import Ranks
+from paribus.train.evaluate import evaluate
+from paribus.train.measures import Measuring
+from paribus.train.model import Model
+from paribus.train.sharding import cut_up, gathered, whole
+from paribus.train.training_clock import Watch, due
+
+EACH: Final = 8  # first steps, all of which are looked at
+
+
+def looked_at(step: int, steps: int) -> bool:
+    """Whether gradients are looked at before this step: the first ones, then ever more rarely, and the last one.
+
+    What begins behind a gate of 0 has its first gradient late, and a layer that is left out by lot at some steps has
+    one at others: so one step says nothing. All steps would cost time for a model with experts that nobody asks.
+    """
+    return step < EACH or step & (step - 1) == 0 or step == steps - 1
+
+
+def untouched(model: nn.Module, names: Sequence[str]) -> list[str]:
+    """Those of `names` whose parameters have no gradient now, or one that is 0 throughout; the device waits once."""
+    parameters = dict(model.named_parameters())
+    known = [(name, _any(parameters[name].grad)) for name in names]
+    with_gradient = [(name, moved) for name, moved in known if moved is not None]
+    if not with_gradient:
+        return list(names)
+    moved = torch.stack([moved for _, moved in with_gradient]).tolist()
+    touched = {name for (name, _), any_of in zip(with_gradient, moved, strict=True) if any_of}
+    return [name for name in names if name not in touched]
+
+
+def _any(gradient: Tensor | None) -> Tensor | None:
+    if gradient is None:
+        return None
+    return (gradient.coalesce().values() if gradient.is_sparse else whole(gradient)).any()
+
+
+OPEN = 1 << 62  # steps of a training that time alone ends
+UNSYNCED = 20  # on an accelerator, losses are read this many steps at a time, so that no step waits
+
+
+@final
+class DivergedError(Exception):
+    """The loss stopped being a number."""
+
+    def __init__(self, step: int, last: float | None) -> None:
+        super().__init__(f"the loss was not finite at step {step}; the last finite value was {last}")
+        self.step = step
+        self.last = last
+
+
+@final
+class InterruptedTrialError(Exception):
+    """Somebody asked for the trial to stop; its checkpoint is written."""
+
+
+@final
+class Keeper(Callback):
+    """Keeps a trial: all that it knows goes into a checkpoint and comes back out of it."""
+
+    def __init__(
+        self,
+        model: Model,
+        data: Data,
+        *,
+        steps: int,
+        points: Sequence[int],
+        keep: Callable[[Keeper, Trainer], None],
+        due: Callable[[int], bool],
+        asked: Callable[[], bool],
+        tell: Callable[[int, float], None],
+        measure: Measuring | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.model = model
+        self.data = data
+        self.steps = steps
+        self.points = frozenset(points)
+        self.keep = keep
+        self.due = due
+        self.asked = asked
+        self.tell = tell
+        self.ranks = Ranks()
+        self.measure = measure
+        self.unmeasured: dict[str, str] = {}  # what measures could not find, and why
+        self.step = 0
+        self.losses: list[float] = []
+        self.curve: list[dict[str, Any]] = []
+        self.batches = ""
+        self.order = ""
+        self.along: dict[str, str] = {}  # the batches as of each power of two: what trials of other lengths share
+        self.no_gradient: list[str] = []
+        self.manners: dict[str, str] = {}  # how the optimizer treats each parameter
+        self.watch = watch or Watch()  # evaluations and checkpoints not counted
+        self.loaded: Loaded | None = None
+        self._unread: list[tuple[Tensor, int, str, str]] = []  # a loss, its step, and the digests as of then
+
+    # -- a checkpoint's worth ------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "losses": torch.tensor(self.losses, dtype=torch.float64),
+            "curve": self.curve,
+            "batches": self.batches,
+            "order": self.order,
+            "along": self.along,
+            "no_gradient": self.no_gradient,
+            "seconds": self.watch.seconds,
+            "spent": self.watch.spent,
+        }
+
+    def resume(self, loaded: Loaded) -> None:
+        """Goes on from a checkpoint; parameters and optimizer follow once Lightning has made the optimizer."""
+        self.loaded = loaded
+        self.step = self.model.done = self.data.done = loaded.step
+        self.losses = loaded.extra["losses"].tolist()
+        self.curve = list(loaded.extra["curve"])
+        self.batches, self.order = loaded.extra["batches"], loaded.extra["order"]
+        self.along = dict(loaded.extra["along"])
+        self.no_gradient = list(loaded.extra["no_gradient"])
+        self.watch.seconds, self.watch.spent = loaded.extra["seconds"], loaded.extra["spent"]
+
+    # -- what Lightning calls ------------------------------------------------------------------------------------
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.manners = manners(self.model, trainer.optimizers[0])
+        if self.loaded is not None:
+            restore(self.loaded, self.model, trainer.optimizers[0])
+        self.watch.go(self.model.device)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
+        if self.ranks.of > 1:  # each has a share, and all vouch for the whole
+            if batch_idx % trainer.accumulate_grad_batches:
+                return
+            batch = self.data.step(self.step)
+        self.batches = chained(self.batches, batch_digest(batch))
+        self.order = chained(self.order, str(batch.index.tolist()))
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        if self.step == 0:
+            self.no_gradient = [name for name, _ in self.model.named_parameters()]
+        if self.no_gradient and looked_at(self.step, self.steps):
+            self.no_gradient = untouched(self.model, self.no_gradient)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        if self.model.done + trainer.global_step == self.step:
+            return  # a micro-batch that is not the last of its step
+        self.step = self.model.done + trainer.global_step
+        if self.step & (self.step - 1) == 0:
+            self.along[str(self.step)] = self.batches
+        assert self.model.shares is not None
+        self._unread.append((self.ranks.summed(self.model.shares), self.step, self.batches, self.order))
+        ending = self.step == self.steps or self.watch.over()
+        if self.model.device.type == "cpu" or len(self._unread) >= UNSYNCED or ending:
+            self.read()
+        if ending or self._is_point():
+            self._evaluate(last=ending)
+        if ending:
+            trainer.should_stop = self.step < self.steps
+            return  # what follows is the record: a checkpoint of the end would resume without an optimizer to digest
+        asked = self._asked()
+        if asked or self.due(self.step):
+            self.watch.pause()
+            self.read()
+            if self.ranks.first or cut_up(self.model):
+                self.keep(self, trainer)
+            self.watch.go(self.model.device)
+        if asked:
+            raise InterruptedTrialError("asked to stop; the checkpoint is written")
+
+    def _asked(self) -> bool:
+        """Several processes ask each other, which an accelerator is not to wait for at each step."""
+        device = self.model.device
+        if self.ranks.of > 1 and device.type != "cpu" and self.step % UNSYNCED:
+            return False
+        return self.ranks.agreed(self.asked(), device)
+
+    def read(self) -> None:
+        """Takes losses off the device, and notices the first that is no number."""
+        for loss, step, batches, order in self._unread:
+            value = float(loss)
+            if not math.isfinite(value):
+                # What was done since, before anybody looked, must not show: how much that was depends on the moment.
+                self.step, self.batches, self.order = step, batches, order
+                self.curve = [point for point in self.curve if point["step"] < step]
+                self.along = {at: digest for at, digest in self.along.items() if int(at) <= step}
+                raise DivergedError(step, self.losses[-1] if self.losses else None)
+            self.losses.append(value)
+        self._unread.clear()
+        self.tell(self.step, self.losses[-1])
+
+    def _is_point(self) -> bool:
+        """Whether it is to be evaluated now: at one of the steps that were named, or of as many parts of the time."""
+        if self.steps < OPEN:
+            return self.step in self.points
+        return due(self.watch.share(), len(self.curve), self.data.options.evaluations)
+
+    def _evaluate(self, *, last: bool) -> None:
+        self.watch.pause()
+        self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
+        if self.measure is not None:
+            with gathered(self.model):
+                found = self.measure(self.curve, last=last)
+            self.curve[-1].update(found.metrics)
+            self.unmeasured = found.unmeasured
+        self.watch.go(self.model.device)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.watch.pause()
+
+
+def keeping(
+    folder: Path, identity: str, fingerprint: dict[str, str], files: Files = FILES
+) -> Callable[[Keeper, Trainer], None]:
+    """Writes a checkpoint of the keeper's trial into `folder`."""
+
+    def keep(keeper: Keeper, trainer: Trainer) -> None:
+        save(
+            folder,
+            keeper.step,
+            model=keeper.model,
+            optimizer=trainer.optimizers[0],
+            generators={"torch": torch.get_rng_state()},
+            extra=keeper.state(),
+            identity=identity,
+            fingerprint=fingerprint,
+            write=keeper.ranks.first,
+            files=files,
+        )
+
+    return keep

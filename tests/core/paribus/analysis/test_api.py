@@ -1,0 +1,48 @@
+"""What a study asks of a report: its design, as the table is to hold it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.analysis.api import question_of
+
+CHANGES = [{"norm": "rmsnorm"}, {"name": "gated", "feedforward": {"name": "glu", "inner": 128}}, {"dropout": 0.1}]
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Any:
+    def ask(**said: Any) -> Any:
+        study = {"base": "encoder-tiny", "budget": {"steps": 2}, "seeds": 2, "metric": {"name": "val/mlm/loss"}}
+        return question_of(paribus.study({**study, **said}, store=tmp_path))
+
+    return ask
+
+
+def test_a_ladder_asks_for_the_rung_below(asked: Any) -> None:
+    question = asked(design="ladder", changes=CHANGES)
+    assert question.below == {"+ norm=rmsnorm": "baseline", "gated": "+ norm=rmsnorm", "+ dropout=0.1": "gated"}
+    assert question.crossed is None
+    assert "the lowest is baseline" in question.about
+
+
+def test_leave_one_out_says_what_its_baseline_is(asked: Any) -> None:
+    question = asked(design="leave-one-out", changes=CHANGES)
+    assert question.about.startswith("The baseline is the full model, with every change (norm=rmsnorm, gated, dropout")
+    assert [*question.variants["baseline"]] == ["norm", "feedforward", "dropout"]
+    assert question.others == ("without norm=rmsnorm", "without gated", "without dropout=0.1")
+    assert question.below == {}
+
+
+def test_a_factorial_asks_for_effects_and_names_the_cells_that_it_lacks(asked: Any) -> None:
+    question = asked(design="factorial", changes=CHANGES, exclude=[{"norm": "rmsnorm", "dropout": 0.1, "reason": "no"}])
+    assert question.crossed.factors == (("norm=rmsnorm",), ("gated",), ("dropout=0.1",))
+    assert len(question.crossed.cells) == 6
+    assert {name for name, why in question.excluded if why == "no"} == {
+        "norm=rmsnorm + dropout=0.1",
+        "norm=rmsnorm + gated + dropout=0.1",
+    }
+    assert "combinations of 3 factors" in question.about

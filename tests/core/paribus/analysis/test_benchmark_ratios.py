@@ -1,0 +1,151 @@
+"""Two sides of benchmark reports: what is paired, what is named, and what is said of it."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paribus.analysis.benchmark_ratios import Ratios, both, ratios, spanned
+from paribus.analysis.benchmark_rounds import read_report
+from paribus.analysis.gates import gate_ratios, gates_of
+from paribus.errors import DataError, NotComparableError, SpecError
+from paribus.report.latex import latex
+from paribus.report.table_views import separated
+
+Make = Callable[..., dict[str, Any]]
+
+
+def timed(seed: int, scale: float = 1.0, n: int = 80) -> list[float]:
+    return [float(each) for each in scale * 0.01 * np.exp(np.random.default_rng(seed).normal(0, 0.02, n))]
+
+
+def table(folder: Path, *sides: Sequence[dict[str, Any]], across: bool = False) -> Ratios:
+    read = []
+    for word, side in zip(("before", "after"), sides, strict=True):
+        paths = [folder / word / f"{at}.json" for at in range(len(side))]
+        for path, document in zip(paths, side, strict=True):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(document))
+        read.append([read_report(path) for path in paths])
+    return ratios(read[0], read[1], across=across)
+
+
+def test_benchmarks_are_paired_by_name_and_parameters_and_the_others_are_named(tmp_path: Path, report: Make) -> None:
+    before = report(test_a=timed(0), test_gone=timed(1), test_other=timed(2))
+    after = report(commit="b" * 40, test_new=timed(3), test_a=timed(4, 1.3), test_other=timed(5))
+    after["benchmarks"][2]["params"] = {"n": 4}  # the same name for something else
+    found = table(tmp_path, [before], [after])
+    assert [(row.benchmark, row.verdict) for row in found.rows] == [("test_a", "slower")]
+    assert [note.partition(", in")[0] for note in found.notes] == ["Only before", "Only after"]
+    assert "test_gone" in found.notes[0]
+    assert "test_new" in found.notes[1]
+    assert all("test_other" in note for note in found.notes)
+    assert "commit aaaaaaaaaaaa" in found.first[0]
+    assert "commit bbbbbbbbbbbb" in found.first[1]
+
+
+def test_a_benchmark_that_some_runs_lack_is_named(tmp_path: Path, report: Make) -> None:
+    whole = report(test_a=timed(0), test_b=timed(1))
+    found = table(tmp_path, [whole, report(test_a=timed(2))], [whole])
+    assert [row.benchmark for row in found.rows] == ["test_a"]
+    (note,) = found.notes
+    assert note.startswith("Not in ")
+    assert "before/1.json: test_it.py::test_b" in note
+
+
+def test_nothing_in_common_is_refused_with_what_there_is(tmp_path: Path, report: Make) -> None:
+    with pytest.raises(NotComparableError, match=r"no benchmark in common\. Only before.*test_a"):
+        table(tmp_path, [report(test_a=timed(0))], [report(test_b=timed(0))])
+
+
+def test_without_rounds_there_is_a_ratio_and_no_interval_and_it_says_what_would_help(
+    tmp_path: Path, report: Make
+) -> None:
+    sides = [report(test_a=timed(0)), report(test_a=timed(1, 1.5))]
+    for side in sides:
+        del side["benchmarks"][0]["stats"]["data"]
+    found = table(tmp_path, sides[:1], sides[1:])
+    (row,) = found.rows
+    assert row.verdict == "inconclusive (no rounds were saved)"
+    assert row.speed.ratio == pytest.approx(1.5, abs=0.02)
+    assert (row.speed.low, row.speed.noise) == (None, None)
+    assert "--benchmark-save-data" in found.caption[0]
+    with pytest.raises(NotComparableError, match="no gate could ever trip"):
+        gate_ratios(gates_of(["slower:5%"]), found)
+
+
+def test_a_folder_is_a_run_for_each_report_and_runs_count_once(tmp_path: Path, report: Make) -> None:
+    sides = [[report(test_a=timed(10 * side + run, scale)) for run in range(3)] for side, scale in ((0, 1.0), (1, 1.3))]
+    found = table(tmp_path, *sides)
+    (row,) = found.rows
+    assert row.verdict == "slower"
+    assert row.rounds == (240, 240)
+    assert any("A run counts once, by its median (3 before, 3 after)" in line for line in found.caption)
+    assert found.to_json()["before"] == str(tmp_path / "before")
+
+
+def test_one_run_a_side_says_what_it_cannot_tell(tmp_path: Path, report: Make) -> None:
+    found = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1))])
+    assert any("the intervals allow for twice the variance of a run's batches" in line for line in found.caption)
+    assert any("Both sides are commit aaaaaaaaaaaa: what differs below is noise" in line for line in found.warnings)
+
+
+def test_an_interval_that_says_nothing_is_not_printed_to_the_last_digit() -> None:
+    assert [spanned(low, high) for low, high in ((0.9, 1.1), (0.0001, 22483.8))] == ["[0.900, 1.100]", "[<0.01, >100]"]
+
+
+def test_a_banner_stands_above_what_ran_elsewhere(tmp_path: Path, report: Make) -> None:
+    other = report(test_a=timed(1))
+    other["machine_info"]["cpu"]["count"] = 64
+    with pytest.raises(NotComparableError, match=r"cpu\.count 2 against 64"):
+        table(tmp_path, [report(test_a=timed(0))], [other])
+    found = table(tmp_path, [report(test_a=timed(0))], [other], across=True)
+    assert found.warnings[0].startswith("ACROSS MACHINES")
+
+
+def test_every_shape_holds_every_row(tmp_path: Path, report: Make) -> None:
+    nasty = "test_a[=cmd|'x'!A0 & 50% $_{}~^\\ \x1b[31m\u202e]"
+    found = table(tmp_path, [report(**{nasty: timed(0)})], [report(**{nasty: timed(1, 1.4)})])
+    (row,) = found.to_json()["rows"]
+    assert row["kind"] == "slower"
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))
+    shapes = [str(found), found.grid().markdown(), latex(found.grid(), "benchmarks"), separated(found.grid().records)]
+    assert all("1.4" in shape and "slower" in shape for shape in shapes)
+    assert all("\x1b" not in shape and "\u202e" not in shape for shape in shapes)
+    assert all(len(line) <= 50 for line in found.grid().rendered(50).splitlines())
+
+
+def test_a_report_against_a_study_is_refused(tmp_path: Path, report: Make) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(report(test_a=timed(0))))
+    study = tmp_path / "study.yaml"
+    study.write_text("base: bert-tiny")
+    with pytest.raises(DataError, match="this is no benchmark report, but the other side is a report"):
+        both(path, study)
+    with pytest.raises(DataError, match="there is no such file, but the other side is a report"):
+        both(path, tmp_path / "nowhere.json")
+    assert both(study, study) is None
+
+
+@pytest.mark.parametrize(
+    ("scale", "gate", "expected"),
+    [(1.3, "slower:5%", "tripped"), (1.3, "slower:50%", "held"), (0.7, "slower:5%", "held"), (1.06, "slower:6%", "?")],
+)
+def test_a_gate_trips_where_the_whole_interval_is_past_it(
+    tmp_path: Path, report: Make, scale: float, gate: str, expected: str
+) -> None:
+    found = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1, scale))])
+    (held,) = gate_ratios(gates_of([gate]), found)
+    assert ("tripped" if held.past else "?" if held.unclear else "held") == expected
+    assert held.lines[0].startswith(
+        f"gate {gate} " + {"tripped": "tripped", "held": "held", "?": "cannot tell"}[expected]
+    )
+
+
+def test_a_gate_of_a_metric_is_none_of_benchmarks(tmp_path: Path, report: Make) -> None:
+    found = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1))])
+    with pytest.raises(SpecError, match=r"`worse:0\.01` is of a metric, and a benchmark has none"):
+        gate_ratios(gates_of(["worse:0.01"]), found)

@@ -1,0 +1,108 @@
+"""A budget of operations or of time cuts trials at other steps: that is asked for, and excuses nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paribus.analysis.compare import compare
+from paribus.analysis.trials import Entry, Question
+from paribus.errors import NotComparableError
+
+Make = Callable[..., Entry]
+Ask = Callable[..., Question]
+CERTIFICATE = "result/certificate"
+SECONDS = {"max_time": {"seconds": 60}}
+ALONG = {"1": "a", "2": "b", "64": "c"}
+
+
+def operations(make: Make, name: str, steps: int, seed: int = 0, **more: Any) -> Entry:
+    """A trial that a budget of operations gave so many steps."""
+    varied, edits = more.pop("varied", {}), more.pop("edits", {})
+    entry = make(name, seed, varied=varied, matched={"trainer.max_steps": steps}, edits=edits, **more)
+    return dataclasses.replace(entry, trial={**entry.trial, "matched": {}, "cut": {"trainer.max_steps": steps}})
+
+
+def seconds(make: Make, name: str, steps: int, seed: int = 0, **more: Any) -> Entry:
+    """A trial that was cut by time after so many steps."""
+    edits = {
+        "spec/trainer": SECONDS,
+        "result/steps": steps,
+        "result/tokens": 64 * steps,
+        "result/curve": [],
+        "result/cut": {"by": "seconds", "seconds": 60.0, "clock": "cpu"},
+        **more.pop("edits", {}),
+    }
+    entry = make(name, seed, edits=edits, **more)
+    trial = {**entry.trial, "spec": {**entry.trial["spec"], "trainer": SECONDS}}
+    return dataclasses.replace(entry, trial={**trial, "cut": {"trainer.max_time": {"seconds": 60}}})
+
+
+MQA = {"attention": "mqa"}
+
+
+def test_steps_that_a_budget_of_operations_made_unequal_are_a_side_effect(make: Make, ask: Ask) -> None:
+    entries = [operations(make, "baseline", 100), operations(make, "mqa", 120, varied=MQA)]
+    table = compare(entries, ask(entries, budget={"flops": 1e15}))
+    certificate = table.certificates["mqa"]
+    assert certificate.ok
+    assert "100 steps against 120" in certificate.side_effects
+    assert any("1e+15 training FLOPs, to the nearest step" in line for line in table.caption)
+
+
+def test_trials_that_were_cut_by_time_stand_in_one_table_and_are_said_to_be(make: Make, ask: Ask) -> None:
+    entries = [seconds(make, "baseline", 100), seconds(make, "mqa", 93, varied=MQA)]
+    entries += [seconds(make, "baseline", 97, 1), seconds(make, "mqa", 99, 1, varied=MQA)]
+    table = compare(entries, ask(entries, budget={"seconds": 60}))
+    assert table.certificates["mqa"].ok
+    assert table.certificates["mqa"].side_effects.count("cut by time, at other steps") == 1
+    told = " ".join(table.caption)
+    assert "cut after 60 CPU seconds of training on a processor" in told
+    assert "will not come out the same again" in told
+
+
+def test_what_was_cut_by_time_on_two_machines_is_no_pair(make: Make, ask: Ask) -> None:
+    entries = [seconds(make, "baseline", 100), seconds(make, "mqa", 93, varied=MQA, edits={"provenance/host": "there"})]
+    row = compare(entries, ask(entries, budget={"seconds": 60})).rows[0]
+    assert row.kind == "withheld"
+    assert row.n == 0
+
+
+FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "a swap beside the model": (
+        {"position": "learned"},
+        {f"{CERTIFICATE}/no_gradient": ["body.position.0.table.weight"]},
+        "untrained",
+    ),
+    "other batches as far as both ran": (MQA, {f"{CERTIFICATE}/along": {**ALONG, "64": "x"}}, "other batches"),
+    "another difference": (MQA, {"spec/norm": {"name": "rmsnorm"}}, "another difference"),
+    "other steps than it was given": (MQA, {"spec/trainer": {"max_steps": 7}}, "ignored option"),
+    "nothing but the steps": ({}, {}, "changed nothing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("varied", "edits", "reason"), FAULTS.values(), ids=list(FAULTS))
+def test_a_budget_of_operations_excuses_no_fault(
+    make: Make, ask: Ask, varied: dict[str, Any], edits: dict[str, Any], reason: str
+) -> None:
+    baseline = operations(make, "baseline", 100, edits={f"{CERTIFICATE}/along": ALONG})
+    entries = [baseline, operations(make, "it", 120, varied=varied, edits=edits)]
+    row = compare(entries, ask(entries, budget={"flops": 1e15})).rows[0]
+    assert row.kind == "withheld"
+    assert reason in row.verdict
+
+
+def test_batches_are_known_to_be_the_same_as_far_as_both_ran(make: Make, ask: Ask) -> None:
+    along = [{f"{CERTIFICATE}/along": digests} for digests in (ALONG, {**ALONG, "128": "d"})]
+    entries = [operations(make, "baseline", 100, edits=along[0])]
+    entries += [operations(make, "mqa", 130, varied=MQA, edits=along[1])]
+    assert "same batches for 64 steps" in compare(entries, ask(entries)).certificates["mqa"].confirmed
+
+
+def test_unequal_steps_that_no_budget_asked_for_are_refused_still(make: Make, ask: Ask) -> None:
+    entries = [make(), make("mqa", varied=MQA, edits={"result/steps": 120, "result/curve": []})]
+    with pytest.raises(NotComparableError, match="the number of steps"):
+        compare(entries, ask(entries, budget={"steps": 100}))

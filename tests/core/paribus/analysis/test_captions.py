@@ -1,0 +1,89 @@
+"""What is said under a table: how to read it, how far it holds, and what weakens it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paribus.analysis.compare import compare
+from paribus.analysis.table import Table
+from paribus.analysis.trials import Entry, Question
+
+Ask = Callable[..., Question]
+Study = Callable[..., list[Entry]]
+
+BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
+WORSE = [2.50, 2.61, 2.39, 2.56, 2.44]
+
+
+def table_of(study: Study, ask: Ask, **losses: Any) -> Table:
+    entries = study(**losses)
+    return compare(entries, ask(entries))
+
+
+def test_what_is_not_below_the_loss_of_frequencies_did_not_learn(study: Study, ask: Ask) -> None:
+    table = table_of(study, ask, baseline=BASE, mqa=[3.3] * 5, gqa=[3.25] * 5, rmsnorm=[3.24] * 5)
+    assert [row.learned for row in (table.baseline, *table.rows)] == [True, False, False, True]
+    assert [row.flags for row in table.rows] == [("did not learn",), ("did not learn",), ()]
+    assert "Not below the loss of frequencies alone (3.250), so nothing is learned yet: mqa, gqa." in table.warnings
+
+
+def test_learning_cannot_be_asked_of_another_metric(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    table = compare(entries, ask(entries, metric="val/mlm/accuracy", better="higher"))
+    assert [row.learned for row in (table.baseline, *table.rows)] == [None, None]
+
+
+def test_the_caption_says_how_far_it_holds(study: Study, ask: Ask) -> None:
+    caption = " ".join(table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=[*WORSE[:3], "failed", "failed"]).caption)
+    assert "A difference is variant - baseline on the same seed." in caption
+    assert "95 % confidence" in caption
+    assert "Holm over 2 variants; the intervals are of " in caption
+    assert "n = 3 to 5" in caption
+    assert "100 steps (6,400 tokens)" in caption
+    assert "Pairing by seed divided the variance of a difference by " in caption
+
+
+def test_of_trials_that_begin_from_a_saved_model_the_caption_says_what_seeds_vary(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    for entry in entries:
+        for spec in (entry.trial["spec"], entry.record["spec"] if entry.record else {}):
+            spec["from"] = {"name": "runs/gpt", "sha256": "known"}
+    caption = " ".join(compare(entries, ask(entries)).caption)
+    assert "over seeds (order of the data, first values of what is new; n = 5), not beyond the saved model" in caption
+
+
+def test_equivalence_is_spoken_of_only_where_a_margin_is_stated(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    assert "equivalent" not in json.dumps(compare(entries, ask(entries)).to_json())
+    stated = compare(entries, ask(entries, margin=0.05))
+    assert "less than 0.05 either way is called equivalent." in stated.caption[0]
+
+
+def test_intervals_of_several_levels_are_told_with_their_variants(study: Study, ask: Ask) -> None:
+    table = table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=BASE[::-1], rmsnorm=BASE[1:] + BASE[:1])
+    assert "; the intervals are of 98.33 % (mqa), 97.5 % (gqa, rmsnorm)." in table.caption[1]
+    alone = table_of(study, ask, baseline=BASE, mqa=WORSE)
+    assert alone.caption[1].endswith("Holm over 1 variant; the intervals are of 95 %.")
+    none = table_of(study, ask, baseline=BASE[:1], mqa=WORSE[:1])
+    assert none.caption[1].endswith("Holm over 1 variant.")
+
+
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        ((), ""),
+        (((0, 1, 2, 3, 4),), ""),
+        (((0, 1, 2),), "Seeds were added after a verdict had been shown (3 → 5): the 95 % no longer hold exactly."),
+        (((0, 1), (0, 1, 2), (0, 1, 2, 3, 4)), "Seeds were added after a verdict had been shown (2 → 3 → 5)"),
+        (((0, 1, 2, 3, 4, 5),), "Seeds were changed after a verdict had been shown (6 → 5)"),
+        (((100, 101, 102),), ""),  # nothing was seen of the seeds that are compared
+    ],
+)
+def test_seeds_that_were_chosen_after_a_look_are_told_of(
+    looks: tuple[tuple[int, ...], ...], said: str, study: Study, ask: Ask
+) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    told = [line for line in compare(entries, ask(entries, looks=looks)).warnings if "after a verdict" in line]
+    assert [line.startswith(said) for line in told] == ([True] if said else [])

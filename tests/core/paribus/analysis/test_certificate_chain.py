@@ -1,0 +1,71 @@
+"""A verdict on a fine-tuning rests on the pretraining, too: an unfair one withholds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from paribus.analysis.certificates import certify, certify_line
+from paribus.analysis.compare import compare
+from paribus.analysis.trials import Entry
+
+Make = Callable[..., Entry]
+
+
+def tuned(make: Make, before: Entry, **more: Any) -> Entry:
+    """A trial that begins from `before`."""
+    before = replace(before, trial={**before.trial, "identity": f"{before.variant}-{before.seed}", "stage": "pretrain"})
+    found = make(before.variant, before.seed, **more)
+    assert found.record is not None
+    began = {"trial": before.trial["identity"]}
+    spec = {**found.spec, "from": began}
+    varied = {**found.trial["varied"], **({} if before.variant == "baseline" else {"from": began})}
+    record = {**found.record, "spec": spec}
+    return replace(found, trial={**found.trial, "spec": spec, "varied": varied}, record=record, before=before)
+
+
+def test_what_both_stages_show_is_told(make: Make) -> None:
+    varied = {"attention": "mqa"}
+    pretrained = make("mqa", varied=varied)
+    found = certify_line(tuned(make, make()), tuned(make, pretrained, varied=varied))
+    first = certify(make(), pretrained)
+    assert found.ok
+    assert (found.equal, found.total, found.tensors) == (first.equal, first.total, first.tensors)
+    assert "k, v reshaped (in pretrain)" in found.side_effects
+    assert "k, v reshaped" not in found.side_effects
+    assert "from.trial" in found.differs
+
+
+def test_a_fault_in_the_pretraining_is_one_of_the_fine_tuning(make: Make) -> None:
+    varied = {"attention": "mqa"}
+    leaked = make("mqa", varied=varied, edits={"spec/dropout": 0.5})
+    found = certify_line(tuned(make, make()), tuned(make, leaked, varied=varied))
+    assert not found.ok
+    assert "another difference (in pretrain)" in found.reason
+
+
+def test_a_pretraining_that_both_share_is_not_held_against_itself(make: Make) -> None:
+    base = tuned(make, make())
+    variant = make("lr", varied={"optimizer.lr": 1e-3})
+    assert variant.record is not None
+    spec = {**variant.spec, "from": base.spec["from"]}
+    shared = replace(
+        variant, trial={**variant.trial, "spec": spec}, record={**variant.record, "spec": spec}, before=base.before
+    )
+    assert certify_line(base, shared) == certify(base, shared)
+    assert certify_line(base, shared).ok
+
+
+def test_a_fine_tuning_of_what_diverged_counts_as_diverged(make: Make, ask: Callable[..., Any]) -> None:
+    base = [tuned(make, make(seed=seed), loss=2.0 + seed) for seed in range(3)]
+    varied = {"attention": "mqa"}
+    mine = [tuned(make, make("mqa", seed, varied=varied), varied=varied, loss=2.5) for seed in range(2)]
+    lost = make("mqa", 2, varied=varied, state="pending")
+    lost = replace(lost, state="diverged", failure={"state": "diverged", "why": "it begins from mqa, pretrain"})
+    table = compare([*base, *mine, lost], ask([*base, *mine, lost], stage="finetune/order"))
+    assert (table.rows[0].diverged, table.rows[0].n) == (1, 2)
+    assert "diverged 1/3" in table.rows[0].verdict
+    assert str(table).startswith("attention: val/mlm/loss after finetune/order, lower is better")
+    assert "Each begins from the trial of `pretrain` of its own variant and seed" in table.caption[3]
+    assert table.to_json()["metric"]["stage"] == "finetune/order"

@@ -1,0 +1,76 @@
+"""What became of the tensors of a baseline in a variant, and how they are called in few words."""
+
+from typing import Any
+
+import pytest
+
+from paribus.analysis.certificate_checks import MOST, common, names
+
+LAYERS = [f"body.layers.{layer}.attention.heads" for layer in range(3)]
+
+
+def begins(**changes: Any) -> dict[str, Any]:
+    return {"shape": [2, 2], "draws": "d", "shaped": "s", "value": "v", "signs": "+", **changes}
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ({}, "equal"),
+        ({"shaped": "other"}, "equal"),  # a bias is 0 at any scale
+        ({"shaped": "other", "value": "other"}, "scaled"),
+        ({"shaped": "other", "value": "other", "signs": ""}, "scaled"),  # one number throughout: nothing was drawn
+        ({"shape": [2, 4], "draws": "other", "value": "other"}, "reshaped"),
+        ({"value": "other"}, "leaked"),
+        ({"value": "other", "signs": "-"}, "leaked"),
+        ({"draws": "other", "value": "other"}, "leaked"),
+        ({"draws": "other"}, "leaked"),
+        ({"shaped": "other", "value": "other", "signs": "-"}, "leaked"),
+    ],
+)
+def test_a_tensor_is_equal_or_differs_for_a_reason_that_is_known(variant: dict[str, Any], expected: str) -> None:
+    found = common({"a.weight": begins()}, {"a.weight": begins(**variant)}, scheme=True)
+    assert getattr(found, expected) == ("a.weight",)
+    assert sum(len(getattr(found, kind)) for kind in ("equal", "scaled", "reshaped", "leaked")) == 1
+
+
+def test_another_scheme_may_turn_the_same_draws_into_other_signs() -> None:
+    other = {"a.weight": begins(shaped="other", value="other", signs="-")}
+    assert common({"a.weight": begins()}, other, scheme=False).schemed == ("a.weight",)
+
+
+def test_what_only_one_has_was_added_or_removed() -> None:
+    found = common(
+        {"a.weight": begins(), "b.weight": begins()}, {"a.weight": begins(), "c.weight": begins()}, scheme=True
+    )
+    assert (found.equal, found.removed, found.added) == (("a.weight",), ("b.weight",), ("c.weight",))
+    assert found.total == 2
+    assert found.brought == {"c.weight"}
+    assert found.changes == ("c added", "b removed")
+
+
+def test_weights_and_biases_of_all_layers_go_by_one_name() -> None:
+    assert names(f"{layer}.{head}.{leaf}" for layer in LAYERS for head in "kv" for leaf in ("weight", "bias")) == "k, v"
+
+
+def test_a_bias_alone_is_called_a_bias() -> None:
+    assert names(f"{layer}.q.bias" for layer in LAYERS) == "q.bias"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("body.layers.0.placement.norms.attention.weight", "norms.attention"),
+        ("body.norm.weight", "body.norm"),
+        ("body.position.0.table.weight", "position.table"),
+        ("body.layers.0.feedforward.inner.weight", "inner"),
+        ("objectives.mlm.bias", "objectives.mlm.bias"),
+        ("body.layers.1.gate", "gate"),
+    ],
+)
+def test_a_name_is_as_short_as_it_can_be_understood(path: str, name: str) -> None:
+    assert names([path]) == name
+
+
+def test_many_names_are_cut_with_a_count() -> None:
+    assert names(f"body.layers.0.parts.inside.p{number}.weight" for number in range(MOST + 3)).endswith(", … 3 more")

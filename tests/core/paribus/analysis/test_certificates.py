@@ -1,0 +1,273 @@
+"""A pair that differs in what was varied gets its certificate; a planted fault never does."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from paribus.analysis.certificates import Certificate, certify, merged
+from paribus.analysis.trials import Entry
+
+Make = Callable[..., Entry]
+
+Q = "result/certificate/tensors/body.layers.0.attention.heads.q.weight"
+NORM = "result/certificate/tensors/body.layers.1.placement.norms.attention.weight"
+TABLE = "body.position.0.table.weight"
+CERTIFICATE = "result/certificate"
+
+# What a study may vary, what it may change along, and how the certificate tells of it.
+SOUND: list[tuple[dict[str, Any], str]] = [
+    ({"attention": "mqa"}, "k, v reshaped; same batches; outputs differ"),
+    ({"attention": {"name": "gqa", "kv_heads": 2}}, "k, v reshaped; same batches; outputs differ"),
+    ({"attention": {"name": "restricted", "window": 4}}, "same batches; outputs differ"),
+    ({"norm": "rmsnorm"}, "same batches; outputs differ"),
+    ({"placement": "deepnorm"}, "o, v, inner at another scale; same batches; outputs differ"),
+    ({"initialisation": {"name": "xavier"}}, "k, o, q, v, inner, embedding.tokens initialised otherwise"),
+    ({"position": "learned"}, "position.table added; same batches; outputs differ"),
+    ({"feedforward.expand": 2.0}, "inner reshaped; same batches; outputs differ"),
+    ({"dims.layers": 1}, "k, o, q, v, inner, norms.attention removed; same batches; outputs differ"),
+    ({"attention": "mqa", "norm": "rmsnorm"}, "k, v reshaped; same batches; outputs differ"),
+    ({"optimizer.lr": 1e-3}, "same batches; training differs"),
+    ({"dropout": 0.1}, "same batches; training differs"),
+    ({"objective": [{"name": "clm"}]}, "other batches; training differs"),
+    ({"data.batch": 8}, "6,400 tokens against 12,800; other examples; training differs"),
+    ({"trainer.max_steps": 50}, "100 steps against 50; 6,400 tokens against 3,200; same outputs at step 0"),
+    ({"corpus": {"name": "docstrings"}}, "other examples; training differs"),
+]  # fmt: skip
+
+# What may be wrong with the record of a variant, and the word that it is told by.
+FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "a leaked seed": ({"attention": "mqa"}, {f"{Q}/value": "x", f"{Q}/signs": "y"}, "leaked seed"),
+    "a seed that leaked into a norm": ({"norm": "rmsnorm"}, {f"{NORM}/value": "x"}, "leaked seed"),
+    "draws of another seed": ({"attention": "mqa"}, {f"{Q}/draws": "x", f"{Q}/value": "y"}, "leaked seed"),
+    "draws that are not only scaled": (
+        {"placement": "deepnorm"},
+        {f"{Q}/shaped": "x", f"{Q}/value": "y", f"{Q}/signs": "z"},
+        "leaked seed",
+    ),
+    "an option that the engine dropped": ({"dims.layers": 1}, {"spec/dims/layers": 2}, "another spec"),
+    "a swap that changes nothing": ({"attention": {"name": "restricted", "window": 16}}, {}, "changed nothing"),
+    "another difference": ({"attention": "mqa"}, {"spec/norm": {"name": "rmsnorm"}}, "another difference"),
+    "a difference of a value": ({"attention": "mqa"}, {"spec/norm/eps": 1e-3}, "another difference"),
+    "another option of the seed": ({"attention": "mqa"}, {"spec/seed": 7}, "other seed"),
+    "other batches": ({"attention": "mqa"}, {f"{CERTIFICATE}/batches": "x"}, "other batches"),
+    "another order": ({"optimizer.lr": 1e-3}, {f"{CERTIFICATE}/order": "x"}, "other examples"),
+    "fewer steps": ({"attention": "mqa"}, {"result/steps": 99}, "other budget"),
+    "fewer tokens": ({"norm": "rmsnorm"}, {"result/tokens": 1}, "other budget"),
+    "a frozen parameter": (
+        {"norm": "rmsnorm"},
+        {f"{CERTIFICATE}/no_gradient": ["body.layers.0.attention.heads.q.bias"]},
+        "not trained",
+    ),
+    "a swap beside the model": ({"position": "learned"}, {f"{CERTIFICATE}/no_gradient": [TABLE]}, "untrained"),
+}
+
+
+def pair(make: Make, varied: Mapping[str, Any], edits: Mapping[str, Any] | None = None, seed: int = 0) -> Certificate:
+    return certify(make(seed=seed), make("it", seed, varied=varied, edits=edits))
+
+
+@pytest.mark.parametrize(("varied", "text"), SOUND, ids=[",".join(varied) for varied, _ in SOUND])
+def test_a_pair_that_differs_in_what_was_varied_gets_its_certificate(
+    make: Make, varied: dict[str, Any], text: str
+) -> None:
+    found = pair(make, varied)
+    assert found.failures == ()
+    assert text in found.text
+    assert f"{found.equal}/{found.total} tensors equal at step 0; " in found.text
+    assert "\n" not in found.text
+
+
+@pytest.mark.parametrize(("varied", "_"), SOUND, ids=[",".join(varied) for varied, _ in SOUND])
+def test_a_certificate_is_the_same_with_baseline_and_variant_exchanged(
+    make: Make, varied: dict[str, Any], _: str
+) -> None:
+    there, back = pair(make, varied), certify(make("it", varied=varied), make())
+    assert back.ok
+    assert (back.equal, back.confirmed) == (there.equal, there.confirmed)
+    assert (back.tensors["added"], back.tensors["removed"]) == (there.tensors["removed"], there.tensors["added"])
+    assert sorted(back.differs) == sorted(there.differs)
+
+
+@pytest.mark.parametrize(("varied", "edits", "reason"), FAULTS.values(), ids=list(FAULTS))
+def test_a_planted_fault_fails_the_certificate(
+    make: Make, varied: dict[str, Any], edits: dict[str, Any], reason: str
+) -> None:
+    found = pair(make, varied, edits)
+    assert not found.ok
+    assert reason in found.reason.split("; ")
+    assert found.text.startswith(found.failures[0])
+
+
+def test_the_share_of_equal_tensors_is_of_the_baselines(make: Make) -> None:
+    assert (pair(make, {"attention": "mqa"}).equal, pair(make, {"attention": "mqa"}).total) == (13, 21)
+    assert (pair(make, {"position": "learned"}).equal, pair(make, {"position": "learned"}).total) == (21, 21)
+
+
+@pytest.mark.parametrize(
+    ("asked", "held", "why"),
+    [
+        ({"attention.window": 4}, {}, "`attention.window` is not in the resolved spec of it"),
+        ({"attention": {"name": "gqa", "kv_heads": 2}}, {"attention": {"name": "gqa", "kv_heads": 4}}, "ran with"),
+        ({"norm": "rmsnorm"}, {"norm": {"name": "layernorm", "eps": 1e-3}}, "`norm` was to be rmsnorm"),
+    ],
+)
+def test_an_ignored_option_fails_the_certificate(make: Make, asked: Any, held: dict[str, Any], why: str) -> None:
+    variant = make("it", varied=held)
+    variant = dataclasses.replace(variant, trial={**variant.trial, "varied": asked})
+    found = certify(make(), variant)
+    assert found.reason.startswith("ignored option")
+    assert why in found.failures[0]
+
+
+def test_what_was_put_back_by_itself_is_told(make: Make) -> None:
+    """Of a variant that changes several things: which of them have a say, and which have none."""
+    varied = {"attention": {"name": "gqa", "kv_heads": 2}, "norm": {"name": "rmsnorm", "eps": 1e-3}}
+    said = {"asked": ["attention.kv_heads", "norm.eps"], "idle": ["norm.eps"]}
+    found = pair(make, varied, {f"provenance/{key}": value for key, value in said.items()})
+    assert found.ok
+    assert "at its default `norm.eps` would do the same here" in found.side_effects
+    assert "attention.kv_heads has a say" in found.confirmed
+    ignored = pair(make, varied, {"provenance/ignored": ["norm.eps"]})
+    assert ignored.failures == ("ignored option: `norm.eps` is 0.001 in it, and another value changes nothing",)
+
+
+def test_a_swap_that_hides_behind_another_fails_against_what_it_is_like_and_nothing_else(make: Make) -> None:
+    varied = {"attention": {"name": "restricted", "window": 99}, "norm": {"name": "rmsnorm"}}
+    variant = make("it", varied=varied, edits={"provenance/dead": ["attention"]})
+    variant = dataclasses.replace(variant, trial={**variant.trial, "instead": {"attention": make().spec["attention"]}})
+    assert certify(make(), variant).failures == (
+        "changed nothing: `attention` does what the baseline's does, and other changes are beside it",
+    )
+    below = make("below", varied={"attention": {"name": "gqa", "kv_heads": 2}})
+    assert certify(below, variant).ok  # it is not like what this one has
+
+
+def test_outputs_of_other_examples_confirm_nothing(make: Make) -> None:
+    found = pair(make, {"corpus": {"name": "text"}})
+    assert found.confirmed == ("training differs",)
+    assert "other examples" in found.side_effects
+
+
+def test_a_last_step_that_no_loss_tells_of_is_a_change(make: Make) -> None:
+    """The loss of a step is taken before it: in a training of one step the rate shows in the parameters alone."""
+    same = {f"{CERTIFICATE}/losses": make().certificate["losses"]}
+    assert pair(make, {"optimizer": {"name": "adamw", "lr": 1e-3}}, same).reason == "changed nothing"
+    moved = {**same, "result/digests": {"parameters": "other"}}
+    assert pair(make, {"optimizer": {"name": "adamw", "lr": 1e-3}}, moved).ok
+
+
+def test_a_spec_like_the_baselines_changes_nothing(make: Make) -> None:
+    found = pair(make, {"attention": "mha"} | {"attention": {"name": "mha", "scores": {"bias": True}}})
+    assert found.reason == "changed nothing"
+
+
+def test_a_value_of_the_base_may_be_varied_along_with_others(make: Make) -> None:
+    assert pair(make, {"position": {"name": "rope", "theta": 10000.0}, "norm": "rmsnorm"}).ok
+
+
+def test_a_matched_knob_may_differ(make: Make) -> None:
+    variant = make("it", varied={"attention": "mqa"}, matched={"feedforward.expand": 5.0})
+    found = certify(make(), variant)
+    assert found.ok
+    assert "k, v, inner reshaped" in found.side_effects
+    unsaid = dataclasses.replace(variant, trial={**variant.trial, "matched": {}})
+    assert certify(make(), unsaid).reason == "another difference"
+
+
+def test_the_number_of_workers_is_no_difference(make: Make) -> None:
+    assert pair(make, {"attention": "mqa"}, {"spec/data/workers": 4}).ok
+
+
+def test_a_swap_that_shows_only_once_trained_is_said_aloud(make: Make) -> None:
+    same = make().certificate["outputs"]
+    found = pair(make, {"attention": "mqa"}, {f"{CERTIFICATE}/outputs": same})
+    assert found.ok
+    assert "outputs differ only once trained" in found.side_effects
+
+
+def test_tensors_without_a_gradient_are_told_apart_by_who_has_them(make: Make) -> None:
+    lost = ["body.layers.0.attention.heads.q.bias"]
+    found = certify(
+        make(edits={f"{CERTIFICATE}/no_gradient": lost}),
+        make("it", varied={"position": "learned"}, edits={f"{CERTIFICATE}/no_gradient": [*lost, TABLE]}),
+    )
+    assert "no gradient reaches position.table" in found.side_effects
+    assert "in both no gradient reaches q.bias" in found.side_effects
+    some = pair(make, {"attention": "mqa"}, {f"{CERTIFICATE}/no_gradient": ["body.layers.0.attention.heads.k.bias"]})
+    assert some.ok
+    assert "no gradient reaches k.bias" in some.side_effects
+
+
+def test_what_an_objective_brought_may_be_left_untrained(make: Make) -> None:
+    brought: dict[str, Any] = {f"{CERTIFICATE}/tensors/objectives.nsp.weight": {"shape": [2]}}
+    brought |= {f"{CERTIFICATE}/no_gradient": ["objectives.nsp.weight"]}
+    found = pair(make, {"objective": [{"name": "mlm", "rate": 0.15}, {"name": "nsp"}]}, brought)
+    assert found.ok
+    assert "no gradient reaches objectives.nsp" in found.side_effects
+
+
+def test_a_diverged_pair_is_certified_by_how_it_began(make: Make) -> None:
+    variant = make("it", varied={"attention": "mqa"}, state="diverged")
+    assert certify(make(), variant).text == "13/21 tensors equal at step 0; k, v reshaped; outputs differ"
+    assert certify(make(state="diverged"), variant).ok
+    leaked = make("it", varied={"attention": "mqa"}, state="diverged", edits={f"{Q}/value": "x"})
+    assert certify(make(), leaked).reason == "leaked seed"
+
+
+def test_two_seeds_make_no_pair(make: Make) -> None:
+    assert "other seed" in certify(make(seed=0), make("it", 1, varied={"attention": "mqa"})).reason
+
+
+def test_a_pair_without_two_records_cannot_be_certified(make: Make) -> None:
+    with pytest.raises(ValueError, match=r"`certify` needs two records, but it \(seed 3\) has none\."):
+        certify(make(seed=3), make("it", 3, varied={"attention": "mqa"}, state="failed"))
+
+
+# ------------------------------------------------------------------------------------------------ over all seeds
+def test_what_all_seeds_show_is_said_once(make: Make) -> None:
+    each = [pair(make, {"attention": "mqa"}, seed=seed) for seed in range(3)]
+    found = merged(each)
+    assert found.text == each[0].text
+    assert found.seeds == (0, 1, 2)
+    assert merged(each[:1]) == each[0]
+
+
+def test_what_some_seeds_show_is_said_with_them(make: Make) -> None:
+    sound = [pair(make, {"attention": "mqa"}, seed=seed) for seed in range(2)]
+    leaked = pair(make, {"attention": "mqa"}, {f"{Q}/value": "x"}, seed=2)
+    found = merged([*sound, leaked])
+    assert not found.ok
+    assert found.failures[0].endswith("(seed 2 only)")
+    assert found.reason == "leaked seed"
+    assert found.equal == leaked.equal
+
+
+def test_what_a_diverged_seed_cannot_confirm_the_others_do(make: Make) -> None:
+    states = ("done", "diverged")
+    each = [
+        certify(make(seed=seed), make("it", seed, varied={"norm": "rmsnorm"}, state=state))
+        for seed, state in enumerate(states)
+    ]
+    assert merged(each).confirmed == ("same batches", "outputs differ")
+
+
+def test_what_varied_from_seed_to_seed_is_said_with_its_seeds(make: Make) -> None:
+    lost = {f"{CERTIFICATE}/no_gradient": ["body.layers.0.attention.heads.q.bias"]}
+    each = [pair(make, {"dropout": 0.1}, lost if seed == 1 else {}, seed) for seed in range(2)]
+    assert merged(each).side_effects[-1:] == ("no gradient reaches q.bias (seed 1 only)",)
+
+
+def test_no_certificates_make_none() -> None:
+    with pytest.raises(ValueError, match="`certificates` must hold at least one, but is empty"):
+        merged([])
+
+
+def test_a_certificate_is_json(make: Make) -> None:
+    found = pair(make, {"attention": "mqa"}, {f"{Q}/value": "x"})
+    document = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert document["ok"] is False
+    assert document["text"] == found.text
+    assert document["tensors"]["leaked"] == [Q.rpartition("/")[2]]

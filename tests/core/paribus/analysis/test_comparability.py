@@ -1,0 +1,133 @@
+"""What may not stand in one table is refused, with every reason at once."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paribus.analysis.compare import compare
+from paribus.analysis.trials import Entry, Question
+from paribus.errors import EXIT_NOT_COMPARABLE, NotComparableError
+
+Make = Callable[..., Entry]
+Ask = Callable[..., Question]
+Study = Callable[..., list[Entry]]
+
+ATTENTION = {"attention": "mqa"}
+CERTIFICATE = "result/certificate"
+
+# What the variant varied, what is wrong with its record, the code of the problem, words of it.
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
+    "E2 other corpus": (ATTENTION, {"result/data/corpus": "x"}, "other-corpus", "it and baseline do not share the"),
+    "E2 varied corpus": ({"corpus": {"name": "docstrings"}}, {}, "other-corpus", "one corpus in a study"),
+    "E2 other tokenizer": (ATTENTION, {"result/data/tokenizer": "x"}, "other-tokenizer", "across tokenizers"),
+    "E2 varied tokenizer": ({"tokenizer": {"name": "wordpiece"}}, {}, "other-tokenizer", "per token"),
+    "E2 other objective": ({"evaluate": [{"name": "clm"}]}, {}, "other-objective", "what is measured"),
+    "E2 other length": ({"dims.length": 8}, {}, "other-length", "do not share `dims.length`"),
+    "E2 other examples": (ATTENTION, {f"{CERTIFICATE}/validation": "x"}, "other-validation", "corrupted alike"),
+    "E2 fewer examples": ({"data.validation": 8}, {}, "other-validation", "do not share the validation examples"),
+    "E3 other steps": (ATTENTION, {"result/steps": 50, "result/curve": []}, "other-steps", "the number of steps"),
+    "E3 other tokens": (ATTENTION, {"result/tokens": 50}, "other-tokens", "do not share the number of tokens"),
+    "E6 best of": (ATTENTION, {"result/curve": [{"step": 25}]}, "not-the-last", "before its last step"),
+    "E10 no metric": (ATTENTION, {"result/metrics": {"val/x": 1.0}}, "no-metric", "did not measure `val/mlm/loss`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("varied", "edits", "code", "words"), REFUSED.values(), ids=list(REFUSED))
+def test_what_does_not_belong_into_one_table_is_refused(
+    make: Make, ask: Ask, varied: dict[str, Any], edits: dict[str, Any], code: str, words: str
+) -> None:
+    entries = [make(), make(seed=1), make("it", varied=varied), make("it", 1, varied=varied, edits=edits)]
+    with pytest.raises(NotComparableError, match=r"error\[" + code) as caught:
+        compare(entries, ask(entries))
+    assert caught.value.exit_code == EXIT_NOT_COMPARABLE == 6
+    assert code in {problem.code for problem in caught.value.problems}
+    assert words in str(caught.value)
+
+
+def test_every_reason_is_told_at_once(make: Make, ask: Ask) -> None:
+    edits = {"result/data/corpus": "x", "result/data/tokenizer": "y", "result/metrics": {}, "result/tokens": 1}
+    entries = [
+        make(),
+        make("it", varied=ATTENTION, edits=edits),
+        make("other", varied={"norm": "rmsnorm"}, edits=edits),
+    ]
+    with pytest.raises(NotComparableError, match="it, other and baseline") as caught:
+        compare(entries, ask(entries))
+    codes = [problem.code for problem in caught.value.problems]
+    assert codes == ["other-corpus", "other-tokenizer", "other-tokens", "no-metric"]
+
+
+@pytest.mark.parametrize("varied", [{"trainer.max_steps": 50}, {"data.batch": 8}])
+def test_a_budget_that_was_varied_is_meant(make: Make, ask: Ask, varied: dict[str, Any]) -> None:
+    entries = [make(), make("it", varied=varied)]
+    table = compare(entries, ask(entries))
+    assert table.certificates["it"].ok
+    assert "against" in table.certificates["it"].text
+
+
+def test_what_was_never_measured_is_told_with_what_was(make: Make, ask: Ask) -> None:
+    entries = [make(), make("it", varied=ATTENTION)]
+    with pytest.raises(NotComparableError, match=r"valid: val/mlm/loss, val/mlm/accuracy"):
+        compare(entries, ask(entries, metric="val/clm/loss"))
+    nothing = [make(edits={"result/metrics": {}})]
+    with pytest.raises(NotComparableError, match="valid: none was measured"):
+        compare(nothing, ask(nothing))
+
+
+@pytest.mark.parametrize("states", [["pending"], ["failed", "running"], []])
+def test_no_record_is_nothing_to_compare(study: Study, ask: Ask, states: list[str]) -> None:
+    entries = study(baseline=states, mqa=states)
+    question = ask(study(baseline=[2.0]))
+    with pytest.raises(NotComparableError, match=r"the study `attention` has no record.*valid: `paribus run`"):
+        compare(entries, question)
+
+
+def test_where_all_records_are_stale_it_says_so(make: Make, ask: Ask) -> None:
+    entries = [make(state="pending"), make(stale="code")]
+    with pytest.raises(
+        NotComparableError, match=r"no record to compare\. Left out: 1 record .* --accept-code cccccccccccc"
+    ):
+        compare(entries, ask(entries))
+
+
+def test_a_trial_that_diverged_early_is_no_other_budget(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[2.0, 2.0], mqa=["diverged", 2.0])
+    assert compare(entries, ask(entries)).rows[0].verdict == "diverged 1/2"
+
+
+def test_the_options_of_an_objective_may_differ_where_its_examples_do_not(make: Make, ask: Ask) -> None:
+    other = make("it", varied={"evaluate": [{"name": "mlm", "rate": 0.15, "transform": False}]})
+    certificate = {**other.certificate, "validation": make().certificate["validation"]}  # a head changes no example
+    record = {**(other.record or {}), "result": {**other.result, "certificate": certificate}}
+    entries = [make(), dataclasses.replace(other, record=record)]
+    table = compare(entries, ask(entries))
+    assert "The variants do not evaluate with the same options of an objective: transform." in table.warnings
+
+
+def test_where_the_study_says_nothing_else_the_objective_is_evaluated(make: Make, ask: Ask) -> None:
+    varied = {"evaluate": None, "objective": [{"name": "mlm", "rate": 0.3}]}
+    entries = [make(), make("it", varied=varied)]
+    with pytest.raises(NotComparableError, match="do not share the validation examples"):
+        compare(entries, ask(entries))
+
+
+def test_where_it_looked_for_records_is_told(study: Study, ask: Ask) -> None:
+    entries = study(baseline=["pending"], mqa=["pending"])
+    with pytest.raises(NotComparableError, match="has no record to compare in /somewhere/runs/s"):
+        compare(entries, ask(entries, store="/somewhere/runs/s"))
+
+
+def test_what_is_told_of_bytes_is_compared_across_tokenizers_on_the_whole_text(make: Make, ask: Ask) -> None:
+    metric = "val/clm/bits-per-byte"
+    varied = {"tokenizer": {"name": "wordpiece"}}
+
+    def trials(**whole: bool) -> list[Entry]:
+        edits = {"result/metrics": {metric: 2.0}, **{f"result/data/{key}": value for key, value in whole.items()}}
+        return [make(edits=edits), make("it", varied=varied, edits=edits)]
+
+    table = compare(trials(whole=True), ask(trials(whole=True), metric=metric))
+    assert table.rows[0].n == 1
+    with pytest.raises(NotComparableError, match=r"do not share the validation text; valid: a `data.validation` of"):
+        compare(trials(whole=False), ask(trials(whole=False), metric=metric))

@@ -1,0 +1,338 @@
+"""From trials to a table: what it says of a study, and what it never says."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paribus.analysis.compare import compare
+from paribus.analysis.table import Table
+from paribus.analysis.trials import Entry, Question
+from paribus.analysis.verdicts import Paired, decide
+
+Make = Callable[..., Entry]
+Ask = Callable[..., Question]
+Study = Callable[..., list[Entry]]
+
+BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
+WORSE = [2.50, 2.61, 2.39, 2.56, 2.44]  # by 0.5, give or take 0.01
+LEAK = {"result/certificate/tensors/body.layers.0.attention.heads.q.weight/value": "x"}
+MIRRORED = {"better": "worse", "worse": "better"}
+
+
+def table_of(study: Study, ask: Ask, **losses: Any) -> Table:
+    entries = study(**losses)
+    return compare(entries, ask(entries))
+
+
+def only(table: Table) -> Any:
+    (row,) = table.rows
+    return row
+
+
+# ------------------------------------------------------------------------------------------------ verdicts
+def test_a_clear_difference_gets_its_verdict_and_its_interval(study: Study, ask: Ask) -> None:
+    row = only(table_of(study, ask, baseline=BASE, mqa=WORSE))
+    assert row.verdict == row.kind == "worse"
+    assert row.difference == pytest.approx(0.5)
+    assert row.low < row.difference < row.high
+    assert (row.n, row.planned, row.level) == (5, 5, pytest.approx(0.95))
+    assert row.mean == pytest.approx(2.5)
+    assert row.variance_reduction > 10
+
+
+@pytest.mark.parametrize("better", ["lower", "higher"])
+@pytest.mark.parametrize("margin", [None, 0.1, 1.0])
+def test_the_rows_say_what_decide_says_of_all_variants_together(
+    study: Study, ask: Ask, better: Any, margin: float | None
+) -> None:
+    losses = {"baseline": BASE, "mqa": WORSE, "gqa": [2.02, 2.09, 1.93, 2.01, 1.99], "rmsnorm": BASE[::-1]}
+    entries = study(**losses)
+    rows = compare(entries, ask(entries, better=better, margin=margin)).rows
+    family = {
+        name: Paired(differences=tuple(b - a for a, b in zip(BASE, each, strict=True)), diverged=0, planned=5)
+        for name, each in losses.items()
+        if name != "baseline"
+    }
+    expected = decide(family, better=better, margin=margin)
+    assert [row.variant for row in rows] == list(expected)
+    for row in rows:
+        said = expected[row.variant]
+        assert (row.verdict, row.n, row.p, row.needs) == (said.text, said.n, said.p, said.needs)
+        assert (row.difference, row.low, row.high) == (said.difference, said.low, said.high)
+
+
+losses_of = st.lists(st.floats(1, 3).map(lambda value: round(value, 2)) | st.just("diverged"), min_size=2, max_size=4)
+
+
+@given(data=st.data())
+@settings(max_examples=25)
+def test_exchanging_baseline_and_variant_mirrors_the_table(data: st.DataObject, study: Study, ask: Ask) -> None:
+    base = data.draw(losses_of)
+    other = data.draw(st.lists(st.sampled_from([1.0, 1.5, 2.25, "diverged"]), min_size=len(base), max_size=len(base)))
+    entries = study(baseline=base, mqa=other)
+    there = only(compare(entries, ask(entries, margin=0.5)))
+    back = only(compare(entries, ask(entries, margin=0.5, baseline="mqa")))
+    assert back.kind == MIRRORED.get(there.kind, there.kind)
+    assert (back.n, back.needs, back.p) == (there.n, there.needs, there.p)
+    if there.difference is not None:
+        assert back.difference == pytest.approx(-there.difference)
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=10)
+def test_the_order_of_the_trials_does_not_matter(seed: int, study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=WORSE, gqa=[*BASE[:4], "diverged"], lr=[2.0, "failed", 2.0, "pending", 2.2])
+    shuffled = random.Random(seed).sample(entries, len(entries))
+    assert compare(shuffled, ask(entries)).to_json() == compare(entries, ask(entries)).to_json()
+
+
+def test_a_variant_that_has_not_run_yet_counts_in_the_family(study: Study, ask: Ask) -> None:
+    alone = table_of(study, ask, baseline=BASE, mqa=WORSE).rows[0]
+    table = table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=["pending"] * 5)
+    assert alone.level == pytest.approx(0.95)
+    assert table.rows[0].level == pytest.approx(0.975)
+    assert table.rows[1].verdict == "inconclusive (too few seeds: n = 0)"
+    assert (table.rows[1].n, table.rows[1].mean, table.rows[1].difference) == (0, None, None)
+    assert "gqa" not in table.certificates
+
+
+def test_a_baseline_that_is_no_variant_is_refused(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    with pytest.raises(ValueError, match="`baseline` must be one of the variants, but is `mha`; valid: baseline, mqa"):
+        compare(entries, ask(entries, baseline="mha"))
+
+
+# ---------------------------------------------------------------------------------------------- planted faults
+FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "a leaked seed": ({"attention": "mqa"}, LEAK, "withheld (leaked seed)"),
+    "an ignored option": ({"dims.layers": 1}, {"spec/dims/layers": 2}, "withheld (another spec; ignored option; "),
+    "a dead swap": ({"attention": {"name": "restricted", "window": 16}}, {}, "withheld (changed nothing)"),
+    "another difference": ({"attention": "mqa"}, {"spec/norm/eps": 1.0}, "withheld (another spec; another difference)"),
+    "other batches": ({"attention": "mqa"}, {"result/certificate/batches": "x"}, "withheld (other batches)"),
+}
+
+
+@pytest.mark.parametrize(("varied", "edits", "verdict"), FAULTS.values(), ids=list(FAULTS))
+def test_a_planted_fault_withholds_the_verdict_and_every_number_of_it(
+    make: Make, ask: Ask, study: Study, varied: dict[str, Any], edits: dict[str, Any], verdict: str
+) -> None:
+    faulty = [make("it", seed, varied=varied, loss=loss, edits=edits) for seed, loss in enumerate(WORSE)]
+    entries = [*study(baseline=BASE, gqa=WORSE), *faulty]
+    table = compare(entries, ask(entries))
+    sound, row = table.rows
+    assert row.kind == "withheld"
+    assert row.verdict.startswith(verdict)
+    assert (row.difference, row.low, row.high, row.p, row.level) == (None, None, None, None, None)
+    assert sound.verdict == "worse"
+    assert sound.level == pytest.approx(0.975)  # the withheld one frees no alpha
+    assert not table.certificates["it"].ok
+    assert not table.ok
+
+
+def test_a_fault_in_one_seed_withholds_the_whole_verdict(make: Make, ask: Ask, study: Study) -> None:
+    entries = study(baseline=BASE)
+    for seed, loss in enumerate(WORSE):
+        entries.append(make("mqa", seed, varied={"attention": "mqa"}, loss=loss, edits=LEAK if seed == 3 else {}))
+    table = compare(entries, ask(entries))
+    assert only(table).verdict == "withheld (leaked seed)"
+    assert "(seed 3 only)" in table.certificates["mqa"].text
+
+
+# ------------------------------------------------------------------------------------------------ E1 to E11, D1, D2
+def elsewhere(make: Make, where: Mapping[str, Any], baseline_too: bool = True) -> list[Entry]:
+    edits = {f"provenance/{key}": value for key, value in where.items()}
+    base = [make(seed=seed, loss=2.0 + seed / 10, edits=edits if baseline_too else {}) for seed in (0, 1)]
+    return [*base, *(make("it", seed, varied={"attention": "mqa"}, loss=2.5, edits=edits) for seed in (0, 1))]
+
+
+def test_e4_only_common_seeds_are_compared(study: Study, ask: Ask) -> None:
+    table = table_of(study, ask, baseline=[*BASE, "pending"], mqa=["failed", *WORSE[1:], 9.0])
+    row = only(table)
+    assert (row.n, row.planned) == (4, 6)
+    assert row.mean == pytest.approx(sum(WORSE[1:]) / 4)
+    assert "mqa: 4 common seeds; without a partner: seed 5 of mqa, seed 0 of baseline" in table.notes
+
+
+def test_e5_a_single_seed_proves_nothing(study: Study, ask: Ask) -> None:
+    row = only(table_of(study, ask, baseline=[2.0], mqa=[9.0]))
+    assert row.verdict == "inconclusive (too few seeds: n = 1)"
+    assert (row.low, row.high, row.p, row.level, row.variance_reduction) == (None, None, None, None, None)
+    assert row.difference == 7.0
+
+
+def test_e7_a_pair_across_versions_of_torch_is_left_out(make: Make, ask: Ask, study: Study) -> None:
+    entries = study(baseline=BASE)
+    for seed, loss in enumerate(WORSE):
+        torch = "2.12.1" if seed == 2 else "2.13.0+cu128"  # a build of the same version is the same version
+        edits = {"provenance/versions": {"torch": torch}}
+        entries.append(make("it", seed, varied={"attention": "mqa"}, loss=loss, edits=edits))
+    table = compare(entries, ask(entries))
+    assert (only(table).n, only(table).verdict) == (4, "worse")
+    assert "it: left out seed 2: torch 2.13.0 against 2.12.1" in table.notes
+    assert any(warning.startswith("Mixed versions: torch 2.13.0+cpu and ") for warning in table.warnings)
+
+
+def test_e7_a_variant_that_only_ran_elsewhere_gets_no_verdict(make: Make, ask: Ask) -> None:
+    entries = elsewhere(make, {"machine": {"device": "cuda", "name": "a card", "threads": "1"}}, baseline_too=False)
+    table = compare(entries, ask(entries))
+    assert only(table).verdict == "withheld (other versions or devices than the baseline's)"
+    assert "it: left out seed 0: device cpu against cuda" in table.notes
+
+
+def test_e7_a_study_that_went_on_with_other_versions_is_bannered(make: Make, ask: Ask) -> None:
+    entries = elsewhere(make, {})
+    later = {"provenance/versions": {"torch": "2.12.0", "numpy": "2.4.6"}}
+    entries += [make(seed=2, loss=2.1, edits=later), make("it", 2, varied={"attention": "mqa"}, loss=2.5, edits=later)]
+    table = compare(entries, ask(entries))
+    assert only(table).n == 3
+    assert "Mixed versions: torch 2.13.0+cpu and 2.12.0; no pair mixes versions of torch." in table.warnings
+
+
+def test_e9_a_failed_trial_is_counted_and_not_averaged(study: Study, ask: Ask) -> None:
+    table = table_of(study, ask, baseline=BASE, mqa=[*WORSE[:3], "failed", "out-of-memory"])
+    row = only(table)
+    assert (row.n, row.failed, row.diverged) == (3, 2, 0)
+    assert row.flags == ("2/5 failed",)
+    assert row.verdict == "worse"
+    assert sum(": failed: " in note or ": out-of-memory: " in note for note in table.notes) == 2
+    assert not table.ok
+
+
+def test_d1_a_diverged_seed_is_shown_and_never_averaged(study: Study, ask: Ask) -> None:
+    row = only(table_of(study, ask, baseline=BASE, mqa=[*WORSE[:4], "diverged"]))
+    assert row.verdict == "diverged 1/5"
+    assert (row.n, row.diverged) == (4, 1)
+    assert row.difference == pytest.approx(0.5, abs=0.01)
+
+
+def test_d1_a_metric_that_is_no_number_has_diverged(make: Make, ask: Ask) -> None:
+    entries = [make(), make(seed=1), make("it", varied={"attention": "mqa"})]
+    entries.append(make("it", 1, varied={"attention": "mqa"}, edits={"result/metrics": {"val/mlm/loss": "inf"}}))
+    assert only(compare(entries, ask(entries))).verdict == "diverged 1/2"
+
+
+def test_d2_a_variant_of_which_every_seed_diverged_is_never_better_and_never_blank(study: Study, ask: Ask) -> None:
+    row = only(table_of(study, ask, baseline=BASE, mqa=["diverged"] * 5))
+    assert row.verdict == "diverged 5/5"
+    assert (row.n, row.mean, row.difference) == (0, None, None)
+    table = table_of(study, ask, baseline=["diverged"] * 5, mqa=WORSE)
+    assert only(table).verdict == "baseline diverged 5/5"
+    assert table.baseline.flags == ("5/5 diverged",)
+
+
+def test_d19_stale_records_are_left_out_unless_their_code_is_accepted(make: Make, ask: Ask, study: Study) -> None:
+    old = [make("mqa", seed, varied={"attention": "mqa"}, loss=loss, stale="code") for seed, loss in enumerate(WORSE)]
+    entries = [*study(baseline=BASE), *old]
+    table = compare(entries, ask(entries))
+    assert only(table).n == 0
+    assert any("--accept-code cccccccccccc" in note for note in table.notes)
+    readmitted = compare(entries, ask(entries), accept_code=["c" * 24])
+    assert only(readmitted).verdict == "worse"
+    assert any("readmitted" in warning for warning in readmitted.warnings)
+
+
+# ------------------------------------------------------------------------------------------------ what is ok
+@pytest.mark.parametrize(
+    ("endings", "ok"),
+    [
+        (WORSE, True),
+        ([*WORSE[:4], "pending"], False),
+        ([*WORSE[:4], "interrupted"], False),
+        ([*WORSE[:4], "running"], False),
+        ([*WORSE[:4], "failed"], False),
+        ([*WORSE[:4], "diverged"], False),
+    ],
+)
+@pytest.mark.parametrize("side", ["baseline", "mqa"])
+def test_a_table_is_ok_where_every_planned_trial_has_a_result(
+    endings: Any, ok: bool, side: str, study: Study, ask: Ask
+) -> None:
+    assert table_of(study, ask, **{"baseline": BASE, "mqa": WORSE, side: endings}).ok == ok
+
+
+def test_a_seed_without_any_trial_is_not_finished(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    assert not compare(entries, ask(entries, seeds=range(6))).ok
+
+
+# ------------------------------------------------------------------------------------------------ what knows nothing
+@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize(
+    ("baseline", "variant", "kind", "kept"),
+    [
+        (3.5, 3.5, "equivalent", False),
+        (3.5, 3.0, "better", True),  # that it learned and the baseline did not is a finding
+        (3.0, 3.5, "worse", True),
+        (3.9, 3.5, "better", False),
+        (3.5, 3.9, "worse", False),
+        (3.2, 3.28, "equivalent", False),
+        (2.5, 2.5, "equivalent", True),
+    ],
+)
+def test_nothing_is_claimed_of_models_that_know_nothing_unless_the_study_asks_for_it(
+    baseline: float, variant: float, kind: str, kept: bool, stated: bool, study: Study, ask: Ask
+) -> None:
+    noise = (0.0, 0.001, -0.001, 0.002, -0.002)
+    entries = study(baseline=[baseline] * 5, mqa=[variant + each for each in noise])
+    table = compare(entries, ask(entries, margin=0.1, unlearned=stated))
+    row = only(table)
+    assert row.kind == (kind if kept or stated else "withheld")
+    assert table.ok == (kept or stated)
+    if row.kind == "withheld":
+        assert (row.verdict, row.difference, row.low) == ("withheld (did not learn: no verdict)", None, None)
+
+
+# ------------------------------------------------------------------------------------------------ as JSON
+ENDINGS = st.lists(st.floats(0.5, 4) | st.sampled_from(["diverged", "failed", "pending"]), min_size=4, max_size=4)
+
+
+@given(baseline=ENDINGS, mqa=ENDINGS, rmsnorm=ENDINGS, margin=st.none() | st.just(0.1))
+@settings(max_examples=25)
+def test_a_table_is_valid_json_with_a_row_for_each_variant(
+    baseline: Any, mqa: Any, rmsnorm: Any, margin: float | None, study: Study, ask: Ask
+) -> None:
+    entries = study(baseline=[2.0, *baseline], mqa=["diverged", *mqa], rmsnorm=[1e150, *rmsnorm])
+    table = compare(entries, ask(entries, margin=margin))
+    document = json.loads(json.dumps(table.to_json(), allow_nan=False))
+    assert [row["variant"] for row in document["rows"]] == ["mqa", "rmsnorm"]
+    assert set(document["rows"][0]) >= {"variant", "metric", "n", "difference", "low", "high", "verdict"}
+    assert document["rows"][0] == document["rows"][0] | {"metric": "val/mlm/loss", "verdict": table.rows[0].verdict}
+    assert document["metric"] == {"name": "val/mlm/loss", "better": "lower", "margin": margin}
+    assert set(document["certificates"]) == set(table.certificates)
+    assert document["baseline"]["verdict"] == "baseline"
+
+
+def test_neither_torch_nor_scipy_is_needed_for_a_table() -> None:
+    modules = ("door", "shown.terminal", "shown.markdown", "shown.forest", "verdicts.compare", "trials.entry")
+    code = f"""
+import sys, importlib
+for module in {modules!r}:
+    importlib.import_module("paribus.report." + module)
+heavy = {{"torch", "lightning", "scipy", "numpy", "omegaconf", "rich"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_trials_that_did_not_learn_are_counted_one_by_one(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[2.0, 2.1, 2.05, 2.02], mqa=[2.2, 3.3, 2.1, 2.15])  # frequencies alone: 3.25
+    table = compare(entries, ask(entries))
+    (row,) = table.rows
+    assert (row.unlearned, row.learned, row.n) == (1, True, 4)
+    assert "1/4 did not learn" in row.flags
+    assert (table.baseline.unlearned, table.baseline.flags) == (0, ())
+    assert any("Trials that did not learn are counted in" in line and "mqa 1/4" in line for line in table.warnings)
+    assert row.to_json("it")["unlearned"] == 1
+
+
+def test_where_the_mean_did_not_learn_no_count_is_told_besides(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[2.0, 2.1, 2.05], mqa=[3.3, 3.4, 3.1])
+    (row,) = compare(entries, ask(entries)).rows
+    assert (row.unlearned, row.flags) == (2, ("did not learn",))

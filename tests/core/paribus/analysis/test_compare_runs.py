@@ -1,0 +1,209 @@
+"""Two sets of trials and two single ones: what is matched, what is said first, and what is refused."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.analysis.compare_runs import SAME, Across, across
+from paribus.analysis.compare_trials import duel
+from paribus.analysis.gates import gate_table, gates_of
+from paribus.analysis.load_runs import Side, side_of
+from paribus.analysis.trials import Entry
+from paribus.errors import NotComparableError, SpecError, StoreError
+from paribus.storage.atomic import write_json
+
+Make = Callable[..., Entry]
+Keep = Callable[..., Path]
+
+BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
+CODES = {"old": "a" * 24, "new": "b" * 24}
+
+
+@pytest.fixture(name="keep")
+def _keep(make: Make, tmp_path: Path) -> Keep:
+    """Writes trials into a store as a run would, and answers the study's folder."""
+
+    def keep(
+        store: str,
+        losses: Mapping[str, Sequence[float | str]],
+        varied: Mapping[str, Any],
+        *,
+        code: str = CODES["old"],
+        ended: float = 1.0,
+        **edits: Any,
+    ) -> Path:
+        for variant, each in losses.items():
+            for seed, found in enumerate(each):
+                how: dict[str, Any] = {"state": found} if isinstance(found, str) else {"loss": found}
+                places = {"provenance/ended": ended, **{key.replace("__", "/"): value for key, value in edits.items()}}
+                entry = make(variant, seed, varied=varied[variant], edits=places, **how)
+                identity = f"{len(list((tmp_path / store).glob('study/*'))):024x}"
+                folder = tmp_path / store / "study" / identity
+                folder.mkdir(parents=True)
+                assert entry.record is not None
+                write_json(folder / "record.json", {**entry.record, "identity": identity})
+                write_json(folder / "trial.json", {**entry.trial, "identity": identity, "code": code})
+        return tmp_path / store / "study"
+
+    return keep
+
+
+VARIED: dict[str, dict[str, Any]] = {"baseline": {}, "mqa": {"attention": "mqa"}, "rmsnorm": {"norm": "rmsnorm"}}
+
+
+def side(path: Path | str, store: Path | None = None) -> Side:
+    found = side_of(str(path), store or Path("runs"))
+    assert found is not None
+    return found
+
+
+def table(before: Path, after: Path, **more: Any) -> Across:
+    return across(side(before), side(after), **more)
+
+
+def test_trials_are_matched_by_spec_and_seeds_are_paired(keep: Keep) -> None:
+    old = keep("old", {"baseline": BASE, "mqa": BASE}, VARIED)
+    worse = [value + 0.5 + at / 100 for at, value in enumerate(BASE)]
+    new = keep("new", {"mqa": worse, "baseline": BASE}, VARIED, code=CODES["new"])
+    found = table(old, new)
+    assert [(row.variant, row.kind, row.n) for row in found.rows] == [
+        ("baseline", "inconclusive", 5),
+        ("mqa", "worse", 5),
+    ]
+    assert found.rows[1].difference == pytest.approx(0.52)
+    assert found.before["mqa"] == pytest.approx(2.0)
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["rows"][1]["low"] > 0.4
+    assert gate_table(gates_of(["worse:0.1"]), found)[0].past[0].startswith("mqa: ")
+
+
+def test_what_changed_is_said_first(keep: Keep) -> None:
+    old = keep("old", {"baseline": BASE}, VARIED)
+    versions = {"python": "3.11.7", "torch": "2.13.0", "numpy": "2.5.0"}
+    new = keep("new", {"baseline": BASE}, VARIED, code=CODES["new"], provenance__versions=versions)
+    first = table(old, new).first
+    assert [line.partition(":")[0] for line in first] == ["before", "after", "code", "data", "versions", "machine"]
+    assert first[2] == f"code:     baseline {'a' * 12} → {'b' * 12}"
+    assert first[3].startswith("data:     the same")
+    assert first[4] == "versions: numpy 2.4.6 → 2.5.0, torch 2.13.0+cpu → 2.13.0"
+    assert table(old, old).first[2] == f"code:     the same ({'a' * 12})"
+
+
+def test_what_came_to_the_same_bits_is_said_to_be_the_same(keep: Keep) -> None:
+    digests = {"parameters": "p"}
+    old = keep("old", {"baseline": BASE}, VARIED, result__digests=digests)
+    new = keep("new", {"baseline": BASE}, VARIED, code=CODES["new"], result__digests=digests)
+    (row,) = table(old, new).rows
+    assert (row.verdict, row.difference) == (SAME, 0.0)
+    assert gate_table(gates_of(["worse:0"]), table(old, new))[0].lines == ["gate worse:0 held"]
+
+
+def test_what_has_no_partner_is_named(keep: Keep) -> None:
+    old = keep("old", {"baseline": BASE, "rmsnorm": BASE[:2]}, VARIED)
+    new = keep("new", {"baseline": BASE[:3], "mqa": BASE[:1]}, VARIED)
+    found = table(old, new)
+    assert found.notes == ("Only before: baseline (seed 3, 4), rmsnorm (seed 0, 1)", "Only after: mqa (seed 0)")
+    assert found.rows[0].n == 3
+
+
+def test_nothing_in_common_is_refused_with_what_there_is(keep: Keep) -> None:
+    old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"mqa": BASE}, VARIED)
+    with pytest.raises(NotComparableError, match=r"no trial of .* has the spec and seed .*Only before: baseline"):
+        table(old, new)
+
+
+@pytest.mark.parametrize(
+    ("edits", "words"),
+    [
+        ({"result__data": {"corpus": "other", "tokenizer": "t"}}, "other-corpus.*do not share the corpus"),
+        ({"result__steps": 50}, "other-steps.*do not share the number of steps: 100 against 50"),
+        ({"provenance__versions": {"torch": "2.14"}}, r"other-versions.*torch 2\.13\.0 against torch 2\.14"),
+        ({"provenance__machine": {"device": "cuda"}}, "other-machine.*the kind of device: cpu against cuda"),
+        ({"result__certificate": {"validation": "v"}}, "other-validation.*do not share the validation examples"),
+    ],
+)
+def test_what_is_not_of_one_kind_is_refused_or_shown_under_a_banner(
+    keep: Keep, edits: dict[str, Any], words: str
+) -> None:
+    old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"baseline": BASE}, VARIED, **edits)
+    with pytest.raises(NotComparableError, match=words):
+        table(old, new)
+    assert table(old, new, elsewhere=True).warnings[0].startswith("ACROSS MACHINES")
+
+
+def test_two_codes_in_one_store_are_two_sides(keep: Keep) -> None:
+    folder = keep("runs", {"baseline": BASE, "mqa": BASE}, VARIED)
+    keep("runs", {"baseline": [value + 0.1 for value in BASE]}, VARIED, code=CODES["new"], ended=2.0)
+    store = folder.parent
+    found = across(side("study@previous", store), side("study", store))
+    (row,) = found.rows
+    assert row.variant == "baseline"
+    assert row.difference == pytest.approx(0.1)
+    assert any("records of several codes" in note for note in found.notes)
+    assert len(side(f"study@{'a' * 12}", store).trials) == 10
+    with pytest.raises(NotComparableError, match=f"no record of the code cccccc; valid: the codes {'a' * 12}"):
+        side("study@cccccc", store)
+
+
+def test_a_damaged_record_is_named_and_left_where_it_is(keep: Keep) -> None:
+    folder = keep("old", {"baseline": BASE}, VARIED)
+    broken = sorted(folder.iterdir())[0] / "record.json"
+    broken.write_text(broken.read_text()[:-9])
+    found = side(folder)
+    assert len(found.trials) == 4
+    assert found.notes[0].startswith("Left out: ")
+    assert broken.exists()
+    with pytest.raises(StoreError, match=r"record\.json"):
+        side(broken.parent)
+
+
+def test_what_is_no_trial_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert [side_of(name, tmp_path) for name in ("nothing", str(tmp_path / "file"), "a\0b", "x@y")] == [None] * 4
+
+
+def test_another_metric_says_which_way_is_better(keep: Keep) -> None:
+    old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"baseline": BASE}, VARIED)
+    assert table(old, new).metric == "val/mlm/loss"
+    assert table(old, new, metric="val/mlm/accuracy:higher").better == "higher"
+    with pytest.raises(SpecError, match="which way of `val/mlm/accuracy` is better"):
+        table(old, new, metric="val/mlm/accuracy")
+    with pytest.raises(SpecError, match=r"no trial measured `val/mlm/los`; valid: .*; did you mean `val/mlm/loss`"):
+        table(old, new, metric="val/mlm/los")
+
+
+def test_one_seed_a_side_has_no_interval_and_no_verdict(keep: Keep) -> None:
+    old, new = keep("old", {"baseline": [2.0]}, VARIED), keep("new", {"baseline": [3.0]}, VARIED)
+    (row,) = table(old, new).rows
+    assert (row.low, row.verdict) == (None, "inconclusive (too few seeds: n = 1)")
+
+
+def test_what_diverged_is_no_result(keep: Keep) -> None:
+    old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"baseline": [2.0, "diverged", *BASE[2:]]}, VARIED)
+    found = table(old, new, elsewhere=True)
+    assert found.rows[0].verdict == "diverged 1/5"
+    assert not found.ok
+
+
+def test_two_trials_have_a_difference_and_a_certificate_and_nothing_is_claimed(keep: Keep) -> None:
+    folders = sorted(keep("runs", {"baseline": [2.0], "mqa": [2.5]}, VARIED).iterdir())
+    found = duel(side(folders[0]), side(folders[1]))
+    assert ("val/mlm/loss", 2.0, 2.5) in found.rows
+    assert found.certificate is not None
+    assert found.certificate.ok
+    assert any("attention.name mha → mqa" in line for line in found.first)
+    shown = found.grid().rendered(80)
+    assert "+0.5000" in shown
+    assert "✓ 13/21 tensors equal at step 0" in shown
+    assert "there is no interval and no verdict" in shown
+    assert not any(word in shown for word in ("±", "better", "worse"))
+
+
+def test_two_trials_of_one_spec_have_no_swap_to_certify(keep: Keep) -> None:
+    old = keep("old", {"baseline": [2.0]}, VARIED)
+    new = keep("new", {"baseline": [2.0]}, VARIED, code=CODES["new"])
+    found = duel(*(side(next(folder.iterdir())) for folder in (old, new)))
+    assert found.certificate is None
+    assert found.first[-1] == "spec:     the same"

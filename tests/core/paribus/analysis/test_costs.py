@@ -1,0 +1,65 @@
+"""What a variant costs: counted numbers always, measured ones only where they may be compared."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from paribus.analysis.compare import compare
+from paribus.analysis.table import Table
+from paribus.analysis.trials import Entry, Question
+
+Make = Callable[..., Entry]
+Ask = Callable[..., Question]
+
+
+def only(table: Table) -> Any:
+    (row,) = table.rows
+    return row
+
+
+def elsewhere(make: Make, where: Mapping[str, Any], baseline_too: bool = True) -> list[Entry]:
+    edits = {f"provenance/{key}": value for key, value in where.items()}
+    base = [make(seed=seed, loss=2.0 + seed / 10, edits=edits if baseline_too else {}) for seed in (0, 1)]
+    return [*base, *(make("it", seed, varied={"attention": "mqa"}, loss=2.5, edits=edits) for seed in (0, 1))]
+
+
+def test_e1_speed_is_not_compared_across_machines(make: Make, ask: Ask) -> None:
+    entries = elsewhere(make, {"machine": {"device": "cpu", "name": "another", "threads": "1"}}, baseline_too=False)
+    table = compare(entries, ask(entries))
+    row = only(table)
+    assert row.costs["tokens_per_second"].ratio is row.costs["peak_bytes"].ratio is None
+    assert row.costs["parameters"].ratio < 1
+    assert row.difference is not None
+    assert any("2 kinds of machine (cpu a processor 1, cpu another 1)" in warning for warning in table.warnings)
+
+
+def test_e1_speed_of_machines_that_look_alike_is_rough(make: Make, ask: Ask) -> None:
+    entries = elsewhere(make, {"host": "there"}, baseline_too=False)
+    table = compare(entries, ask(entries))
+    assert only(table).costs["tokens_per_second"].rough
+    assert any("only look alike" in warning for warning in table.warnings)
+
+
+def test_e11_speed_beside_other_trials_is_marked_contended(make: Make, ask: Ask) -> None:
+    table = compare(elsewhere(make, {"contended": True}), ask(elsewhere(make, {})))
+    assert only(table).costs["tokens_per_second"].rough
+    assert not only(table).costs["peak_bytes"].rough
+    assert only(table).to_json("m")["contended"] is True
+    assert "Trials shared the machine (contended): speed is rough (~)." in table.warnings
+
+
+def test_the_costs_are_multiples_of_the_baselines(make: Make, ask: Ask) -> None:
+    fast = {"provenance/training_seconds": 1.0, "provenance/peak_bytes": 6e8, "result/cache_bytes_per_token": 8.0}
+    entries = [make(edits={"result/cache_bytes_per_token": 32.0}), make("it", varied={"attention": "mqa"}, edits=fast)]
+    row = only(compare(entries, ask(entries)))
+    assert row.costs["tokens_per_second"].ratio == pytest.approx(2.0)
+    assert row.costs["peak_bytes"].ratio == pytest.approx(1.5)
+    assert row.costs["cache_bytes_per_token"].ratio == pytest.approx(0.25)
+    assert row.costs["parameters"].value < entries[0].result["parameters"]
+
+
+def test_a_cost_that_the_baseline_does_not_have_has_no_ratio(make: Make, ask: Ask) -> None:
+    entries = [make(), make("it", varied={"attention": "mqa"}, edits={"result/cache_bytes_per_token": 8.0})]
+    row = only(compare(entries, ask(entries)))
+    assert (row.costs["cache_bytes_per_token"].value, row.costs["cache_bytes_per_token"].ratio) == (8.0, None)

@@ -1,0 +1,130 @@
+"""A study that stops early, as its table tells it: what counts, what is not needed, and what was never looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from paribus.analysis.compare import compare, together
+from paribus.analysis.early_stopping import seeds_needed, turns_of
+from paribus.analysis.select_trials import select
+from paribus.analysis.trials import Entry, Question
+
+Study = Callable[..., list[Entry]]
+Ask = Callable[..., Question]
+
+BASELINE = [2.0, 2.03, 1.98, 2.01, 2.05, 2.02, 1.99, 2.04]
+WORSE = [value + 1 + 0.001 * place for place, value in enumerate(BASELINE)]
+UNSURE = [2.1, 1.9, 2.08, 1.95, 2.11, 1.93, 2.07, 1.96]
+
+
+def test_a_row_is_of_the_seeds_of_the_look_that_decided_and_the_rest_is_not_needed(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5], gqa=UNSURE)
+    table = compare(entries, ask(entries, seeds=range(8), stops=(3, 5, 8)))
+    mqa, gqa = table.rows
+    assert (mqa.kind, mqa.n, mqa.planned, mqa.done) == ("worse", 3, 3, 3)
+    assert (gqa.kind, gqa.n, gqa.planned) == ("inconclusive", 8, 8)
+    assert (table.baseline.n, table.baseline.planned) == (8, 8)
+    assert table.ok
+    assert table.notes == ("Not needed: 5 trials of 24 (mqa after 3 seeds)",)
+    assert "Holm over 2 variants, its 5 % of error spent over looks that were fixed beforehand" in " ".join(
+        table.caption
+    )
+    assert "(0.7 % after 3, 1.25 % after 5, 3.05 % after 8 seeds)" in " ".join(table.caption)
+
+
+def test_records_beyond_the_look_that_decided_are_not_seen(study: Study, ask: Ask) -> None:
+    few = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5], gqa=UNSURE)
+    all_of_them = study(baseline=BASELINE, mqa=[*WORSE[:3], *[0.1] * 5], gqa=UNSURE)
+    question = ask(few, seeds=range(8), stops=(3, 5, 8))
+    assert compare(few, question).to_json() == compare(all_of_them, question).to_json()
+
+
+def test_once_every_pair_is_decided_the_baseline_stops_too(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[*BASELINE[:3], *["pending"] * 5], mqa=[*WORSE[:3], *["pending"] * 5])
+    question = ask(entries, seeds=range(8), stops=(3, 5, 8))
+    table = compare(entries, question)
+    assert (table.ok, table.baseline.planned) == (True, 3)
+    assert table.notes == ("Not needed: 10 trials of 16 (baseline after 3 seeds, mqa after 3 seeds)",)
+
+
+def test_while_a_look_waits_nothing_of_it_is_shown(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASELINE[:2] + ["pending"] * 6, mqa=WORSE[:2] + ["pending"] * 6)
+    table = compare(entries, ask(entries, seeds=range(8), stops=(3, 8)))
+    (row,) = table.rows
+    assert (row.kind, row.n, row.planned, row.low) == ("inconclusive", 0, 3, None)
+    assert row.verdict == "inconclusive as yet (next look at 3 seeds)"
+    assert not table.ok
+
+
+def test_a_failed_trial_holds_its_variant_open_until_the_last_look_and_the_others_not(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASELINE, mqa=["failed", *WORSE[1:]], gqa=WORSE)
+    question = ask(entries, seeds=range(8), stops=(3, 5, 8))
+    (turns,) = turns_of([(select(entries, question).trials, question)])
+    assert {name: (turn.n, turn.verdict.kind) for name, turn in turns.items()} == {
+        "mqa": (8, "worse"),
+        "gqa": (3, "worse"),
+    }
+    assert seeds_needed(turns, question) == {"baseline": 8, "mqa": 8, "gqa": 3}
+
+
+def test_a_variant_whose_certificate_fails_stops_at_its_first_look(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASELINE, mqa=WORSE, gqa=UNSURE)
+    for entry in entries:
+        if entry.variant == "mqa" and entry.record is not None:
+            entry.record["result"]["certificate"]["batches"] = "others"
+    table = compare(entries, ask(entries, seeds=range(8), stops=(3, 5, 8)))
+    assert (table.rows[0].kind, table.rows[0].planned) == ("withheld", 3)
+    assert (table.rows[1].n, table.rows[1].kind) == (8, "inconclusive")
+
+
+def test_the_order_of_seeds_is_that_of_the_study(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASELINE, mqa=[*UNSURE[:5], *WORSE[5:]])
+    question = ask(entries, seeds=(7, 6, 5, 0, 1, 2, 3, 4), stops=(3, 8))
+    (row,) = compare(entries, question).rows
+    assert (row.kind, row.n) == ("worse", 3)
+
+
+def test_stops_that_were_changed_after_a_look_are_told_of(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASELINE, mqa=WORSE)
+    told = compare(entries, ask(entries, stops=(3, 8), replanned=True)).warnings
+    assert any(line.startswith("Where the study stops was changed after a verdict had been shown") for line in told)
+
+
+@pytest.mark.parametrize("stops", [(), (3, 8)])
+def test_a_study_without_looks_has_no_word_of_them(study: Study, ask: Ask, stops: tuple[int, ...]) -> None:
+    entries = study(baseline=BASELINE, mqa=UNSURE)
+    assert ("looks" in " ".join(compare(entries, ask(entries, stops=stops)).caption)) == bool(stops)
+
+
+def test_variants_of_several_settings_are_one_family_over_all_looks(study: Study, ask: Ask) -> None:
+    clear = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5])
+    open_still = study(baseline=BASELINE, mqa=UNSURE)
+    questions = [
+        ask(each, seeds=range(8), stops=(3, 5, 8), setting=name)
+        for name, each in zip("ab", (clear, open_still), strict=True)
+    ]
+    table = together(list(zip((clear, open_still), questions, strict=True)))
+    first, second = (each.rows[0] for each in table.every)
+    assert (first.kind, first.n) == ("worse", 3)
+    assert first.level == pytest.approx(1 - 0.05 * 9 / 64 / 2)  # two verdicts were open then
+    assert (second.kind, second.n) == ("inconclusive", 8)
+    assert second.level == pytest.approx(1 - 0.05 * 39 / 64)  # and one of them is settled since
+    assert table.ok
+    assert any(
+        note.startswith("Not needed here: 10 trials of 16 (baseline after 3 seeds, mqa")
+        for note in table.every[0].notes
+    )
+    alone = compare(open_still, questions[1])
+    assert alone.rows[0].level == second.level
+
+
+def test_no_setting_has_its_next_look_before_all_have_had_theirs(study: Study, ask: Ask) -> None:
+    ready, waits = study(baseline=BASELINE, mqa=UNSURE), study(baseline=BASELINE, mqa=[*UNSURE[:2], *["pending"] * 6])
+    asked = [
+        (select(each, question := ask(each, seeds=range(8), stops=(3, 8))).trials, question) for each in (ready, waits)
+    ]
+    first, second = turns_of(asked)
+    assert (first["mqa"].n, first["mqa"].upto) == (3, 3)
+    assert (second["mqa"].n, second["mqa"].upto) == (0, 3)

@@ -1,0 +1,150 @@
+"""Effects of factors: planted ones come out, shares add up, and intervals hold what they promise."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.analysis.factorial import Cell, Level, contrast, interaction, levels, main_effect, pairs, shapley
+from paribus.analysis.verdicts import Paired, decide
+from paribus.studies.fractional_factorial import members, regular
+
+TINY = 1e-12
+
+counts_of = st.lists(st.integers(2, 3), min_size=1, max_size=4)
+numbers = st.floats(-8, 8)
+
+
+def cells_of(counts: list[int]) -> list[Cell]:
+    return list(itertools.product(*(range(count) for count in counts)))
+
+
+@given(counts_of, st.data())
+def test_what_adds_up_comes_out_as_it_was_planted_and_nothing_interacts(counts: list[int], data: st.DataObject) -> None:
+    planted = {level: data.draw(numbers) for level in levels(counts)}
+    start = data.draw(numbers)
+    cells = cells_of(counts)
+    values = {
+        cell: start + math.fsum(planted[Level(factor, level)] for factor, level in enumerate(cell) if level)
+        for cell in cells
+    }
+    for level in levels(counts):
+        assert contrast(main_effect(cells, level), values) == pytest.approx(planted[level], abs=TINY)
+    for one, other in pairs(counts):
+        assert contrast(interaction(cells, one, other), values) == pytest.approx(0.0, abs=TINY)
+
+
+@given(counts_of, st.data())
+def test_what_two_levels_do_together_is_their_interaction(counts: list[int], data: st.DataObject) -> None:
+    together = {pair: data.draw(numbers) for pair in pairs(counts)}
+    cells = cells_of(counts)
+    values = {
+        cell: math.fsum(
+            found for (one, other), found in together.items() if (cell[one[0]], cell[other[0]]) == (one[1], other[1])
+        )
+        for cell in cells
+    }
+    for pair, found in together.items():
+        assert contrast(interaction(cells, *pair), values) == pytest.approx(found, abs=TINY)
+
+
+games = st.integers(1, 5).flatmap(
+    lambda factors: st.tuples(st.just(factors), st.lists(numbers, min_size=2**factors, max_size=2**factors))
+)
+
+
+@given(games)
+def test_shares_add_up_to_the_full_model_less_the_base(game: tuple[int, list[float]]) -> None:
+    factors, drawn = game
+    values = dict(zip(cells_of([2] * factors), drawn, strict=True))
+    shares = [contrast(shapley(factors, factor), values) for factor in range(factors)]
+    assert math.fsum(shares) == pytest.approx(values[(1,) * factors] - values[(0,) * factors], abs=TINY)
+
+
+@given(games)
+def test_a_share_is_the_mean_of_what_a_factor_adds_over_all_orders(game: tuple[int, list[float]]) -> None:
+    factors, drawn = game
+    values = dict(zip(cells_of([2] * factors), drawn, strict=True))
+    for factor in range(factors):
+        added = []
+        for order in itertools.permutations(range(factors)):
+            before = [int(each in order[: order.index(factor)]) for each in range(factors)]
+            after = [*before]
+            after[factor] = 1
+            added.append(values[tuple(after)] - values[tuple(before)])
+        share = contrast(shapley(factors, factor), values)
+        assert share == pytest.approx(math.fsum(added) / len(added), abs=TINY)
+
+
+@given(games)
+def test_a_factor_that_does_nothing_has_no_share_and_factors_that_do_the_same_have_the_same(
+    game: tuple[int, list[float]],
+) -> None:
+    factors, drawn = game
+    of_sum = {cell: drawn[sum(cell)] for cell in cells_of([2] * factors)}
+    shares = [contrast(shapley(factors, factor), of_sum) for factor in range(factors)]
+    assert shares == pytest.approx([shares[0]] * factors, abs=TINY)
+    idle = {(*cell, last): value for cell, value in of_sum.items() for last in (0, 1)}
+    assert contrast(shapley(factors + 1, factors), idle) == pytest.approx(0.0, abs=TINY)
+
+
+@pytest.mark.parametrize("size", [(3, 1), (4, 1), (5, 2), (6, 2)])
+def test_in_a_fraction_an_effect_is_the_sum_of_those_that_it_is_confounded_with(size: tuple[int, int]) -> None:
+    found, draw = regular(*size), random.Random(0)
+    assert found is not None
+    effects = [effect for effect in range(1, 1 << size[0]) if effect.bit_count() <= 2]
+    # the model in -1 and +1: a main effect is twice its coefficient, an interaction four times
+    sizes = {effect: draw.uniform(-1, 1) for effect in effects}
+
+    def sign(cell: Cell, effect: int) -> int:
+        return math.prod(2 * cell[factor] - 1 for factor in members(effect))
+
+    cells = list(found.cells())
+    values = {cell: math.fsum(size * sign(cell, effect) for effect, size in sizes.items()) for cell in cells}
+    for effect in effects:
+        of = [Level(factor, 1) for factor in members(effect)]
+        weights = main_effect(cells, of[0]) if len(of) == 1 else interaction(cells, *of)
+        alike = [effect, *found.aliases(effect)]
+        signed = math.fsum(sizes[each] * sign(cells[0], each) * sign(cells[0], effect) for each in alike)
+        assert contrast(weights, values) == pytest.approx(2 ** len(of) * signed, abs=TINY)
+
+
+def test_an_effect_of_each_seed_leaves_out_what_its_cells_have_in_common() -> None:
+    cells = cells_of([2, 2])
+    weights = [main_effect(cells, Level(0, 1)), interaction(cells, Level(0, 1), Level(1, 1)), shapley(2, 0)]
+    assert [math.fsum(each.values()) for each in weights] == [0.0, 0.0, 0.0]
+
+
+def test_the_intervals_of_a_family_hold_all_true_effects_as_often_as_they_say() -> None:
+    """Five seeds with an offset of their own, three factors, three hundred studies: 95 % give or take four errors."""
+    draw, counts, studies = random.Random(7), [2, 2, 2], 300
+    cells = cells_of(counts)
+    true = {cell: 0.3 * cell[0] - 0.2 * cell[1] + 0.4 * cell[0] * cell[2] for cell in cells}
+    families = {
+        "main": [main_effect(cells, level) for level in levels(counts)],
+        "interactions": [interaction(cells, *pair) for pair in pairs(counts)],
+        "shapley": [shapley(3, factor) for factor in range(3)],
+    }
+    held = dict.fromkeys(families, 0)
+    for _ in range(studies):
+        seeds = []
+        for _ in range(5):
+            offset = draw.gauss(0, 1)
+            seeds.append({cell: true[cell] + offset + draw.gauss(0, 0.2) for cell in cells})
+        for name, family in families.items():
+            paired = {
+                str(place): Paired(differences=tuple(contrast(each, seed) for seed in seeds), diverged=0, planned=5)
+                for place, each in enumerate(family)
+            }
+            found = decide(paired, better="lower", margin=None)
+            held[name] += all(
+                (each.low or 0) <= contrast(weights, true) <= (each.high or 0)
+                for each, weights in zip(found.values(), family, strict=True)
+            )
+    error = math.sqrt(0.95 * 0.05 / studies)
+    assert {name for name, count in held.items() if count / studies < 0.95 - 4 * error} == set()

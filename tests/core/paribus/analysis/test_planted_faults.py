@@ -1,0 +1,268 @@
+"""Faults planted in an engine that really trains: each withholds the verdict that the sound study gets."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, final
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import (
+    Attend,
+    Attention,
+    Context,
+    Cost,
+    Heads,
+    Keyed,
+    Load,
+    Range,
+    Scores,
+    Shape,
+    Sight,
+    State,
+    Traits,
+    softmax_cost,
+)
+from paribus.analysis.certificates import Certificate, certify
+from paribus.analysis.trials import Entry
+from paribus.assembly import initialise
+from paribus.parts.draw import order
+from paribus.registry import Registry, installed
+from paribus.specs.resolve import resolved
+from paribus.train.trial import Terms, run_trial
+
+Pair = Callable[..., Certificate]
+
+TEXT = "\n\n".join(
+    f"The {number}th paragraph says {number * number} words of its own, and ends." for number in range(200)
+)
+
+
+@final
+class Forgetful(Attention):
+    """Multi-head attention with an option that it takes and never uses: registration only sees that it is read."""
+
+    traits: ClassVar[Traits] = {
+        "consumes": ["rotate", "bias"],
+        "causal": True,
+        "residual": True,
+        "documents": True,
+        "order": True,
+    }
+
+    def __init__(self, shape: Shape, *, window: Annotated[int, "rows that a row sees", Range(1)] = 4) -> None:
+        super().__init__()
+        self.shape = shape
+        self.window = window
+        self.heads = Heads(shape, kv_heads=shape.heads, bias=True)
+        self.attend = Attend(shape, Sight(causal=shape.causal), Scores())
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        return self.heads.merge(self.attend(self.heads, x, ctx))
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return {}
+
+    def cost(self, load: Load) -> Cost:
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)
+
+
+@final
+class Frozen(Attention):
+    """Multi-head attention whose queries nobody trains, as what is left of a debugging session may have it."""
+
+    traits: ClassVar[Traits] = Forgetful.traits
+
+    def __init__(self, shape: Shape, *, thawed: Annotated[bool, "train the queries after all"] = False) -> None:
+        super().__init__()
+        self.shape = shape
+        self.heads = Heads(shape, kv_heads=shape.heads, bias=True)
+        self.attend = Attend(shape, Sight(causal=shape.causal), Scores())
+        if not thawed:
+            self.heads.q.requires_grad_(False)
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        return self.heads.merge(self.attend(self.heads, x, ctx))
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return {}
+
+    def cost(self, load: Load) -> Cost:
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)
+
+
+@pytest.fixture(scope="module", name="registry")
+def _registry() -> Registry:
+    return installed().with_(attention={"forgetful": Forgetful, "frozen": Frozen})
+
+
+@pytest.fixture(scope="module", name="pair")
+def _pair(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Trains a baseline and a variant, and answers their certificate."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("trials")
+    (folder / "corpus.txt").write_text(TEXT)
+    base: dict[str, Any] = {
+        "preset": "encoder-tiny",
+        "dims": {"width": 16, "layers": 1, "heads": 4, "length": 16},
+        "corpus": {"name": "text", "path": [str(folder / "corpus.txt")], "documents": "paragraph"},
+        "data": {"batch": 4, "validation": 8},
+        "trainer": {"max_steps": 4},
+    }
+    count = iter(range(1000))
+
+    def entry(
+        variant: str, varied: Mapping[str, Any], said: Mapping[str, Any], before: Mapping[str, Any] | None = None
+    ) -> Entry:
+        given = copy.deepcopy(base)
+        for dotted, value in varied.items():
+            slot, _, option = dotted.partition(".")
+            given[slot] = {**given.get(slot, {}), option: value} if option else value
+        spec = resolved(given, registry=registry)
+        identity = f"trial-{next(count)}"
+        place = folder / identity
+        place.mkdir()
+        instead = {key: before[key] for key in said if key in before} if before and len(said) > 1 else {}
+        record = run_trial(spec, registry, Terms(identity=identity, folder=place, varied=said, instead=instead))
+        trial = {"identity": identity, "spec": spec, "varied": dict(said), "code": "", "corpus": "", "instead": instead}
+        return Entry(variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"])
+
+    def pair(
+        varied: Mapping[str, Any], baseline: Mapping[str, Any] | None = None, said: Mapping[str, Any] | None = None
+    ) -> Certificate:
+        before = baseline or {}
+        first = entry("baseline", before, before)
+        return certify(first, entry("variant", varied, varied if said is None else said, first.spec))
+
+    return pair
+
+
+def test_a_sound_swap_of_a_real_engine_gets_its_certificate(pair: Pair) -> None:
+    found = pair({"attention": {"name": "gqa", "kv_heads": 2}})
+    assert found.failures == ()
+    assert found.side_effects == ("k, v reshaped",)
+    assert found.confirmed == ("same batches", "outputs differ")
+    assert found.equal == found.total - 4  # weights and biases of keys and values
+
+
+def test_a_sound_change_of_the_training_gets_its_certificate(pair: Pair) -> None:
+    found = pair({"optimizer.lr": 1e-3})
+    assert found.failures == found.side_effects == ()
+    assert found.confirmed == ("same batches", "training differs")
+    assert found.equal == found.total
+
+
+def test_a_leaked_seed_withholds_the_verdict(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    generators: dict[int, np.random.Generator] = {}
+
+    def drawn_in_turn(seed: int, path: str, shape: tuple[int, ...]) -> Tensor:
+        """One generator for all: what is drawn depends on all that was drawn before."""
+        if path.startswith("embedding"):
+            generators[seed] = np.random.default_rng(seed)
+        return torch.from_numpy(generators[seed].standard_normal(shape, dtype=np.float32))
+
+    monkeypatch.setattr(initialise, "unit", drawn_in_turn)
+    assert pair({"norm": {"name": "rmsnorm"}}).ok  # it draws as many numbers as the baseline
+    found = pair({"attention": {"name": "gqa", "kv_heads": 2}})
+    assert found.reason == "leaked seed"
+
+
+def test_an_ignored_option_withholds_the_verdict(pair: Pair) -> None:
+    found = pair({"attention": {"name": "forgetful", "window": 8}}, {"attention": {"name": "forgetful"}})
+    assert found.reason == "ignored option; changed nothing"
+    assert found.differs == ("attention.window",)
+
+
+def test_an_option_that_is_ignored_beside_a_swap_that_is_none_withholds_the_verdict(pair: Pair) -> None:
+    found = pair({"attention": {"name": "forgetful", "window": 8}, "norm": {"name": "rmsnorm"}})
+    assert found.reason == "ignored option; changed nothing"  # without it, it is what the baseline has
+    told, _ = found.failures
+    assert told == "ignored option: `attention.window` is 8 in variant, and another value changes nothing"
+    assert pair({"attention": {"name": "restricted", "window": 8}, "norm": {"name": "rmsnorm", "eps": 1e-3}}).ok
+
+
+def test_a_swap_that_changes_nothing_withholds_the_verdict(pair: Pair) -> None:
+    assert pair({"attention": {"name": "restricted", "window": 16}}).reason == "changed nothing"
+    assert pair({"attention": {"name": "restricted", "window": 4}}).ok
+
+
+def test_data_that_follow_the_model_withhold_the_verdict(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paribus.train import data
+
+    calls = iter(range(100))
+    monkeypatch.setattr(data, "order", lambda seed, epoch, count: order(seed + next(calls), epoch, count))
+    assert "other examples" in pair({"attention": {"name": "mqa"}}).reason
+
+
+def test_another_difference_than_the_one_studied_withholds_the_verdict(pair: Pair) -> None:
+    both = {"attention": {"name": "mqa"}, "norm": {"name": "rmsnorm"}}
+    assert pair(both).ok
+    assert pair(both, said={"attention": "mqa"}).reason == "another difference"
+
+
+def test_a_frozen_parameter_that_the_baseline_trains_withholds_the_verdict(pair: Pair) -> None:
+    found = pair({"attention": {"name": "frozen"}, "dropout": 0.1}, {"attention": {"name": "frozen", "thawed": True}})
+    assert found.ok  # dropout is how it is trained: what follows from that is meant
+    found = pair({"attention": {"name": "frozen"}, "norm": {"name": "rmsnorm"}})
+    assert found.reason == "not trained"
+    assert found.failures == ("not trained: no gradient ever reaches q, which the baseline trains",)
+
+
+def test_a_parameter_that_is_frozen_in_both_is_told_and_withholds_nothing(pair: Pair) -> None:
+    found = pair({"attention": {"name": "frozen"}, "norm": {"name": "rmsnorm"}}, {"attention": {"name": "frozen"}})
+    assert found.ok
+    assert "in both no gradient reaches q" in found.side_effects
+
+
+def test_a_swap_that_hides_behind_another_withholds_the_verdict(pair: Pair) -> None:
+    varied = {"attention": {"name": "restricted", "window": 16}, "norm": {"name": "rmsnorm"}}
+    found = pair(varied)
+    assert found.failures == (
+        "changed nothing: `attention` does what the baseline's does, and other changes are beside it",
+    )
+
+
+def test_a_buffer_that_moves_with_another_component_withholds_the_verdict(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is computed once and never trained belongs to its own component: a swap of another leaves it as it is."""
+    calls = iter(range(100))
+
+    def drawn(attention: Forgetful, keyed: Keyed) -> None:
+        attention.register_buffer("places", keyed("places", (2, 4)))
+
+    def moved(attention: Forgetful, keyed: Keyed) -> None:
+        attention.register_buffer("places", keyed("places", (2, 4)) + next(calls))
+
+    forgetful = {"attention": {"name": "forgetful"}}
+    monkeypatch.setattr(Forgetful, "prepare", drawn)
+    found = pair({"attention": {"name": "forgetful"}, "norm": {"name": "rmsnorm"}}, forgetful)
+    assert found.ok
+    assert found.equal == found.total - 4  # the biases of four norms are gone
+    monkeypatch.setattr(Forgetful, "prepare", moved)
+    found = pair({"attention": {"name": "forgetful"}, "norm": {"name": "rmsnorm"}}, forgetful)
+    assert found.reason == "leaked seed"
+    assert found.failures[0].endswith("agree: places")
+
+
+def test_a_tensor_that_is_trained_in_another_manner_withholds_the_verdict(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A swap that brings a matrix may not take the weight decay off another."""
+    adamw = installed().get("optimizer", "adamw")
+    build = adamw.build
+
+    def sorted_by_width(self: Any, matrices: Any, others: Any) -> torch.optim.Optimizer:
+        narrow = [each for each in matrices if each.numel() < 16 * 16]
+        wide = [each for each in matrices if each.numel() >= 16 * 16]
+        last = wide[-1:] if narrow else []
+        found: torch.optim.Optimizer = build(self, wide[: len(wide) - len(last)], [*others, *narrow, *last])
+        return found
+
+    monkeypatch.setattr(adamw, "build", sorted_by_width)
+    found = pair({"attention": {"name": "mqa"}})
+    assert found.reason == "trained otherwise"
+    monkeypatch.undo()
+    assert pair({"optimizer": {"name": "adamw", "weight_decay": 0.5}}).ok  # that is how it is meant to be

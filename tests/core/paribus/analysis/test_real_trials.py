@@ -1,0 +1,173 @@
+"""Coverage and false positives on differences of real trials: a tiny encoder, 48 seeds, five swaps.
+
+The trials are those of `benchmarks/studies/coverage.yaml`. A study is a few of the seeds, drawn without replacement and
+shared by all variants, whose differences are centred on what all 48 come to: then nothing differs, and only their shape
+is what trials have. A mean of n of N draws strays from that centre by sqrt(1 - n/N) less than from a truth; it is put
+back, for which Student's t is exact where the 48 are normal. (Drawn with replacement it is not: the same seed twice has
+no spread, and even normal pools of 48 have 6.6 % of false positives at three seeds.)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from paribus.analysis.sequential import Seen, decide_in_turn
+from paribus.analysis.student_t import t_quantile
+from paribus.analysis.verdicts import Kind, Paired, Verdict, decide
+
+Floats = NDArray[np.float64]
+FILE = Path(__file__).parents[5] / "benchmarks" / "results" / "trials" / "coverage.json"
+FOUR = ("attention=mqa", "attention=restricted(window=4)", "norm=rmsnorm", "dropout=0.1")
+SAME = "norm.eps=1e-06"  # a swap that cannot matter: what differs is what rounding grows to
+SIZES = (3, 5, 8)
+MARGIN = 0.02
+STUDIES = 400
+
+
+@pytest.fixture(scope="module")
+def trials() -> dict[str, Floats]:
+    """The metric by variant, seed after seed."""
+    found: dict[str, dict[str, float]] = json.loads(FILE.read_text())["values"]
+    return {name: np.array([own[seed] for seed in sorted(own, key=int)]) for name, own in found.items()}
+
+
+def differences(trials: dict[str, Floats], names: Sequence[str] = FOUR) -> Floats:
+    """Seeds by variants, with a mean of 0."""
+    found = np.stack([trials[name] - trials["baseline"] for name in names], axis=1)
+    return np.asarray(found - found.mean(axis=0), dtype=np.float64)
+
+
+def drawn(pool: Floats, n: int, studies: int, seed: int = 0) -> Floats:
+    """Studies of n seeds each: studies by seeds by variants."""
+    order = np.random.default_rng(seed).random((studies, len(pool))).argsort(axis=1)[:, :n]
+    found = pool[order]
+    back = 1 / math.sqrt(1 - n / len(pool)) - 1
+    return np.asarray(found + back * found.mean(axis=1, keepdims=True), dtype=np.float64)
+
+
+def covered(samples: Floats, alpha: float = 0.05) -> Floats:
+    """How often the interval holds 0, which is the truth, by variant."""
+    n = samples.shape[1]
+    half = -t_quantile(alpha / 2, n - 1) * samples.std(axis=1, ddof=1) / math.sqrt(n)
+    return np.asarray((np.abs(samples.mean(axis=1)) <= half).mean(axis=0), dtype=np.float64)
+
+
+def is_wrong(verdict: Verdict, truth: float, margin: float | None) -> bool:
+    claims = {"better": truth >= 0, "worse": truth <= 0, "equivalent": abs(truth) >= (margin or 0)}
+    return claims.get(verdict.kind, False)
+
+
+def decided(samples: Floats, truths: Sequence[float], margin: float | None) -> Iterator[list[Verdict]]:
+    """The verdicts of each study."""
+    for study in samples + np.asarray(truths):
+        family = {
+            str(place): Paired(differences=tuple(map(float, own)), diverged=0, planned=len(own))
+            for place, own in enumerate(study.T)
+        }
+        yield list(decide(family, better="lower", margin=margin).values())
+
+
+def false_positives(pool: Floats, n: int, truths: Sequence[float], margin: float | None, studies: int) -> float:
+    wrong = (
+        any(is_wrong(verdict, truth, margin) for verdict, truth in zip(found, truths, strict=True))
+        for found in decided(drawn(pool, n, studies), truths, margin)
+    )
+    return sum(wrong) / studies
+
+
+CASES: list[tuple[Any, float | None]] = [
+    ((0, 0, 0, 0), None),
+    ((0, 0, 0, 0), MARGIN),
+    ((MARGIN, -MARGIN, MARGIN, -MARGIN), MARGIN),  # where `equivalent` would be wrong
+    ((0, MARGIN, 1, -1), MARGIN),  # where two are settled, and ease the level of the others
+]
+
+
+def test_the_trials_are_real_and_so_many(trials: dict[str, Floats]) -> None:
+    assert {len(own) for own in trials.values()} == {48}
+    assert set(trials) == {"baseline", *FOUR, SAME}
+    document = json.loads(FILE.read_text())
+    assert max(float(own.max()) for own in trials.values()) < document["frequencies"]  # all of them have learned
+    assert len(document["commit"]) == 40
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_a_95_percent_interval_covers_in_93_of_100_studies_or_more(trials: dict[str, Floats], n: int) -> None:
+    assert covered(drawn(differences(trials, (*FOUR, SAME)), n, 20_000)).min() >= 0.93
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_it_does_so_too_for_seeds_that_are_not_paired(trials: dict[str, Floats], n: int) -> None:
+    half = trials["baseline"].reshape(2, -1)  # an A/A: the baseline against itself, on other seeds
+    between = (half[0] - half[1])[:, None]
+    assert covered(drawn(np.asarray(between - between.mean(axis=0)), n, 20_000)).min() >= 0.93
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("truths", "margin"), CASES)
+def test_a_study_of_four_variants_claims_what_is_not_so_at_most_6_times_in_100(
+    trials: dict[str, Floats], n: int, truths: Sequence[float], margin: float | None
+) -> None:
+    assert false_positives(differences(trials), n, truths, margin, STUDIES) <= 0.06
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("truths", "margin"), CASES)
+def test_so_it_is_in_many_more_studies(
+    trials: dict[str, Floats], n: int, truths: Sequence[float], margin: float | None
+) -> None:
+    assert false_positives(differences(trials), n, truths, margin, 20_000) <= 0.055
+
+
+@pytest.mark.parametrize(("truths", "margin"), CASES)
+def test_nor_does_one_that_may_stop_early(
+    trials: dict[str, Floats], truths: Sequence[float], margin: float | None
+) -> None:
+    wrong, studies = 0, 150
+    for study in drawn(differences(trials), 8, studies) + np.asarray(truths):
+        rows = [tuple(map(float, own)) for own in study.T]
+
+        def see(name: str, n: int, rows: Sequence[tuple[float, ...]] = tuple(rows)) -> Seen:
+            own = Paired(differences=rows[int(name)][:n], diverged=0, planned=n)
+            return Seen(paired=own, ended=True, whole=True)
+
+        turns = decide_in_turn(list("0123"), see, looks=SIZES, better="lower", margin=margin)
+        wrong += any(is_wrong(turn.verdict, truth, margin) for turn, truth in zip(turns.values(), truths, strict=True))
+    assert wrong / studies <= 0.06
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_a_difference_that_is_none_gets_no_verdict(trials: dict[str, Floats], n: int) -> None:
+    kinds: list[Kind] = [
+        verdict.kind for found in decided(drawn(differences(trials), n, 400), (0, 0, 0, 0), None) for verdict in found
+    ]
+    assert kinds.count("inconclusive") / len(kinds) >= 0.98
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_a_swap_that_cannot_matter_is_inconclusive_or_within_the_margin_equivalent(
+    trials: dict[str, Floats], n: int
+) -> None:
+    own = Paired(differences=tuple((trials[SAME] - trials["baseline"])[:n].tolist()), diverged=0, planned=n)
+    assert decide({"it": own}, better="lower", margin=None)["it"].kind == "inconclusive"
+    assert decide({"it": own}, better="lower", margin=MARGIN)["it"].kind == "equivalent"
+
+
+def test_swaps_that_matter_are_told_from_those_that_do_not(trials: dict[str, Floats]) -> None:
+    family = {
+        name: Paired(differences=tuple((trials[name] - trials["baseline"])[:8].tolist()), diverged=0, planned=8)
+        for name in (*FOUR, SAME)
+    }
+    found = decide(family, better="lower", margin=None)
+    assert found["attention=restricted(window=4)"].kind == "better"
+    assert found["dropout=0.1"].kind == "worse"
+    assert found[SAME].kind == "inconclusive"

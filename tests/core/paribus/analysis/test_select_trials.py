@@ -1,0 +1,104 @@
+"""Which trials come into a table: those of today's code, and old ones only if somebody says so."""
+
+from collections.abc import Callable
+
+import pytest
+
+from paribus.analysis.select_trials import MOST, select
+from paribus.analysis.trials import Entry, Question
+from paribus.errors import SpecError
+
+Make = Callable[..., Entry]
+Ask = Callable[..., Question]
+Study = Callable[..., list[Entry]]
+
+CODE = "c" * 24
+
+
+def stale(make: Make, seed: int = 0, *, ended: float = 0.0, kind: str = "code") -> Entry:
+    edits = {"provenance/ended": ended}
+    return make("mqa", seed, varied={"attention": "mqa"}, stale=kind, edits=edits)
+
+
+def test_a_stale_record_is_left_out_and_said(make: Make, ask: Ask) -> None:
+    entries = [make(), stale(make)]
+    found = select(entries, ask(entries))
+    assert found.trials["mqa"] == {}
+    assert found.notes == (
+        "Left out: 1 record (mqa: seed 0), as the code of its components has changed since; "
+        f"run the study again, or readmit it with --accept-code {CODE[:12]}",
+    )
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize("code", [CODE, CODE[:12], CODE[:6]])
+def test_a_stale_record_is_readmitted_by_its_code_and_said(make: Make, ask: Ask, code: str) -> None:
+    entries = [make(), stale(make)]
+    found = select(entries, ask(entries), [code])
+    assert found.trials["mqa"] == {0: entries[1]}
+    assert found.notes == ()
+    (warning,) = found.warnings
+    assert warning.startswith(f"Made by other code than today's, and readmitted by --accept-code {CODE[:12]}: 1 record")
+
+
+def test_a_record_of_other_data_is_never_readmitted(make: Make, ask: Ask) -> None:
+    entries = [make(), stale(make, kind="data")]
+    with pytest.raises(SpecError, match="no record that was left out is of the code c"):
+        select(entries, ask(entries), [CODE])
+    found = select(entries, ask(entries))
+    assert found.trials["mqa"] == {}
+    assert found.notes == ("Left out: 1 record (mqa: seed 0), as the data has changed since",)
+
+
+def test_a_fresh_record_goes_before_a_stale_one_and_a_stale_one_before_none(make: Make, ask: Ask) -> None:
+    fresh = make("mqa", varied={"attention": "mqa"})
+    pending = make("mqa", varied={"attention": "mqa"}, state="pending")
+    first, second = stale(make, ended=1.0), stale(make, ended=2.0)
+    for entries, expected in (
+        ([stale(make), fresh], fresh),
+        ([pending, first, second], second),
+        ([second, first, pending], second),
+        ([first, fresh, second], fresh),
+    ):
+        assert select(entries, ask(entries), [CODE]).trials["mqa"][0] is expected
+
+
+def test_trials_that_the_study_does_not_have_are_counted(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[2.0, 2.0, 2.0], mqa=[2.0, 2.0, 2.0])
+    question = ask(study(baseline=[2.0, 2.0]))
+    found = select(entries, question)
+    assert list(found.trials) == ["baseline"]
+    assert found.notes == ("Left out: 4 trials of variants or seeds that the study no longer has",)
+
+
+def test_what_has_not_ended_is_counted_by_its_state(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[2.0, "pending", "pending", "running", "interrupted"])
+    assert select(entries, ask(entries)).notes == ("Not finished: 1 interrupted, 2 pending, 1 running",)
+
+
+def test_every_failure_is_told(make: Make, ask: Ask) -> None:
+    states = ("failed", "out-of-memory", "timeout")
+    entries = [make(seed=seed, state=state, failure={"why": f"why {seed}\nmore"}) for seed, state in enumerate(states)]
+    entries.append(make(seed=3, state="failed"))
+    assert select(entries, ask(entries)).notes == (
+        "baseline seed 0: failed: why 0",
+        "baseline seed 1: out-of-memory: why 1",
+        "baseline seed 2: timeout: why 2",
+        "baseline seed 3: failed: no reason is known",
+    )
+
+
+def test_very_many_failures_are_told_with_a_count(make: Make, ask: Ask) -> None:
+    entries = [make(seed=seed, state="failed") for seed in range(MOST + 5)]
+    notes = select(entries, ask(entries)).notes
+    assert len(notes) == MOST + 1
+    assert notes[-1] == "5 more failed"
+
+
+@pytest.mark.parametrize("code", ["deadbeef", "d" * 24, "ccc", ""])
+def test_a_code_that_readmits_nothing_is_refused_with_those_that_would(make: Make, ask: Ask, code: str) -> None:
+    entries = [make(), stale(make)]
+    with pytest.raises(SpecError, match=r"unknown-code.*no record that was left out.*valid: cccccccccccc"):
+        select(entries, ask(entries), [code])
+    with pytest.raises(SpecError, match="valid: none, as none was"):
+        select([make()], ask([make()]), [code])

@@ -1,0 +1,250 @@
+"""Looks that may each be the last: what they decide, what frees error, and that all of them together keep to alpha."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+
+import pytest
+
+from paribus.analysis.sequential import REACHED, Seen, Turn, decide_in_turn, shares
+from paribus.analysis.student_t import interval, summarise
+from paribus.analysis.verdicts import Paired, Verdict, decide
+
+LOOKS = (3, 5, 8)
+STUDIES = 400  # of each simulation
+Family = Mapping[str, Sequence[float]]
+
+
+def seeing(
+    family: Family, *, lost: Sequence[tuple[str, int]] = (), pending: Mapping[str, int] | None = None
+) -> Callable[[str, int], Seen]:
+    """What looks see; `lost` are variants with the seed that left no record, `pending` how many seeds have ended."""
+
+    def see(name: str, n: int) -> Seen:
+        there = min(n, (pending or {}).get(name, n))
+        kept = [value for seed, value in enumerate(family[name][:there]) if (name, seed) not in lost]
+        whole = len(kept) == n
+        return Seen(paired=Paired(differences=tuple(kept), diverged=0, planned=n), ended=there == n, whole=whole)
+
+    return see
+
+
+def turns_of(
+    family: Family, *, margin: float | None = None, looks: Sequence[int] = LOOKS, **more: object
+) -> Mapping[str, Turn]:
+    see = seeing(family, **more)  # type: ignore[arg-type]  # passed on as they came
+    return decide_in_turn(list(family), see, looks=looks, better="lower", margin=margin)
+
+
+WAVES = (0.9, -1.1, 0.3, 1.2, -0.4, -1.0, 0.8, -0.7)
+
+
+def around(mean: float, sd: float, n: int = 8) -> list[float]:
+    return [mean + sd * wave for wave in WAVES[:n]]
+
+
+def test_the_looks_spend_all_of_alpha_and_the_first_the_least() -> None:
+    assert shares(LOOKS) == pytest.approx((9 / 64, 16 / 64, 39 / 64))
+    assert sum(shares((2, 7, 9, 40))) == pytest.approx(1)
+
+
+def test_a_clear_effect_is_decided_at_the_first_look_and_needs_no_further_seed() -> None:
+    turn = turns_of({"it": around(-100, 1)})["it"]
+    assert (turn.verdict.kind, turn.n, turn.upto, turn.over) == ("better", 3, 3, True)
+    assert turn.verdict.level == pytest.approx(1 - 0.05 * 9 / 64)
+
+
+def test_the_interval_is_the_one_at_the_level_that_decided_at_that_look() -> None:
+    turns = turns_of({"clear": around(-100, 1), "later": around(3, 1), "never": around(0.1, 1)})
+    later = turns["later"]
+    assert (later.verdict.kind, later.n) == ("worse", 5)
+    level = 0.05 * 16 / 64 / 2  # the clear one was settled before, and two are left
+    assert later.verdict.level == pytest.approx(1 - level)
+    assert (later.verdict.low, later.verdict.high) == pytest.approx(interval(summarise(around(3, 1, 5)), level))
+    never = turns["never"]
+    assert (never.verdict.kind, never.n, never.over) == ("inconclusive", 8, True)
+    assert never.verdict.level == pytest.approx(1 - 0.05 * 39 / 64)
+    assert never.verdict.text.startswith("inconclusive (needs n ≥")
+
+
+def test_the_p_value_is_at_most_alpha_exactly_where_the_interval_excludes_0() -> None:
+    for turn in turns_of({"clear": around(-100, 1), "later": around(3, 1), "never": around(0.1, 1)}).values():
+        found = turn.verdict
+        assert found.p is not None
+        assert found.low is not None
+        assert found.high is not None
+        assert (found.p <= 0.05) == (not found.low <= 0 <= found.high)
+
+
+def test_what_stops_as_equivalent_around_0_frees_no_error_for_the_others() -> None:
+    family = {"same": around(0, 0.001), "open": around(0.1, 1)}
+    turns = turns_of(family, margin=1.0)
+    assert (turns["same"].verdict.kind, turns["same"].n) == ("equivalent", 3)
+    assert turns["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64 / 2)
+    settled = turns_of({"other": around(0.5, 0.001), "open": around(0.1, 1)}, margin=1.0)
+    assert settled["other"].verdict.kind == "equivalent"  # and clear of 0
+    assert settled["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64)
+
+
+def test_one_look_at_all_seeds_is_what_decide_does() -> None:
+    family = {"clear": around(-9, 1), "same": around(0, 0.1), "open": around(0.5, 1)}
+    paired = {name: Paired(differences=tuple(own), diverged=0, planned=8) for name, own in family.items()}
+    expected = decide(paired, better="lower", margin=2.0)
+    assert {name: turn.verdict for name, turn in turns_of(family, margin=2.0, looks=(8,)).items()} == expected
+
+
+@pytest.mark.parametrize("beyond", [0.0, 1e6])
+def test_seeds_beyond_the_look_that_decided_change_nothing(beyond: float) -> None:
+    family = {"clear": [*around(-100, 1, 3), *repeat(beyond, 5)], "open": around(0.1, 1)}
+    assert turns_of(family)["clear"] == turns_of({**family, "clear": around(-100, 1)})["clear"]
+
+
+def test_a_variant_that_waits_for_a_trial_holds_up_the_next_look_and_no_verdict() -> None:
+    family = {"clear": around(-100, 1), "late": around(-100, 1), "open": around(0.1, 1)}
+    turns = turns_of(family, pending={"late": 2})
+    assert (turns["clear"].verdict.kind, turns["clear"].over) == ("better", True)
+    assert (turns["open"].n, turns["open"].upto, turns["open"].over) == (3, 3, False)
+    late = turns["late"]
+    assert (late.n, late.upto, late.over, late.verdict.difference) == (0, 3, False, None)
+    assert late.verdict.text == "inconclusive as yet (next look at 3 seeds)"
+    assert turns_of(family)["clear"].verdict.kind == "better"  # what was said holds when the look is complete
+
+
+def test_before_the_first_look_nothing_is_said() -> None:
+    turn = turns_of({"it": around(-100, 1)}, pending={"it": 0})["it"]
+    assert (turn.verdict.kind, turn.n, turn.upto, turn.verdict.low) == ("inconclusive", 0, 3, None)
+
+
+def test_what_a_look_left_open_says_when_the_next_one_is() -> None:
+    turn = turns_of({"it": around(0.5, 1)}, pending={"it": 4})["it"]
+    assert (turn.n, turn.upto, turn.over) == (3, 5, False)
+    assert turn.verdict.text == "inconclusive as yet (next look at 5 seeds)"
+    assert turn.verdict.level == pytest.approx(1 - 0.05 * 9 / 64)
+
+
+def test_a_variant_that_lost_a_trial_is_passed_over_until_the_last_look() -> None:
+    turn = turns_of({"it": around(-100, 1)}, lost=[("it", 1)])["it"]
+    assert (turn.verdict.kind, turn.n, turn.verdict.n) == ("better", 8, 7)
+
+
+def test_what_diverged_or_is_withheld_stops_and_frees_no_error() -> None:
+    def see(name: str, n: int) -> Seen:
+        own = tuple(around(-100, 1, n)) if name == "withheld" else tuple(around(0.1, 1, n))
+        if name == "open":
+            return Seen(paired=Paired(differences=own, diverged=0, planned=n), ended=True, whole=True)
+        if name == "withheld":
+            return Seen(paired=Paired(differences=(), diverged=0, planned=n), ended=True, whole=True, withheld=True)
+        return Seen(paired=Paired(differences=own[1:], diverged=1, planned=n), ended=True, whole=True)
+
+    turns = decide_in_turn(["diverged", "withheld", "open"], see, looks=LOOKS, better="lower", margin=None)
+    assert (turns["diverged"].verdict.text, turns["diverged"].upto) == ("diverged 1/3", 3)
+    assert (turns["withheld"].over, turns["withheld"].upto) == (True, 3)
+    assert turns["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64 / 3)
+
+
+# ------------------------------------------------------------------------------------------------ what is promised
+def is_wrong(verdict: Verdict, truth: float, margin: float | None) -> bool:
+    claims = {"better": truth >= 0, "worse": truth <= 0, "equivalent": abs(truth) >= (margin or 0)}
+    return claims.get(verdict.kind, False)
+
+
+def simulated(
+    truths: Sequence[float], sds: Sequence[float], margin: float | None, studies: int = STUDIES
+) -> tuple[float, float]:
+    """How many studies claim anything that is not so, and the share of trials that looks spared."""
+    draw = random.Random(f"{truths} {sds} {margin}")
+    wrong = ran = 0
+    for _ in range(studies):
+        shared = [draw.gauss(0, 1) for _ in range(LOOKS[-1])]
+        family = {
+            str(place): [truth + draw.gauss(0, sd) - value for value in shared]
+            for place, (truth, sd) in enumerate(zip(truths, sds, strict=True))
+        }
+        turns = turns_of(family, margin=margin)
+        wrong += any(is_wrong(turn.verdict, truth, margin) for turn, truth in zip(turns.values(), truths, strict=True))
+        ran += sum(turn.upto for turn in turns.values()) + max(turn.upto for turn in turns.values())
+    return wrong / studies, 1 - ran / (studies * LOOKS[-1] * (len(truths) + 1))
+
+
+CASES = [
+    ((0, 0, 0, 0), (1, 1, 1, 1), None),
+    (
+        (60, 60, 0, 0),
+        (1, 1, 1, 1),
+        None,
+    ),  # what is settled early frees error for the others, and must not free too much
+    ((2, -2, 2, 0), (0.1, 0.1, 0.1, 5), 2.0),
+    ((60, 0.1, -2, 0), (1, 1, 1, 1), 2.0),
+]
+
+
+@pytest.mark.parametrize(("truths", "sds", "margin"), CASES)
+def test_over_all_looks_and_variants_a_study_is_wrong_at_most_6_times_in_100(
+    truths: Sequence[float], sds: Sequence[float], margin: float | None
+) -> None:
+    assert simulated(truths, sds, margin)[0] <= 0.06
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("truths", "sds", "margin"), CASES)
+def test_so_it_is_in_many_more_studies(truths: Sequence[float], sds: Sequence[float], margin: float | None) -> None:
+    assert simulated(truths, sds, margin, 20_000)[0] <= 0.054
+
+
+def in_settings(truths: Sequence[float], alike: float, studies: int) -> float:
+    """How many studies of two settings claim what is not so: each variant twice, its noise in part the same in both."""
+    draw = random.Random(f"{truths} {alike}")
+    wrong = 0
+    for _ in range(studies):
+        base = [draw.gauss(0, 1) for _ in range(LOOKS[-1])]
+        own = [[draw.gauss(0, 1) for _ in range(LOOKS[-1])] for _ in truths]
+        family = {
+            (setting, place): [
+                truth + alike * common + (1 - alike**2) ** 0.5 * draw.gauss(0, 1) - value
+                for common, value in zip(own[place], base, strict=True)
+            ]
+            for setting in range(2)
+            for place, truth in enumerate(truths)
+        }
+
+        def see(name: tuple[int, int], n: int, family: Mapping[tuple[int, int], Sequence[float]] = family) -> Seen:
+            return Seen(
+                paired=Paired(differences=tuple(family[name][:n]), diverged=0, planned=n), ended=True, whole=True
+            )
+
+        turns = decide_in_turn(list(family), see, looks=LOOKS, better="lower", margin=None)
+        wrong += any(is_wrong(turn.verdict, truths[place], None) for (_, place), turn in turns.items())
+    return wrong / studies
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.9])
+def test_so_it_is_of_variants_in_several_settings(alike: float) -> None:
+    assert in_settings((0, 0), alike, 200) <= 0.07
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("truths", "alike"), [((0, 0), 0.0), ((0, 0), 0.9), ((60, 0), 0.5), ((0, 0), 1.0)])
+def test_so_it_is_of_many_more_studies_in_several_settings(truths: Sequence[float], alike: float) -> None:
+    assert in_settings(truths, alike, 6_000) <= 0.054
+
+
+def test_large_effects_spare_trials_and_no_effect_spares_hardly_any() -> None:
+    _, spared = simulated((60, -60, 60, -60), (1, 1, 1, 1), None, 100)
+    assert spared > 0.55  # 62 of 100
+    _, without = simulated((0, 0, 0, 0), (1, 1, 1, 1), None, 100)
+    assert without < 0.02
+
+
+def test_looks_that_each_had_all_of_alpha_would_be_wrong_too_often() -> None:
+    draw = random.Random(0)
+    wrong = 0
+    for _ in range(300):
+        own = [draw.gauss(0, 1) for _ in range(20)]
+        found = (
+            decide({"it": Paired(differences=tuple(own[:n]), diverged=0, planned=n)}, better="lower", margin=None)
+            for n in (3, 5, 8, 12, 20)
+        )
+        wrong += any(each["it"].kind in REACHED for each in found)
+    assert wrong / 300 > 0.09

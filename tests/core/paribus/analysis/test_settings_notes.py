@@ -1,0 +1,296 @@
+"""Tables of several settings stand side by side, are one family, and say what transfers and what was tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.analysis.compare import compare, together
+from paribus.analysis.table import Table
+from paribus.analysis.trials import Entry, Question
+from paribus.errors import NotComparableError, SpecError
+from paribus.planning.api import Planned
+from paribus.planning.plan import plan
+from paribus.planning.settings import BEST, SAME
+from paribus.planning.tuning import scored
+from paribus.registry import index
+from paribus.report.table_views import grid_of
+from paribus.report.terminal import rendered
+from paribus.specs.input_limits import plain
+from paribus.storage.atomic import make_folder, write_json
+from paribus.storage.saved_model import RECORD
+from paribus.storage.store import Store, Trial
+from paribus.studies.designs import BASELINE
+from paribus.studies.options import FIRST_TUNING_SEED
+from paribus.studies.study import study_of
+
+Ask = Callable[..., Question]
+Study = Callable[..., list[Entry]]
+
+CLEAR: Mapping[str, Any] = {"baseline": [2.0, 2.1, 2.2], "mqa": [2.5, 2.61, 2.69]}
+HAZY: Mapping[str, Any] = {"baseline": [2.0, 2.1, 2.2], "mqa": [2.3, 2.0, 2.5]}
+
+
+@pytest.fixture(scope="module")
+def two(study: Study, ask: Ask) -> Table:
+    """A clear difference in one setting, a hazy one in the other."""
+    clear, hazy = study(**CLEAR), study(**HAZY)
+    return together([(clear, ask(clear, setting="params")), (hazy, ask(hazy, setting="flops"))])
+
+
+def test_a_plain_study_says_nothing_of_settings(study: Study, ask: Ask) -> None:
+    entries = study(**CLEAR)
+    document = compare(entries, ask(entries)).to_json()
+    assert not {"settings", "transfer", "tuning"} & set(document)
+    assert all("setting" not in row for row in (document["baseline"], *document["rows"]))
+    assert "Holm over 1 variant" in " ".join(document["caption"])
+
+
+def test_all_settings_are_one_family(two: Table, study: Study, ask: Ask) -> None:
+    clear = study(**CLEAR)
+    alone = compare(clear, ask(clear)).rows[0]
+    assert two.rows[0].kind == alone.kind == "worse"
+    assert two.rows[0].p == pytest.approx(2 * (alone.p or 0.0))
+    assert two.rows[0].level == pytest.approx(0.975)
+    assert all("Holm over 2 verdicts, in all settings" in " ".join(each.caption) for each in two.every)
+
+
+def test_a_setting_that_has_not_run_counts_in_the_family_and_is_named(study: Study, ask: Ask) -> None:
+    clear = study(**CLEAR)
+    asked = ask(clear, setting="same")
+    found = together([(clear, asked), ([], replace(asked, setting="each at its best"))])
+    assert not found.further
+    assert found.rows[0].level == pytest.approx(0.975)
+    assert any("Nothing has run yet of: each at its best" in note for note in found.notes)
+    with pytest.raises(NotComparableError, match="no record to compare"):
+        together([([], asked), ([], asked)])
+
+
+def test_one_setting_that_is_not_done_makes_the_whole_not_ok(study: Study, ask: Ask) -> None:
+    whole, late = study(**CLEAR), study(**{**CLEAR, "mqa": [2.5, "pending", 2.7]})
+    found = together([(whole, ask(whole, setting="a")), (late, ask(late, setting="b"))])
+    assert not found.ok
+    assert replace(found, further=()).ok
+
+
+def test_json_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
+    document = two.to_json()
+    assert [(row["setting"], row["variant"], row["verdict"]) for row in document["rows"]] == [
+        ("params", "mqa", "worse"),
+        ("flops", "mqa", two.further[0].rows[0].verdict),
+    ]
+    assert [each["setting"] for each in document["settings"]] == ["params", "flops"]
+    assert {"baseline", "caption", "warnings", "notes", "certificates"} <= set(document["settings"][1])
+
+
+@pytest.mark.parametrize("width", [80, 40, 30])
+def test_settings_stand_side_by_side_where_there_is_room(two: Table, width: int) -> None:
+    lines = rendered(two, width).splitlines()
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    glance = ["mqa", "+0.500", "worse", "+0.17", "inconclusive"]
+    side_by_side = [line for line in lines if all(word in line for word in glance)]
+    assert len(side_by_side) == (1 if width == 80 else 0)
+    assert text.count("All verdicts") == 1  # what is said of both is said once
+    assert text.index("params") < text.index("flops")
+
+
+def test_markdown_shows_both_settings_and_each_in_full(two: Table) -> None:
+    text = two.to_markdown()
+    assert "| variant | params | flops |" in text
+    assert "### params" in text
+    assert "### flops" in text
+    assert text.count("All verdicts") == 1
+
+
+def test_a_sheet_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
+    grid = grid_of(two)
+    assert [head.name for head in grid.heads[:2]] == ["setting", "variant"]
+    assert [[cell.text for cell in row[:2]] for row in grid.rows] == [
+        ["params", "baseline"],
+        ["params", "mqa"],
+        ["flops", "baseline"],
+        ["flops", "mqa"],
+    ]
+    assert [record["setting"] for record in grid.records] == ["params", "params", "flops", "flops"]
+    assert sum("All verdicts" in line for _, lines in grid.remarks for line in lines) == 1
+    assert grid_of(two.further[0]).heads[0].name == "variant"
+
+
+def test_a_code_is_readmitted_in_the_settings_that_have_it(study: Study, ask: Ask) -> None:
+    fresh = study(**CLEAR)
+    stale = [replace(entry, stale="code") for entry in study(**CLEAR)]
+    asked = [(fresh, ask(fresh, setting="a")), (stale, ask(stale, setting="b"))]
+    found = together(asked, accept_code=["cccccccc"])
+    assert [each.rows[0].n for each in found.every] == [3, 3]
+    with pytest.raises(SpecError, match="dddddddd"):
+        together(asked, accept_code=["cccccccc", "dddddddd"])
+
+
+# ------------------------------------------------------------------------------------- through the door, from a store
+STUDY: Mapping[str, Any] = {
+    "base": {"preset": "encoder-tiny", "optimizer.lr": 2e-3, "evaluate": "mlm"},
+    "vary": {"attention": ["mqa"], "norm": ["rmsnorm"]},
+    "seeds": 3,
+    "budget": {"steps": 10},
+    "metric": {"name": "val/mlm/loss", "margin": 0.5},
+}
+Loss = Callable[[Trial], float | None]
+Record = Callable[..., dict[str, Any]]
+
+
+def plan_of(said: Mapping[str, Any], root: Path) -> Planned:
+    """As `paribus.study` plans it, over a text that nobody reads."""
+    known, store = index(), Store(root, "study")
+    read = study_of("study", plain(said, "study"), known)
+
+    def anew() -> Planned:
+        found = plan(
+            read,
+            known,
+            fingerprint=lambda spec: "text",
+            score=lambda trial: scored(store.record(trial.identity), "val/mlm/loss", store.failure(trial.identity)),
+        )
+        return Planned(found, store, known, anew)
+
+    return anew()
+
+
+def fill(planned: Planned, record: Record, loss: Loss) -> None:
+    """Writes the record that each trial would have, had it come to this loss; none where that is None."""
+    for trial in planned.plan.trials:
+        found = loss(trial)
+        if found is not None:
+            spec = {**trial.spec, "evaluate": trial.spec.get("evaluate") or None}
+            made = record(spec, trial.seed, "done", found)
+            made |= {"identity": trial.identity, "spec": dict(trial.spec)}
+            made["result"]["total_flops"] = 1e6
+            make_folder(planned.store.folder(trial.identity))
+            write_json(planned.store.folder(trial.identity) / RECORD, made)
+
+
+def jitter(trial: Trial) -> float:
+    """What a seed and a variant add: not the same in any two pairs."""
+    return 0.001 * ((trial.seed * 7 + len(trial.variant) * trial.seed**2 * 3) % 11)
+
+
+def test_a_verdict_across_scales_is_said_to_transfer_with_its_figures(tmp_path: Path, record: Record) -> None:
+    scales = {"s": {"dims.width": 32}, "m": {"dims.width": 64}}
+    planned = plan_of({**STUDY, "scales": scales, "seeds": 5}, tmp_path)
+
+    def loss(trial: Trial) -> float:
+        mqa = 1.0 if trial.variant == "attention=mqa" else 0.0
+        norm = (1.5 if trial.setting == "s" else -1.5) if trial.variant == "norm=rmsnorm" else 0.0
+        return 1.6 + mqa + norm + jitter(trial)
+
+    fill(planned, record, loss)
+    found = paribus.compare(planned)
+    (section,) = found.sections
+    by_variant = {each.get("variant"): each for each in section.document["found"]}
+    assert by_variant["attention=mqa"]["transfer"] == "transfers"
+    assert by_variant["norm=rmsnorm"]["transfer"] == "reverses"
+    text = "\n".join(section.lines)
+    assert "attention=mqa transfers: worse at s (+0.9998), m (+0.9998)" in text
+    assert "norm=rmsnorm reverses: worse at s (+1.5" in text
+    assert "order of 2 variants, s to m reverses: Kendall's tau -1.00 [-1.00, -1.00], n = 5" in text
+    assert found.to_json()["transfer"] == section.document
+
+
+def test_scales_that_cannot_tell_are_never_said_to_agree(tmp_path: Path, record: Record) -> None:
+    scales = {"s": {"dims.width": 32}, "m": {"dims.width": 64}}
+    planned = plan_of({**STUDY, "scales": scales, "seeds": 5}, tmp_path)
+
+    def loss(trial: Trial) -> float:
+        sign = 1 if (trial.seed + len(trial.variant) + len(trial.setting)) % 2 else -1
+        return 2.9 + (0.0 if trial.variant == BASELINE else sign * (0.6 + 0.1 * trial.seed))
+
+    fill(planned, record, loss)
+    section = paribus.compare(planned).sections[0]
+    assert {each.get("transfer", each.get("verdict")) for each in section.document["found"]} == {"undecided"}
+    assert "attention=mqa is undecided: inconclusive at " in section.lines[0]
+
+
+def test_both_settings_of_a_tuned_study_are_shown_with_what_was_chosen(tmp_path: Path, record: Record) -> None:
+    """From a store made by hand: mqa does best at 4e-3, the others as they are; 8e-3 diverges with the norm."""
+    study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3, 8e-3]}}
+    planned = plan_of(study, tmp_path)
+    best = {"attention=mqa": 4e-3}
+
+    def loss(trial: Trial) -> float:
+        rate = trial.spec["optimizer"]["lr"]
+        if (trial.variant, rate, trial.seed) == ("norm=rmsnorm", 8e-3, FIRST_TUNING_SEED):
+            return 1e250
+        worse = 0.0 if rate == best.get(trial.variant, 2e-3) else 0.6
+        return 2.0 + worse + jitter(trial)
+
+    fill(planned, record, loss)
+    early = paribus.compare(plan_of(study, tmp_path))
+    assert [[row.n for row in each.rows] for each in early.every] == [[3, 3], [0, 3]]  # what is shared has run
+    assert not early.ok
+    planned = plan_of(study, tmp_path)
+    assert planned.plan.complete
+    assert len(planned.plan.trials) == 3 * 3 * 2 + 3 * 3 + 3
+    fill(planned, record, loss)
+    found = paribus.compare(planned)
+    assert found.ok
+    same, tuned = found.every
+    assert (same.setting, tuned.setting) == (SAME, BEST)
+    assert [row.kind for row in same.rows] == ["worse", "equivalent"]
+    assert [row.kind for row in tuned.rows] == ["equivalent", "equivalent"]
+    assert all(each.ok for table in found.every for each in table.certificates.values())
+    (section,) = found.sections
+    text = "\n".join(section.lines)
+    assert "attention=mqa: best at optimizer.lr=0.004 (0.002: 2.6" in text
+    assert "norm=rmsnorm: best at optimizer.lr=0.002, as it is (0.002: 2.0" in text
+    assert "0.008: diverged 1/2); best at the edge of what was tried: optimizer.lr" in text
+    assert "Tuning took 18 trials on 2 seeds of their own (1000000, 1000001), 1.8e+07 FLOPs" in text
+    choices = {each["variant"]: each["chosen"] for each in found.to_json()["tuning"]["choices"]}
+    assert choices == {
+        BASELINE: {"optimizer.lr": 2e-3},
+        "attention=mqa": {"optimizer.lr": 4e-3},
+        "norm=rmsnorm": {"optimizer.lr": 2e-3},
+    }
+    assert all(len(line) <= 80 for line in str(found).splitlines())
+
+
+def test_a_value_at_which_a_tuning_trial_failed_is_said_to_be_out_and_the_rest_goes_on(
+    tmp_path: Path, record: Record
+) -> None:
+    study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3]}}
+
+    def lost(trial: Trial) -> bool:
+        return (trial.variant, trial.spec["optimizer"]["lr"], trial.seed) == ("attention=mqa", 4e-3, FIRST_TUNING_SEED)
+
+    planned = plan_of(study, tmp_path)
+    for trial in filter(lost, planned.plan.trials):
+        planned.store.enter(trial)
+        planned.store.fail(trial.identity, "out-of-memory", "8 GB were too few")
+    fill(planned, record, lambda trial: None if lost(trial) else 2.0 + jitter(trial))
+    planned = plan_of(study, tmp_path)
+    assert planned.plan.complete
+    fill(planned, record, lambda trial: None if lost(trial) else 2.0 + jitter(trial))
+    found = paribus.compare(planned)
+    text = "\n".join(found.sections[0].lines)
+    assert "attention=mqa: best at optimizer.lr=0.002, as it is (0.002: 2" in text
+    assert "0.004: failed 1/2, and out of the choice)" in text
+    assert not found.ok  # a trial failed
+    assert [[row.n for row in each.rows] for each in found.every] == [[3, 3], [3, 3]]
+    fill(planned, record, lambda each: 1.0 if lost(each) else None)  # mended: the choice is made anew
+    again = planned.again().plan
+    assert {each.variant: dict(each.chosen or ()) for each in again.tuned}["attention=mqa"] == {"optimizer.lr": 4e-3}
+
+
+def test_a_comparison_before_the_tuning_has_ended_says_so(tmp_path: Path, record: Record) -> None:
+    study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3]}}
+    planned = plan_of(study, tmp_path)
+    fill(planned, record, lambda trial: None if trial.seed == FIRST_TUNING_SEED + 1 else 2.0 + jitter(trial))
+    found = paribus.compare(planned)
+    assert not found.ok
+    text = "\n".join(found.sections[0].lines)
+    assert "baseline: not chosen yet (0.002: 1 of 2 without a record, 0.004: 1 of 2 without a record)" in text
+    assert "each at its best: 6 tuning trials have no record, and at most 9 follow" in text

@@ -1,0 +1,102 @@
+"""Speed from rounds that took turns: a ratio with its interval, in place of what shared trials showed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paribus.analysis.compare import compare
+from paribus.analysis.gates import gate_table, gates_of
+from paribus.analysis.trials import Entry, Pace, Question
+from paribus.planning.paired_ratio import TWIN
+from paribus.report import cells
+
+Make = Callable[..., Entry]
+Ask = Callable[..., Question]
+MQA = {"attention": "mqa"}
+SLOWER = [1.25, 1.24, 1.26, 1.25, 1.23, 1.27, 1.25, 1.25]
+
+
+def pace(ratios: list[float] = SLOWER, twin: float = 1.0, **more: Any) -> Pace:
+    """A pass in which the variant took so many times as long as the baseline, in each round."""
+    base = [0.010 + 0.001 * (number % 3) for number in range(len(ratios))]  # the machine is now faster, now slower
+    rounds = {
+        "b": base,
+        "v": [one * times for one, times in zip(base, ratios, strict=True)],
+        TWIN: [one * twin for one in base],
+    }
+    machine = {"device": "cpu", "name": "a processor", "threads": "1"}
+    groups = [{"baseline": "b", "rounds": rounds}]
+    return Pace({"groups": groups, "tokens": {"b": 64, "v": 64}, "clock": "cpu", "machine": machine, **more})
+
+
+@pytest.fixture
+def entries(make: Make) -> list[Entry]:
+    """A study whose trials shared the machine."""
+    shared = {"provenance/contended": True}
+    found = [make(edits=shared), make(seed=1, edits=shared)]
+    found += [make("mqa", seed, varied=MQA, edits=shared) for seed in (0, 1)]
+    for entry in found:
+        entry.trial["identity"] = "b" if entry.variant == "baseline" else "v"  # type: ignore[index]  # a dict in truth
+    return found
+
+
+def test_a_ratio_of_paired_rounds_takes_the_place_of_a_rough_one(entries: list[Entry], ask: Ask) -> None:
+    table = compare(entries, ask(entries, pace=pace()))
+    cost = table.rows[0].costs["tokens_per_second"]
+    assert not cost.rough
+    assert cost.ratio == pytest.approx(0.8)
+    assert cells.cost(table.rows[0], "tokens_per_second") == "0.80\N{MULTIPLICATION SIGN} [0.79, 0.81]"
+    assert cells.cost(table.baseline, "tokens_per_second") == "5.82k"  # 64 tokens in the median of its rounds
+    assert not any("rough" in line for line in table.warnings)
+    assert any("8 paired rounds of CPU time" in line and "a processor" in line for line in table.caption)
+    assert table.rows[0].to_json("m")["tokens_per_second_interval"] == [cost.low, cost.high]
+
+
+@pytest.mark.parametrize("twin", [0.95, 1.0, 1.05])
+def test_an_interval_is_wider_by_what_the_baseline_strays_from_itself(twin: float) -> None:
+    plain, found = (pace(twin=each).ratio(["v"], ["b"]) for each in (1.0, twin))
+    assert plain is not None
+    assert found is not None
+    stray = max(twin, 1 / twin)
+    assert found.middle == plain.middle
+    assert (found.low, found.high) == pytest.approx((plain.low / stray, plain.high * stray))
+    of_itself = pace(twin=twin).ratio(["b"], ["b"])
+    assert of_itself is not None
+    assert (of_itself.low, of_itself.high) == (1, 1)
+
+
+def test_without_a_pass_speed_is_as_rough_as_it_was(entries: list[Entry], ask: Ask) -> None:
+    table = compare(entries, ask(entries))
+    assert table.rows[0].costs["tokens_per_second"].rough
+    assert "Trials shared the machine (contended): speed is rough (~)." in table.warnings
+
+
+def test_what_the_pass_did_not_time_stays_rough(entries: list[Entry], ask: Ask) -> None:
+    for entry in entries:
+        if entry.variant != "baseline":
+            entry.trial["identity"] = "other"  # type: ignore[index]  # a dict in truth
+    table = compare(entries, ask(entries, pace=pace()))
+    assert table.rows[0].costs["tokens_per_second"].rough
+    assert not any("took turns" in line or "paired rounds" in line for line in table.caption)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "twin", "past", "unclear"),
+    [(SLOWER, 1.0, 1, 0), ([1.0] * 8, 1.0, 0, 0), (SLOWER, 1.2, 0, 1), ([1.0, 1.3] * 4, 1.0, 0, 1)],
+)
+def test_a_gate_trips_where_the_interval_is_past_it_and_the_noise_is_less(
+    entries: list[Entry], ask: Ask, ratios: list[float], twin: float, past: int, unclear: int
+) -> None:
+    table = compare(entries, ask(entries, pace=pace(ratios, twin)))
+    (held,) = gate_table(gates_of(("slower:10%",)), table)
+    assert (len(held.past), len(held.unclear)) == (past, unclear)
+
+
+def test_a_pass_that_was_stopped_before_its_first_round_tells_nothing(entries: list[Entry], ask: Ask) -> None:
+    empty = pace()
+    document = {**empty.document, "groups": [{"baseline": "b", "rounds": {"b": [], "v": [], TWIN: []}}]}
+    table = compare(entries, ask(entries, pace=Pace(document)))
+    assert table.rows[0].costs["tokens_per_second"].rough

@@ -1,0 +1,118 @@
+"""A trial as a report sees it, and the trials of a study as they come out of a store."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.analysis.trials import Entry, gathered
+from paribus.planning.identity import identity_of
+from paribus.storage.atomic import write_json
+from paribus.storage.saved_model import RECORD
+from paribus.storage.store import Store, Trial
+
+Make = Callable[..., Entry]
+
+METRIC = "val/mlm/loss"
+
+
+@pytest.mark.parametrize(
+    ("found", "value", "diverged"),
+    [
+        (2.5, 2.5, False),
+        (3, 3.0, False),
+        (0.0, 0.0, False),
+        ("nan", None, True),
+        ("inf", None, True),
+        (1e300, None, True),
+    ],
+)
+def test_a_metric_that_is_no_number_is_a_divergence(
+    make: Make, found: Any, value: float | None, diverged: bool
+) -> None:
+    entry = make(edits={"result/metrics": {METRIC: found}})
+    assert entry.value(METRIC) == value
+    assert entry.diverged(METRIC) == diverged
+
+
+def test_a_metric_that_was_not_measured_is_no_divergence(make: Make) -> None:
+    assert make().value("val/clm/loss") is None
+    assert not make().diverged("val/clm/loss")
+
+
+def test_e6_a_number_is_that_of_the_end_and_not_the_best_on_the_way(make: Make) -> None:
+    best = [{"step": 50, METRIC: 0.5}, {"step": 100, METRIC: 2.5}]
+    assert make(edits={"result/metrics": {METRIC: 2.5}, "result/curve": best}).value(METRIC) == 2.5
+
+
+def test_a_trial_that_diverged_has_no_number(make: Make) -> None:
+    entry = make(state="diverged")
+    assert entry.value(METRIC) is None
+    assert entry.diverged(METRIC)
+    assert not entry.done
+
+
+def test_a_trial_without_a_record_is_nothing_yet(make: Make) -> None:
+    entry = make(state="failed")
+    assert (entry.result, entry.provenance, entry.value(METRIC), entry.diverged(METRIC)) == ({}, {}, None, False)
+    assert entry.spec == entry.trial["spec"]
+
+
+def test_what_may_differ_is_what_was_varied_and_what_was_matched(make: Make) -> None:
+    assert make("it", varied={"attention": "mqa"}, matched={"feedforward.expand": 5.0}).asked == {
+        "attention": "mqa",
+        "feedforward.expand": 5.0,
+    }
+    assert make().asked == {}
+
+
+# ---------------------------------------------------------------------------------------------- out of a store
+def trial_of(seed: int, code: str = "new", corpus: str = "data", attention: str = "mqa") -> Trial:
+    spec = {"attention": {"name": attention}, "seed": seed, "data": {"workers": 0}}
+    return Trial(
+        identity_of(spec, code, corpus), f"attention={attention}", seed, spec, {"attention": attention}, code, corpus
+    )
+
+
+def keep(store: Store, trial: Trial, state: str = "done") -> None:
+    record: dict[str, Any] = {
+        "identity": trial.identity,
+        "spec": dict(trial.spec),
+        "result": {"state": state},
+        "provenance": {},
+    }
+    write_json(store.enter(trial) / RECORD, record)
+
+
+def test_the_trials_of_a_study_come_as_its_store_has_them(tmp_path: Path) -> None:
+    store, trials = Store(tmp_path, "s"), [trial_of(seed) for seed in range(4)]
+    keep(store, trials[0])
+    keep(store, trials[1], "diverged")
+    store.enter(trials[2])
+    store.fail(trials[2].identity, "failed", "it fell")
+    found = gathered(store, trials)
+    assert [entry.state for entry in found] == ["done", "diverged", "failed", "pending"]
+    assert [entry.seed for entry in found] == [0, 1, 2, 3]
+    assert [entry.record is not None for entry in found] == [True, True, False, False]
+    assert found[2].failure is not None
+    assert found[2].failure["why"] == "it fell"
+    assert all(entry.stale == "" and entry.asked == {"attention": "mqa"} for entry in found)
+
+
+@pytest.mark.parametrize(
+    ("code", "corpus", "stale"), [("old", "data", "code"), ("new", "other", "data"), ("old", "other", "data")]
+)
+def test_a_record_of_the_same_spec_made_otherwise_is_stale(tmp_path: Path, code: str, corpus: str, stale: str) -> None:
+    store = Store(tmp_path, "s")
+    keep(store, trial_of(0, code, corpus))
+    fresh, old = gathered(store, [trial_of(0)])
+    assert (fresh.state, fresh.stale) == ("pending", "")
+    assert (old.state, old.stale, old.trial["code"], old.variant) == ("done", stale, code, "attention=mqa")
+
+
+def test_a_record_of_another_spec_is_none_of_the_studys(tmp_path: Path) -> None:
+    store = Store(tmp_path, "s")
+    keep(store, trial_of(0, attention="gqa"))
+    keep(store, trial_of(7))
+    assert [entry.state for entry in gathered(store, [trial_of(0)])] == ["pending"]

@@ -1,0 +1,92 @@
+"""What stands behind a mask: what the objective's own head says of that row, and of no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import paribus
+from paribus.errors import DataError, SpecError
+from paribus.parts.batch import Batch, Stream
+from paribus.train.model import Model
+
+Assembled = Callable[..., Model]
+TEXT = "The <mask>th para<mask>raph"
+
+
+@pytest.mark.parametrize("preset", ["encoder-tiny", "electra-tiny", "deberta-tiny", "spanbert-tiny"])
+def test_candidates_are_those_that_training_would_score_best(assembled: Assembled, preset: str) -> None:
+    model = assembled(preset, "tokenizer=bytes")
+    found = paribus.fill(model, TEXT, top=7)
+    assert model.text is not None
+    ids = torch.tensor([model.text.read(TEXT)])
+    mask = model.text.vocabulary.specials["mask"]
+    pick = (ids[0] == mask).nonzero().T
+    name = model.trained[0]
+    targets: dict[str, Any] = {name: {"pick": pick, "labels": ids.gather(1, pick)}}
+    streams = {"body": Stream(ids), "generator": Stream(ids)}
+    with torch.inference_mode():
+        run = model.eval().run(Batch(streams, targets, torch.zeros(1, dtype=torch.long)))
+        filled = model.objective(name).fills(run.of(name))
+    assert filled is not None
+    shares = filled[0].softmax(-1)
+    assert len(found) == 2
+    for candidates, share in zip(found, shares, strict=True):
+        best = share.sort(descending=True)
+        assert [candidate.id for candidate in candidates] == best.indices[:7].tolist()
+        assert [candidate.probability for candidate in candidates] == pytest.approx(best.values[:7].tolist(), abs=1e-12)
+        assert [candidate.text for candidate in candidates] == [model.text.decode([each.id]) for each in candidates]
+
+
+def test_of_mlm_alone_it_is_the_head_over_the_row(assembled: Assembled) -> None:
+    model = assembled("encoder-tiny")
+    assert model.text is not None
+    ids = model.text.read(TEXT)
+    with torch.inference_mode():
+        scores = model.eval()(torch.tensor([ids]))[0][0]
+    place = ids.index(model.text.vocabulary.specials["mask"])
+    candidates = paribus.fill(model, TEXT, top=400)[0]
+    assert len(candidates) == model.text.vocabulary.size
+    assert sum(candidate.probability for candidate in candidates) == pytest.approx(1, abs=1e-12)
+    share = scores[place].softmax(-1)
+    assert candidates[0].probability == pytest.approx(float(share.max()), abs=1e-12)
+
+
+def test_a_model_of_segments_is_asked_as_it_was_trained(assembled: Assembled) -> None:
+    model = assembled("bert-tiny", "tokenizer=bytes")
+    assert model.text is not None
+    specials = model.text.vocabulary.specials
+    asked: list[list[int]] = []
+    model.topology.embedding.register_forward_pre_hook(lambda _, given: asked.append(given[0].tokens[0].tolist()))
+    paribus.fill(model, TEXT)
+    assert asked == [[specials["cls"], *model.text.read(TEXT), specials["sep"]]]
+
+
+def test_a_mask_that_stands_for_a_word_takes_the_space_before_it(assembled: Assembled) -> None:
+    model = assembled("encoder-tiny", "tokenizer=bpe", "dims.vocabulary=340")
+    assert model.text is not None
+    assert len(model.text.encode(" a")) == 1
+    asked: list[list[int]] = []
+    model.topology.embedding.register_forward_pre_hook(lambda _, given: asked.append(given[0].tokens[0].tolist()))
+    paribus.fill(model, "The <mask> paragraph")
+    mask = model.text.vocabulary.specials["mask"]
+    assert asked == [[*model.text.encode("The"), mask, *model.text.encode(" paragraph")]]
+
+
+def test_what_cannot_be_filled_is_told(assembled: Assembled) -> None:
+    encoder, gpt = assembled("encoder-tiny"), assembled("gpt-tiny")
+    with pytest.raises(DataError, match=r"error\[no-mask\] text: there is no mask in it; valid: `<mask>`"):
+        paribus.fill(encoder, "The statement")
+    with pytest.raises(SpecError, match=r"error\[out-of-range\] top: it is 0; valid: ≥ 1"):
+        paribus.fill(encoder, TEXT, top=0)
+    with pytest.raises(SpecError, match=r"error\[cannot-fill\] objective: a model that was trained for clm fills"):
+        paribus.fill(gpt, TEXT)
+    learned = assembled("encoder-tiny", "position=learned")
+    with pytest.raises(DataError, match=r"error\[past-the-table\] text: it has 41 tokens, but the posit"):
+        paribus.fill(learned, "<mask>" + "x" * 40)
+    learned.text, learned.tokenizer = None, ""
+    with pytest.raises(DataError, match=r"error\[no-mask\] tokenizer: its special tokens are not known"):
+        paribus.fill(learned, [1, 2])

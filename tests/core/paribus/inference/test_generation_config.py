@@ -1,0 +1,66 @@
+"""What may be said of how a text is written: one error for all that is wrong with it."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+
+from paribus.errors import SpecError
+from paribus.inference.generation_config import Manner
+
+OUTSIDE: dict[str, tuple[Any, str]] = {
+    "beam": (0, "it is 0; valid: ≥ 1; 1 takes the most probable token"),
+    "temperature": (-0.5, "it is -0.5; valid: ≥ 0; 0 takes the most probable token"),
+    "top_p": (1.2, "it is 1.2; valid: above 0, up to 1"),
+    "top_k": (0, "it is 0; valid: ≥ 1"),
+    "min_p": (-0.1, "it is -0.1; valid: 0 to 1"),
+    "repetition_penalty": (0.0, "it is 0.0; valid: above 0; 1 changes nothing"),
+    "length_penalty": (-1.0, "it is -1.0; valid: ≥ 0; 0 is a sum of logarithms"),
+    "tokens": (0, "it is 0; valid: ≥ 1"),
+    "n": (0, "it is 0; valid: ≥ 1"),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_number_outside_its_limits_is_told_with_them(name: str) -> None:
+    value, said = OUTSIDE[name]
+    not_a_number: Any = math.nan
+    with pytest.raises(SpecError, match=rf"(?m)^error\[out-of-range\] {name}: {re.escape(said)}$"):
+        Manner(**{name: value})
+    with pytest.raises(SpecError, match=rf"error\[out-of-range\] {name}: it is nan"):
+        Manner(**dict.fromkeys([name], not_a_number))
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"top_k": 5}, "top_k: it says which tokens may be drawn, and none is drawn at a temperature of 0; valid: a t"),
+        ({"top_p": 0.5}, "top_p: it says which tokens may be drawn"),
+        ({"min_p": 0.5}, "min_p: it says which tokens may be drawn"),
+        ({"beam": 2, "temperature": 1.0}, "temperature: a beam of 2 keeps the most probable, and nothing is drawn"),
+        ({"length_penalty": 0.6}, "length_penalty: it compares the hypotheses of a beam, and there is one; valid: a b"),
+        ({"n": 2}, "n: 2 texts are asked for, and a beam of 1 keeps no more than it is wide; valid: as many as `beam`"),
+        ({"n": 4, "beam": 3}, "n: 4 texts are asked for, and a beam of 3 keeps no more than it is wide"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(said: dict[str, Any], told: str) -> None:
+    with pytest.raises(SpecError, match=rf"(?m)^error\[(unread|too-many)\] {re.escape(told)}"):
+        Manner(**said)
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(SpecError, match="temperature") as raised:
+        Manner(beam=0, temperature=-1.0, top_p=2.0)
+    assert [problem.path for problem in raised.value.problems][:3] == ["temperature", "top_p", "beam"]
+
+
+def test_the_length_penalty_is_that_of_the_paper() -> None:
+    for alpha in (0.0, 0.2, 0.6, 1.0):
+        for length in (1, 2, 30):
+            wanted = (5 + length) ** alpha / (5 + 1) ** alpha
+            assert Manner(beam=4, length_penalty=alpha).penalty(length) == pytest.approx(wanted, rel=1e-14)
+    assert Manner(n=3, beam=3).n == 3
+    assert Manner(n=3, temperature=1.0).draws

@@ -1,0 +1,141 @@
+"""Who sees whom, against a loop over every pair of rows."""
+
+import itertools
+
+import pytest
+import torch
+
+from paribus import PADDING, Blocks, Rows, Sight
+from paribus.parts.visibility import ordered, visible
+
+POSITIONS = torch.tensor([[0, 1, 2, 0, 1, 2], [4, 5, 6, 7, 9, 10]])
+DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 1], [PADDING, 3, 3, 3, 3, PADDING]])
+ORDER = torch.tensor([[5, 3, 1, 0, 2, 4], [2, 2, 2, 3, 4, 5]])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 1, 2, 3])
+@pytest.mark.parametrize("documents", [None, DOCUMENTS])
+@pytest.mark.parametrize("order", [None, ORDER])
+@pytest.mark.parametrize("by_row", [False, True])
+def test_a_mask_is_what_a_loop_says(
+    causal: bool, window: int | None, documents: torch.Tensor | None, order: torch.Tensor | None, by_row: bool
+) -> None:
+    rows = ordered(Rows(POSITIONS, documents, order))
+    mask = visible(Sight(causal, window), rows, rows, by_row=by_row)
+    if mask is None:
+        assert not causal
+        assert window is None
+        assert documents is None
+        return
+    turns = torch.arange(6).expand(2, -1) if order is None else order
+    places = turns if by_row else POSITIONS
+    wanted = torch.ones(2, 1, 6, 6, dtype=torch.bool)
+    for b in range(2):
+        for i in range(6):
+            for j in range(6):
+                sees = not causal or turns[b, j] <= turns[b, i]
+                if window is not None:
+                    sees = sees and abs(places[b, i] - places[b, j]) < window
+                if documents is not None:
+                    sees = sees and documents[b, i] == documents[b, j] and documents[b, j] >= 0
+                wanted[b, 0, i, j] = bool(sees)
+    assert torch.equal(mask.expand(2, -1, -1, -1), wanted)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+@pytest.mark.parametrize("first", [0, 1, 3])
+def test_a_dilated_window_with_rows_that_all_see_is_what_a_loop_says(causal: bool, dilation: int, first: int) -> None:
+    positions = torch.arange(-2, 9)  # two rows of padding before the first
+    rows = ordered(Rows(positions.unsqueeze(0)))
+    mask = visible(Sight(causal, 2, dilation, first), rows, rows)
+    assert mask is not None
+    for i, j in itertools.product(range(11), repeat=2):
+        away = int(positions[i] - positions[j])
+        near = away in (-dilation, 0, dilation)
+        every = any(0 <= int(positions[row]) < first for row in (i, j))
+        assert bool(mask[0, 0, i, j]) == ((near or every) and (not causal or away >= 0)), (i, j)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("near", [0, 1])
+def test_blocks_see_their_neighbours_and_those_that_were_drawn(causal: bool, near: int) -> None:
+    blocks = Blocks(2, near, ((3,), (), (0, 1), (3,)))
+    rows = ordered(Rows(torch.arange(9).unsqueeze(0)))  # one more than there are blocks for
+    mask = visible(Sight(causal, blocks=blocks), rows, rows)
+    assert mask is not None
+    for i, j in itertools.product(range(8), repeat=2):
+        drawn = j // 2 in blocks.drawn[i // 2]
+        wanted = (abs(i // 2 - j // 2) <= near or drawn) and (not causal or j <= i)
+        assert bool(mask[0, 0, i, j]) == wanted, (i, j)
+    assert mask[0, 0, 8, 8]
+
+
+def test_a_row_comes_before_the_next_one_whatever_their_positions() -> None:
+    rows = ordered(Rows(torch.tensor([[0, 1, 0, 1]])))
+    mask = visible(Sight(causal=True), rows, rows)
+    assert mask is not None
+    assert torch.equal(mask[0, 0], torch.ones(4, 4, dtype=torch.bool).tril())
+
+
+def test_order_runs_on_behind_a_cache() -> None:
+    q, k = ordered(Rows(torch.tensor([[0, 1]])), past=3), ordered(Rows(torch.zeros(1, 5, dtype=torch.long)))
+    mask = visible(Sight(causal=True), q, k)
+    assert mask is not None
+    assert mask[0, 0].tolist() == [[True, True, True, True, False], [True] * 5]
+
+
+def test_an_order_that_is_given_stays() -> None:
+    rows = Rows(POSITIONS, None, ORDER)
+    assert ordered(rows) is rows
+
+
+def test_rows_without_documents_are_those_of_the_first() -> None:
+    memory = ordered(Rows(torch.arange(3).unsqueeze(0), torch.tensor([[0, 0, PADDING], [0, PADDING, PADDING]])))
+    mask = visible(Sight(), ordered(Rows(torch.arange(2).unsqueeze(0))), memory)
+    assert mask is not None
+    assert mask[:, 0].tolist() == [[[True, True, False]] * 2, [[True, False, False]] * 2]
+
+
+@pytest.mark.parametrize(
+    ("sight", "keys", "span"),
+    [
+        (Sight(), 100, 100),
+        (Sight(causal=True), 100, 100),
+        (Sight(causal=True, window=5), 100, 5),
+        (Sight(window=5), 100, 9),
+        (Sight(window=5), 4, 4),
+        (Sight(window=5, dilation=3), 100, 9),
+        (Sight(window=5, first=2), 100, 11),
+        (Sight(causal=True, blocks=Blocks(8, 1, ((), (0, 3), (), ()))), 100, 32),
+        (Sight(blocks=Blocks(8, 1, ((), (0, 3), (), ())), first=4), 100, 44),
+    ],
+)
+def test_the_span_is_what_a_query_in_the_middle_sees(sight: Sight, keys: int, span: int) -> None:
+    assert sight.span(keys) == span
+    rows = ordered(Rows(torch.arange(keys).unsqueeze(0)))
+    mask = visible(sight, rows, rows)
+    if mask is not None and sight.window is not None:
+        assert int(mask[0, 0, keys // 2].sum()) == span
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("first", [0, 2])
+def test_pairs_that_are_looked_at_are_those_of_every_query(causal: bool, first: int) -> None:
+    sight = Sight(causal, 3, 2, first)
+    whole = 0 if causal else first
+    assert sight.pairs(50, 50) == 50 * sight.span(50) + whole * (50 - sight.span(50))
+    assert sight._replace(causal=True).pairs(1, 50) == 3 + first  # a step of decoding
+    assert sight.pairs(1, 50) == (50 if whole else sight.span(50))
+
+
+def test_blocks_say_which_others_they_see_as_a_table_and_as_a_mask() -> None:
+    cpu = torch.device("cpu")
+    blocks = Blocks(4, 0, ((1, 2), (), (0,)))
+    assert blocks.table(cpu).tolist() == [[1, 2], [-1, -1], [0, -1]]
+    assert blocks.seen(cpu).int().tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
+    nothing = Blocks(4, 1, ((), ()))
+    assert nothing.most == 0
+    assert nothing.table(cpu).shape == (2, 0)
+    assert not nothing.seen(cpu).any()

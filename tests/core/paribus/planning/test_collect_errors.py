@@ -1,0 +1,182 @@
+"""Whatever is wrong with a study is told at once, in the order of its file, each with its place."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paribus.errors import SpecError
+from paribus.planning.api import study
+from paribus.registry import Index, index
+
+Tree = dict[str, Any]
+VALID: Mapping[str, Any] = {
+    "base": {"preset": "encoder-tiny", "dims.layers": 1},
+    "design": "grid",
+    "vary": {
+        "attention": ["mqa", {"name": "gqa", "kv_heads": 2}],
+        "norm": ["layernorm", {"value": "rmsnorm", "when": {"attention": "mqa"}}],
+    },
+    "exclude": [{"attention": "mqa", "norm": "rmsnorm"}],
+    "seeds": 3,
+    "budget": {"steps": 20},
+    "match": {"on": "params", "by": "feedforward.expand"},
+    "metric": {"name": "val/mlm/loss", "better": "lower"},
+    "tune": {"optimizer.lr": [1e-3], "seeds": 2},
+    "launcher": {"name": "local"},
+    "loggers": ["csv"],
+    "timeout": 60,
+}
+
+
+class Mistake(NamedTuple):
+    """Where it is made, how, and the words that tell of it."""
+
+    part: str
+    plant: Callable[[Tree], Any]
+    told: str
+    spec: bool = False  # whether only a spec on some base can tell
+
+
+STAGED: Mapping[str, Any] = {
+    "base": {"preset": "encoder-tiny", "dims.width": 8, "dims.layers": 1},
+    "vary": {"finetune.optimizer.lr": [1e-4]},
+    "seeds": 2,
+    "stages": {
+        "pretrain": {"objective": "mlm", "budget": {"steps": 4}},
+        "finetune": {
+            "from": "pretrain",
+            "optimizer.lr": 5e-4,
+            "budget": {"steps": 2},
+            "tasks": {"sections": {"objective": "classify", "corpus": "sections"}},
+        },
+    },
+    "metric": {"name": "val/classify/accuracy", "stage": "finetune", "task": "sections", "better": "higher"},
+}
+
+MISTAKES = [
+    Mistake("keys", lambda tree: tree.update(sedes=5), r"unknown-key\] sedes .*did you mean `seeds`"),
+    Mistake("base", lambda tree: tree["base"].update({"dims.widht": 32}), r"no `widht` here", spec=True),
+    Mistake("base", lambda tree: tree["base"].update({"dims.layers": "one"}), r'this is the text "one"', spec=True),
+    Mistake("base", lambda tree: tree["base"].update(preset="encodr-tiny"), r"there is no preset `encodr-tiny`"),
+    Mistake("base", lambda tree: tree.pop("base"), r"`base` is missing"),
+    Mistake("vary", lambda tree: tree["vary"]["attention"].append("mqqa"), r"`mqqa` is no attention.*mean `mqa`"),
+    Mistake("vary", lambda tree: tree["vary"].update(position=["ropee"]), r"`ropee` is no position"),
+    Mistake("when", lambda tree: tree["vary"]["norm"][1].update(when={"nrom": "mqa"}), r"no axis of this name"),
+    Mistake("exclude", lambda tree: tree["exclude"][0].update(attention="mha"), r"there is no cell", spec=True),
+    Mistake("exclude", lambda tree: tree.update(exclude=["mqa"]), r"`exclude` is a list of mappings"),
+    Mistake("seeds", lambda tree: tree.update(seeds=0), r"seeds .*this is the number 0"),
+    Mistake("budget", lambda tree: tree.update(budget={"stepz": 9}), r"budget.stepz .*did you mean `steps`"),
+    Mistake("budget", lambda tree: tree.update(budget={"steps": -1}), r"budget.steps .*this is the number -1"),
+    Mistake("metric", lambda tree: tree["metric"].update(name="val/mml/loss"), r"measure `val/mml/loss`", spec=True),
+    Mistake("metric", lambda tree: tree["metric"].update(name="loss"), r'metric.name .*this is the text "loss"'),
+    Mistake("better", lambda tree: tree["metric"].update(better="lowr"), r"metric.better .*lower, higher"),
+    Mistake("match", lambda tree: tree["match"].update(on="parms"), r"match.on .*valid: params, flops"),
+    Mistake(
+        "match",
+        lambda tree: tree["match"].update(by="dims.wide"),
+        r"there is no `dims.wide` in the base|no `wide` here",
+        spec=True,
+    ),
+    Mistake("tune", lambda tree: tree["tune"].update({"optimizer.lrr": [1.0]}), r"there is no `lrr` here", spec=True),
+    Mistake("tune", lambda tree: tree["tune"].update(seeds="two"), r'tune.seeds .*this is the text "two"'),
+    Mistake("launcher", lambda tree: tree.update(launcher="locall"), r"`locall` is no launcher.*mean `local`"),
+    Mistake("launcher", lambda tree: tree["launcher"].update(foo=1), r"launcher.foo"),
+    Mistake("loggers", lambda tree: tree.update(loggers=["csvv"]), r"no logger `csvv`.*mean `csv`"),
+    Mistake("timeout", lambda tree: tree.update(timeout=-1), r"timeout .*this is the number -1"),
+    Mistake("scales", lambda tree: tree.update(scales={"s": {"dims.width": 32}}), r"1 of the two or more sizes"),
+]
+TOGETHER = st.lists(st.sampled_from(MISTAKES), min_size=2, max_size=4, unique_by=lambda mistake: mistake.part)
+
+
+@cache
+def known() -> Index:
+    return index()
+
+
+def problems(tree: Tree, folder: Path) -> list[str]:
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    with pytest.raises(SpecError, match=r"error\[") as told:
+        study(path, registry=known(), store=folder / "runs")
+    assert not (folder / "runs").exists()
+    return [str(problem) for problem in told.value.problems]
+
+
+@settings(max_examples=25)
+@given(planted=TOGETHER)
+def test_of_several_mistakes_in_a_valid_study_every_one_is_told_in_the_order_of_the_file(
+    tmp_path_factory: pytest.TempPathFactory, planted: list[Mistake]
+) -> None:
+    tree = copy.deepcopy(dict(VALID))
+    without = [each for each in planted if each.told.startswith(("there is no preset", "`base`"))]
+    planted = [each for each in planted if not (without and each.spec)]
+    for mistake in planted:
+        mistake.plant(tree)
+    lines = problems(tree, tmp_path_factory.mktemp("study"))
+    for mistake in planted:
+        assert any(re.search(mistake.told, line) for line in lines), (mistake.told, lines)
+    places = [int(at[1]) for line in lines if (at := re.search(r"\(.*mine\.yaml:(\d+)", line))]
+    assert places == sorted(places)
+    assert len(lines) == len(set(lines))
+    assert len(places) >= len(lines) - bool(without)  # a base that is missing has no place
+
+
+def test_the_valid_one_is_valid_and_each_mistake_is_told_once(tmp_path: Path) -> None:
+    assert len(study(dict(VALID, match=None), registry=known(), store=tmp_path).plan.variants) == 3
+    for mistake in MISTAKES:
+        tree = copy.deepcopy(dict(VALID))
+        mistake.plant(tree)
+        lines = problems(tree, tmp_path)
+        assert len([line for line in lines if re.search(mistake.told, line)]) == 1, (mistake.told, lines)
+
+
+def test_what_is_wrong_at_every_scale_is_told_without_one_and_else_with_it(tmp_path: Path) -> None:
+    tree = copy.deepcopy(dict(VALID))
+    tree |= {"match": None, "tune": None, "scales": {"s": {"dims.width": 32}, "m": {"dims.widht": 64}}}
+    tree["vary"]["attention"].append("mqqa")
+    lines = problems(tree, tmp_path)
+    assert [re.findall(r", in \w+;", line) for line in lines] == [[], [", in m;"]]
+
+
+def test_a_design_that_nobody_knows_hides_no_mistake_of_what_varies(tmp_path: Path) -> None:
+    tree = {**copy.deepcopy(dict(VALID)), "design": "gird", "exclude": None}
+    tree["vary"]["attention"].append("mqqa")
+    lines = problems(tree, tmp_path)
+    assert any("there is no design" in line for line in lines)
+    assert any("`mqqa` is no attention" in line for line in lines)
+
+
+def test_a_study_of_more_cells_than_anybody_can_count_is_told_as_that_with_its_own_mistakes(tmp_path: Path) -> None:
+    tree = copy.deepcopy(dict(VALID)) | {"exclude": None, "match": None, "seeds": 0, "metric": {"name": "loss"}}
+    tree["vary"] = {f"parts.p{number}.dropout": [0.1] * 10 for number in range(12)}
+    lines = problems(tree, tmp_path)
+    assert any("too-many-trials" in line for line in lines)
+    assert len(lines) == 3
+
+
+def _leaves(node: Any) -> list[tuple[Any, ...]]:
+    items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    return [(key, *rest) for key, inner in items for rest in _leaves(inner) or [()]]
+
+
+@pytest.mark.parametrize("valid", [VALID, STAGED], ids=["plain", "staged"])
+def test_a_value_that_cannot_be_read_is_told_once_wherever_it_stands(valid: Mapping[str, Any], tmp_path: Path) -> None:
+    """No number has so many digits: what cannot be read is in no spec, and whoever asks for the rest gets an answer."""
+    for *way, last in _leaves(valid):
+        tree: Any = copy.deepcopy(dict(valid))
+        node = tree
+        for key in way:
+            node = node[key]
+        node[last] = 10**20
+        told = problems(tree, tmp_path)
+        assert sum("a number of 21 digits" in each for each in told) == 1, (way, last, told)

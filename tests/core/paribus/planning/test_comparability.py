@@ -1,0 +1,138 @@
+"""What would keep the trials of a study out of one table is said before any of them runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.assembly.metric_names import measured
+from paribus.cli.main import main
+from paribus.errors import EXIT_SPEC, SpecError
+from paribus.registry import Registry
+from paribus.specs.resolve import resolved
+from paribus.train.assemble import assembled, known_vocabulary
+
+PRESETS = sorted(paribus.installed(no_plugins=True).index.presets)
+TINY = [name for name in PRESETS if name.endswith("tiny")]
+STUDY: dict[str, Any] = {
+    "base": {"preset": "encoder-tiny", "dims.layers": 1, "objective": {"name": "mlm"}},
+    "vary": {"attention": ["mqa"]},
+    "seeds": 2,
+    "budget": {"steps": 2},
+    "metric": "val/mlm/loss",
+}
+
+# What is changed in the study, the code of the problem, words of it.
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a metric that nothing has": ({"metric": "val/mlm/perplexity"}, "no-metric", "valid: val/mlm/loss, val/mlm/acc"),
+    "another objective's metric": ({"metric": "val/clm/loss"}, "no-metric", "no variant would measure `val/clm/loss`"),
+    "a metric that one variant lacks": (
+        {"vary": {"objective": [["mlm", "sop"]]}, "metric": "val/sop/loss", "base": "bert-tiny"},
+        "no-metric",
+        "baseline would not measure",
+    ),
+    "other lengths": ({"vary": {"dims.length": [32]}}, "other-length", "dims.length=32 and baseline would not share"),
+    "other tokenizers": ({"vary": {"tokenizer": ["wordpiece"]}}, "other-tokenizer", "across tokenizers"),
+    "other corpora": (
+        {
+            "vary": {
+                "corpus": [
+                    {"name": "text", "path": [str(Path(paribus.__file__).parents[2] / "docs" / "decisions" / "*.md")]}
+                ]
+            }
+        },
+        "other-corpus",
+        "one corpus in a study",
+    ),
+    "other measures": ({"vary": {"objective": [["mlm", "sop"]]}, "base": "bert-tiny"}, "other-objective", "evaluate:"),
+    "examples that are corrupted otherwise": (
+        {"vary": {"objective.rate": [0.3]}},
+        "other-validation",
+        "objective.rate=0.3 and baseline would not be measured on the same validation examples",
+    ),
+    "fewer examples": ({"vary": {"data.validation": [8]}}, "other-validation", "as many validation examples"),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_what_a_spec_will_measure_is_what_its_model_measures(name: str, registry: Registry) -> None:
+    spec = resolved(name, "dims.vocabulary=300", registry=registry)
+    model = assembled(spec, registry, known_vocabulary(spec, registry))
+    likely = [f"val/{name}/" for name in model.evaluated if model.objective(name).traits.get("likelihood")]
+    text = [f"{of}{name}" for of in likely for name in ("perplexity", "bits-per-byte")]
+    assert measured(spec, registry, registry.index) == [*model.metrics(), *text]
+
+
+@pytest.mark.parametrize(("changes", "code", "words"), REFUSED.values(), ids=list(REFUSED))
+def test_a_study_that_no_table_could_hold_is_refused(changes: dict[str, Any], code: str, words: str) -> None:
+    with pytest.raises(SpecError, match=r"error\[" + code) as caught:
+        paribus.study({**STUDY, **changes})
+    assert code in {problem.code for problem in caught.value.problems}
+    assert words in str(caught.value)
+
+
+def test_across_tokenizers_what_is_measured_of_bytes_is_compared() -> None:
+    study = {**STUDY, "base": "gpt-tiny", "vary": {"tokenizer": ["bpe"]}}
+    assert paribus.study({**study, "metric": "val/clm/bits-per-byte"}).plan.trials
+    with pytest.raises(SpecError, match="or a metric of bytes, such as val/clm/bits-per-byte"):
+        paribus.study({**study, "metric": "val/clm/perplexity"})
+
+
+@pytest.mark.parametrize("metric", ["val/mlm/loss", "val/mlm/accuracy"])
+def test_whatever_is_measured_may_be_the_metric(metric: str) -> None:
+    assert paribus.study({**STUDY, "metric": metric}).plan.trials
+
+
+def test_what_is_evaluated_alike_may_be_trained_otherwise() -> None:
+    changed = {"base": "bert-tiny", "vary": {"objective": [["mlm", "sop"]]}, "evaluate": ["mlm"]}
+    assert paribus.study({**STUDY, **changed}).plan.trials
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"vary": {"objective.transform": [False]}},  # another head, and the same examples
+        {"vary": {"objective.rate": [0.3]}, "evaluate": ["mlm"]},
+    ],
+)
+def test_the_options_of_an_objective_may_differ_where_its_validation_examples_do_not(changed: dict[str, Any]) -> None:
+    assert paribus.study({**STUDY, **changed}).plan.trials
+
+
+@pytest.mark.parametrize("flags", [[], ["--plan"]], ids=["run", "plan"])
+def test_nothing_is_trained_and_the_place_is_named(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(
+        "base: encoder-tiny\nvary:\n  attention: [mqa]\n  dims.length: [32]\nmetric: {name: val/mlm/perplexity}\n"
+    )
+    assert main(["run", "mine.yaml", *flags]) == EXIT_SPEC
+    said = capsys.readouterr().err
+    assert "error[no-metric] metric.name (mine.yaml:5" in said
+    assert "error[other-length] dims.length=32 (mine.yaml:4" in said
+    assert not Path("runs").exists()
+
+
+def test_a_loss_is_known_to_be_measured_without_torch() -> None:
+    code = f"import paribus, sys\nassert paribus.study({STUDY!r}).plan.trials\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_pretrainings_on_other_corpora_are_compared_where_all_read_the_same_tokens(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("\n\n".join(f"The {number}th molecule binds receptors." for number in range(60)))
+    mine = {"name": "text", "path": [str(tmp_path / "mine.txt")], "documents": "paragraph"}
+    base = {"preset": "encoder-tiny", "dims.layers": 1, "dims.vocabulary": 340, "data.validation": 16}
+    stages: dict[str, Any] = {"pretrain": {}, "finetune": {"objective": "mlm"}}
+    study = {**STUDY, "base": base, "vary": {"pretrain.corpus": [mine]}, "stages": stages}
+    assert len(paribus.study(study).plan.trials) == 8
+    study["base"] = {**base, "tokenizer": "bpe"}
+    with pytest.raises(SpecError, match=r"would not be measured on the same .* a tokenizer that learns nothing, or a"):
+        paribus.study(study)
+    stages["finetune"]["from"] = {"name": "pretrain", "vocabulary": "new"}
+    assert len(paribus.study(study).plan.trials) == 8

@@ -1,0 +1,71 @@
+"""A plan tells what a study will take, counted as its records will count it, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.planning.api import Planned, study
+from paribus.planning.estimate import Row, estimate
+from paribus.registry import Registry
+from paribus.studies.designs import BASELINE
+from paribus.train.counting import count, flops_a_step
+
+MakeSpec = Callable[..., dict[str, Any]]
+
+
+def planned(tiny: MakeSpec, registry: Registry, budget: dict[str, float], store: Path) -> Planned:
+    base = {key: value for key, value in tiny().items() if key != "seed"}
+    tree = {"base": base, "vary": {"dims.layers": [3]}, "seeds": 3, "budget": budget, "metric": "val/clm/loss"}
+    return study(json.loads(json.dumps(tree)), registry=registry, store=store)
+
+
+def rows(found: Planned, registry: Registry, **states: str) -> dict[str, Row]:
+    known = {trial.identity: states.get(f"seed{trial.seed}", "pending") for trial in found.plan.trials}
+    return {row.variant: row for row in estimate(found.plan, registry, known)}
+
+
+@pytest.fixture(scope="module")
+def told(
+    tiny: MakeSpec, registry: Registry, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Planned, dict[str, Row], Path]:
+    store = tmp_path_factory.mktemp("plan") / "runs"
+    found = planned(tiny, registry, {"steps": 40}, store)
+    return found, rows(found, registry, seed0="done"), store
+
+
+def test_it_counts_what_a_record_will(told: tuple[Planned, dict[str, Row], Path], registry: Registry) -> None:
+    found, every, _ = told
+    for variant in found.plan.variants:
+        spec, row = dict(found.plan.of(variant.name)[0].spec), every[variant.name]
+        assert row.training_flops == 40 * flops_a_step(spec, registry)
+        assert row.parameters == count("params", spec, registry)
+        assert row.cache_bytes_per_token * spec["dims"]["length"] == count("kv", spec, registry)
+        assert row.flops_per_token * spec["dims"]["length"] == pytest.approx(count("flops", spec, registry))
+
+
+def test_a_trial_starts_trains_and_is_evaluated(told: tuple[Planned, dict[str, Row], Path]) -> None:
+    for row in told[1].values():
+        parts = (row.startup_seconds, row.training_seconds, row.evaluation_seconds)
+        assert min(parts) > 0
+        assert row.seconds_a_trial == pytest.approx(sum(parts))
+        assert (row.trials, row.left) == (3, 2)
+        assert row.seconds == pytest.approx(2 * row.seconds_a_trial)
+        assert row.peak_bytes > 16 * row.parameters  # with gradients and the optimizer's moments
+
+
+def test_nothing_is_written(told: tuple[Planned, dict[str, Row], Path]) -> None:
+    assert not told[2].exists()
+
+
+def test_what_time_will_end_takes_that_time_and_nobody_knows_how_much_it_computes(
+    tiny: MakeSpec, registry: Registry, tmp_path: Path
+) -> None:
+    row = rows(planned(tiny, registry, {"seconds": 7.5}, tmp_path), registry)[BASELINE]
+    assert row.training_seconds == 7.5
+    assert math.isnan(row.training_flops)

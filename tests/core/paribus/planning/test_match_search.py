@@ -1,0 +1,98 @@
+"""A matched knob comes as near to its target as any value can, and stays readable."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.errors import Problem, SpecError
+from paribus.planning.match_search import solve
+
+
+@given(st.integers(16, 512), st.floats(0.5, 8.0), st.integers(0, 5_000))
+def test_no_other_ratio_comes_nearer(width: int, wanted: float, fixed: int) -> None:
+    def count(expand: float) -> int:
+        return fixed + 2 * width * max(1, round(expand * width))
+
+    target = count(wanted) + width // 2  # off the plateaus, so that there is a residual
+    found = solve(count, target, whole=False, start=4.0, path="feedforward.expand")
+    inner = round(found.value * width)
+    near = [fixed + 2 * width * max(1, inner + step) for step in (-1, 0, 1)]
+    assert abs(found.count - target) == min(abs(each - target) for each in near)
+    assert found.count == count(found.value)
+    assert found.residual == pytest.approx(found.count / target - 1)
+
+
+@given(st.integers(1, 5_000), st.integers(1, 40))
+def test_a_whole_knob_stays_whole(target: int, slope: int) -> None:
+    found = solve(
+        lambda value: round(slope * value), max(target, slope), whole=True, start=7.0, path="feedforward.inner"
+    )
+    assert isinstance(found.value, int) or float(found.value).is_integer()
+    assert abs(found.count - max(target, slope)) <= slope / 2
+
+
+def test_a_knob_that_fits_already_is_left_alone() -> None:
+    found = solve(lambda value: 100, 100, whole=False, start=4.0, path="feedforward.expand")
+    assert found.value == 4.0
+    assert found.residual == 0.0
+
+
+def test_a_variant_that_is_too_large_even_without_the_knob_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"even at .* this variant has 1,000 where the baseline has 100"):
+        solve(lambda value: 1000 + int(value), 100, whole=False, start=4.0, path="feedforward.expand")
+
+
+def test_a_value_is_as_short_as_its_count_allows() -> None:
+    found = solve(lambda value: round(value * 64), 300, whole=False, start=4.0, path="feedforward.expand")
+    assert len(repr(found.value)) <= 6
+
+
+def test_a_width_stays_one_that_a_model_can_have() -> None:
+    """Only multiples of the heads are: what lies between is no spec, and is passed over."""
+
+    def count(width: float) -> int:
+        if width % 8:
+            raise SpecError(Problem(code="not-divisible", what=f"{width} is no multiple of 8"))
+        return round(width * width)
+
+    found = solve(count, 100 * 100, whole=True, start=64.0, path="dims.width")
+    assert found.value in (96, 104)
+    assert found.count - 10_000 in (96**2 - 10_000, 104**2 - 10_000)
+    assert abs(found.count - 10_000) == 784
+    same = solve(count, 64 * 64, whole=True, start=64.0, path="dims.width")
+    assert isinstance(same.value, int)
+    assert same.value == 64
+    less = solve(count, 30 * 30, whole=True, start=64.0, path="dims.width")
+    assert less.value == 32
+    with pytest.raises(SpecError, match="even at 8 this variant has 64 where the baseline has 3"):
+        solve(count, 3, whole=True, start=64.0, path="dims.width")
+
+
+def test_a_knob_that_does_not_move_what_is_counted_is_said_to_be_none() -> None:
+    words = r"match.by: `feedforward.expand` does not move the kv: it is 64 at 0.015625, and at 1024 as well"
+    with pytest.raises(SpecError, match=words):
+        solve(lambda value: 64, 100, whole=False, start=4.0, path="feedforward.expand", on="kv")
+    with pytest.raises(SpecError, match="does not move the params"):
+        solve(lambda value: 640, 100, whole=True, start=4, path="position.length", on="params")
+
+
+def test_nothing_is_matched_on_what_the_baseline_has_none_of() -> None:
+    with pytest.raises(SpecError, match=r"match.on: the baseline has no state \(0\)"):
+        solve(lambda value: 64, 0, whole=False, start=4.0, path="feedforward.expand", on="state")
+
+
+@given(st.sampled_from([4, 6, 8, 12, 16, 30]), st.integers(1, 40), st.data())
+def test_of_a_knob_that_has_few_values_the_nearest_is_taken(heads: int, target: int, data: st.DataObject) -> None:
+    divisors = [value for value in range(1, heads + 1) if heads % value == 0]
+
+    def count(value: float) -> int:
+        if value not in divisors:
+            raise SpecError(Problem(code="out-of-range", what="`kv_heads` must divide `dims.heads`"))
+        return int(value)
+
+    start = data.draw(st.sampled_from(divisors))
+    found = solve(count, target, whole=True, start=start, path="attention.kv_heads", on="kv")
+    assert abs(found.count - target) == min(abs(value - target) for value in divisors)
+    assert found.value in divisors

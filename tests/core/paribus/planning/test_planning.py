@@ -1,0 +1,132 @@
+"""A thousand trials are planned in a blink, and sharing what does not vary changes nothing that comes out."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paribus.errors import SpecError
+from paribus.planning.identity import LENGTH, Code, Sown, Spelling, code_of, components_of, identity_of
+from paribus.planning.plan import plan
+from paribus.planning.variants import resolve
+from paribus.registry import Index
+from paribus.specs.diff import WITHOUT_EFFECT
+from paribus.specs.input_limits import plain
+from paribus.specs.reading_cache import Memory
+from paribus.storage.atomic import digest_json
+from paribus.studies.designs import BASELINE, DESIGNS, Variant
+from paribus.studies.study import Study, study_of
+
+GENEROUS = 0.4  # CPU seconds; it takes 0.04 where little else runs, and the first 0.07
+MIXED: Mapping[str, Any] = {
+    "base": {"preset": "encoder-tiny", "feedforward": {"name": "mlp", "inner": "${dims.width}", "expand": None}},
+    "design": "grid",
+    "vary": {
+        "attention": ["mqa", {"name": "gqa", "kv_heads": 2}, {"name": "gqa", "kv_heads": 3}, ["mha", "mqa"]],
+        "dims.width": [32, 30, 64],
+        "norm": ["rmsnorm", "layernorm"],
+        "optimizer.lr": [1e-3, "no number"],
+    },
+    "seeds": 2,
+    "metric": {"name": "val/mlm/loss"},
+}
+
+
+def read(known: Index, tree: Mapping[str, Any]) -> Study:
+    return study_of("mine", plain(dict(tree), "study"), known)
+
+
+def outcome(study: Study, variant: Variant, known: Index, **more: Any) -> Any:
+    """The specs of a variant, or all that is wrong with it."""
+    try:
+        return resolve(study, variant, known, **more)
+    except SpecError as error:
+        return error.problems
+
+
+def test_a_thousand_trials_are_planned_in_a_blink(known: Index) -> None:
+    vary = {"optimizer.lr": [1e-4 * (1 + at) for at in range(20)], "dropout": [0.01 * (1 + at) for at in range(10)]}
+    tree = {"base": "encoder-tiny", "design": "grid", "vary": vary, "metric": {"name": "val/mlm/loss"}}
+    taken = []
+    for _ in range(2):  # the first reads the engine's files
+        began = time.process_time()
+        found = plan(read(known, tree), known, fingerprint=lambda spec: "text")
+        taken.append(time.process_time() - began)
+    assert len({trial.identity for trial in found.trials}) == 5 + 20 * 10 * 5
+    assert min(taken) < GENEROUS
+
+
+def test_what_variants_share_comes_out_as_if_each_were_read_alone(known: Index) -> None:
+    study, memory = read(known, MIXED), Memory()
+    variants = [Variant(BASELINE), *DESIGNS["grid"](study.varied)]
+    together = [outcome(study, variant, known, memory=memory) for variant in variants]
+    alone = [outcome(read(known, copy.deepcopy(dict(MIXED))), variant, known) for variant in variants]
+    assert together == alone
+    assert {type(each) for each in together} == {dict, tuple}  # some cells are specs, and some cannot be
+
+
+def test_every_problem_of_a_study_is_told_whatever_is_shared(known: Index) -> None:
+    vary = {"attention": ["mqq", {"name": "gqa", "kv_heads": 3}], "norm": ["rmsnrom"]}
+    with pytest.raises(SpecError, match="did you mean") as told:
+        plan(read(known, {**MIXED, "design": "one-at-a-time", "vary": vary}), known, fingerprint=lambda spec: "text")
+    assert {problem.code for problem in told.value.problems} == {"unknown-component", "out-of-range"}
+    assert len(told.value.problems) == 3
+
+
+def test_planning_changes_nothing_in_the_study(known: Index) -> None:
+    study = read(known, {**MIXED, "vary": {**MIXED["vary"], "optimizer.lr": [1e-3]}})
+    before = copy.deepcopy(study.base.data), dict(study.base.marks), copy.deepcopy(study.varied.vary)
+    plan(study, known, fingerprint=lambda spec: "text")
+    assert (study.base.data, study.base.marks, study.varied.vary) == before
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=12,
+)
+KEYS = st.sampled_from(["data", "from", "teacher", "seed", "attention", "workers", "name", "é"])
+SPECS = st.dictionaries(KEYS, JSON | st.dictionaries(KEYS, JSON, max_size=3), max_size=6)
+
+
+@settings(max_examples=40)
+@given(st.lists(SPECS, min_size=1, max_size=4))
+def test_an_identity_is_the_hash_of_the_whole_document_however_it_is_spelt(specs: list[dict[str, Any]]) -> None:
+    spelling = Spelling()
+    for spec in (*specs, {**specs[0], **specs[-1]}):
+        kept = {
+            key: {own: item for own, item in value.items() if (key, own) not in WITHOUT_EFFECT}
+            if isinstance(value, dict)
+            else value
+            for key, value in spec.items()
+        }
+        whole = digest_json({"spec": kept, "code": "some", "corpus": "text"})[:LENGTH]
+        assert spelling.identity(spec, "some", "text") == identity_of(spec, "some", "text") == whole
+
+
+@settings(max_examples=40)
+@given(SPECS, st.lists(JSON, min_size=1, max_size=3), JSON)
+def test_a_spec_with_one_seed_after_another_has_the_identities_of_as_many_specs(
+    spec: dict[str, Any], seeds: list[Any], begun: Any
+) -> None:
+    spec = {**spec, "seed": 0, "from": None}
+    sown = Sown(Spelling(), spec, "some", "text")
+    for seed in seeds:
+        assert sown.identity(seed=seed) == identity_of({**spec, "seed": seed}, "some", "text")
+        both = {"seed": seed, "from": begun}
+        assert sown.identity(**both) == identity_of({**spec, **both}, "some", "text")
+
+
+def test_the_code_of_components_is_the_same_whether_it_is_asked_once_or_often(known: Index) -> None:
+    code = Code(known)
+    study = read(known, {**MIXED, "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]}})
+    for trial in plan(study, known, fingerprint=lambda spec: "text").trials:
+        files = [known.find(slot, name).file for slot, name in components_of(trial.spec, known)]
+        assert trial.code == code.behind(trial.spec) == code_of(Path(file) for file in files if file)

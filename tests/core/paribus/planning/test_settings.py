@@ -1,0 +1,324 @@
+"""A study may hold its comparison in several settings: each is complete, and what they share is run once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.errors import SpecError
+from paribus.planning.plan import Plan, plan
+from paribus.planning.settings import BEST, SAME
+from paribus.planning.tuning import FAILED, scored, unknown
+from paribus.registry import Index
+from paribus.specs.input_limits import plain
+from paribus.storage.store import Trial
+from paribus.studies.designs import BASELINE
+from paribus.studies.study import Study, study_of
+
+STUDY: Mapping[str, Any] = {
+    "base": {"preset": "encoder-tiny", "optimizer.lr": 2e-3},
+    "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}], "norm": ["rmsnorm"]},
+    "seeds": 3,
+    "budget": {"steps": 10},
+    "metric": {"name": "val/mlm/loss"},
+}
+PARAMS: Mapping[str, Any] = {"on": "params", "by": "feedforward.expand"}
+FLOPS: Mapping[str, Any] = {"on": "flops", "by": "dims.width"}
+TUNE: Mapping[str, Any] = {"optimizer.lr": [5e-4, 2e-3, 8e-3], "seeds": 2}
+
+
+def read(known: Index, **changes: Any) -> Study:
+    return study_of("mine", plain({**STUDY, **changes}, "study"), known)
+
+
+def counting(study: Study) -> Any:
+    """Counts heads and the knobs, and operations otherwise than parameters."""
+    assert study.match is not None
+    weight = {"params": 1, "flops": 3}[study.match.on]
+
+    def count(spec: dict[str, Any]) -> int:
+        heads = {"mha": 4, "mqa": 1, "gqa": 2}[spec["attention"]["name"]]
+        return int(weight * heads * 1000 + round(1000 * spec["feedforward"]["expand"]) + 100 * spec["dims"]["width"])
+
+    return count
+
+
+def planned(known: Index, scores: Any = lambda trial: None, **changes: Any) -> Plan:
+    return plan(read(known, **changes), known, fingerprint=lambda spec: "text", counter=counting, score=scores)
+
+
+def test_a_plain_study_has_one_setting_without_a_name(known: Index) -> None:
+    found = planned(known)
+    assert [setting.name for setting in found.settings] == [""]
+    assert found.of("attention=mqa") == found.of("attention=mqa", setting="")
+    assert all(not trial.setting and "setting" not in trial.document() for trial in found.trials)
+    assert found.complete
+    assert not found.tuned
+
+
+def test_a_list_of_one_match_is_that_match(known: Index) -> None:
+    alone, listed = planned(known, match=dict(PARAMS)), planned(known, match=[dict(PARAMS)])
+    assert listed.trials == alone.trials
+    assert [setting.name for setting in listed.settings] == [""]
+
+
+def test_each_way_to_match_has_residuals_of_its_own(known: Index) -> None:
+    found = planned(known, match=["none", dict(PARAMS), dict(FLOPS)])
+    assert [setting.name for setting in found.settings] == ["unmatched", "params", "flops"]
+    assert found.setting("unmatched").matched == {}
+    for name in ("params", "flops"):
+        setting = found.setting(name)
+        alone = planned(known, match=dict({"params": PARAMS, "flops": FLOPS}[name]))
+        assert setting.matched == alone.matched
+        for variant in setting.variants:
+            same = [trial.identity for trial in alone.of(variant.name)]
+            assert [trial.identity for trial in found.of(variant.name, setting=name)] == same
+    assert found.setting("params").matched["attention=mqa"].value == pytest.approx(7.0)
+    assert (
+        found.setting("flops").matched["attention=mqa"].value != found.setting("params").matched["attention=mqa"].value
+    )
+
+
+def test_two_matches_on_one_thing_are_told_apart_by_their_knobs(known: Index) -> None:
+    found = planned(known, match=[dict(PARAMS), {"on": "params", "by": "dims.width"}])
+    assert [setting.name for setting in found.settings] == ["params by feedforward.expand", "params by dims.width"]
+
+
+def test_a_trial_that_two_settings_have_is_run_once(known: Index) -> None:
+    found = planned(known, match=["none", dict(PARAMS)])
+    identities = [trial.identity for trial in found.trials]
+    assert len(identities) == len(set(identities))
+    first, second = (found.of(BASELINE, setting=name) for name in ("unmatched", "params"))
+    assert [trial.identity for trial in first] == [trial.identity for trial in second]
+    assert len(found.own(BASELINE, "", "unmatched")) == 3
+    assert found.own(BASELINE, "", "params") == ()
+    assert len(found.trials) == 4 * 3 + 2 * 3  # the norm needs no knob turned, as it counts what the baseline does
+
+
+def test_an_early_stop_leaves_whole_pairs_in_every_setting(known: Index) -> None:
+    found = planned(known, scales={"s": {"dims.width": 32}, "m": {"dims.width": 64}})
+    assert [trial.seed for trial in found.trials] == [0] * 8 + [1] * 8 + [2] * 8
+
+
+def test_a_setting_is_no_part_of_what_a_trial_is(known: Index) -> None:
+    scales = {"s": {"dims.width": 32}, "m": {"dims.width": 64}}
+    found, alone = planned(known, scales=scales), planned(known)  # the preset is 64 wide
+    same = [trial.identity for trial in found.of("attention=mqa", setting="m")]
+    assert same == [trial.identity for trial in alone.of("attention=mqa")]
+    assert found.of("attention=mqa", setting="m")[0].named == "attention=mqa, m, seed 0"
+
+
+def test_presets_are_scales_with_what_the_base_says_over_each(known: Index) -> None:
+    base = {"preset": "encoder-tiny", "data.batch": 8, "objective": "mlm"}
+    found = planned(known, base=base, scales=["encoder-tiny", "bert-tiny"], vary={"norm": ["rmsnorm"]})
+    assert [setting.name for setting in found.settings] == ["encoder-tiny", "bert-tiny"]
+    specs = [found.of(BASELINE, setting=setting.name)[0].spec for setting in found.settings]
+    assert [spec["data"]["batch"] for spec in specs] == [8, 8]
+    assert specs[0]["position"] != specs[1]["position"]
+
+
+def test_every_scale_is_matched_in_every_way(known: Index) -> None:
+    scales = {"s": {"dims.layers": 1}, "m": {"dims.layers": 2}}
+    found = planned(known, scales=scales, match=["none", dict(PARAMS)])
+    assert [setting.name for setting in found.settings] == ["s, unmatched", "s, params", "m, unmatched", "m, params"]
+
+
+def test_a_variant_that_is_wrong_at_one_scale_is_said_to_be_so_there(known: Index) -> None:
+    scales = {"s": {"dims.heads": 2}, "m": {"dims.heads": 3, "dims.width": 48}}
+    with pytest.raises(SpecError, match=r"divide|multiple") as told:
+        planned(known, scales=scales)
+    assert all(problem.what.endswith(", in m") for problem in told.value.problems)
+    found = planned(known, scales=scales, design="grid", vary={"attention": [{"name": "gqa", "kv_heads": 2}]})
+    assert [each.variant for each in found.excluded if each.why.endswith(", in m")] == ["attention=gqa(kv_heads=2)"]
+    assert [variant.name for variant in found.setting("m").variants] == [BASELINE]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"scales": {"s": {"dims.width": 32}}}, "1 of the two or more sizes"),
+        ({"scales": {"s": {"norm": "rmsnorm"}, "m": {"dims.width": 64}}}, "`norm` is varied, so that the scale's own"),
+        ({"scales": {"s": {}, "m": {"dims.width": 64}}}, "the scale `s` changes nothing"),
+        ({"scales": {"S !": {"dims.width": 32}, "m": {"dims.width": 64}}}, "a scale cannot be called"),
+        ({"match": []}, "this list is empty"),
+        ({"match": [dict(PARAMS), dict(PARAMS)]}, "the same twice"),
+        ({"match": [dict(PARAMS), {"on": "params"}]}, "`by` is missing"),
+        ({"tune": {"optimizer.lr": [1e-3], "seeds": [1, 7]}}, "seed 1 would choose a value and then be its verdict's"),
+        ({"tune": {"norm": ["layernorm"]}}, "`norm` is varied, so that tuning it would make those variants one"),
+        ({"tune": {"seeds": 2}}, "this tunes nothing"),
+        ({"tune": {"optimizer.lr": 1e-3}}, "is tried with a list of values, but this is the number 0.001"),
+        ({"tune": {"optimizer.lr": [1e-3], "seeds": 0}}, "this is the number 0"),
+        ({"tune": {"feedforward.expand": [2]}, "match": dict(PARAMS)}, "tuning it would undo that"),
+        ({"tune": {"optimizer.lrr": [1e-3]}}, "there is no `lrr` here"),
+    ],
+)
+def test_what_cannot_be_a_setting_is_refused(known: Index, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        planned(known, **changes)
+
+
+def test_settings_count_among_too_many_trials(known: Index) -> None:
+    study = read(known, scales={"s": {"dims.width": 32}, "m": {"dims.width": 64}}, tune=dict(TUNE))
+    with pytest.raises(SpecError, match=r"112 trials .* x scales: 2, tuned with 4 values x seeds: 2 x seeds: 3"):
+        plan(study, known, fingerprint=lambda spec: "text", most=111)
+
+
+# ---------------------------------------------------------------------------------------------------------- tuning
+
+
+def by_rate(**best: float) -> Any:
+    """Scores by which each variant is best at one rate: so far from it as the logarithm of the rate tells."""
+
+    def score(trial: Trial) -> float:
+        return abs(math.log(trial.spec["optimizer"]["lr"] / best.get(trial.variant, 2e-3)))
+
+    return score
+
+
+def test_what_is_tuned_is_known_at_once_and_what_is_at_its_best_only_then(known: Index) -> None:
+    found = planned(known, tune=dict(TUNE))
+    assert [setting.name for setting in found.settings] == [SAME, BEST]
+    assert not found.complete
+    assert len(found.trials) == 4 * 3 * 2 + 4 * 3
+    assert [trial.seed for trial in found.trials[:24]] == [1_000_000, 1_000_001] * 12
+    assert all(found.of(variant.name, setting=BEST) == () for variant in found.variants)
+    (line,) = unknown(found.tuned)
+    assert "each at its best: 24 tuning trials have no record, and at most 12 follow" in line
+
+
+def test_each_variant_is_then_run_at_its_own_best(known: Index) -> None:
+    score = by_rate(**{"attention=mqa": 8e-3, BASELINE: 2e-3})
+    found = planned(known, score, tune=dict(TUNE))
+    assert found.complete
+    assert list(unknown(found.tuned)) == []
+    chosen = {each.variant: each.chosen for each in found.tuned}
+    assert chosen["attention=mqa"] == (("optimizer.lr", 8e-3),)
+    assert chosen[BASELINE] == (("optimizer.lr", 2e-3),)
+    assert [each.edges for each in found.tuned[:2]] == [(), ("optimizer.lr",)]
+    best = found.of("attention=mqa", setting=BEST)
+    assert [trial.spec["optimizer"]["lr"] for trial in best] == [8e-3] * 3
+    assert best[0].matched == {"optimizer.lr": 8e-3}  # what the pair may differ in besides
+    assert dict(best[0].varied) == {"attention": "mqa"}
+    same = found.of(BASELINE, setting=SAME), found.of(BASELINE, setting=BEST)
+    assert [trial.identity for trial in same[0]] == [trial.identity for trial in same[1]]
+    assert len(found.trials) == 24 + 12 + 3
+
+
+def test_the_value_of_the_base_is_tried_even_where_it_is_not_written(known: Index) -> None:
+    found = planned(known, tune={"optimizer.lr": [1e-3, 4e-3]})
+    assert {tuple(each.cell[0][1] for each in tuned.tried) for tuned in found.tuned} == {(2e-3, 1e-3, 4e-3)}
+    assert {tuned.own for tuned in found.tuned} == {0}
+
+
+def test_of_equal_means_it_is_the_variants_own(known: Index) -> None:
+    found = planned(known, lambda trial: 1.0, tune=dict(TUNE))
+    assert {each.chosen for each in found.tuned} == {(("optimizer.lr", 2e-3),)}
+    assert len(found.trials) == 24 + 12  # at its best is as it was
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_diverged_never_wins(known: Index, bad: float) -> None:
+    def score(trial: Trial) -> float:
+        rate = trial.spec["optimizer"]["lr"]
+        return bad if rate == 8e-3 and trial.seed == 1_000_001 else -rate  # the other seed would be the best of all
+
+    found = planned(known, score, tune=dict(TUNE))
+    assert {each.chosen for each in found.tuned} == {(("optimizer.lr", 2e-3),)}
+
+
+def test_a_value_at_which_a_trial_failed_is_out_and_the_choice_goes_on_among_the_rest(known: Index) -> None:
+    def score(trial: Trial) -> float:
+        rate = trial.spec["optimizer"]["lr"]
+        lost = trial.variant == "attention=mqa" and rate == 8e-3 and trial.seed == 1_000_001
+        return FAILED if lost else -rate
+
+    found = planned(known, score, tune=dict(TUNE))
+    chosen = {each.variant: dict(each.chosen or ()) for each in found.tuned}
+    assert chosen.pop("attention=mqa") == {"optimizer.lr": 2e-3}
+    assert all(each == {"optimizer.lr": 8e-3} for each in chosen.values())
+    assert found.complete
+    (out,) = [tried for tuned in found.tuned for tried in tuned.tried if tried.failed]
+    assert (out.failed, out.diverged, out.left, out.mean) == (1, 0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "out"), [("failed", True), ("out-of-memory", True), ("timeout", True), ("interrupted", False)]
+)
+def test_what_only_waits_to_go_on_is_no_failure(state: str, out: bool) -> None:
+    assert scored(None, "m", {"state": state, "why": ""}) == (FAILED if out else None)
+    assert scored({"result": {"state": "done", "metrics": {"m": 2.5}}}, "m", {"state": state}) == 2.5
+
+
+def test_where_all_diverged_a_variant_stays_as_it_is(known: Index) -> None:
+    found = planned(known, lambda trial: math.nan, tune=dict(TUNE))
+    assert {each.best for each in found.tuned} == {1}
+    assert {each.edges for each in found.tuned} == {()}
+
+
+def test_higher_may_be_better(known: Index) -> None:
+    metric = {"name": "val/mlm/accuracy", "better": "higher"}
+    found = planned(known, lambda trial: trial.spec["optimizer"]["lr"], tune=dict(TUNE), metric=metric)
+    assert {each.chosen for each in found.tuned} == {(("optimizer.lr", 8e-3),)}
+
+
+def test_nothing_is_chosen_while_one_trial_has_no_record(known: Index) -> None:
+    def score(trial: Trial) -> float | None:
+        late = trial.variant == "norm=rmsnorm" and trial.seed == 1_000_001
+        return None if late and trial.spec["optimizer"]["lr"] == 5e-4 else 1.0
+
+    found = planned(known, score, tune=dict(TUNE))
+    assert [each.variant for each in found.tuned if each.best is None] == ["norm=rmsnorm"]
+    assert found.of("norm=rmsnorm", setting=BEST) == ()
+    assert len(found.of("attention=mqa", setting=BEST)) == 3
+    assert [variant.name for variant in found.setting(BEST).variants] == [variant.name for variant in found.variants]
+
+
+def test_a_component_is_tuned_with_the_options_that_it_has(known: Index) -> None:
+    """What is varied may be the optimizer itself: then each has its own best rate."""
+    vary = {"optimizer": [{"name": "sgd", "lr": 1e-4}]}
+    name = "optimizer=sgd(lr=0.0001)"
+    found = planned(known, by_rate(**{name: 5e-4}), vary=vary, tune=dict(TUNE))
+    tuned = next(each for each in found.tuned if each.variant == name)
+    assert tuned.tried[tuned.own].cell == (("optimizer.lr", 1e-4),)
+    assert tuned.chosen == (("optimizer.lr", 5e-4),)
+    assert found.of(name, setting=BEST)[0].spec["optimizer"]["name"] == "sgd"
+
+
+def test_what_becomes_the_baseline_once_tuned_is_left_out_there_and_said(known: Index) -> None:
+    vary = {"optimizer": [{"name": "adamw", "lr": 5e-4}]}
+    found = planned(known, lambda trial: trial.spec["optimizer"]["lr"], vary=vary, tune=dict(TUNE))
+    assert [variant.name for variant in found.setting(BEST).variants] == [BASELINE]
+    assert [each.why for each in found.excluded] == ["at its best it is the same spec as baseline, in each at its best"]
+
+
+def test_stages_are_tuned_and_scaled_as_well(known: Index) -> None:
+    stages = {"pretrain": {"budget": {"steps": 5}}, "finetune": {"budget": {"steps": 3}}}
+    scales = {"s": {"dims.width": 32}, "m": {"dims.width": 64}}
+    found = planned(known, by_rate(), stages=stages, scales=scales, tune={"finetune.optimizer.lr": [1e-3, 2e-3]})
+    identities = {trial.identity: trial for trial in found.trials}
+    seen: set[str] = set()
+    for trial in found.trials:
+        assert not trial.begins or trial.begins in seen  # what begins from another comes after it
+        assert not trial.begins or identities[trial.begins].seed == trial.seed
+        seen.add(trial.identity)
+    pretrained = {trial.begins for tuned in found.tuned for each in tuned.tried for trial in each.trials}
+    assert len(pretrained) == 2 * 4 * 2  # one for each scale, variant and seed, whatever the values tried after it
+
+
+def test_a_score_is_what_its_record_says() -> None:
+    assert scored(None, "m") is None
+    assert scored({"result": {"state": "done", "metrics": {"m": 2.5}}}, "m") == 2.5
+    for metrics, state in (({"m": "nan"}, "done"), ({"m": 1e300}, "done"), ({}, "done"), ({"m": 2.0}, "diverged")):
+        assert math.isnan(scored({"result": {"state": state, "metrics": metrics}}, "m") or 0.0)
+
+
+def test_a_study_is_planned_anew_from_its_own_store(tmp_path: Path) -> None:
+    import paribus
+
+    found = paribus.study({**STUDY, "tune": dict(TUNE)}, store=tmp_path)
+    assert found.again().plan.trials == found.plan.trials
+    assert paribus.study(dict(STUDY), store=tmp_path).again().plan.complete

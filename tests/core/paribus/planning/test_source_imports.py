@@ -1,0 +1,132 @@
+"""No edit of a file that a trial runs through goes unseen, though imports are found without parsing whole files."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import paribus
+from paribus.planning import identity
+from paribus.planning.identity import code_of, engine_hash
+from paribus.planning.source_imports import closure, imports
+
+CORE = Path(paribus.__file__).parent
+OURS = sorted(path for folder in (CORE, *CORE.parents[1].glob("plugins/*")) for path in folder.rglob("*.py"))
+STATEMENTS = (
+    "import one",
+    "import one as two, three.four",
+    "from mine import one",
+    "from mine.two import (\n    one,  # why (really)\n    two as three,\n)",
+    "from . import one",
+    "from ..mine import one as two",
+    "from mine import *",
+    "from mine import one  # import two",
+    "if True: import one",
+    "x = 1; import one",
+    "import one; import two",
+    "from mine \\\n    import one",
+    "from mine import one, \\\n    two",
+    "def f():\n    from mine import one\n    return one",
+    '"""import one\nimport the whole of it\nfrom mine import one\n"""',
+    "# import one",
+    "important = 1",
+    "def f():\r\n\timport one\r\n",
+    "class A:\n    import one",
+    "from mine import(one)",
+)
+
+
+def parsed(source: bytes) -> set[tuple[str, str]]:
+    """What Python itself finds: the oracle."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {("", alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {("." * node.level + (node.module or ""), alias.name) for alias in node.names}
+    return found
+
+
+def told(source: bytes) -> set[tuple[str, str]]:
+    return {(base, name) for base, names in imports(source) for name in names}
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(STATEMENTS), max_size=4))
+@example([*STATEMENTS])
+def test_no_import_is_missed_however_it_is_written(statements: list[str]) -> None:
+    source = "\n".join(statements).encode()
+    assert parsed(source) <= told(source)
+
+
+def test_no_import_of_ours_is_missed() -> None:
+    assert len(OURS) > 300
+    missed = {path: lost for path in OURS[::10] if (lost := parsed(source := path.read_bytes()) - told(source))}
+    assert not missed
+
+
+def test_what_reads_like_an_import_in_a_docstring_hides_none(tmp_path: Path) -> None:
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "one.py").write_text(
+        '"""How to\nimport it (see below\n"""\nfrom mine.two import (  # as said)\n    two,\n)\n'
+    )
+    (package / "two.py").write_text("two = 2\n")
+    assert {path.name for path in closure(package / "one.py")} == {"one.py", "two.py"}
+
+
+def edits(path: Path) -> list[Callable[[], object]]:
+    """What may be done to a file: to change a letter of it at the same length and time, to move it, to take it away."""
+    text = path.read_bytes()
+    other = text.replace(b"e", b"i", 1) if b"e" in text else text + b"#"
+
+    def same_size_and_time() -> None:
+        before = path.stat()
+        path.write_bytes(other)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    return [same_size_and_time, lambda: path.rename(path.with_name(f"other_{path.name}")), path.unlink]
+
+
+def test_every_edit_of_every_file_of_the_engine_is_another_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in identity.ENGINE:
+        shutil.copytree(CORE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(identity, "_engine", lambda: tmp_path)
+    engine = engine_hash.__wrapped__
+    whole = engine()
+    files = sorted(tmp_path.rglob("*.py"))
+    assert len(files) > 80
+    for number, path in enumerate(files):
+        text = path.read_bytes()
+        edits(path)[number % 3]()
+        assert engine() != whole, path
+        path.with_name(f"other_{path.name}").unlink(missing_ok=True)
+        path.write_bytes(text)
+    assert engine() == whole
+    (tmp_path / "train" / "new.py").touch()
+    assert engine() != whole
+
+
+def test_every_edit_of_every_file_behind_a_component_is_other_code(tmp_path: Path) -> None:
+    plugin = next(path for path in OURS if path.parent.name == "paribus_objective").parent
+    shutil.copytree(plugin, tmp_path / plugin.name, ignore=shutil.ignore_patterns("__pycache__"))
+    component = tmp_path / plugin.name / "masked_language_modelling.py"
+    behind = closure(component)
+    whole = code_of([component])
+    assert len(behind) > 3
+    for path in behind:
+        text = path.read_bytes()
+        edits(path)[0]()
+        assert code_of([component]) != whole, path
+        path.write_bytes(text)
+    assert code_of([component]) == whole

@@ -1,0 +1,149 @@
+"""Each plugin is loaded apart: what breaks in one is told of that one, and hides no other."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.registry.plugin_loading import lifecycle, load
+from paribus.registry.plugin_sources import Door, doors
+
+
+def loaded(site: Any, source: str, **about: Any) -> Any:
+    count = len(list(site.folder.glob("*.py")))
+    module = site.add(f"plug-{site.folder.parent.name}-{count}".replace("_", "-"), source, **about)
+    (door,) = [door for door in doors() if door.value == module]
+    return load(door)
+
+
+def problem(site: Any, source: str, **about: Any) -> str:
+    (broken,) = loaded(site, source, **about).piece.broken
+    return str(broken)
+
+
+def test_a_plugin_gives_its_components_with_options_and_source(site: Any, poems: str) -> None:
+    found = loaded(site, poems)
+    (entry,) = found.piece.entries
+    assert (entry.slot, entry.name, entry.summary) == ("corpus", "poems", "Poems, which nobody reads.")
+    assert [option.name for option in entry.options] == ["lines"]
+    assert Path(entry.file).parent == site.folder
+    assert found.classes["corpus", "poems"]().lines == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'"),
+        ("def broken(:\n    pass", "SyntaxError"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("def deep():\n    raise RuntimeError('far down\\nand long')\ndeep()", "RuntimeError: far down"),
+        ("from paribus import no_such_thing", "ImportError"),
+    ],
+)
+def test_an_import_that_fails_names_the_plugin_its_version_and_the_last_frame(
+    site: Any, source: str, words: str
+) -> None:
+    said = problem(site, source, version="2.5")
+    assert words in said
+    assert "2.5 failed to load" in said
+    assert ".py:" in said
+    assert "\n" not in said
+
+
+def test_the_last_frame_is_the_one_that_raised(site: Any) -> None:
+    said = problem(site, "def deep():\n    raise RuntimeError('down')\ndeep()")
+    assert said.endswith(".py:2, in deep)")
+
+
+def test_ctrl_c_is_not_taken_for_a_broken_plugin(site: Any) -> None:
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        loaded(site, "raise KeyboardInterrupt")
+
+
+HOOK = "from paribus import hookimpl\n\n\n@hookimpl\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("x = 1", "it has no hook: mark its functions with `@paribus.hookimpl`"),
+        (
+            HOOK + "def atention():\n    return {}",
+            "`def atention()` is no hook of paribus; did you mean `def attention() -> Mapping[str, type[Attention]]`?",
+        ),
+        (HOOK + "def zzzzzz():\n    return {}", "`def zzzzzz()` is no hook of paribus; valid: attention, "),
+        (
+            HOOK + "def corpus(names):\n    return {}",
+            "the hook `def corpus(names)` takes what nobody gives it; "
+            "expected: `def corpus() -> Mapping[str, type[Corpus]]`",
+        ),
+        (
+            HOOK + "def corpus():\n    return None",
+            "`corpus` returned NoneType; expected: Mapping[str, type[Corpus]]",
+        ),
+        (HOOK + "def corpus():\n    return ['a']", "the hook `corpus` returned list; expected: Mapping"),
+        (HOOK + "def corpus():\n    return 1 / 0", "ZeroDivisionError: division by zero"),
+        (HOOK + "def presets():\n    return 'here'", "the hook `presets` returned str; expected: a Path"),
+        (
+            "from pathlib import Path\n" + HOOK + "def studies():\n    return Path('no/such/folder')",
+            "the hook `studies` returned no/such/folder, which is no folder",
+        ),
+    ],
+)
+def test_a_hook_that_breaks_its_contract_is_told_with_what_was_expected(site: Any, source: str, words: str) -> None:
+    assert words in problem(site, source)
+
+
+def test_a_hook_may_take_fewer_arguments_than_it_is_given(site: Any) -> None:
+    found = loaded(site, HOOK + "def trial_finished(record):\n    record['seen'] = True")
+    assert found.piece.broken == ()
+    assert found.piece.hooks == ("trial_finished",)
+    record: dict[str, Any] = {}
+    lifecycle([found]).trial_finished(spec={}, record=record)
+    assert record == {"seen": True}
+
+
+@pytest.mark.parametrize(
+    ("needs", "held"), [("paribus>=0.0.1", True), ("paribus>=99", False), ("paribus>=99; python_version < '3'", True)]
+)
+def test_a_requirement_on_paribus_is_held_against_this_paribus(site: Any, poems: str, needs: str, held: bool) -> None:
+    found = loaded(site, poems, needs=needs)
+    assert bool(found.piece.entries) == held
+    if not held:
+        assert "it needs paribus >=99, but this is paribus " in str(found.piece.broken[0])
+
+
+def test_another_distribution_whose_name_begins_alike_is_no_requirement_on_paribus(site: Any, poems: str) -> None:
+    assert loaded(site, poems, needs="paribus-extras>=99").piece.broken == ()
+
+
+def test_one_bad_component_hides_none_of_its_plugin(site: Any, poems: str) -> None:
+    bad = poems.replace('{"poems": Poems}', '{"poems": Poems, "Bad Name": Poems, "prose": int}')
+    found = loaded(site, bad)
+    assert [entry.name for entry in found.piece.entries] == ["poems"]
+    assert [broken.name for broken in found.piece.broken] == ["Bad Name", "prose"]
+    assert "component corpus.prose, failed to load: builtins.int is a object" in str(found.piece.broken[1])
+
+
+def test_a_file_is_loaded_once_so_that_its_classes_stay_the_same(tmp_path: Path, poems: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(poems)
+    door = Door("", str(file), str(file))
+    first, second = load(door), load(door)
+    assert first.classes["corpus", "poems"] is second.classes["corpus", "poems"]
+
+
+def test_a_file_that_broke_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("raise ValueError('first')")
+    door = Door("", str(file), str(file))
+    assert "first" in load(door).piece.broken[0].what
+    assert "first" in load(door).piece.broken[0].what
+
+
+def test_what_a_hook_says_of_folders_is_in_the_piece(site: Any) -> None:
+    found = loaded(site, "from pathlib import Path\n" + HOOK + "def presets():\n    return Path(__file__).parent")
+    assert found.piece.presets == str(site.folder.resolve())
+    hooks: Mapping[tuple[str, str], type] = found.classes
+    assert hooks == {}

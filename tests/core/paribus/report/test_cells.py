@@ -1,0 +1,173 @@
+"""Numbers with the digits that they have, and names that cannot drive a terminal."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.analysis.compare import compare
+from paribus.analysis.costs import Cost
+from paribus.analysis.formatting import clean
+from paribus.analysis.table import Row, Table
+from paribus.analysis.trials import Entry, Question
+from paribus.report import cells
+
+Ask = Callable[..., Question]
+Study = Callable[..., list[Entry]]
+
+COSTS = {name: Cost(value=1234.0, ratio=0.5) for name in cells.COSTS}
+
+
+def row(variant: str = "mqa", **more: Any) -> Row:
+    plain: dict[str, Any] = {
+        "kind": "worse",
+        "verdict": "worse",
+        "n": 5,
+        "planned": 5,
+        "done": 5,
+        "diverged": 0,
+        "failed": 0,
+    }
+    return Row(**{"variant": variant, "mean": 2.0, "costs": COSTS, **plain, **more})
+
+
+def table_with(*rows: Row, mean: float | None = 2.0) -> Table:
+    baseline = row("baseline", kind="baseline", verdict="baseline", mean=mean)
+    return Table(
+        study="s", metric="val/mlm/loss", better="lower", margin=None, alpha=0.05, seeds=(0,), baseline=baseline,
+        rows=rows, caption=(), warnings=(), notes=(), certificates={},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "signed", "expected"),
+    [
+        (2.1534, 3, False, "2.153"),
+        (0.0312, 3, True, "+0.031"),
+        (-0.0312, 3, True, "-0.031"),
+        (12345.6, 0, False, "12,346"),
+        (12345.6, -2, True, "+12,346"),
+        (1.234e-8, 9, True, "+1.23e-08"),
+        (1.234e9, 2, False, "1.234e+09"),
+        (None, 3, True, "-"),
+    ],
+)
+def test_a_number_is_written_with_its_digits(value: float | None, decimals: int, signed: bool, expected: str) -> None:
+    assert cells.number(value, decimals, signed=signed) == expected
+
+
+@given(middle=st.floats(-5, 5), half=st.floats(1e-4, 100))
+def test_an_interval_is_shown_with_two_digits_of_its_half(middle: float, half: float) -> None:
+    shown = row(difference=middle, low=middle - half, high=middle + half)
+    digits = cells.digits(table_with(shown))["mqa"]
+    step = 10.0**-digits
+    assert half >= 9.99 * step or digits <= 0
+    assert half < 100.01 * step
+
+
+def test_rows_of_one_table_have_the_same_decimals_where_that_hides_nothing() -> None:
+    near = [row("a", difference=0.1, low=0.0, high=0.2), row("b", difference=0.1, low=0.09, high=0.11)]
+    assert cells.digits(table_with(*near)) == {"baseline": 3, "a": 3, "b": 3}
+    far = [row("a", difference=10.0, low=0.0, high=20.0), row("b", difference=0.1, low=0.0998, high=0.1002)]
+    assert cells.digits(table_with(*far)) == {"baseline": 2, "a": 2, "b": 5}
+
+
+def test_without_an_interval_the_difference_says_how_many_digits() -> None:
+    assert cells.digits(table_with(row(difference=0.0312)))["mqa"] == 3
+    assert cells.digits(table_with(row(difference=None))) == {"baseline": 3, "mqa": 3}
+    assert cells.digits(table_with(row(difference=0.0), mean=None)) == {"baseline": 3, "mqa": 3}
+
+
+def test_a_difference_comes_with_its_interval() -> None:
+    assert cells.difference(row(difference=0.031, low=0.012, high=0.05), 3) == "+0.031 [+0.012, +0.050]"
+    assert cells.difference(row(difference=0.031), 3) == "+0.031"
+    assert cells.difference(row(), 3) == "-"
+    assert cells.difference(row(kind="baseline"), 3) == ""
+
+
+def test_a_count_says_what_is_missing() -> None:
+    assert cells.count(row()) == "5"
+    assert cells.count(row(n=3)) == "3/5"
+
+
+def test_a_verdict_comes_with_what_must_be_read_with_it() -> None:
+    assert cells.verdict(row(learned=False, failed=1)) == "worse, did not learn, 1/5 failed"
+    assert cells.verdict(row(kind="diverged", verdict="diverged 1/5", diverged=1)) == "diverged 1/5"
+    assert cells.verdict(row(kind="withheld", verdict="withheld (x)", diverged=2)) == "withheld (x), 2/5 diverged"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "cost", "expected"),
+    [
+        ("baseline", "parameters", Cost(value=36294, ratio=1.0), "36.3k"),
+        ("baseline", "parameters", Cost(value=999_999, ratio=1.0), "1M"),
+        ("baseline", "peak_bytes", Cost(value=455_532_544, ratio=1.0), "434M"),
+        ("baseline", "cache_bytes_per_token", Cost(value=512, ratio=1.0), "512B"),
+        ("baseline", "flops_per_token", Cost(value=12, ratio=1.0), "12"),
+        ("baseline", "tokens_per_second", Cost(value=8123.0, ratio=None, rough=True), "~8.12k"),
+        ("baseline", "parameters", Cost(value=None, ratio=None), "-"),
+        ("worse", "parameters", Cost(value=1.0, ratio=0.918), "0.92x"),
+        ("worse", "parameters", Cost(value=1.0, ratio=12.34), "12.3x"),
+        ("worse", "parameters", Cost(value=1.0, ratio=0.0123), "0.0123x"),
+        ("worse", "tokens_per_second", Cost(value=1.0, ratio=1.0, rough=True), "~1.00x"),
+        ("worse", "parameters", Cost(value=1.0, ratio=None), "-"),
+    ],
+)
+def test_a_cost_is_the_baselines_own_or_a_multiple_of_it(kind: Any, name: str, cost: Cost, expected: str) -> None:
+    shown = row(kind=kind, costs={**COSTS, name: cost})
+    assert cells.cost(shown, name) == expected.replace("x", cells.TIMES)
+
+
+@given(value=st.floats(1, 1e20))
+def test_an_amount_is_short_and_keeps_three_digits(value: float) -> None:
+    shown = cells.cost(row(kind="baseline", costs={**COSTS, "parameters": Cost(value=value, ratio=1.0)}), "parameters")
+    units = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}
+    unit = shown.lstrip("0123456789.e+")
+    assert math.isclose(float(shown.removesuffix(unit)) * units[unit], value, rel_tol=0.006)
+
+
+def test_a_cost_that_nobody_has_is_no_column() -> None:
+    none = {**COSTS, "cache_bytes_per_token": Cost(value=None, ratio=None)}
+    shown = table_with(row(costs=none))
+    shown = dataclasses.replace(shown, baseline=dataclasses.replace(shown.baseline, costs=none))
+    assert cells.costs(shown) == [name for name in cells.COSTS if name != "cache_bytes_per_token"]
+    assert cells.costs(table_with(row(costs=none))) == list(cells.COSTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("a\x1b[31mb", "a\\u001b[31mb"), ("a\nb", "a\\nb"), ("\u202egqa", "\\u202egqa")]
+)
+def test_a_name_never_drives_a_terminal(name: str, shown: str) -> None:
+    assert clean(name) == shown
+
+
+def test_the_title_says_which_way_is_better(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[2.0], mqa=[2.1])
+    assert cells.title(compare(entries, ask(entries))) == "attention: val/mlm/loss, lower is better"
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("attention=restricted(window=16)", 40, ["attention=restricted(window=16)"]),
+        ("attention=restricted(window=16)", 20, ["attention=restricted", "(window=16)"]),
+        ("attention=restricted(window=16)", 14, ["attention=", "restricted", "(window=16)"]),
+        ("inconclusive (needs n ≥ 12), did not learn", 28, ["inconclusive (needs n ≥ 12),", "did not learn"]),
+        ("withheld (another difference; leaked seed)", 20, ["withheld", "(another difference;", "leaked seed)"]),
+        ("a" * 9, 4, ["aaaa", "aaaa", "a"]),
+        ("", 4, [""]),
+    ],
+)
+def test_text_is_folded_where_a_reader_would_break_it(text: str, width: int, lines: list[str]) -> None:
+    assert cells.folded(text, width).split("\n") == lines
+
+
+@given(text=st.text(st.sampled_from("ab=(), "), max_size=30), width=st.integers(4, 20))
+def test_folding_loses_nothing_but_spaces(text: str, width: int) -> None:
+    lines = cells.folded(text, width).split("\n")
+    assert max(map(len, lines)) <= width
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")

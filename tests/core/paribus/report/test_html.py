@@ -1,0 +1,159 @@
+"""A study on one page: all of its table is there, nothing runs, nothing is loaded, whatever things are called."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html import escape
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from paribus.analysis.compare import compare
+from paribus.analysis.formatting import clean
+from paribus.analysis.table import Family, Table
+from paribus.analysis.trials import Entry, Question
+from paribus.report.html import page
+from paribus.report.svg import curves, forest
+
+Make = Callable[..., Entry]
+Ask = Callable[..., Question]
+Study = Callable[..., list[Entry]]
+
+NASTY = "<script>alert(1)</script>\"'&\x1b[31m\u202e"
+VOID = {"meta", "rect", "line", "circle", "polyline"}
+
+
+class Reader(HTMLParser):
+    """Which elements there are, and that each is closed where it was opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def points(entries: list[Entry]) -> list[dict[str, Any]]:
+    return [
+        {"variant": entry.variant, "seed": entry.seed, "identity": entry.record["identity"], **point}
+        for entry in entries
+        if entry.record
+        for point in entry.result["curve"]
+    ]
+
+
+@pytest.fixture(name="entries", scope="module")
+def _entries(make: Make, study: Study) -> list[Entry]:
+    base = [2.00, 2.10, 1.90, 2.05, 1.95]
+    entries = study(baseline=base, mqa=[value + 0.5 + at / 100 for at, value in enumerate(base)], gqa=base[::-1])
+    entries += study(rmsnorm=["diverged", 2.0, 2.0, "failed", "pending"])
+    return entries + [make(NASTY, seed, varied={"norm": "rmsnorm"}, loss=1.9 + seed / 50) for seed in range(5)]
+
+
+@pytest.fixture(name="table", scope="module")
+def _table(entries: list[Entry], ask: Ask) -> Table:
+    return compare(entries, ask(entries, margin=0.1))
+
+
+@pytest.fixture(name="found", scope="module")
+def _found(table: Table, entries: list[Entry]) -> Reader:
+    return read(page(table, points(entries), entries, "0123456789ab, with changes"))
+
+
+def test_all_of_a_table_is_on_the_page(found: Reader, table: Table) -> None:
+    said = " ".join(found.text.split())
+    for line in (*table.caption, *table.warnings, *table.notes):
+        assert " ".join(clean(line).split()) in said
+    for row in table.rows:
+        assert row.verdict in said
+    assert "+0.52" in said
+    assert all(name in said for name in ("mqa", "gqa", "rmsnorm", "a processor", "0123456789ab, with changes"))
+    assert "13/21 tensors equal at step 0" in said
+    assert "torch 2.13.0+cpu" in said
+
+
+def test_nothing_runs_and_nothing_is_loaded(found: Reader) -> None:
+    assert {tag for tag, _ in found.seen}.isdisjoint({"script", "link", "img", "iframe", "object", "a", "form"})
+    assert not any(name.startswith(("on", "src", "href")) for _, names in found.seen for name in names)
+    assert any("default-src 'none'" in (names.get("content") or "") for _, names in found.seen)
+
+
+def test_a_name_is_shown_and_never_obeyed(found: Reader) -> None:
+    assert "<script>alert(1)</script>" in found.text  # as text
+    assert "\x1b" not in found.text
+    assert "\u202e" not in found.text
+
+
+def test_a_forest_draws_each_interval_where_it_lies(table: Table) -> None:
+    drawn = read(forest(table))
+    lines = [names for tag, names in drawn.seen if tag == "line" and "interval" in (names.get("class") or "")]
+    assert len(lines) == sum(row.low is not None for row in table.rows)
+    zero = next(float(names["x1"] or 0) for tag, names in drawn.seen if names.get("class") == "axis")
+    worse = next(names for names in lines if names["class"] == "interval worse")
+    assert zero < float(worse["x1"] or 0) < float(worse["x2"] or 0)
+    numbers = [float(each) for each in re.findall(r'(?<!\w)(?:[xy][12]?|c[xy])="([^"]+)"', forest(table))]
+    assert all(0 <= each <= 760 for each in numbers)
+
+
+def test_a_curve_is_drawn_for_each_trial_in_the_color_of_its_variant(table: Table, entries: list[Entry]) -> None:
+    names = [row.variant for row in (table.baseline, *table.rows)]
+    drawn = read(curves(points(entries), table.metric, names))
+    lines = [names for tag, names in drawn.seen if tag == "polyline"]
+    assert len(lines) == sum(entry.done for entry in entries)
+    assert len({names["stroke"] for names in lines}) == 5
+    assert curves([], table.metric, names) == ""
+    assert curves(points(entries), "val/other/loss", names) == ""
+
+
+def test_a_step_is_told_where_it_lies() -> None:
+    run = [{"variant": "a", "identity": "1", "step": step, "loss": 1.0 / step} for step in (1, 10)]
+    assert re.findall(r">([\d.]+)</text>", curves(run, "loss", ["a"]))[1::2] == ["0", "2.5", "5", "7.5", "10"]
+    long = [{**point, "step": 1000 * point["step"]} for point in run]
+    assert ">2,500</text>" in curves(long, "loss", ["a"])
+
+
+def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(table: Table, entries: list[Entry]) -> None:
+    other = replace(table, setting="flops", warnings=("it was hot", *table.warnings))
+    both = replace(table, setting="params", further=(other,))
+    text = page(both, points(entries), entries)
+    found = read(text)
+    assert [tag for tag, _ in found.seen].count("table") == 3
+    first, *_ = text.split("</table>")
+    assert "<th>params</th><th>flops</th>" in first
+    assert first.count('<td class="worse">') == 2
+    for line in (*table.caption, *table.warnings):
+        assert text.count(f">{escape(clean(line))}<") == 1
+    assert text.index("<h2>flops</h2>") < text.index("it was hot") < text.index("<h2>How to read it</h2>")
+    assert text.count("<h3>Differences</h3>") == 2
+
+
+def test_each_step_of_a_ladder_shows_its_certificate(table: Table, entries: list[Entry]) -> None:
+    rows = (replace(table.rows[0], against="gqa"),)
+    certificates = {rows[0].variant: next(iter(table.certificates.values()))}
+    steps = Family(key="steps", title="steps", rows=rows, caption=("how",), certificates=certificates)
+    text = page(replace(table, besides=(steps,)), points(entries), entries)
+    assert f"{rows[0].variant}, from gqa: " in text
+    assert text.index("<h2>Certificates</h2>") < text.index("<h2>steps</h2>")

@@ -1,0 +1,117 @@
+"""LaTeX that compiles whatever a variant is called: special letters are escaped, braces and environments closed."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.analysis.compare import compare
+from paribus.analysis.formatting import clean
+from paribus.analysis.trials import Entry, Question
+from paribus.report.latex import LETTERS, escaped, latex
+from paribus.report.table_views import grid_of, separated
+
+Make = Callable[..., Entry]
+Ask = Callable[..., Question]
+Study = Callable[..., list[Entry]]
+
+NASTY = "50% of $x_{1}^2$ & \\input{/etc/passwd} #1 ~ <a|b> \"q\" --``''"
+BACK = {value: key for key, value in sorted(LETTERS.items(), key=lambda pair: -len(pair[1]))}
+
+
+def told(source: str) -> str:
+    """What LaTeX would print, of what `escaped` writes; anything else that is special to LaTeX fails."""
+    shown, at = "", 0
+    while at < len(source):
+        known = next((key for key in BACK if source.startswith(key, at)), "")
+        if known:
+            shown, at = shown + BACK[known], at + len(known)
+            continue
+        if source.startswith("{}", at):  # breaks a ligature
+            at += 2
+            continue
+        accent = re.match(r"\\.\{[A-Za-z]\}", source[at:])
+        if accent:
+            shown, at = shown + "?", at + len(accent[0])
+            continue
+        assert source[at] not in "\\{}$&#_%~^", f"{source[at]} in {source}"
+        assert source[at].isascii()
+        shown, at = shown + source[at], at + 1
+    return shown
+
+
+@given(st.text(alphabet=st.characters(codec="ascii")))
+def test_text_is_printed_as_it_is(text: str) -> None:
+    assert told(escaped(text)) == clean(text)
+
+
+@given(st.text())
+def test_no_letter_is_left_that_latex_would_obey_or_may_not_have(text: str) -> None:
+    told(escaped(text))
+
+
+@given(st.text(alphabet="-'x"))
+def test_hyphens_and_quotes_do_not_melt_into_others(text: str) -> None:
+    assert "--" not in escaped(text)
+    assert "''" not in escaped(text)
+
+
+@pytest.mark.parametrize(("text", "shown"), [("é", r"\'{e}"), ("ö", r"\"{o}"), ("中", "U+4E2D"), ("≥ 3", r"$\geq$ 3")])
+def test_letters_beyond_ascii_have_commands_or_their_numbers(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+@pytest.fixture(name="source", scope="module")
+def _source(make: Make, ask: Ask, study: Study) -> str:
+    base = [2.00, 2.10, 1.90, 2.05, 1.95]
+    entries = study(baseline=base, mqa=[value + 0.5 + at / 100 for at, value in enumerate(base)], gqa=base[::-1])
+    entries += [make(NASTY, seed, varied={"norm": "rmsnorm"}, loss=1.9 + seed / 50) for seed in range(5)]
+    entries += [make("[*", seed, varied={"norm": "rmsnorm"}, loss=1.9 + seed / 50) for seed in range(5)]
+    return latex(grid_of(compare(entries, ask(entries))), "attention")
+
+
+def test_braces_and_environments_are_closed(source: str) -> None:
+    bare = re.sub(r"\\[\\{}$&#_%]", "", source)
+    depth = 0
+    for letter in bare:
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        assert depth >= 0
+    assert depth == 0
+    assert bare.count("$") % 2 == 0
+    opened = re.findall(r"\\begin\{(\w+)\}", source)
+    assert opened == ["table", "tabular"]
+    assert re.findall(r"\\end\{(\w+)\}", source) == opened[::-1]
+
+
+def test_every_row_has_as_many_cells_as_there_are_columns(source: str) -> None:
+    columns = re.search(r"\\begin\{tabular\}\{(\w+)\}", source)
+    assert columns is not None
+    rows = [line for line in source.splitlines() if line.startswith("    ") and line.endswith(r"\\")]
+    assert len(rows) == 6  # the header, the baseline, four variants
+    assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {len(columns[1])}
+    assert not any(re.match(r"\s*[\[*]", row) for row in rows)  # the row before would take it for an argument
+
+
+def test_the_caption_says_n_budget_interval_and_correction(source: str) -> None:
+    (caption,) = re.findall(r"\\caption\{(.*)\}", source)
+    for words in (r"95 \% confidence", "Holm over 4 variants", "n = 5", "100 steps", "Student-t"):
+        assert words in caption
+
+
+def test_a_minus_is_no_hyphen_and_a_hyphen_no_minus(source: str) -> None:
+    assert "[$-$0" in source
+    assert "Student-t" in source
+
+
+def test_a_spreadsheet_gets_numbers_and_no_formula(make: Make, ask: Ask, study: Study) -> None:
+    import csv
+    import io
+
+    entries = study(baseline=[2.0, 2.1, 1.9])
+    entries += [make("=HYPERLINK(1)", seed, varied={"norm": "rmsnorm"}, loss=1.9) for seed in range(3)]
+    rows = list(csv.DictReader(io.StringIO(separated(grid_of(compare(entries, ask(entries))).records))))
+    assert [row["variant"] for row in rows] == ["baseline", "'=HYPERLINK(1)"]
+    assert float(rows[1]["difference"]) == pytest.approx(-0.1)
+    assert rows[0]["difference"] == ""

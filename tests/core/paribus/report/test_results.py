@@ -1,0 +1,100 @@
+"""What is kept of a study beside its file: what ran, where, when, and of which code."""
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.analysis.compare import compare
+from paribus.analysis.table import Table
+from paribus.analysis.trials import Entry, Question
+from paribus.planning.api import Planned, study
+from paribus.report.results import keep, opening
+from paribus.storage.atomic import write_json
+from paribus.storage.saved_model import RECORD
+
+Make = Callable[..., Entry]
+
+
+@pytest.fixture(scope="module", name="done")
+def _done(make: Make, swap: Mapping[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Planned:
+    """A study of which every trial has a record, as an honest engine writes it."""
+    planned = study(swap, store=tmp_path_factory.mktemp("store"))
+    for trial in planned.plan.trials:
+        record: Any = make(seed=trial.seed).record
+        result = {**record["result"], "digests": {"parameters": trial.identity}}
+        own = {"host": "here", "pid": 7, "visible": "0", **record["provenance"]}
+        document: dict[str, Any] = {
+            "identity": trial.identity,
+            "spec": dict(trial.spec),
+            "result": result,
+            "provenance": own,
+        }
+        write_json(planned.store.enter(trial) / RECORD, document)
+    return planned
+
+
+@pytest.fixture(scope="module", name="table")
+def _table(make: Make, ask: Callable[..., Question]) -> Table:
+    entries = [make(each, seed, loss=2.0 + seed / 9) for each in ("baseline", "mqa") for seed in range(2)]
+    return compare(entries, ask(entries))
+
+
+def test_the_table_stands_with_machine_date_versions_and_commit(done: Planned, table: Table, tmp_path: Path) -> None:
+    page, lines = keep(done, table, tmp_path / "kept", "Does sharing heads cost anything? Two *minutes*.")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(
+        "# attention\n\nDoes sharing heads cost anything? Two *minutes*.\n\n## attention: val/mlm/loss"
+    )
+    assert table.to_markdown().rstrip() in text
+    records = [record for trial in done.plan.trials if (record := done.store.record(trial.identity))]
+    assert "- trials: 4 of 4, " in text
+    for name, version in records[0]["provenance"]["versions"].items():
+        assert f"{name} {version}" in text
+    assert f"{records[0]['provenance']['machine']['name']} (cpu, 1 thread a trial)" in text
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    git = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if git.returncode == 0:
+        assert f"- commit: `{git.stdout[:12]}`" in text
+    assert lines == tmp_path / "kept" / "records.jsonl"
+
+
+def test_a_line_of_each_trial_has_what_the_table_was_made_of(done: Planned, table: Table, tmp_path: Path) -> None:
+    found = [json.loads(line) for line in keep(done, table, tmp_path, "")[1].read_text().splitlines()]
+    assert [(each["variant"], each["seed"]) for each in found] == [
+        (trial.variant, trial.seed) for trial in done.plan.trials
+    ]
+    for each in found:
+        record: Any = done.store.record(each["identity"])
+        assert each["result"]["metrics"] == record["result"]["metrics"]
+        assert each["result"]["digests"] == record["result"]["digests"]
+        assert each["provenance"]["machine"] == record["provenance"]["machine"]
+        assert not {"host", "pid", "visible"} & each["provenance"].keys()  # nobody else's business
+        assert len(json.dumps(each)) < len(json.dumps(record)) / 2
+
+
+def test_what_a_study_is_about_is_the_comment_that_its_file_begins_with(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text("# Does it?\n# It does.\nbase: encoder-tiny  # or another\n# no\n")
+    assert opening(path) == "Does it? It does."
+    path.write_text("base: encoder-tiny\n")
+    assert opening(path) == ""
+
+
+def test_a_study_of_which_nothing_ran_is_said_to_have_none(
+    done: Planned, table: Table, tmp_path: Path, swap: Mapping[str, Any]
+) -> None:
+    empty = study(swap, store=tmp_path / "nothing")
+    text = keep(empty, table, tmp_path, "")[0].read_text()
+    assert "- trials: 0 of 4, 0 minutes of training in all" in text
+    assert "- machine" not in text
+
+
+def test_a_machine_without_git_tells_no_commit(
+    done: Planned, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "- commit" not in keep(done, table, tmp_path, "")[0].read_text()

@@ -1,0 +1,158 @@
+"""The table fits whatever terminal there is, and says the same in each."""
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from paribus.analysis.compare import compare
+from paribus.analysis.formatting import clean
+from paribus.analysis.table import Table
+from paribus.analysis.trials import Entry, Question
+from paribus.report.terminal import rendered, show
+
+Make = Callable[..., Entry]
+Ask = Callable[..., Question]
+Study = Callable[..., list[Entry]]
+
+BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
+WIDTHS = (20, 32, 40, 60, 80, 100, 120, 140, 200)
+
+
+@pytest.fixture(name="table", scope="module")
+def _table(make: Make, ask: Ask, study: Study) -> Table:
+    """One of everything: each verdict, names of every length, flags, warnings, notes."""
+    entries = study(
+        baseline=BASE,
+        mqa=[value + 0.5 + at / 100 for at, value in enumerate(BASE)],
+        gqa=[value + 0.01 - at / 1000 for at, value in enumerate(BASE)],
+        rmsnorm=[2.1, 1.8, 2.4, "failed", "pending"],
+        lr=[9.0, 9.1, "diverged", 9.0, 9.2],
+    )
+    window = {"attention": {"name": "restricted", "window": 16}}
+    entries += [make("attention=restricted(window=16) norm=rmsnorm", seed, varied=window) for seed in range(5)]
+    entries += [
+        make("\x1b[31mred\u202e|`x`", seed, varied={"norm": "rmsnorm"}, loss=1.5 + seed / 50) for seed in range(5)
+    ]
+    return compare(entries, ask(entries, margin=0.1))
+
+
+def squeezed(text: str) -> str:
+    return re.sub(r"\s", "", text)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_line_is_wider_than_the_terminal(table: Table, width: int) -> None:
+    lines = rendered(table, width).splitlines()
+    assert max(map(cell_len, lines)) <= width
+    assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_variant_and_every_number_is_there_at_any_width(table: Table, width: int) -> None:
+    text = squeezed(rendered(table, width))
+    for row in table.rows:
+        assert f"{row.n}/{row.planned}" in text or row.n == row.planned
+        if row.difference is not None:
+            assert f"{row.difference:+.3f}" in text
+    for name in ("mqa", "gqa", "rmsnorm", "lr"):
+        assert name in text
+    for words in ("worse", "better", "equivalent", "inconclusive", "diverged1/5", "withheld"):
+        assert words in text
+
+
+@pytest.mark.parametrize("width", [40, 200])
+def test_every_verdict_is_there_whole(table: Table, width: int) -> None:
+    text = squeezed(rendered(table, width))
+    for row in (table.baseline, *table.rows):
+        assert squeezed(", ".join((row.verdict, *row.flags))) in text
+
+
+@pytest.mark.parametrize("width", [20, 80, 140])
+def test_certificates_warnings_notes_and_captions_are_said(table: Table, width: int) -> None:
+    text = squeezed(rendered(table, width))
+    for line in (*table.warnings, *table.notes, *table.caption):
+        assert squeezed(clean(line)) in text
+    for name in ("mqa", "gqa"):
+        assert squeezed(f"✓ {name}: {table.certificates[name].text}") in text
+    assert "✗attention=restricted(window=16)norm=rmsnorm:changednothing" in text
+
+
+def test_wide_terminals_show_a_picture_and_narrow_ones_a_list(table: Table) -> None:
+    assert "━" in rendered(table, 140)
+    assert "━" in rendered(table, 120)
+    assert "━" not in rendered(table, 40)
+    assert "variant" not in rendered(table, 40).split("✓")[0]
+    one_table = [line for line in rendered(table, 220).splitlines() if line.startswith("variant")]
+    assert len(one_table) == 1
+    assert "params" in one_table[0]
+
+
+def test_a_verdict_has_the_room_that_is_left(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[3.3, 3.4, 3.5], mqa=[3.5, 3.4, 3.6])
+    table = compare(entries, ask(entries))
+    for width in (72, 80, 100, 140):
+        lines = rendered(table, width).splitlines()
+        at = next(at for at, line in enumerate(lines) if line.startswith("mqa"))
+        assert re.search(r"inconclusive \(needs n ≥ ~\d+\),( did not learn)?", lines[at])
+        assert not lines[at + 1] or not lines[at + 2]
+
+
+def test_which_side_is_better_is_written_above_the_picture(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=BASE[::-1])
+    for better, order in (("lower", r"better +worse"), ("higher", r"worse +better")):
+        assert re.search(order, rendered(compare(entries, ask(entries, better=better)), 120))
+
+
+def test_colours_only_where_there_is_a_terminal(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[1;31mworse" in rendered(table, 120, color=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    file = io.StringIO()
+    show(table, Console(file=file, width=100, force_terminal=True))
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", file.getvalue())
+
+
+def test_a_name_cannot_drive_the_terminal(table: Table) -> None:
+    text = rendered(table, 200)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "\\u001b[31mred\\u202e|`x`" in text
+
+
+@pytest.mark.parametrize("width", [40, 100, 200])
+def test_a_terminal_that_has_only_ascii_is_given_that(table: Table, width: int) -> None:
+    buffer = io.BytesIO()
+    file = io.TextIOWrapper(buffer, encoding="ascii", errors="strict", write_through=True)
+    show(table, Console(file=file, width=width))
+    text = buffer.getvalue().decode("ascii")
+    assert max(map(len, text.splitlines())) <= width
+    assert "(needsn>=~" in squeezed(text)
+    assert "?" not in text
+
+
+def test_what_is_printed_is_what_is_rendered(
+    table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    show(table)
+    printed = capsys.readouterr().out
+    assert printed == rendered(table, 90)
+    assert not re.search(r" $", printed, re.MULTILINE)
+
+
+def test_a_table_without_any_number_is_no_crash(study: Study, ask: Ask) -> None:
+    entries = study(baseline=["diverged"], mqa=["pending"])
+    for width in WIDTHS:
+        assert "baseline diverged 1/1" in rendered(compare(entries, ask(entries)), width) or width < 60
+
+
+def test_nothing_is_cut_off_at_any_width(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[5.55, 5.54], mqa=[5.56, 5.57], rmsnorm=[5.5, 5.6])
+    table = compare(entries, ask(entries))
+    assert any("learn" in " ".join((row.verdict, *row.flags)) for row in table.rows)
+    for width in range(40, 170):
+        assert "…" not in rendered(table, width), width

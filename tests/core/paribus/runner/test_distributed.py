@@ -1,0 +1,192 @@
+"""A trial in several processes: one record, of the same loss."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paribus.errors import SpecError
+from paribus.registry import Registry, installed
+from paribus.specs.resolve import resolved
+from paribus.storage.atomic import canonical, read_json
+from paribus.storage.saved_model import RECORD, WEIGHTS
+from paribus.storage.store import Trial
+from paribus.train.distributed import Ranks, in_ranks, refuse, wanted
+from paribus.train.tensor_file import read_tensors
+from paribus.train.trial import Terms, run_trial
+from paribus.train.trial_callback import InterruptedTrialError
+
+BOTH = {"accelerator": "cpu", "devices": 2, "strategy": "ddp"}
+PIECES = {**BOTH, "strategy": "fsdp"}
+
+MakeSpec = Callable[..., dict[str, Any]]
+
+
+@pytest.mark.parametrize(("devices", "count"), [(None, 1), (2, 2), ([0, 3, 5], 3), ("auto", 1), ("4", 4), ("0,1", 2)])
+def test_a_process_for_each_device(devices: Any, count: int) -> None:
+    assert wanted({} if devices is None else {"devices": devices}) == count
+
+
+@pytest.mark.parametrize(
+    ("trainer", "says"),
+    [
+        (
+            {"strategy": "deepspeed"},
+            r"trainer.strategy: `deepspeed` is not supported.*only of `fsdp`.*valid: ddp.*fsdp",
+        ),
+        ({"strategy": "ddp_spawn"}, "`ddp_spawn` is not supported"),
+        ({"num_nodes": 2}, "a trial on several machines is not supported.*launcher"),
+        ({"max_time": "00:00:01:00"}, "a budget in seconds is held against the clock of one process"),
+    ],
+)
+def test_what_a_trial_cannot_be_cut_into_is_refused(trainer: Mapping[str, Any], says: str) -> None:
+    with pytest.raises(SpecError, match=f"trainer-refused.*{says}"):
+        refuse({"devices": 2, **trainer})
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_first_process_returns_what_it_found_and_the_others_end(tmp_path: Path) -> None:
+    def run(ranks: Ranks) -> int:
+        (tmp_path / f"{ranks.rank} of {ranks.of}, {os.environ['LOCAL_RANK']}").touch()
+        return os.getpid()
+
+    assert in_ranks(BOTH, run) == os.getpid()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0 of 2, 0", "1 of 2, 1"]
+    assert "LOCAL_RANK" not in os.environ
+    assert in_ranks({}, lambda ranks: ranks) == Ranks(0, 1)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_where_another_process_failed_first_that_is_what_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    def run(ranks: Ranks) -> None:
+        raise ValueError("broken there" if ranks.rank else "connection closed by peer")
+
+    with pytest.raises(RuntimeError, match="process 1 of the trial's failed first, see the log; here: connection"):
+        in_ranks(BOTH, run)
+    assert "ValueError: broken there" in capfd.readouterr().err
+
+
+def test_a_process_with_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["paribus.train.distributed"], "may_fork", lambda: False)
+    with pytest.raises(SpecError, match=r"2 devices take a process each, and this one has threads.*or a study"):
+        in_ranks(BOTH, lambda ranks: ranks)
+
+
+@pytest.fixture(scope="module")
+def spec(trial: Callable[..., Trial]) -> MakeSpec:
+    def make(**trainer: Any) -> dict[str, Any]:
+        made = {**trial(steps=6).spec, "dropout": 0.0}
+        return {**made, "trainer": {**made["trainer"], "accelerator": "cpu", **trainer}}
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def alone(spec: MakeSpec, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a trial was run by one process."""
+    folder = tmp_path_factory.mktemp("alone")
+    run_trial(spec(), registry, Terms("x", folder, checkpoint_steps=2))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("both", [BOTH, PIECES], ids=["whole", "pieces"])
+def test_two_processes_leave_one_record_with_the_loss_of_one(
+    spec: MakeSpec, registry: Registry, alone: Path, tmp_path: Path, both: dict[str, Any]
+) -> None:
+    two = run_trial(spec(**both), registry, Terms("x", tmp_path, checkpoint_steps=2))["result"]
+    one = read_json(alone / RECORD)["result"]
+    assert two["losses"] == pytest.approx(one["losses"], rel=2e-6)
+    assert two["metrics"] == pytest.approx(one["metrics"], rel=2e-6)
+    assert two["steps"] == 6
+    for name in ("batches", "order", "along", "outputs", "validation", "tensors", "no_gradient"):
+        assert two["certificate"][name] == one["certificate"][name], name  # all of each batch, whoever saw which rows
+    assert files(tmp_path) == files(alone)
+    (ours, said), (theirs, expected) = (read_tensors(folder / WEIGHTS) for folder in (tmp_path, alone))
+    assert said == expected
+    assert {name: tensor.shape for name, tensor in ours.items()} == {name: each.shape for name, each in theirs.items()}
+    assert all(torch.allclose(ours[name], theirs[name], rtol=0, atol=1e-5) for name in ours)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "optimizer", [entry.name for entry in installed().index.entries["optimizer"].values() if entry.traits.get("pieces")]
+)
+def test_an_optimizer_steps_on_pieces_as_on_the_whole(
+    spec: MakeSpec, registry: Registry, tmp_path: Path, optimizer: str
+) -> None:
+    steps = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 2}
+    found = {}
+    for name, both in (("whole", BOTH), ("pieces", PIECES)):
+        (tmp_path / name).mkdir()
+        made = resolved_with(spec(**both, **steps), optimizer)
+        run_trial(made, registry, Terms("x", tmp_path / name, checkpoint_steps=2))
+        found[name], _ = read_tensors(tmp_path / name / "checkpoints/step-00000004.safetensors")
+    assert found["pieces"].keys() == found["whole"].keys()
+    for name, tensor in found["whole"].items():
+        if name.startswith(("model/", "optimizer/")):
+            assert torch.allclose(found["pieces"][name], tensor, rtol=1e-4, atol=1e-5), name
+
+
+def resolved_with(spec: dict[str, Any], optimizer: str) -> dict[str, Any]:
+    given = resolved("encoder-tiny", f"optimizer={optimizer}")["optimizer"]
+    return {**spec, "optimizer": given, "dropout": 0.1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("both", [BOTH, PIECES], ids=["whole", "pieces"])
+def test_two_processes_stop_together_and_go_on_bitwise(
+    spec: MakeSpec, registry: Registry, tmp_path: Path, both: dict[str, Any]
+) -> None:
+    uncut, cut = tmp_path / "uncut", tmp_path / "cut"
+    uncut.mkdir()
+    cut.mkdir()
+    expected = run_trial(spec(**both), registry, Terms("x", uncut))["result"]
+    told: list[int] = []
+    terms = Terms("x", cut, tell=lambda step, loss: told.append(step), asked_to_stop=lambda: told[-1] == 3)
+    with pytest.raises(InterruptedTrialError, match="the checkpoint is written"):
+        run_trial(spec(**both), registry, terms)
+    assert sorted(set(told)) == [1, 2, 3]
+    assert [path.name for path in (cut / "checkpoints").iterdir()] == ["step-00000003.safetensors"]
+    found = run_trial(spec(**both), registry, replace(terms, asked_to_stop=lambda: False))["result"]
+    assert sorted(set(told)) == [1, 2, 3, 4, 5, 6]
+    assert canonical(found) == canonical(expected)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "says"),
+    [
+        ("trainer={strategy: deepspeed, devices: 4}", r"\[trainer-refused\] trainer.strategy.*`deepspeed` is not supp"),
+        ("trainer={strategy: deepspeed}", "`deepspeed` is not supported"),
+        ("trainer={devices: 2, max_time: {seconds: 5}}", r"trainer.max_time.*the clock of one process"),
+        ("trainer={num_nodes: 2}", "trainer.num_nodes.*several machines"),
+    ],
+)
+def test_a_spec_that_asks_for_it_is_refused_before_anything_is_made(trainer: str, says: str) -> None:
+    with pytest.raises(SpecError, match=says):
+        resolved("encoder-tiny", trainer)
+
+
+def test_an_optimizer_that_knows_no_pieces_is_refused() -> None:
+    asked = ("trainer={strategy: fsdp, devices: 2}", "optimizer=adafactor")
+    with pytest.raises(
+        SpecError, match=r"optimizer.*`fsdp`.*optimizer `adafactor` is not known to step.*valid: .*adamw"
+    ):
+        resolved("encoder-tiny", *asked)
+
+
+def test_a_spec_over_several_devices_is_a_spec() -> None:
+    assert resolved("encoder-tiny", "trainer={strategy: fsdp, devices: 2}")["trainer"]["strategy"] == "fsdp"
+    assert resolved("encoder-tiny", "trainer={strategy: ddp, devices: 2}")["trainer"]["devices"] == 2
+    assert resolved("encoder-tiny", "trainer={max_time: {seconds: 5}}")["trainer"]["max_time"]

@@ -1,0 +1,79 @@
+"""How long a study will go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paribus.runner.events import Event, Remaining
+from paribus.storage.store import Trial
+
+
+def trial(variant: str, seed: int) -> Trial:
+    return Trial(f"{variant}-{seed}", variant, seed, {}, {}, "code", "corpus")
+
+
+GRID = [trial(variant, seed) for seed in range(4) for variant in ("fast", "slow")]
+
+
+class Study:
+    """Trials that take 10 and 100 seconds, on a clock of its own."""
+
+    def __init__(self, jobs: int = 1) -> None:
+        self.now = 0.0
+        self.remaining = Remaining(GRID, jobs, lambda: self.now)
+
+    def tell(self, kind: Any, of: Trial, **more: Any) -> None:
+        self.remaining.take(Event(kind=kind, trial=of, **more))
+
+    def run(self, of: Trial) -> None:
+        self.tell("started", of)
+        self.now += 10 if of.variant == "fast" else 100
+        self.tell("ended", of, state="done")
+
+
+def test_nothing_is_said_of_what_nobody_has_seen() -> None:
+    study = Study()
+    assert study.remaining.seconds() is None
+    study.tell("started", GRID[0])
+    study.now += 1
+    study.tell("progress", GRID[0], step=1, steps=100)
+    assert study.remaining.seconds() is None
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_each_variant_takes_what_it_took(jobs: int) -> None:
+    study = Study(jobs)
+    study.run(GRID[0])
+    assert study.remaining.unseen == 1
+    study.run(GRID[1])
+    assert study.remaining.unseen == 0
+    assert study.remaining.seconds() == pytest.approx((3 * 10 + 3 * 100) / jobs)
+
+
+def test_what_runs_is_judged_by_its_pace_and_no_end_comes_before_it() -> None:
+    study = Study(jobs=8)
+    study.tell("started", GRID[0])
+    study.tell("started", GRID[1])
+    study.now += 5
+    study.tell("progress", GRID[0], step=50, steps=100)
+    study.tell("progress", GRID[1], step=10, steps=100)
+    assert study.remaining.seconds() == pytest.approx(max(45, (5 + 45 + 3 * 10 + 3 * 50) / 8))
+
+
+@pytest.mark.parametrize("end", ["diverged", "failed", "timeout"])
+def test_a_trial_that_came_to_nothing_is_no_measure_of_the_others(end: Any) -> None:
+    study = Study()
+    study.run(GRID[0])
+    study.tell("started", GRID[2])
+    study.now += 1
+    study.tell("ended", GRID[2], state=end)
+    assert study.remaining.seconds() == pytest.approx(2 * 10 + 4 * 10)
+
+
+def test_it_comes_to_nothing_at_the_end() -> None:
+    study = Study()
+    for each in GRID:
+        study.run(each)
+    assert study.remaining.seconds() == 0

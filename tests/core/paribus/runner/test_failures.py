@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+import torch
+
+from paribus.errors import EXIT_DATA, EXIT_FAILED, EXIT_STORE, DataError, Problem, StoreError
+from paribus.runner.outcomes import EXIT_AGAIN, EXIT_MEMORY, MOST_LETTERS, Failure, failure_of, one_line
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> Failure:
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return failure_of(caught)
+
+
+def test_an_exception_is_its_class_its_first_line_and_its_place() -> None:
+    failure = raised(ValueError("no\nand more"))
+    assert failure[:2] == ("failed", f"ValueError: no ({failure.frame})")
+    assert failure.frame.startswith(f"{__file__}:")
+    assert failure.frame.endswith(", in raised")
+    assert failure.code == EXIT_FAILED
+    assert raised(RuntimeError()).why.startswith(f"RuntimeError ({__file__}:")
+
+
+def test_the_frame_is_that_of_whoever_called_torch() -> None:
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught:
+        torch.nn.Linear(2, 2)(torch.ones(1, 3))
+    assert failure_of(caught.value).frame.endswith(", in test_the_frame_is_that_of_whoever_called_torch")
+
+
+def test_a_mistake_of_the_user_keeps_its_problems_and_its_exit_code() -> None:
+    problems = (Problem(code="a", what="one"), Problem(code="b", what="two"))
+    failure = raised(DataError(*problems))
+    assert failure.why == "error[a]: one; error[b]: two"
+    assert failure.code == EXIT_DATA
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has …"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried …"),
+        RuntimeError("CUDA error: out of memory"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_lack_of_memory_is_known_in_every_guise(error: BaseException) -> None:
+    for failure in (raised(error), raised(ValueError("building the batch"), error)):
+        assert (failure.state, failure.code) == ("out-of-memory", EXIT_MEMORY)
+        assert "make `data.batch`, `dims.length` or `dims.width` smaller, or run fewer trials at once" in failure.why
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0", "2.50 GiB"),
+        ("can't allocate memory: you tried to allocate 1024 bytes. Error code 12", "1024 bytes"),
+    ],
+)
+def test_a_lack_of_memory_says_how_much_was_asked_for(text: str, size: str) -> None:
+    assert raised(RuntimeError(text)).why.startswith(f"out of memory when {size} more were asked for: ")
+
+
+def test_a_real_lack_of_memory_is_known() -> None:
+    with pytest.raises(RuntimeError, match="can't allocate memory") as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert failure_of(caught.value).state == "out-of-memory"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EMFILE], ids=lambda code: errno.errorcode[code])
+def test_a_disk_may_serve_the_next_time(code: int) -> None:
+    error = OSError(code, os.strerror(code))
+    for failure in (raised(error), raised(StoreError(Problem(code="cannot-write", what="1 byte")), error)):
+        assert (failure.state, failure.code) == ("failed", EXIT_AGAIN)
+
+
+def test_what_will_fail_again_is_not_tried_again() -> None:
+    assert raised(FileNotFoundError(errno.ENOENT, "gone")).code == EXIT_FAILED
+    assert raised(StoreError(Problem(code="other-machine", what="threads"))).code == EXIT_STORE
+
+
+def test_words_drive_no_terminal_and_fill_no_screen() -> None:
+    assert one_line(ValueError("\x1b[31mred")) == r"ValueError: \u001b[31mred"
+    assert len(one_line(ValueError("x" * 10_000))) == MOST_LETTERS + 1

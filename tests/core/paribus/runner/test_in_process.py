@@ -1,0 +1,148 @@
+"""Trials of classes that only this process has."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, final
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import Norm
+from paribus.registry import Registry
+from paribus.runner.events import Event
+from paribus.runner.in_process import run_here
+from paribus.runner.jobs import Rules
+from paribus.runner.signals import InterruptedStudyError
+from paribus.storage.atomic import canonical
+from paribus.storage.store import Store, Trial
+from paribus.train.trial import Terms, run_trial
+
+MakeTrial = Callable[..., Trial]
+MINE = {"norm": {"name": "mine"}}
+
+
+@final
+class Mine(Norm):
+    """A norm of a notebook."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / x.square().sum(dim=-1, keepdim=True).clamp(min=1e-6).sqrt()
+
+
+@final
+class Broken(Norm):
+    """One that was not finished."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise ZeroDivisionError("not finished")
+
+
+@pytest.fixture
+def notebook(registry: Registry) -> Registry:
+    return registry.with_(norm={"mine": Mine, "broken": Broken})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path, "study")
+
+
+def run(store: Store, registry: Registry, *trials: Trial, **over: Any) -> list[Event]:
+    events: list[Event] = []
+    watch = over.pop("watch", lambda event: None)
+
+    def take(event: Event) -> None:
+        events.append(event)
+        watch(event)
+
+    run_here(trials, store, registry, take, rules=Rules(**over), resume="run(study)")
+    return events
+
+
+def test_they_run_here_and_that_is_said_aloud(
+    store: Store, notebook: Registry, trial: MakeTrial, tmp_path: Path
+) -> None:
+    trials = [trial("mine", seed, **MINE) for seed in (0, 1)]
+    events = run(store, notebook, *trials)
+    assert events[0].text.startswith(
+        "norm.broken, norm.mine exist in this process only: trials run in it, one at a tim"
+    )
+    assert [(event.kind, event.trial) for event in events if event.kind not in ("note", "progress")] == [
+        ("rehearsed", trials[0]),
+        *((kind, each) for each in trials for kind in ("started", "ended")),
+    ]
+    assert [event.step for event in events if event.kind == "progress"][-1] == 8
+    (tmp_path / "twin").mkdir()
+    twin = run_trial(trials[1].spec, notebook, Terms("twin", tmp_path / "twin"))
+    record = store.record("mine-1")
+    assert record is not None
+    assert canonical(record["result"]) == canonical(twin["result"])
+    assert {event.kind for event in run(store, notebook, *trials)} == {"note"}
+
+
+def test_one_that_fails_fails_alone(store: Store, notebook: Registry, trial: MakeTrial) -> None:
+    trials = [trial(name, seed, norm={"name": name}) for seed in (0, 1) for name in ("broken", "mine")]
+    events = run(store, notebook, *trials)
+    assert [store.state(each.identity) for each in trials] == ["failed", "done"] * 2
+    assert [event.state for event in events if event.kind == "rehearsed"] == ["failed", None]
+    events = run(store, notebook, trials[0], rehearse=False)
+    assert events[-1].text.startswith(f"ZeroDivisionError: not finished ({__file__}:")
+    failure = store.failure("broken-0")
+    assert failure is not None
+    assert failure["frame"].startswith(f"{__file__}:")
+
+
+def test_asked_to_stop_it_goes_on_where_it_was(store: Store, notebook: Registry, trial: MakeTrial) -> None:
+    def interrupt(event: Event) -> None:
+        if event.step > 1:
+            signal.raise_signal(signal.SIGINT)
+
+    trials = [trial("mine", 0, steps=5_000, **MINE)]
+    with pytest.raises(InterruptedStudyError, match=r"stopped by Ctrl-C; nothing is lost; to go on: run\(study\)"):
+        run(store, notebook, *trials, watch=interrupt)
+    assert store.state("mine-0") == "interrupted"
+    assert list((store.folder("mine-0") / "checkpoints").iterdir())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_trial_that_takes_too_long_ends_with_a_checkpoint(store: Store, notebook: Registry, trial: MakeTrial) -> None:
+    events = run(store, notebook, trial("mine", 0, steps=5_000, **MINE), timeout_seconds=0.3)
+    assert (events[-1].state, store.state("mine-0")) == ("timeout", "timeout")
+    assert list((store.folder("mine-0") / "checkpoints").iterdir())
+
+
+def test_one_that_another_process_runs_is_left_to_it(store: Store, notebook: Registry, trial: MakeTrial) -> None:
+    trials = [trial("mine", 0, **MINE)]
+    store.enter(trials[0])
+    with store.lock("mine-0"):
+        events = run(store, notebook, *trials)
+    assert events[-1].text == "another process runs this trial, and it is left to it"
+    assert store.record("mine-0") is None
+
+
+def test_the_callers_threads_and_random_numbers_stay_its_own(
+    store: Store, notebook: Registry, trial: MakeTrial
+) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    torch.set_num_threads(2)
+    try:
+        run(store, notebook, trial("mine", 0, **MINE))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert torch.equal(torch.rand(3), expected)
+    record = store.record("mine-0")
+    assert record is not None
+    assert record["provenance"]["machine"]["threads"] == "1"

@@ -1,0 +1,268 @@
+"""Whole runs, in processes of their own, that are killed: nobody is orphaned, and run again they come to the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_STORE, EXIT_TERMINATED
+from paribus.registry import Registry
+from paribus.runner.fork_server import environment
+from paribus.storage.atomic import canonical
+from paribus.storage.store import Store, Trial
+from paribus.train.trial import Terms, run_trial
+
+RUNNER = """
+import json, sys
+from pathlib import Path
+from paribus.errors import ParibusError
+from paribus.slots.launcher import Plugins
+from paribus.runner.signals import Stop, catching
+from paribus.storage.store import Store, Trial
+from paribus.runner.scheduler import Rules, run_trials
+from paribus_launch.local import Local
+
+root, trials, rules, fork = sys.argv[1:]
+launcher = Local(fork=fork == "True")
+launcher.open(Plugins())
+
+def show(event):
+    print(event.kind, event.trial.identity if event.trial else "-", event.text, flush=True)
+
+try:
+    with catching(Stop()) as stop:
+        run_trials(
+            [Trial(**each) for each in json.loads(trials)], Store(Path(root), "study"),
+            launcher=launcher, rules=Rules(**json.loads(rules)), on_event=show, stop=stop, resume="paribus run study",
+        )
+except ParibusError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)
+finally:
+    launcher.close()
+"""
+STEPS = 40
+SEEDS = (0, 1, 2)
+
+Run = Callable[..., "subprocess.Popen[str]"]
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture(scope="module")
+def trials(trial: Callable[..., Trial]) -> list[Trial]:
+    return [trial(seed=seed, steps=STEPS) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def uncut(trials: list[Trial], registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    folder = tmp_path_factory.mktemp
+    return [canonical(run_trial(each.spec, registry, Terms("x", folder("x")))["result"]) for each in trials]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path, "study")
+
+
+@pytest.fixture
+def run(tmp_path: Path, trials: list[Trial]) -> Iterator[Run]:
+    """Starts a run of the study, in a group of processes of its own."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(*, fork: bool = True, **rules: Any) -> subprocess.Popen[str]:
+        documents = json.dumps([each.document() for each in trials])
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUNNER, str(tmp_path), documents, json.dumps({"jobs": 2, **rules}), str(fork)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            start_new_session=True,
+        )
+        begun.append(process)
+        return process
+
+    yield start
+    for process in begun:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def results(store: Store, trials: list[Trial]) -> list[bytes]:
+    found = [store.record(each.identity) for each in trials]
+    return [canonical(record["result"]) for record in found if record is not None]
+
+
+def until(process: subprocess.Popen[str], kind: str, count: int = 1) -> list[str]:
+    """Reads what a run tells, up to the count-th line of that kind."""
+    assert process.stdout is not None
+    found: list[str] = []
+    while len(found) < count:
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        if line.startswith(kind):
+            found.append(line.strip())
+    return found
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that come from it."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            _, parent, *_ = stat.read_text().rpartition(")")[2].split()
+            children.setdefault(int(parent), []).append(int(stat.parent.name))
+    found, left = [], [pid]
+    while left:
+        found.append(left.pop())
+        left += children.get(found[-1], [])
+    return found
+
+
+def alive(pids: list[int], seconds: float = 10.0) -> list[int]:
+    """Those that have not ended after so long."""
+    end = time.monotonic() + seconds
+    while (left := [pid for pid in pids if _alive(pid)]) and time.monotonic() < end:
+        time.sleep(0.02)
+    return left
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "name"),
+    [
+        (signal.SIGINT, EXIT_INTERRUPTED, "Ctrl-C"),
+        (signal.SIGTERM, EXIT_TERMINATED, "SIGTERM"),
+        (signal.SIGHUP, EXIT_TERMINATED, "SIGHUP"),
+    ],
+)
+def test_a_run_that_is_asked_to_stop_says_how_to_go_on_and_does(
+    run: Run, store: Store, trials: list[Trial], uncut: list[bytes], number: signal.Signals, code: int, name: str
+) -> None:
+    process = run()
+    until(process, "progress", 2)
+    everybody = family(process.pid)
+    os.killpg(process.pid, number)  # as a terminal does it
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert f"stopped by {name}; nothing is lost; to go on: paribus run study" in said
+    assert alive(everybody, 0.5) == []
+    assert run().wait(120) == EXIT_OK
+    assert results(store, trials) == uncut
+
+
+def test_asked_twice_it_ends_at_once_and_nothing_is_lost(
+    run: Run, store: Store, trials: list[Trial], uncut: list[bytes]
+) -> None:
+    process = run()
+    until(process, "progress")
+    everybody = family(process.pid)
+    for trial in everybody[1:]:
+        with suppress(ProcessLookupError):
+            os.kill(trial, signal.SIGSTOP)  # so that no trial can end politely
+    os.kill(process.pid, signal.SIGINT)
+    time.sleep(0.8)
+    assert process.poll() is None
+    for zygote in everybody[1:2]:
+        os.kill(zygote, signal.SIGCONT)
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == EXIT_INTERRUPTED
+    assert alive(everybody) == []
+    assert run().wait(120) == EXIT_OK
+    assert results(store, trials) == uncut
+
+
+def test_a_killed_supervisor_leaves_no_orphan(run: Run, store: Store, trials: list[Trial], uncut: list[bytes]) -> None:
+    process = run(checkpoint_steps=3)
+    until(process, "progress", 2)
+    everybody = family(process.pid)
+    assert len(everybody) >= 3
+    process.kill()
+    assert alive(everybody) == []
+    assert run().wait(120) == EXIT_OK
+    assert results(store, trials) == uncut
+
+
+def test_without_a_fork_all_is_the_same(run: Run, store: Store, trials: list[Trial], uncut: list[bytes]) -> None:
+    process = run(fork=False)
+    until(process, "progress", 2)
+    everybody = family(process.pid)
+    process.kill()
+    assert alive(everybody) == []
+    assert run(fork=False).wait(120) == EXIT_OK
+    assert results(store, trials) == uncut
+
+
+def test_a_killed_zygote_is_replaced_within_the_run(
+    run: Run, store: Store, trials: list[Trial], uncut: list[bytes]
+) -> None:
+    process = run(checkpoint_steps=3)
+    until(process, "progress", 2)
+    os.kill(family(process.pid)[1], signal.SIGKILL)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == EXIT_OK
+    assert "the process from which trials are forked ended with signal 9 (SIGKILL); it is started anew" in said
+    assert results(store, trials) == uncut
+
+
+def test_two_runs_of_one_store_run_each_trial_once(
+    run: Run, store: Store, trials: list[Trial], uncut: list[bytes]
+) -> None:
+    both = [run(jobs=1), run(jobs=1)]
+    said = [process.communicate(timeout=120) for process in both]
+    # 5: the other one still ran the last
+    assert {process.returncode for process in both} <= {EXIT_OK, EXIT_STORE}, said
+    assert EXIT_OK in {process.returncode for process in both}
+    assert results(store, trials) == uncut
+    records = [store.record(each.identity) for each in trials]
+    assert len({record["provenance"]["pid"] for record in records if record is not None}) == len(trials)
+    for each in trials:
+        log = (store.folder(each.identity) / "progress.jsonl").read_text()
+        assert log.count(f'"step": {STEPS},') == 1, said
+
+
+@pytest.mark.timeout(1800)
+def test_kills_at_random_moments_change_nothing(
+    run: Run, store: Store, trials: list[Trial], uncut: list[bytes], record_property: Callable[[str, object], None]
+) -> None:
+    luck = random.Random(20_260)
+    kills = 0
+    while kills < 20:
+        if len(results(store, trials)) == len(trials):
+            victim = store.folder(luck.choice(trials).identity)
+            (victim / "record.json").unlink()  # there is nothing left to cut: some of it is run once more
+        process = run(checkpoint_steps=luck.choice([1, 2, 5]))
+        with suppress(AssertionError):
+            until(process, "started", luck.choice([1, 2]))
+        time.sleep(luck.uniform(0.0, 1.0))
+        everybody = family(process.pid)
+        with suppress(ProcessLookupError):
+            os.kill(luck.choice([process.pid, *everybody]), signal.SIGKILL)
+        kills += 1
+        if luck.random() < 0.5:
+            process.kill()
+        process.communicate(timeout=120)
+        assert alive(everybody) == []
+    assert run().wait(120) == EXIT_OK
+    assert results(store, trials) == uncut
+    record_property("kill -9 survived", kills)

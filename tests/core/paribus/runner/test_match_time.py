@@ -1,0 +1,317 @@
+"""What is matched on time is measured once, by one runner; plans follow from what it came to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.analysis.api import question_of
+from paribus.analysis.transfer import matched, mismatched
+from paribus.errors import ParibusError, SpecError
+from paribus.planning.api import Planned, study
+from paribus.planning.identity import identity_of
+from paribus.planning.paired_ratio import TWIN
+from paribus.planning.time_matches import FOLDER
+from paribus.registry import Registry
+from paribus.runner.events import Event, unwatched
+from paribus.runner.match_time import PASS, here, matched_on_time, measured_before, unsolved
+from paribus.runner.signals import InterruptedStudyError, Stop
+from paribus.runner.timing import keep
+from paribus.storage.lease import Claimant
+from paribus.storage.store import Store
+from paribus.studies.designs import BASELINE
+
+MakeSpec = Callable[..., dict[str, Any]]
+Document = dict[str, Any]
+
+
+class Clock:
+    """Passes of steps whose time is that of their attention, and of the width of their feed-forward."""
+
+    def __init__(self, *, wide: bool = False) -> None:
+        self.passes: list[list[str]] = []
+        self.wide = wide  # whether it is the model's width that takes time
+        self.widths: set[int] = set()
+
+    def __call__(self, specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> Document:
+        self.passes.append(list(specs))
+        return {
+            "groups": [self._group(specs, list(group)) for group in groups],
+            "machine": {"device": "cpu", "name": "Abacus", "threads": "1"},
+            "host": "here",
+            "versions": {},
+            "clock": "cpu",
+            "started": 1.0,
+            "ended": 86_400.0,
+        }
+
+    def _group(self, specs: Mapping[str, Any], group: list[str]) -> Document:
+        rounds = {name: [self._takes(specs[name])] * 8 for name in group}
+        return {"baseline": group[0], "rounds": {**rounds, TWIN: rounds[group[0]]}}
+
+    def _takes(self, spec: Mapping[str, Any]) -> float:
+        if self.wide:
+            self.widths.add(spec["dims"]["width"])
+            return float(spec["dims"]["width"]) / (1.0 if spec["attention"]["name"] == "mha" else 1.3)
+        heads = {"mha": 4, "mqa": 1, "gqa": 2}[spec["attention"]["name"]]
+        return float(heads + spec["feedforward"]["expand"])  # mqa comes to 7, and gqa(1) to 6
+
+
+@pytest.fixture
+def tree(tiny: MakeSpec) -> Document:
+    base = {key: value for key, value in tiny().items() if key != "seed"}
+    document = {
+        "base": base,
+        "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 1}]},
+        "match": {"on": "time", "by": "feedforward.expand"},
+        "seeds": 2,
+        "budget": {"steps": 4},
+        "metric": "val/clm/loss",
+    }
+    copied: Document = json.loads(json.dumps(document))
+    return copied
+
+
+@pytest.fixture
+def read(registry: Registry, tmp_path: Path, tree: Document) -> Callable[..., Planned]:
+    def made(**changes: Any) -> Planned:
+        return study({**tree, **changes}, registry=registry, store=tmp_path)
+
+    return made
+
+
+def solved(planned: Planned, clock: Clock, **more: Any) -> Planned:
+    return matched_on_time(planned, clock, unwatched, Stop(), **more)
+
+
+def documents(planned: Planned) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in (planned.store.root / FOLDER).glob("*.json") if path.name != PASS}
+
+
+def test_before_it_is_measured_the_baseline_alone_has_trials_and_the_plan_says_what_is_missing(read: Any) -> None:
+    planned = read()
+    assert {trial.variant for trial in planned.plan.trials} == {BASELINE}
+    assert not planned.plan.complete
+    (line,) = unsolved(planned)
+    assert line.startswith("not known yet: the trials of attention=mqa, attention=gqa(kv_heads=1), whose ")
+    assert "`paribus run` measures that first" in line
+    assert str(planned.store.root / FOLDER) in line
+    assert not planned.store.root.exists()
+
+
+def test_a_solution_is_kept_and_no_later_plan_measures_again(read: Any) -> None:
+    clock = Clock()
+    planned = solved(read(), clock)
+    assert planned.plan.complete
+    assert len(planned.plan.trials) == 3 * 2
+    found = planned.plan.matched
+    assert found["attention=mqa"].value == pytest.approx(7.0, rel=0.01)
+    assert found["attention=gqa(kv_heads=1)"].value == pytest.approx(6.0, rel=0.01)
+    assert all(abs(each.residual) <= 0.01 for each in found.values())
+    count = len(clock.passes)
+    again = read()
+    assert again.plan.complete
+    assert [trial.identity for trial in again.plan.trials] == [trial.identity for trial in planned.plan.trials]
+    assert solved(again, clock) is again
+    assert len(clock.passes) == count
+    assert list(unsolved(again)) == []
+
+
+def test_a_trial_is_what_its_solved_spec_says_whatever_solved_it(read: Any) -> None:
+    planned = solved(read(), Clock())
+    trial = planned.plan.of("attention=mqa")[0]
+    assert trial.spec["feedforward"]["expand"] == planned.plan.matched["attention=mqa"].value
+    assert trial.identity == identity_of(trial.spec, trial.code, trial.corpus)
+    assert trial.matched == {"feedforward.expand": trial.spec["feedforward"]["expand"]}
+    written = {"attention": "mqa", "feedforward.expand": trial.spec["feedforward"]["expand"]}
+    same = read(match=None, design="list", vary={}, variants=[written])
+    assert [each.identity for each in same.plan.of(same.plan.variants[1].name)] == [
+        each.identity for each in planned.plan.of("attention=mqa")
+    ]
+
+
+def test_no_value_is_tried_of_which_there_is_no_model(read: Any, tree: Document) -> None:
+    """Four heads halve a width that rope turns in pairs: what only a position refuses is no value of the knob."""
+    clock = Clock(wide=True)
+    base: Document = {**tree["base"], "position": "rope"}
+    planned = solved(read(base=base, vary={"attention": ["mqa"]}, match={"on": "time", "by": "dims.width"}), clock)
+    assert len(clock.widths) > 2
+    assert {width % (2 * base["dims"]["heads"]) for width in clock.widths} == {0}
+    width = planned.plan.matched["attention=mqa"].value
+    assert width == pytest.approx(1.3 * base["dims"]["width"], abs=base["dims"]["heads"])
+
+
+def test_more_seeds_and_a_longer_training_keep_it_and_a_new_variant_alone_is_measured(read: Any) -> None:
+    clock = Clock()
+    before = solved(read(vary={"attention": ["mqa"]}), clock)
+    longer = read(vary={"attention": ["mqa"]}, seeds=3, budget={"steps": 9}, evaluate=["clm"])
+    assert longer.plan.matched == before.plan.matched
+    clock.passes.clear()
+    kept = documents(before)
+    more = solved(read(), clock)
+    assert more.plan.matched["attention=mqa"] == before.plan.matched["attention=mqa"]
+    assert {len(names) for names in clock.passes} == {2}  # the baseline, and one variant
+    assert {path: documents(more)[path] for path in kept} == kept
+
+
+def test_another_machine_or_other_code_is_said_and_never_measured_anew(
+    read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = solved(read(), Clock())
+    setting = planned.plan.settings[0]
+    assert "Matched on time by feedforward.expand: attention=mqa 7 (" in matched(setting)
+    assert "A/A ±0.0%); measured in turns on Abacus, 1970-01-02." in matched(setting)
+    assert "this machine is another" in mismatched(setting)  # no machine of ours is an abacus
+    assert "the code has changed" not in mismatched(setting)
+    monkeypatch.setattr("paribus.planning.identity.engine_hash", lambda: "other")
+    changed = read().plan
+    assert changed.complete
+    assert changed.matched["attention=mqa"].value == planned.plan.matched["attention=mqa"].value
+    assert "the code has changed" in mismatched(changed.settings[0])
+    (line,) = dict.fromkeys(measured_before(read()))
+    assert line.startswith("matched on time on Abacus, 1970-01-02, and since then this machine is another: ")
+    assert line.endswith(", the code has changed")
+
+
+def test_what_was_turned_stands_in_the_certificate_with_its_interval(read: Any) -> None:
+    question = question_of(solved(read(), Clock()))
+    assert question.knobs["attention=mqa"].startswith("matched on time by feedforward.expand=7: +0.0% [")
+    assert BASELINE not in question.knobs
+
+
+def test_a_damaged_solution_is_set_aside_and_measured_again(read: Any) -> None:
+    planned = solved(read(), Clock())
+    first = sorted(documents(planned))[0]
+    first.write_bytes(first.read_bytes()[:-9])
+    again = read()
+    assert len(again.plan.settings[0].untimed) == 1
+    assert any("set aside" in note for note in again.store.notes)
+    assert solved(again, Clock()).plan.matched == planned.plan.matched
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_of_two_runners_one_measures_and_the_other_has_what_it_came_to(read: Any, locks: bool) -> None:
+    clock, inside, go = Clock(), threading.Event(), threading.Event()
+
+    def slowly(*told: Any) -> Document:
+        inside.set()
+        assert go.wait(20)
+        return clock(*told)
+
+    def runner(host: str) -> Planned:
+        claimant = Claimant(host, "one" if locks else host, locks=locks, every=0.05, patience=5.0)
+        planned: Planned = read()
+        return replace(planned, store=Store(planned.store.root.parent, planned.name, claimant=claimant))
+
+    said: list[Event] = []
+    found: list[Planned] = []
+    first = threading.Thread(target=lambda: found.append(matched_on_time(runner("a"), slowly, unwatched, Stop())))
+    first.start()
+    assert inside.wait(20)
+    second = threading.Thread(
+        target=lambda: found.append(matched_on_time(runner("b"), slowly, said.append, Stop(), patience=0.02))
+    )
+    second.start()
+    while not said:
+        second.join(0.01)
+    count = len(clock.passes)
+    assert "waiting for what it comes to" in said[0].text
+    assert count == 0
+    go.set()
+    first.join()
+    second.join()
+    assert [each.plan.matched for each in found] == [read().plan.matched] * 2
+    assert len({tuple(names) for names in clock.passes}) <= 3  # one runner's: each pass has fewer to look for, or all
+    assert len(documents(read())) == 2
+
+
+def test_whoever_waits_can_be_stopped_and_leaves_nothing(read: Any) -> None:
+    planned = read()
+    stop = Stop()
+
+    def take(*told: Any) -> Document:
+        stop.ask(2)
+        with pytest.raises(InterruptedStudyError, match="interrupted"):
+            matched_on_time(read(), Clock(), unwatched, stop)
+        raise InterruptedStudyError(2, "again")
+
+    with pytest.raises(InterruptedStudyError, match="interrupted"):
+        matched_on_time(planned, take, unwatched, Stop())
+    assert documents(planned) == {}
+    assert solved(read(), Clock()).plan.complete  # and the claim is free
+
+
+def test_what_one_match_cannot_bring_near_is_refused_by_name(read: Any) -> None:
+    class Slow(Clock):
+        def _takes(self, spec: Mapping[str, Any]) -> float:
+            return 9.0 if spec["attention"]["name"] == "mqa" else super()._takes(spec)
+
+    with pytest.raises(SpecError, match=r"even at feedforward.expand=\S+ a step of attention=mqa takes 1.125"):
+        solved(read(), Slow())
+    assert list(read().plan.settings[0].untimed) == ["attention=mqa"]  # what could be matched is kept
+
+
+def test_time_is_one_of_several_matches_at_every_scale_and_before_what_is_tuned(read: Any) -> None:
+    matches = ["none", {"on": "time", "by": "feedforward.expand"}]
+    scales = {"s": {"dims.width": 16}, "m": {"dims.width": 32}}
+    tune = {"optimizer.lr": [1e-3, 2e-3], "seeds": 1}
+    planned = read(match=matches, scales=scales, tune=tune, vary={"attention": ["mqa"]})
+    timed = [setting.name for setting in planned.plan.settings if setting.untimed]
+    assert timed == ["s, time, same", "s, time, each at its best", "m, time, same", "m, time, each at its best"]
+    assert [line.partition(":")[0] for line in unsolved(planned)] == [
+        "not known yet (s, time)",
+        "not known yet (m, time)",
+    ]
+    assert {each.setting for each in planned.plan.tuned if each.variant == "attention=mqa"} == {
+        f"{scale}, unmatched, same" for scale in "sm"
+    }
+    found = solved(planned, Clock())
+    assert not any(setting.untimed for setting in found.plan.settings)
+    assert found.plan.setting("s, time, same").matched["attention=mqa"].measured is not None
+    assert found.plan.setting("s, unmatched, same").matched == {}
+    assert len([each for each in found.plan.tuned if each.variant == "attention=mqa"]) == 4
+
+
+def test_what_cannot_be_timed_here_is_said(read: Any, tmp_path: Path, registry: Registry) -> None:
+    planned = read()
+    planned.store.root.mkdir(parents=True)
+    take = here(planned.store, lambda store, turns: keep(store, turns, registry, lambda: False))
+    spec = {**planned.plan.trials[0].spec, "trainer": {"precision": "64-true"}}
+    with pytest.raises(SpecError, match="its precision, 64-true, is Lightning's own affair"):
+        take({"base": spec}, [["base"]], 0.1)
+    with pytest.raises(ParibusError, match="what is matched on time was not measured: it was stopped"):
+        here(planned.store, lambda store, turns: None)({}, [], 0.1)
+    with pytest.raises(SpecError, match=r"`dropout` is|cannot be turned|there is no"):
+        read(match={"on": "time", "by": "attention"})
+
+
+@pytest.mark.slow
+def test_steps_that_were_matched_take_as_long_in_processes_of_a_real_run(
+    tree: Document, registry: Registry, tmp_path: Path
+) -> None:
+    tree["base"]["dims"] = {**tree["base"]["dims"], "length": 64, "width": 64}
+    tree["base"]["data"] = {**tree["base"]["data"], "batch": 8}
+    tree["vary"] = {"dims.layers": [2]}
+    tree["base"]["feedforward"] = {"name": "mlp", "activation": "gelu", "expand": 16.0}
+    said: list[str] = []
+    planned = paribus.study(tree, registry=registry, store=tmp_path)
+    done = paribus.run(planned, on_event=lambda event: said.append(event.text), timing=None)
+    assert done.plan.complete
+    assert any("matching on time, pass 1: dims.layers=2 at 16 takes" in text for text in said)
+    found = done.plan.matched["dims.layers=2"]
+    assert found.measured is not None
+    assert 1 < found.value < 15  # two layers of less width take as long as one
+    assert found.measured.low <= 1.1
+    assert found.measured.high >= 0.9
+    assert found.measured.rounds >= 8
+    assert all(done.store.record(trial.identity) is not None for trial in done.plan.trials)
+    table = paribus.compare(done)
+    assert any("Matched on time by feedforward.expand" in line for line in table.caption)
+    assert any("matched on time by" in line for line in table.certificates["dims.layers=2"].confirmed)

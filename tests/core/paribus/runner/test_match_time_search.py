@@ -1,0 +1,152 @@
+"""A knob is turned until steps take as long as the baseline's: the next value follows from rounds that took turns."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.errors import Problem, SpecError
+from paribus.planning.paired_ratio import TWIN
+from paribus.runner.match_time_search import LOOKING, NEAR, PASSES, SECONDS, Asked, Paced, paced
+from paribus.runner.timing import TOGETHER
+
+Spec = Mapping[str, Any]
+
+
+class Clock:
+    """Takes passes of specs that say how long they take; the machine is now faster, now slower, for all alike."""
+
+    def __init__(self, noise: float = 0.0, rounds: int = 12) -> None:
+        self.noise, self.rounds = noise, rounds
+        self.luck = random.Random(0)
+        self.passes: list[tuple[dict[str, float], float]] = []
+        self.groups: list[list[list[str]]] = []
+
+    def __call__(self, specs: Mapping[str, Spec], groups: Sequence[Sequence[str]], seconds: float) -> dict[str, Any]:
+        self.passes.append(({name: spec["value"] for name, spec in specs.items()}, seconds))
+        self.groups.append([list(group) for group in groups])
+        return {"groups": [self._group(specs, list(group)) for group in groups]}
+
+    def _group(self, specs: Mapping[str, Spec], group: list[str]) -> dict[str, Any]:
+        drift = [1 + 0.3 * (number % 4) for number in range(self.rounds)]
+        rounds = {
+            name: [each * specs[group[0] if name == TWIN else name]["takes"] * self._luck() for each in drift]
+            for name in (*group, TWIN)
+        }
+        return {"baseline": group[0], "rounds": rounds}
+
+    def _luck(self) -> float:
+        return self.luck.lognormvariate(0, self.noise)
+
+
+def asked(
+    takes: Callable[[float], float], start: float, *, refuses: Any = lambda value: False, name: str = "v"
+) -> Asked:
+    def turned(value: float) -> Spec:
+        if refuses(value):
+            raise SpecError(Problem(code="out-of-range", what=f"{value} is none"))
+        return {"value": value, "takes": takes(value)}
+
+    spec = {"value": 0.0, "takes": 1.0}
+    return Asked(variant=name, by="feedforward.expand", start=start, baseline="base", spec=spec, turned=turned)
+
+
+def one(takes: Callable[[float], float], start: float, clock: Clock, **more: Any) -> Paced:
+    found, problems = paced({"key": asked(takes, start, **more)}, clock)
+    assert not problems
+    return found["key"]
+
+
+@given(st.floats(0.3, 0.9), st.floats(0.2, 3.0), st.floats(1.0, 8.0))
+def test_where_time_is_a_line_in_the_knob_it_comes_within_a_hundredth(fixed: float, much: float, start: float) -> None:
+    clock = Clock()
+    found = one(lambda value: fixed + much * (1 - fixed) * value / start, start, clock)
+    assert abs(found.ratio.middle - 1) <= NEAR
+    assert len(clock.passes) <= PASSES + 1
+    assert float(f"{found.value:.3g}") == found.value or found.value == start
+
+
+def test_what_takes_as_long_already_is_left_as_it_is() -> None:
+    clock = Clock()
+    assert one(lambda value: 1.005, 4.0, clock).value == 4.0
+    assert [seconds for _, seconds in clock.passes] == [LOOKING, SECONDS]
+
+
+def test_the_residual_is_of_a_pass_that_had_no_part_in_the_choice() -> None:
+    clock = Clock(noise=0.05)
+    found = one(lambda value: 0.5 + value / 8, 3.0, clock)
+    *looked, (values, seconds) = clock.passes
+    assert seconds == SECONDS > LOOKING
+    assert values["key"] == found.value
+    assert [each.value for each in found.tried] == [values["key"] for values, _ in looked]
+    assert found.ratio not in [each.ratio for each in found.tried]
+    assert found.ratio.low < found.ratio.middle < found.ratio.high
+    assert found.twin.low < 1 < found.twin.high
+
+
+@given(st.sampled_from([2, 4, 8]), st.integers(2, 60), st.integers(3, 400))
+def test_of_whole_values_the_nearest_that_a_model_can_have_is_taken(step: int, place: int, wanted: int) -> None:
+    """Multiples of the heads: the one on either side of the baseline's time that is nearer to it."""
+    start, aim = step * place, max(step, wanted)
+    found = one(lambda value: value / aim, start, Clock(), refuses=lambda value: value % step)
+    assert isinstance(found.value, int)
+    assert found.value % step == 0
+    nearest = min(abs(step * each - aim) for each in range(1, 500))
+    assert abs(found.value - aim) <= max(nearest, NEAR * aim) + 1e-9
+
+
+@pytest.mark.parametrize(("aim", "nearest"), [(2.2, 2), (5.0, 6), (11.0, 12)])
+def test_of_few_values_the_nearest_is_taken(aim: float, nearest: int) -> None:
+    """Heads that share keys divide all heads."""
+    found = one(lambda value: 0.6 + 0.4 * value / aim, 6, Clock(), refuses=lambda value: 12 % value)
+    assert found.value == nearest
+
+
+def test_a_knob_that_reaches_only_one_side_is_refused_and_says_what_it_came_to() -> None:
+    slow = {"key": asked(lambda value: 1.2 + value / 100, 4.0)}
+    found, (problem,) = paced(slow, Clock())
+    assert not found
+    assert str(problem).startswith(
+        "error[cannot-match] match.by: even at feedforward.expand=0.0156 a step of v takes 1.200 [1.200, 1.200] "
+        "times as long as the baseline's; at 4 it is 1.240"
+    )
+    _, (problem,) = paced({"key": asked(lambda value: 0.7, 4.0)}, Clock())  # it does not move
+    assert "takes 0.700 [0.700, 0.700] times as long" in problem.what
+    _, (problem,) = paced({"key": asked(lambda value: 0.5 + value / 100, 8, refuses=lambda value: value > 16)}, Clock())
+    assert "even at feedforward.expand=16 a step of v takes 0.660" in problem.what
+
+
+def test_one_that_cannot_be_matched_keeps_no_other_from_it() -> None:
+    both = {"a": asked(lambda value: 1.5, 4.0, name="a"), "b": asked(lambda value: value / 3, 4.0, name="b")}
+    found, problems = paced(both, Clock())
+    assert list(found) == ["b"]
+    assert found["b"].value == pytest.approx(3.0, rel=NEAR)
+    assert len(problems) == 1
+
+
+def test_all_that_are_looked_for_take_turns_and_the_baseline_with_each_of_them() -> None:
+    clock = Clock()
+    every = {f"{number}": asked(lambda value, at=number: value / (2 + at), 4.0) for number in range(TOGETHER + 3)}  # type: ignore[misc]  # a default binds it
+    found, _ = paced(every, clock)
+    assert {name: round(each.value, 1) for name, each in found.items()} == pytest.approx(
+        {f"{number}": 2 + number for number in range(TOGETHER + 3)}, rel=0.05
+    )
+    first = clock.groups[0]
+    assert [len(group) for group in first] == [1 + TOGETHER, 1 + 3]
+    assert {group[0] for group in first} == {"base"}
+    assert len(clock.groups[1][0]) + len(clock.groups[1][-1]) < len(every) + 2 + 1  # what was near has left
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.4])
+def test_noise_costs_precision_and_the_interval_says_so_but_never_more_than_the_passes(noise: float) -> None:
+    clock = Clock(noise=noise, rounds=40)
+    found = one(lambda value: 0.4 + 0.2 * value, 5.0, clock)  # 3 is right
+    assert len(clock.passes) <= PASSES + 1
+    true = 0.4 + 0.2 * found.value
+    assert found.ratio.low <= true <= found.ratio.high
+    assert abs(true - 1) < 0.02 + noise

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED
+from paribus.runner.outcomes import EXIT_AGAIN, EXIT_MEMORY, outcome
+from paribus.slots.launcher import Ended
+
+SAID = {"state": "failed", "why": "ValueError: no"}
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "failure", "state", "again"),
+    [
+        (EXIT_FAILED, None, SAID, "failed", False),
+        (EXIT_FAILED, None, None, "failed", False),
+        (0, None, None, "failed", False),
+        (EXIT_AGAIN, None, SAID, "failed", True),
+        (EXIT_AGAIN, None, None, "failed", True),
+        (EXIT_MEMORY, None, None, "out-of-memory", True),
+        (EXIT_INTERRUPTED, None, None, "interrupted", False),
+        (EXIT_TERMINATED, None, SAID, "interrupted", False),
+        (None, signal.SIGKILL, SAID, "failed", True),
+        (None, signal.SIGBUS, None, "failed", True),
+        (None, signal.SIGTERM, None, "interrupted", False),
+    ],
+)
+def test_an_end_means_a_state_and_whether_to_try_again(
+    code: int | None, number: int | None, failure: dict[str, str] | None, state: str, again: bool
+) -> None:
+    found = outcome(Ended("a", code, number, "its last line"), failure)
+    assert (found.state, found.again) == (state, again)
+    assert outcome(Ended("a", code, number), failure, 60.0).state == "timeout"
+    assert outcome(Ended("a", None, 9), failure, ours=True).state == "interrupted"
+
+
+def test_on_a_full_disk_the_last_line_is_the_reason() -> None:
+    assert outcome(Ended("a", EXIT_AGAIN, None, "no space left"), None).why == "no space left"

@@ -1,0 +1,625 @@
+"""The supervisor's decisions, with a launcher that starts no process: each job ends as the test has it end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+import pytest
+
+from paribus.errors import EXIT_INTERRUPTED, EXIT_STORE, EXIT_TERMINATED, PluginError, Problem, StoreError
+from paribus.runner import scheduler
+from paribus.runner.events import Event
+from paribus.runner.outcomes import EXIT_AGAIN, EXIT_HELD, EXIT_MEMORY
+from paribus.runner.scheduler import Rules, run_trials
+from paribus.runner.signals import InterruptedStudyError, Stop
+from paribus.runner.worker import Order
+from paribus.slots.launcher import Ended, Job, Launcher, News, Note, Plugins, Started
+from paribus.storage.atomic import FILES, make_folder, write_json
+from paribus.storage.saved_model import RECORD
+from paribus.storage.store import FAILURE, LOG, PROGRESS, Store, Trial
+
+End: TypeAlias = "int | signal.Signals | None"  # exit code, signal, or None: it runs until it is stopped
+Act = Callable[[Order], End]
+
+
+@final
+class Acted(Launcher):
+    """Does what a test says instead of starting a process."""
+
+    def __init__(self, act: Act) -> None:
+        self.act = act
+        self.orders: list[Order] = []
+        self.stops: list[tuple[str, int]] = []
+        self.running: dict[str, Job] = {}
+        self.most = 0
+        self.deaf: set[str] = set()  # jobs that only SIGKILL ends
+        self.last = "its last line"
+        self.silent_until = 0.0
+        self._news: deque[News] = deque()
+
+    def open(self, plugins: Plugins) -> None: ...
+
+    def start(self, job: Job) -> None:
+        order = Order.from_json(job.order)
+        self.orders.append(order)
+        self.running[job.name] = job
+        self.most = max(self.most, len(self.running))
+        self._news.append(Started(job.name, "a process"))
+        end = self.act(order)
+        if end is not None:
+            self._end(job.name, end)
+
+    def news(self, seconds: float) -> Sequence[News]:
+        if not self._news or time.monotonic() < self.silent_until:
+            time.sleep(min(seconds, 0.01))
+            return []
+        news = self._news.popleft()
+        if isinstance(news, Ended):
+            del self.running[news.name]
+        return [news]
+
+    def stop(self, name: str, signal: int) -> None:
+        self.stops.append((name, signal))
+        if name not in self.deaf or signal == KILL:
+            self._end(name, KILL if signal == KILL else EXIT_TERMINATED)
+
+    def close(self) -> None: ...
+
+    def say(self, news: News) -> None:
+        self._news.append(news)
+
+    def _end(self, name: str, end: int | signal.Signals) -> None:
+        if isinstance(end, signal.Signals):
+            self._news.append(Ended(name, None, int(end), self.last))
+        else:
+            self._news.append(Ended(name, end, None, self.last))
+
+    @property
+    def ran(self) -> list[str]:
+        """The trials that were started, rehearsals left out."""
+        return [order.identity for order in self.orders if not order.rehearsal]
+
+    @property
+    def rehearsed(self) -> list[str]:
+        return [order.identity for order in self.orders if order.rehearsal]
+
+
+KILL = signal.SIGKILL
+
+
+def of(variant: str, seed: int = 0) -> Trial:
+    spec = {"seed": seed, "trainer": {"max_steps": 100}, "data": {"batch": 4}, "variant": variant}
+    return Trial(f"{variant}-{seed}", variant, seed, spec, {}, "code", "corpus")
+
+
+def done(order: Order) -> int:
+    """Leaves a record, as a trial does."""
+    folder = Path(order.store) / order.study / order.identity
+    write_json(folder / RECORD, {"identity": order.identity, "result": {"state": "done"}})
+    return 0
+
+
+def fails(order: Order) -> int:
+    """Leaves a reason, as a trial does that raises."""
+    Store(Path(order.store), order.study).fail(order.identity, "failed", "ValueError: broken")
+    return 1
+
+
+def only(variant: str, act: Act) -> Act:
+    """`act` for this variant, and for the others what is well."""
+    return lambda order: act(order) if order.spec["variant"] == variant else done(order)
+
+
+def in_turn(*acts: Act) -> Act:
+    left = deque(acts)
+
+    def act(order: Order) -> End:
+        return left.popleft()(order)
+
+    return act
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path, "study")
+
+
+def supervised(store: Store, act: Act | Acted, *trials: Trial, **rules: Any) -> tuple[Acted, list[Event]]:
+    launcher = act if isinstance(act, Acted) else Acted(act)
+    events: list[Event] = []
+    stop = rules.pop("stop", None)
+    run_trials(
+        trials,
+        store,
+        launcher=launcher,
+        plugins=Plugins(files=("mine.py",)),
+        rules=Rules(**rules),
+        on_event=events.append,
+        stop=stop,
+        resume="paribus run study",
+    )
+    return launcher, events
+
+
+def texts(events: Sequence[Event], kind: str) -> list[str]:
+    return [event.text for event in events if event.kind == kind]
+
+
+GRID = [of(variant, seed) for seed in range(3) for variant in ("a", "b")]
+
+
+def test_every_trial_runs_once_in_the_order_given(store: Store) -> None:
+    launcher, events = supervised(store, done, *GRID, *GRID, rehearse=False)
+    assert launcher.ran == [trial.identity for trial in GRID]
+    assert [(event.kind, event.trial) for event in events] == [
+        (kind, trial) for trial in GRID for kind in ("started", "ended")
+    ]
+    assert {store.state(trial.identity) for trial in GRID} == {"done"}
+    assert json.loads((store.folder("a-0") / "trial.json").read_text())["body"]["variant"] == "a"
+
+
+def test_what_has_a_record_does_not_run_again(store: Store) -> None:
+    supervised(store, done, *GRID[:4])
+    launcher, events = supervised(store, done, *GRID)
+    assert launcher.ran == ["a-2", "b-2"]
+    assert [event.trial for event in events if event.kind == "ended"] == GRID[4:]
+    assert supervised(store, done, *GRID)[1] == []
+
+
+def test_a_process_is_told_all_that_it_needs(store: Store) -> None:
+    launcher, _ = supervised(store, done, *GRID, jobs=2, checkpoint_seconds=7.0, checkpoint_steps=3, rehearse=False)
+    (order, *_) = launcher.orders
+    assert order == Order(
+        store=str(store.root.parent),
+        study="study",
+        identity="a-0",
+        spec=GRID[0].spec,
+        plugins={"plugins": ["mine.py"], "only": None, "no_plugins": False},
+        contended=True,
+        checkpoint_seconds=7.0,
+        checkpoint_steps=3,
+        variant="a",
+        place=0,
+    )
+    assert {order.place for order in launcher.orders} == {0, 1}
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_so_many_run_at_once_as_was_asked_for(store: Store, jobs: int) -> None:
+    launcher, _ = supervised(store, done, *GRID, jobs=jobs)
+    assert launcher.most == jobs
+    assert launcher.orders[0].contended == (jobs > 1)
+
+
+# --- rehearsals ---
+
+
+def test_every_variant_takes_one_step_before_the_first_trial(store: Store) -> None:
+    launcher, events = supervised(store, done, *GRID)
+    assert [order.rehearsal for order in launcher.orders] == [True] * 2 + [False] * 6
+    assert launcher.rehearsed == ["a-0", "b-0"]
+    assert launcher.orders[0].spec["trainer"]["max_steps"] == 1
+    assert launcher.orders[0].spec["data"] == {"batch": 4, "validation": 4}
+    assert Path(launcher.orders[0].store) != store.root.parent
+    assert not Path(launcher.orders[0].store).exists()
+    assert [(event.trial, event.state) for event in events if event.kind == "rehearsed"] == [
+        (GRID[0], None),
+        (GRID[1], None),
+    ]
+
+
+def test_a_variant_whose_first_step_fails_is_not_tried_with_other_seeds(store: Store) -> None:
+    def broken(order: Order) -> int:
+        (Path(order.store) / order.study / order.identity / LOG).write_text("a traceback")
+        return fails(order)
+
+    launcher, events = supervised(store, only("b", broken), *GRID, jobs=2)
+    assert launcher.ran == ["a-0", "a-1", "a-2"]
+    for seed in range(3):
+        failure = store.failure(f"b-{seed}")
+        assert failure == {"state": "failed", "why": "ValueError: broken", "rehearsal": True}
+        assert (store.folder(f"b-{seed}") / LOG).read_text() == "a traceback"
+    (told,) = (event for event in events if event.kind == "rehearsed" and event.state is not None)
+    assert (told.trial, told.state, told.text) == (GRID[1], "failed", "ValueError: broken")
+    ended = [(event.trial.identity, event.state) for event in events if event.kind == "ended" and event.trial]
+    assert sorted(ended) == sorted(
+        [(f"a-{seed}", "done") for seed in range(3)] + [(f"b-{seed}", "failed") for seed in range(3)]
+    )
+
+
+def test_a_variant_waits_only_for_its_own_rehearsal(store: Store) -> None:
+    def hangs_first(order: Order) -> End:
+        return None if order.rehearsal else done(order)
+
+    launcher, _ = supervised(store, only("a", hangs_first), *GRID, jobs=2, timeout_seconds=0.2)
+    assert launcher.ran == ["b-0", "b-1", "b-2"]
+    assert {store.state(f"a-{seed}") for seed in range(3)} == {"timeout"}
+
+
+def test_a_rehearsal_that_is_killed_is_repeated_once(store: Store) -> None:
+    acts = [lambda order: KILL, done, done] + [done] * 6
+    launcher, _ = supervised(store, in_turn(*acts), *GRID)
+    assert launcher.rehearsed == ["a-0", "a-0", "b-0"]
+    assert len(launcher.ran) == 6
+
+
+def test_nothing_is_rehearsed_where_all_start_at_once_or_a_step_is_known_to_work(store: Store) -> None:
+    assert supervised(store, done, *GRID[:2], jobs=2)[0].rehearsed == []
+    make_folder(store.folder("c-0") / "checkpoints")
+    (store.folder("c-0") / "checkpoints" / "step-00000001.safetensors").touch()
+    assert supervised(store, done, *GRID, of("c"), of("c", 1), of("d"))[0].rehearsed == ["d-0"]
+
+
+# --- failures ---
+
+
+def test_a_trial_that_raises_is_its_own_failure_and_is_not_tried_again(store: Store) -> None:
+    launcher, events = supervised(store, only("a", fails), *GRID, retries=3, rehearse=False)
+    assert launcher.ran == [trial.identity for trial in GRID]
+    assert [store.state(trial.identity) for trial in GRID] == ["failed", "done"] * 3
+    ended = [event for event in events if event.kind == "ended" and event.state == "failed"]
+    assert [(event.trial, event.text) for event in ended] == [(each, "ValueError: broken") for each in GRID[::2]]
+
+
+def test_a_trial_that_is_killed_goes_on_from_its_checkpoint(store: Store) -> None:
+    launcher, events = supervised(store, in_turn(lambda order: KILL, done, done), of("a"), of("b"), rehearse=False)
+    assert launcher.ran == ["a-0", "a-0", "b-0"]
+    assert [event.attempt for event in events if event.kind == "started"] == [1, 2, 1]
+    (note,) = texts(events, "note")
+    assert note.startswith("its process was ended by signal 9 (SIGKILL), likely because the machine was out of memory")
+    assert note.endswith("; it is tried again, from its checkpoint")
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_a_trial_is_killed_so_often_and_then_has_failed(store: Store, retries: int) -> None:
+    launcher, _ = supervised(store, lambda order: signal.SIGSEGV, of("a"), retries=retries)
+    assert launcher.ran == ["a-0"] * (retries + 1)
+    failure = store.failure("a-0")
+    assert failure is not None
+    assert failure["state"] == "failed"
+    assert failure["why"] == "its process was ended by signal 11 (SIGSEGV); its last line was: its last line"
+
+
+def test_a_lack_of_memory_is_tried_once_more_after_the_others(store: Store) -> None:
+    launcher, _ = supervised(store, only("a", lambda order: EXIT_MEMORY), of("a"), of("b"), retries=3, rehearse=False)
+    assert launcher.ran == ["a-0", "b-0", "a-0"]
+    assert store.failure("a-0") == {"state": "out-of-memory", "why": "its last line"}
+
+
+def test_a_failing_disk_is_tried_again(store: Store) -> None:
+    launcher, _ = supervised(store, in_turn(lambda order: EXIT_AGAIN, done), of("a"))
+    assert launcher.ran == ["a-0", "a-0"]
+    assert store.state("a-0") == "done"
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_process_that_ends_without_a_word_has_failed(store: Store, code: int) -> None:
+    launcher, _ = supervised(store, lambda order: code, of("a"))
+    assert launcher.ran == ["a-0"]
+    failure = store.failure("a-0")
+    assert failure is not None
+    assert failure["why"].startswith(
+        f"its process ended with exit code {code}, and neither left a record nor gave a rea"
+    )
+
+
+def test_a_record_counts_however_the_process_ended(store: Store) -> None:
+    def crashes_after(order: Order) -> End:
+        done(order)
+        return signal.SIGSEGV
+
+    _, events = supervised(store, crashes_after, of("a"))
+    assert [event.state for event in events if event.kind == "ended"] == ["done"]
+
+
+def test_a_damaged_record_is_set_aside_and_the_trial_runs_again(store: Store) -> None:
+    supervised(store, done, of("a"))
+    (store.folder("a-0") / RECORD).write_text("{}")
+    launcher, events = supervised(store, done, of("a"))
+    assert launcher.ran == ["a-0"]
+    assert "cut, edited or damaged" in texts(events, "note")[0]
+
+
+def test_somebody_elses_signal_to_a_trial_interrupts_it(store: Store) -> None:
+    launcher, _ = supervised(store, only("a", lambda order: signal.SIGTERM), of("a"), of("b"), rehearse=False)
+    assert launcher.ran == ["a-0", "b-0"]
+    assert [store.state("a-0"), store.state("b-0")] == ["interrupted", "done"]
+
+
+def test_a_store_that_cannot_be_written_ends_the_run_and_what_runs(store: Store) -> None:
+    def vanishes(order: Order) -> None:
+        store.files = FILES.announced(refuse)
+
+    def refuse(name: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    launcher = Acted(vanishes)
+    with pytest.raises(StoreError, match="Permission denied"):
+        supervised(store, launcher, *GRID, jobs=2, rehearse=False)
+    assert launcher.stops == [("a-0", signal.SIGTERM)]
+
+
+def test_a_failure_that_cannot_be_written_down_is_told_all_the_same(store: Store) -> None:
+    def fills_the_disk(order: Order) -> End:
+        store.files = FILES.announced(refuse)
+        return signal.SIGSEGV
+
+    def refuse(name: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    _, events = supervised(store, fills_the_disk, of("a"), retries=0)
+    assert "No space left on device" in texts(events, "note")[0]
+    assert [event.state for event in events if event.kind == "ended"] == ["failed"]
+
+
+def test_a_launcher_that_cannot_go_on_ends_the_run(store: Store) -> None:
+    def breaks(order: Order) -> End:
+        raise PluginError(Problem(code="plugin-failed", what="gone"))
+
+    with pytest.raises(PluginError, match="gone"):
+        supervised(store, breaks, *GRID)
+
+
+# --- time ---
+
+
+def test_a_trial_that_takes_too_long_is_asked_to_stop(store: Store) -> None:
+    launcher, _ = supervised(store, lambda order: None, of("a"), timeout_seconds=0.1)
+    assert launcher.stops == [("a-0", signal.SIGTERM)]
+    assert launcher.ran == ["a-0"]
+    assert store.failure("a-0") == {
+        "state": "timeout",
+        "why": "it was stopped after 0.1 s; run again, it goes on from its checkpoint",
+    }
+
+
+def test_a_trial_that_does_not_hear_is_killed(store: Store) -> None:
+    launcher = Acted(lambda order: None)
+    launcher.deaf.add("a-0")
+    supervised(store, launcher, of("a"), timeout_seconds=0.1, grace_seconds=0.1)
+    assert launcher.stops == [("a-0", signal.SIGTERM), ("a-0", KILL)]
+    assert store.state("a-0") == "timeout"
+
+
+def test_time_counts_from_the_start_of_the_process(store: Store) -> None:
+    launcher = Acted(done)
+    launcher.silent_until = time.monotonic() + 0.5  # a cluster that takes its time
+    supervised(store, launcher, of("a"), timeout_seconds=0.2)
+    assert launcher.stops == []
+    assert store.state("a-0") == "done"
+
+
+# --- the wish to stop ---
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "name"),
+    [
+        (signal.SIGINT, EXIT_INTERRUPTED, "Ctrl-C"),
+        (signal.SIGTERM, EXIT_TERMINATED, "SIGTERM"),
+        (signal.SIGHUP, EXIT_TERMINATED, "SIGHUP"),
+        (signal.SIGUSR1, EXIT_TERMINATED, "SIGUSR1"),
+    ],
+)
+def test_a_signal_asks_all_to_stop_and_tells_how_to_go_on(
+    store: Store, number: signal.Signals, code: int, name: str
+) -> None:
+    stop = Stop()
+    launcher = Acted(lambda order: stop.ask(number))
+    with pytest.raises(
+        InterruptedStudyError, match=f"stopped by {name}; nothing is lost; to go on: paribus run study"
+    ) as caught:
+        supervised(store, launcher, *GRID, jobs=2, stop=stop, rehearse=False)
+    assert caught.value.exit_code == code
+    assert launcher.stops == [("a-0", signal.SIGTERM), ("b-0", signal.SIGTERM)]
+    assert [store.state(trial.identity) for trial in GRID] == ["interrupted"] * 2 + ["pending"] * 4
+    assert supervised(store, done, *GRID)[0].ran == [trial.identity for trial in GRID]
+
+
+def test_asked_twice_it_kills(store: Store) -> None:
+    stop = Stop()
+
+    def impatient(order: Order) -> None:
+        stop.ask(signal.SIGINT)
+        stop.at_once = True
+
+    launcher = Acted(impatient)
+    launcher.deaf.update(("a-0", "b-0"))
+    with pytest.raises(InterruptedStudyError, match="Ctrl-C"):
+        supervised(store, launcher, *GRID, jobs=2, stop=stop, rehearse=False)
+    assert [number for _, number in launcher.stops] == [signal.SIGTERM] * 2 + [KILL] * 2
+    assert [store.state(trial.identity) for trial in GRID[:2]] == ["interrupted"] * 2
+
+
+def test_what_does_not_hear_the_wish_to_stop_is_killed_in_the_end(store: Store) -> None:
+    stop = Stop()
+    launcher = Acted(lambda order: stop.ask(signal.SIGTERM))
+    launcher.deaf.add("a-0")
+    with pytest.raises(InterruptedStudyError, match="SIGTERM"):
+        supervised(store, launcher, of("a"), stop=stop, grace_seconds=0.1)
+    assert launcher.stops == [("a-0", signal.SIGTERM), ("a-0", KILL)]
+
+
+def test_a_trial_that_ends_well_while_all_are_asked_to_stop_has_ended_well(store: Store) -> None:
+    stop = Stop()
+
+    def just_in_time(order: Order) -> None:
+        stop.ask(signal.SIGINT)
+        done(order)
+
+    with pytest.raises(InterruptedStudyError, match="Ctrl-C"):
+        supervised(store, just_in_time, of("a"), stop=stop)
+    assert store.state("a-0") == "done"
+
+
+# --- others ---
+
+
+def test_trials_that_others_run_are_left_to_them(store: Store) -> None:
+    store.enter(of("a"))
+    lock = store.lock("a-0")
+    lock.acquire()
+
+    def other(order: Order) -> int:
+        if order.identity == "a-0":
+            return EXIT_HELD
+        done(Order(store=order.store, study=order.study, identity="a-0", spec=order.spec))  # it ends there meanwhile
+        return done(order)
+
+    launcher, events = supervised(store, other, of("a"), of("b"), rehearse=False)
+    assert launcher.ran == ["a-0", "b-0"]
+    assert sorted(event.trial.identity for event in events if event.kind == "ended" and event.trial) == ["a-0", "b-0"]
+    lock.release()
+
+
+def test_trials_that_others_gave_up_are_run_here(store: Store) -> None:
+    launcher, _ = supervised(store, in_turn(lambda order: EXIT_HELD, done, done), of("a"), of("b"), rehearse=False)
+    assert launcher.ran == ["a-0", "b-0", "a-0"]
+
+
+def test_trials_that_others_still_run_at_the_end_are_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "HELD_SECONDS", 0.3)
+    store.enter(of("a"))
+    with (
+        store.lock("a-0"),
+        pytest.raises(StoreError, match=rf"trial a, seed 0, is run by process {os.getpid()} on") as caught,
+    ):
+        supervised(store, only("a", lambda order: EXIT_HELD), of("a"), of("b"), rehearse=False)
+    assert caught.value.exit_code == EXIT_STORE
+    assert store.state("b-0") == "done"
+    assert not (store.folder("a-0") / FAILURE).exists()
+
+
+# --- what is shown ---
+
+
+def test_progress_and_notes_are_passed_on(store: Store) -> None:
+    def tells(order: Order) -> int:
+        lines = ['{"step": 1, "loss": 2.5}', '{"note": "going on"}', "no JSON", '{"step": 3, "loss": 1.5}', '{"step"']
+        path = Path(order.store) / order.study / order.identity / PROGRESS
+        path.write_text("\n".join(lines))
+        return done(order)
+
+    _, events = supervised(store, tells, of("a"))
+    assert [(event.kind, event.step, event.steps, event.loss, event.text) for event in events[:3]] == [
+        ("started", 0, 0, None, "a process"),
+        ("note", 0, 0, None, "going on"),
+        ("progress", 3, 100, 1.5, ""),
+    ]
+
+
+def test_what_a_launcher_notes_is_passed_on(store: Store) -> None:
+    launcher = Acted(done)
+    launcher.say(Note("it rains"))
+    assert texts(supervised(store, launcher, of("a"))[1], "note") == ["it rains"]
+
+
+def test_supervising_imports_no_torch() -> None:
+    code = "import sys, paribus.runner.scheduler, paribus_launch; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- trials that begin from others ---
+
+
+def staged(variant: str, stage: str, begins: str = "", seed: int = 0) -> Trial:
+    spec = {**of(variant, seed).spec, **({"from": {"trial": begins, "learned": {}}} if begins else {})}
+    return Trial(f"{variant}-{stage}", variant, seed, spec, {}, "code", "corpus", {}, stage, begins)
+
+
+PRETRAIN, TUNE, AGAIN = staged("a", "pre"), staged("a", "tune", "a-pre"), staged("a", "again", "a-tune")
+OTHER = staged("b", "pre")
+
+
+def test_a_trial_waits_for_the_one_that_it_begins_from_and_is_given_its_folder(store: Store) -> None:
+    waiting: list[str] = []
+
+    def act(order: Order) -> End:
+        if order.identity == "a-pre" and not waiting:
+            waiting.append("a-pre")
+            return None  # it runs on
+        if order.identity == "b-pre":
+            done(Order(store=order.store, study=order.study, identity="a-pre", spec=order.spec))
+            launcher._end("a-pre", 0)
+        return done(order)
+
+    launcher = Acted(act)
+    supervised(store, launcher, PRETRAIN, TUNE, AGAIN, OTHER, jobs=2, rehearse=False)
+    assert launcher.ran == ["a-pre", "b-pre", "a-tune", "a-again"]
+    began = launcher.orders[2].spec["from"]
+    assert began == {"trial": "a-pre", "learned": {}, "name": str(store.folder("a-pre").absolute())}
+    assert "name" not in TUNE.spec["from"]  # where it lies is no part of the trial
+
+
+def test_what_it_begins_from_is_not_run_again(store: Store) -> None:
+    supervised(store, done, PRETRAIN)
+    launcher, _ = supervised(store, done, PRETRAIN, TUNE, rehearse=False)
+    assert launcher.ran == ["a-tune"]
+
+
+@pytest.mark.parametrize("state", ["diverged", "failed"])
+def test_where_that_came_to_nothing_so_does_all_that_begins_from_it(store: Store, state: str) -> None:
+    def act(order: Order) -> End:
+        if order.identity == "a-pre" and state == "diverged":
+            folder = Path(order.store) / order.study / order.identity
+            write_json(folder / RECORD, {"identity": order.identity, "result": {"state": "diverged"}})
+            return 0
+        return fails(order) if order.identity == "a-pre" else done(order)
+
+    launcher, events = supervised(store, act, PRETRAIN, TUNE, AGAIN, OTHER, rehearse=False)
+    assert launcher.ran == ["a-pre", "b-pre"]
+    assert [store.state(name) for name in ("a-pre", "a-tune", "a-again", "b-pre")] == [state, state, state, "done"]
+    why = ": ValueError: broken" if state == "failed" else ""
+    begun = f"it begins from a, pre, seed 0, which came to `{state}`{why}"
+    assert (store.failure("a-tune") or {})["why"] == begun
+    ends = {event.trial.identity: event.text for event in events if event.kind == "ended" and event.trial}
+    assert ends["a-tune"] == begun
+    assert ends["a-again"] == f"it begins from a, tune, seed 0, which came to `{state}`: {begun}"
+    supervised(store, done, PRETRAIN, TUNE, AGAIN, OTHER, rehearse=False)  # tried again, where that may help
+    expected = "diverged" if state == "diverged" else "done"
+    assert [store.state(name) for name in ("a-pre", "a-tune", "a-again")] == [expected] * 3
+
+
+def test_what_is_tried_again_is_waited_for(store: Store) -> None:
+    launcher, _ = supervised(store, in_turn(lambda order: KILL, done, done), PRETRAIN, TUNE, rehearse=False)
+    assert launcher.ran == ["a-pre", "a-pre", "a-tune"]
+    assert store.state("a-tune") == "done"
+
+
+def test_every_stage_is_rehearsed_by_itself_before_any_runs(store: Store) -> None:
+    launcher, _ = supervised(store, done, PRETRAIN, TUNE, jobs=4)
+    assert launcher.rehearsed == ["a-pre", "a-tune"]
+    assert [order.spec.get("from") for order in launcher.orders[:2]] == [None, {"learned": {}}]
+    assert launcher.ran == ["a-pre", "a-tune"]
+
+
+def test_a_stage_that_cannot_take_a_step_leaves_the_others_running(store: Store) -> None:
+    act = lambda order: fails(order) if order.rehearsal and order.identity == "a-tune" else done(order)  # noqa: E731  # as short as it is
+    launcher, _ = supervised(store, act, PRETRAIN, TUNE, AGAIN, OTHER)
+    assert launcher.ran == ["a-pre", "b-pre"]
+    assert [store.state(name) for name in ("a-pre", "a-tune", "a-again", "b-pre")] == [
+        "done",
+        "failed",
+        "failed",
+        "done",
+    ]
+
+
+def test_what_others_run_is_waited_for_as_well(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "HELD_SECONDS", 0.3)
+    acts = in_turn(lambda order: EXIT_HELD, done, done)
+    launcher, _ = supervised(store, acts, PRETRAIN, TUNE, rehearse=False)  # they gave it up
+    assert launcher.ran == ["a-pre", "a-pre", "a-tune"]
+    store.enter(OTHER)
+    with store.lock("b-pre"), pytest.raises(StoreError, match="trial b, pre, seed 0, is run by process"):
+        supervised(store, lambda order: EXIT_HELD, OTHER, staged("b", "tune", "b-pre"), rehearse=False)
+    assert store.state("b-tune") == "pending"

@@ -1,0 +1,161 @@
+"""A study with stages, run: what a fine-tuning begins from, what is shared, and what is said of it all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.planning.api import Planned
+from paribus.registry import Registry
+from paribus.runner.events import Event
+from paribus.runner.in_process import run_here
+from paribus.runner.jobs import Rules
+from paribus.storage.atomic import canonical, read_json, write_json
+from paribus.storage.saved_model import RECORD, WEIGHTS, saved
+from paribus.storage.store import Store, Trial
+
+TEXT = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return paribus.installed()
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    corpus = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    corpus.write_text(TEXT)
+    own = tmp_path_factory.mktemp("domain") / "domain.txt"
+    own.write_text(TEXT.replace("paragraph", "molecule").replace("words", "receptors"))
+    text = {"name": "text", "path": [str(corpus)], "documents": "paragraph"}
+    return {
+        "base": {
+            "preset": "gpt-tiny",
+            "dims": {"width": 16, "layers": 1, "heads": 2, "length": 16, "vocabulary": 330},
+            "tokenizer": "bpe",
+            "corpus": text,
+            "data": {"batch": 4, "validation": 8},
+        },
+        "vary": {"attention": ["mqa"], "domain.optimizer.lr": [1e-4]},
+        "stages": {
+            "pretrain": {"budget": {"steps": 3}},
+            "domain": {"corpus": {**text, "path": [str(own)]}, "budget": {"steps": 2}},
+        },
+        "seeds": 2,
+        "metric": "val/clm/loss",
+    }
+
+
+@pytest.fixture(scope="module")
+def planned(document: dict[str, Any], registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Planned:
+    return paribus.study(document, registry=registry, store=tmp_path_factory.mktemp("runs"))
+
+
+def run(planned: Planned, registry: Registry, store: Store | None = None) -> list[Event]:
+    events: list[Event] = []
+    run_here(planned.plan.trials, store or planned.store, registry, events.append, rules=Rules(rehearse=False))
+    return events
+
+
+@pytest.fixture(scope="module")
+def ran(planned: Planned, registry: Registry) -> Planned:
+    run(planned, registry)
+    return planned
+
+
+def record(planned: Planned, trial: Trial) -> dict[str, Any]:
+    found = planned.store.record(trial.identity)
+    assert found is not None
+    return found
+
+
+def test_a_fine_tuning_begins_from_the_weights_and_the_vocabulary_of_its_pretraining(ran: Planned) -> None:
+    for trial in ran.plan.of("attention=mqa"):
+        before, after = ran.store.folder(trial.begins), record(ran, trial)["result"]
+        assert after["from"]["sha256"] == saved(before).sha256
+        assert len(after["from"]["kept"]) > 0
+        assert (after["from"]["new"], after["from"]["dropped"]) == ({}, [])
+        pretrained = read_json(before / RECORD)["result"]
+        assert after["data"]["tokenizer"] == pretrained["data"]["tokenizer"]
+        assert after["data"]["corpus"] != pretrained["data"]["corpus"]
+        assert after["total_flops"] == pretrained["training_flops"] + after["training_flops"]
+        assert paribus.load(ran.store.folder(trial.identity)).tokenizer == after["data"]["tokenizer"]
+
+
+def test_the_pretraining_ran_once_and_nothing_runs_again(ran: Planned, registry: Registry) -> None:
+    assert len(ran.plan.trials) == 2 * (2 + 3)
+    assert len(list(ran.store.records())) == 10
+    assert [event.kind for event in run(ran, registry)] == ["note"]
+
+
+def test_its_table_is_of_what_comes_of_it(ran: Planned) -> None:
+    table = paribus.compare(ran)
+    assert (table.stage, table.metric, len(table.rows)) == ("domain", "val/clm/loss", 2)
+    assert all(certificate.ok for certificate in table.certificates.values())
+    assert {row.variant: row.n for row in table.rows} == {"attention=mqa": 2, "domain.optimizer.lr=0.0001": 2}
+    shared = table.certificates["domain.optimizer.lr=0.0001"]
+    assert shared.equal == shared.total  # of one pretraining
+    assert "k, v reshaped (in pretrain)" in table.certificates["attention=mqa"].side_effects
+    rows = paribus.records(ran)
+    assert {row["stage"] for row in rows} == {"pretrain", "domain"}
+
+
+def test_a_planted_leak_in_the_pretraining_withholds_the_verdict(ran: Planned) -> None:
+    pretrained = ran.plan.of("attention=mqa", "pretrain")[0]
+    path = ran.store.folder(pretrained.identity) / RECORD
+    whole = read_json(path)
+    tensors = whole["result"]["certificate"]["tensors"]
+    leaked = {**tensors["embedding.tokens.weight"], "draws": "another"}
+    certificate = {**whole["result"]["certificate"], "tensors": {**tensors, "embedding.tokens.weight": leaked}}
+    write_json(path, {**whole, "result": {**whole["result"], "certificate": certificate}})
+    try:
+        row = next(row for row in paribus.compare(ran).rows if row.variant == "attention=mqa")
+        assert (row.kind, row.verdict) == ("withheld", "withheld (leaked seed (in pretrain))")
+    finally:
+        write_json(path, whole)
+
+
+def test_a_study_that_is_cut_between_and_within_stages_comes_to_the_same(
+    ran: Planned, document: dict[str, Any], registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from paribus.runner import worker
+
+    cut = paribus.study(document, registry=registry, store=tmp_path)
+    left = 4
+    asking = worker._Desk.asking
+
+    def asked_once(desk: Any) -> Any:  # asks every trial to stop at its second step, once
+        nonlocal left
+        heard = asking(desk)
+        count = 0
+
+        def ask() -> bool:
+            nonlocal count, left
+            count += 1
+            if count == 2 and left:
+                left -= 1
+                return True
+            return heard()
+
+        return ask
+
+    monkeypatch.setattr(worker._Desk, "asking", asked_once)
+    for _ in range(5):
+        run(cut, registry)
+    assert left == 0
+    for trial in ran.plan.trials:
+        assert canonical(record(cut, trial)["result"]) == canonical(record(ran, trial)["result"])
+
+
+def test_what_it_begins_from_must_be_the_trial_that_is_meant(ran: Planned, registry: Registry, tmp_path: Path) -> None:
+    from paribus.train.trial import Terms, run_trial
+
+    trial, other = ran.plan.of("attention=mqa")
+    spec = {**trial.spec, "from": {**trial.spec["from"], "name": str(ran.store.folder(other.begins))}}
+    with pytest.raises(paribus.StoreError, match=f"is not the trial {trial.begins}, from which this one begins"):
+        run_trial(spec, registry, Terms("x", tmp_path))
+    assert (ran.store.folder(trial.begins) / WEIGHTS).is_file()

@@ -1,0 +1,171 @@
+"""`stop: when-decided`: which looks it means, what it refuses, and that only what is needed runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, final
+
+import pytest
+from torch import Tensor
+
+import paribus
+from paribus.analysis.api import wanted
+from paribus.errors import SpecError
+from paribus.planning.api import study
+from paribus.registry import Registry
+from paribus.runner.events import Event
+from paribus.slots.norm import Norm
+from paribus.storage.store import Store
+
+SMALL = {"dims.width": 8, "dims.layers": 1, "dims.heads": 2, "dims.length": 16, "data.batch": 4, "data.validation": 8}
+STUDY: dict[str, Any] = {
+    "base": {"preset": "encoder-tiny", **SMALL},
+    "vary": {"attention": ["mqa"]},
+    "seeds": 5,
+    "budget": {"steps": 2},
+    "metric": {"name": "val/mlm/loss", "margin": 100, "unlearned": True},  # so that two seeds are enough
+}
+
+
+@final
+class Mine(Norm):
+    """A norm of a notebook."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+def stops(**changes: Any) -> tuple[int, ...]:
+    return study({**STUDY, **changes}).plan.study.stops
+
+
+@pytest.mark.parametrize(
+    ("seeds", "looks"), [(4, (3, 4)), (5, (3, 5)), (8, (3, 5, 8)), (12, (3, 5, 8, 12)), (20, (3, 5, 8, 12, 20))]
+)
+def test_the_usual_looks_are_ever_further_apart(seeds: int, looks: tuple[int, ...]) -> None:
+    assert stops(seeds=seeds, stop="when-decided") == looks
+
+
+def test_looks_may_be_said(tmp_path: Path) -> None:
+    assert stops(stop={"when": "decided", "looks": [2, 4, 5]}) == (2, 4, 5)
+    assert stops(stop={"looks": [2, 5]}) == (2, 5)
+    assert stops(stop={"when": "decided"}) == (3, 5)
+    assert stops() == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"stop": "early"},
+            r"stop: this is the text \"early\"; valid: when-decided, or \{when: decided, looks: \[3, 5, 8\]\}",
+        ),
+        ({"stop": {"when": "bored"}}, 'stop.when: this is the text "bored"; valid: decided'),
+        ({"stop": {"look": [3, 5]}}, "stop.look: there is no `look` here; .*did you mean `looks`"),
+        ({"stop": {"looks": [3, 8]}}, "the last look is at 8 seeds, and the study has 5; valid: .*\\[3, 5\\]"),
+        ({"stop": {"looks": [1, 5]}}, "numbers of seeds that grow, from 2 to 5"),
+        ({"stop": {"looks": [4, 4, 5]}}, "numbers of seeds that grow"),
+        ({"stop": {"looks": 3}}, "this is the number 3; valid: numbers of seeds that grow"),
+        ({"stop": "when-decided", "seeds": 3}, "with 3 seeds there is no look before the last.*valid: seeds: 4"),
+        ({"stop": "when-decided", "design": "ladder"}, "the design `ladder` .* needs all seeds of each"),
+        (
+            {"stop": "when-decided", "tune": {"optimizer.lr": [1e-3, 2e-3]}},
+            "that of what is tuned has no trials",
+        ),
+    ],
+)
+def test_what_cannot_stop_is_refused(changes: Mapping[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        study({**STUDY, **changes})
+
+
+def ended(heard: list[Event]) -> int:
+    return sum(event.kind == "ended" for event in heard)
+
+
+def test_only_what_a_look_asks_for_runs_and_no_more_when_it_is_resumed(registry: Registry, tmp_path: Path) -> None:
+    here = registry.with_(norm={"mine": Mine})  # so that trials run in this process
+    planned = paribus.study({**STUDY, "stop": {"looks": [2, 5]}}, store=tmp_path, registry=here)
+    heard: list[Event] = []
+    paribus.run(planned, registry=here, on_event=heard.append)
+    assert (ended(heard), len(list(planned.store.records()))) == (4, 4)  # of 10
+    assert [event.steps for event in heard if event.kind == "more"] == [-6]
+    assert any(event.text == "attention=mqa: equivalent after 2 seeds" for event in heard)
+    (row,) = paribus.compare(planned).rows
+    assert (row.kind, row.n, row.planned) == ("equivalent", 2, 2)
+
+    next(planned.store.root.glob("*/record.json")).unlink()
+    again: list[Event] = []
+    paribus.run(planned, registry=here, on_event=again.append)
+    assert ended(again) == 1  # the lost one, and none that is not needed
+    assert paribus.compare(planned).rows[0].difference == row.difference
+    assert len(wanted(planned).spared) == 6
+    rest: list[Event] = []
+    paribus.run(planned, registry=here, on_event=rest.append)
+    assert ended(rest) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("looks", [[2, 5], [2, 3, 5]])
+def test_verdicts_are_the_same_whatever_the_number_of_jobs(tmp_path: Path, looks: list[int]) -> None:
+    kept = ("variant", "kind", "verdict", "n", "planned", "difference", "low", "high", "level", "p")
+    tables = []
+    vary = {"attention": ["mqa"], "position": ["none"]}
+    for jobs in (1, 2, 4):
+        asked = {**STUDY, "vary": vary, "stop": {"looks": looks}, "metric": {"name": "val/mlm/loss", "unlearned": True}}
+        planned = paribus.study(asked, store=tmp_path / str(jobs))
+        paribus.run(planned, jobs=jobs)
+        rows = [row.to_json("it") for row in paribus.compare(planned).rows]
+        tables.append([{key: row[key] for key in kept} for row in rows])
+    assert tables[0] == tables[1] == tables[2]
+
+
+def test_a_store_tells_whether_verdicts_stopped_elsewhere_before(tmp_path: Path) -> None:
+    store = Store(tmp_path, "it")
+    store.root.mkdir()
+    store.looked("b", (0, 1, 2), (2, 3))
+    store.looked("b", (0, 1, 2), (2, 3))
+    assert len((store.root / "looks.jsonl").read_text().splitlines()) == 1
+    assert not store.replanned("b", (0, 1, 2), (2, 3))
+    assert store.replanned("b", (0, 1, 2), ())
+    assert not store.replanned("b", (5, 6, 7), ())
+    store.looked("b", (0, 1, 2))
+    assert store.replanned("b", (0, 1, 2), (2, 3))
+    assert list(store.looks("b")) == [(0, 1, 2)]
+    assert json.loads((store.root / "looks.jsonl").read_text().splitlines()[1]) == {"of": "b", "seeds": [0, 1, 2]}
+
+
+SEVERAL: Mapping[str, Any] = {"scales": {"s": {"dims.width": 16}, "m": {"dims.width": 32}}}
+
+
+def test_every_setting_is_looked_at_together_and_asks_for_its_first_seeds(tmp_path: Path) -> None:
+    planned = paribus.study({**STUDY, **SEVERAL, "stop": {"looks": [2, 5]}}, store=tmp_path)
+    found = wanted(planned)
+    assert {(trial.setting, trial.seed) for trial in found.trials} == {(name, seed) for name in "sm" for seed in (0, 1)}
+    assert len(found.trials) == 2 * 2 * 2
+    assert not found.spared
+
+
+@pytest.mark.slow
+def test_a_setting_that_is_decided_stops_and_another_goes_on(tmp_path: Path) -> None:
+    matches = ["none", {"on": "params", "by": "feedforward.expand"}]
+    metric = {"name": "val/mlm/loss", "unlearned": True, "margin": 0.02}
+    asked = {**STUDY, **SEVERAL, "match": matches, "stop": {"looks": [2, 5]}, "metric": metric}
+    planned = paribus.study(asked, store=tmp_path)
+    paribus.run(planned, jobs=2)
+    table = paribus.compare(planned)
+    assert table.ok
+    rows = {each.setting: each.rows[0] for each in table.every}
+    assert len(rows) == 4
+    spared = wanted(planned).spared
+    assert len(list(planned.store.records())) == len(planned.plan.trials) - len(spared)
+    for name, row in rows.items():
+        assert row.n in (2, 5)
+        assert (row.n == 5) or row.kind != "inconclusive", name
+    share = (2 / 5) ** 2
+    assert {row.level for row in rows.values() if row.n == 2} <= {1 - 0.05 * share / k for k in (1, 2, 3, 4)}

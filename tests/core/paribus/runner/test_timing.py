@@ -1,0 +1,155 @@
+"""The timing pass: every variant takes turns with the baseline, and nothing of a record is touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+
+from paribus.analysis.trials import Pace
+from paribus.planning.api import Planned, study
+from paribus.registry import Registry
+from paribus.runner.signals import Stop
+from paribus.runner.timing import LEAST, SECONDS, SHARE, TIMING, TOGETHER, due, timing
+from paribus.runner.worker import Order, work
+from paribus.storage.atomic import write_json
+from paribus.storage.saved_model import RECORD
+from paribus.studies.designs import BASELINE
+from paribus.train.step_timing import LEAST_ROUNDS, TWIN, Steps, rounds, why_not
+
+MakeSpec = Callable[..., dict[str, Any]]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def planned(tiny: MakeSpec, registry: Registry, tmp_path: Path) -> Planned:
+    """A study whose trials have records, each of them after so many seconds."""
+    base = {key: value for key, value in tiny().items() if key != "seed"}
+    tree = {"base": base, "vary": {"dims.layers": [6]}, "seeds": 2, "budget": {"steps": 4}, "metric": "val/clm/loss"}
+    return study(json.loads(json.dumps(tree)), registry=registry, store=tmp_path)
+
+
+def record(planned: Planned, *, seconds: float = 1000.0, variants: int = 99) -> None:
+    for variant in planned.plan.variants[:variants]:
+        for trial in planned.plan.of(variant.name):
+            planned.store.enter(trial)
+            body: dict[str, Any] = {
+                "identity": trial.identity,
+                "spec": dict(trial.spec),
+                "result": {"state": "done"},
+                "provenance": {"training_seconds": seconds},
+            }
+            write_json(planned.store.folder(trial.identity) / RECORD, body)
+
+
+def carried_out(planned: Planned, turns: dict[str, Any], registry: Registry) -> int:
+    root = planned.store.root
+    order = Order(store=str(root.parent), study=root.name, identity="timing", spec={}, turns=turns)
+    return work(Order.from_json(order.to_json()), registry, stop=Stop())
+
+
+def test_a_pass_costs_a_tenth_of_the_study_at_most_and_is_left_out_where_that_is_nothing(planned: Planned) -> None:
+    assert due(planned) == {}  # nothing has a record
+    record(planned, seconds=0.1)
+    assert due(planned) == {}
+    assert due(planned, asked=True)["seconds"] == SECONDS
+    assert due(planned, asked=False) == {}
+    record(planned, seconds=10)  # 4 trials, 3 contestants
+    assert due(planned)["seconds"] == pytest.approx(SHARE * 40 / 3)
+    assert LEAST < SHARE * 40 / 3 < SECONDS
+    record(planned)
+    assert due(planned)["seconds"] == SECONDS
+    assert due(planned, asked=False) == {}
+
+
+def test_a_baseline_without_a_variant_to_hold_against_it_is_not_timed(planned: Planned) -> None:
+    record(planned, variants=1)
+    assert due(planned, asked=True) == {}
+
+
+def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: Planned, registry: Registry) -> None:
+    record(planned)
+    before = {path: path.read_bytes() for path in planned.store.root.rglob("*.json")}
+    turns = {**due(planned), "seconds": 0.05}
+    assert carried_out(planned, turns, registry) == 0
+    assert {path: path.read_bytes() for path in before} == before
+    found = timing(planned.store)
+    assert found is not None
+    (group,) = found["groups"]
+    base, deep = (planned.plan.of(variant.name)[0].identity for variant in planned.plan.variants)
+    assert set(group["rounds"]) == {base, deep, TWIN}
+    assert group["baseline"] == base
+    assert len({len(times) for times in group["rounds"].values()}) == 1
+    assert min(map(len, group["rounds"].values())) >= LEAST_ROUNDS
+    assert found["tokens"] == {base: 4 * 16, deep: 4 * 16}
+    assert {"host", "machine", "versions", "clock", "left_out"} <= set(found)
+    assert due(planned, asked=True) == {}  # all has been timed
+    ratio = Pace(found).ratio([deep], [base])
+    assert ratio is not None
+    assert ratio.middle < 0.8  # six layers are slower than one
+    assert median(group["rounds"][deep]) > median(group["rounds"][base])
+
+
+def test_a_damaged_document_is_none_and_another_pass_replaces_it(planned: Planned) -> None:
+    record(planned)
+    (planned.store.root / TIMING).write_text("{")
+    assert timing(planned.store) is None
+    assert due(planned)
+
+
+def test_what_lightning_alone_knows_to_do_is_left_out_with_the_reason(planned: Planned, registry: Registry) -> None:
+    record(planned)
+    turns = {**due(planned), "seconds": 0.05}
+    deep = planned.plan.of("dims.layers=6")[0].identity
+    turns["specs"][deep]["trainer"] = {"max_steps": 1, "precision": "64-true"}
+    assert carried_out(planned, turns, registry) == 0
+    found = timing(planned.store)
+    assert found is not None
+    assert found["left_out"] == {deep: "its precision, 64-true, is Lightning's own affair"}
+    assert set(found["groups"][0]["rounds"]) == {turns["groups"][0][0], TWIN}
+    assert why_not({"trainer": {"precision": "bf16-mixed"}}) == ""
+
+
+class Fake:
+    """A contestant that only says when its turn was."""
+
+    def __init__(self, name: str, turns: list[str]) -> None:
+        self.name, self.turns = name, turns
+
+    def take(self, count: int) -> None:
+        self.turns.append(self.name)
+        sum(range(30_000))
+
+
+def test_the_order_is_rotated_so_that_nobody_is_always_first() -> None:
+    turns: list[str] = []
+    contestants: dict[str, Steps] = {name: Fake(name, turns) for name in "abc"}  # type: ignore[misc]  # it takes turns
+    found = rounds(contestants, 0.0, CPU)
+    assert {len(times) for times in found.values()} == {LEAST_ROUNDS}
+    after = turns[6:]  # two rounds only warm up
+    starts = [after[3 * number] for number in range(LEAST_ROUNDS)]
+    assert starts[:6] == list("abcabc")
+    assert all(sorted(after[3 * number : 3 * number + 3]) == list("abc") for number in range(LEAST_ROUNDS))
+
+
+def test_whoever_asks_it_to_stop_waits_for_no_more_than_a_round() -> None:
+    turns: list[str] = []
+    contestants: dict[str, Steps] = {name: Fake(name, turns) for name in "ab"}  # type: ignore[misc]  # it takes turns
+    found = rounds(contestants, 100.0, CPU, asked=lambda: len(turns) >= 8)
+    assert {name: len(times) for name, times in found.items()} == {"a": 2, "b": 2}
+
+
+def test_only_so_many_models_are_in_memory_at_once(tiny: MakeSpec, registry: Registry, tmp_path: Path) -> None:
+    base = {key: value for key, value in tiny().items() if key != "seed"}
+    rates = [1e-4 * (1 + at) for at in range(2 * TOGETHER + 1)]
+    tree = {"base": base, "vary": {"optimizer.lr": rates}, "seeds": 1, "metric": "val/clm/loss"}
+    found = study(json.loads(json.dumps(tree)), registry=registry, store=tmp_path)
+    record(found)
+    groups = due(found)["groups"]
+    assert [len(group) - 1 for group in groups] == [TOGETHER, TOGETHER, 1]
+    assert {group[0] for group in groups} == {found.plan.of(BASELINE)[0].identity}

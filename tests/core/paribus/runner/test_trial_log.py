@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from paribus.runner.trial_output import Log
+
+
+def test_what_fits_is_kept_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    for text in (b"one\n", b"two\n\n"):
+        log = Log(path, most=100, tail=10)
+        log.write(text)
+        log.close()
+        assert log.last == text.decode().strip()
+    assert path.read_bytes() == b"one\ntwo\n\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000], ids=str)
+def test_the_beginning_and_the_end_are_kept_however_it_comes(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "log.txt"
+    text = b"".join(b"%06d\n" % number for number in range(1_000))
+    log = Log(path, most=140, tail=70)
+    for start in range(0, len(text), size):
+        log.write(text[start : start + size])
+    log.close()
+    found = path.read_bytes()
+    assert found.startswith(text[:140])
+    assert found.endswith(text[-70:])
+    assert f"… {len(text) - 210:,} bytes were left out here: a trial's log is cut at its limit …".encode() in found
+    assert len(found) < 320
+
+
+def test_a_later_try_has_its_say_even_if_the_log_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_bytes(b"x" * 5_000)
+    log = Log(path, most=1_000, tail=10)
+    log.write(b"y" * 90)
+    log.close()
+    assert path.read_bytes() == b"x" * 5_000 + b"y" * 90
+
+
+def test_the_last_line_is_the_last_that_says_something(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log.txt")
+    assert log.last == ""
+    for data in (b"first\nsec", b"ond\n", b"\n  \n"):
+        log.write(data)
+    assert log.last == "second"
+    log.write(b"\xff\n")
+    assert log.last == "\ufffd"
+
+
+def test_a_disk_that_fails_costs_the_log_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(tmp_path / "log.txt")
+
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    log.write(b"lost\n")
+    log.close()
+    assert log.last == "lost"

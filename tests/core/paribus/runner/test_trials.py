@@ -1,0 +1,295 @@
+"""Trials in real processes, of which each does something else that a plugin may do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.registry import Registry
+from paribus.runner.events import Event
+from paribus.runner.fork_server import Zygote
+from paribus.runner.scheduler import Rules, run_trials
+from paribus.runner.signals import InterruptedStudyError, Stop
+from paribus.slots.launcher import Plugins
+from paribus.storage.atomic import canonical
+from paribus.storage.store import LOG, Store, Trial
+from paribus.train.trial import Terms, run_trial
+
+SABOTEUR = Path(__file__).with_name("saboteur.py")
+STEPS = 12
+MakeTrial = Callable[..., Trial]
+
+
+@pytest.fixture(scope="module")
+def sabotage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The file that says which seed is to be sabotaged, and how."""
+    path = tmp_path_factory.mktemp("sabotage") / "plan.json"
+    path.write_text("{}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARIBUS_SABOTAGE", str(path))
+        yield path
+
+
+@pytest.fixture(scope="module")
+def zygote(sabotage: Path) -> Iterator[Zygote]:
+    """One for all of these tests: it takes seconds to start."""
+    zygote = Zygote()
+    zygote.open(Plugins(files=(str(SABOTEUR),)))
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture(scope="module")
+def uncut(trial: MakeTrial, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], bytes]:
+    """The result of the trial with this seed, in one go and in this process."""
+
+    def run(seed: int) -> bytes:
+        return result(run_trial(trial(seed=seed, steps=STEPS).spec, registry, Terms("x", tmp_path_factory.mktemp("x"))))
+
+    return run
+
+
+def result(record: dict[str, Any] | None) -> bytes:
+    assert record is not None
+    return canonical(record["result"])
+
+
+def supervised(
+    store: Store, zygote: Zygote, *trials: Trial, on_event: Callable[[Event], None] | None = None, **rules: Any
+) -> list[Event]:
+    events: list[Event] = []
+
+    def take(event: Event) -> None:
+        events.append(event)
+        if on_event is not None:
+            on_event(event)
+
+    stop = rules.pop("stop", None)
+    own = Rules(**{"checkpoint_steps": 2, "rehearse": False, **rules})
+    run_trials(trials, store, launcher=zygote, rules=own, on_event=take, stop=stop, resume="again")  # type: ignore[arg-type]  # it does what a launcher does
+    return events
+
+
+class Ran:
+    """What became of the trials: deed -> its state, why, log and record."""
+
+    def __init__(self, store: Store, seeds: dict[str, int], events: list[Event]) -> None:
+        self.store = store
+        self.seeds = seeds
+        self.events = events
+
+    def state(self, deed: str) -> str:
+        return self.store.state(self.identity(deed))
+
+    def why(self, deed: str) -> dict[str, Any]:
+        failure = self.store.failure(self.identity(deed))
+        assert failure is not None
+        return failure
+
+    def log(self, deed: str) -> str:
+        return (self.store.folder(self.identity(deed)) / LOG).read_text()
+
+    def attempts(self, deed: str) -> int:
+        return sum(event.kind == "started" for event in self.of(deed))
+
+    def of(self, deed: str) -> list[Event]:
+        return [event for event in self.events if event.trial and event.trial.identity == self.identity(deed)]
+
+    def identity(self, deed: str) -> str:
+        return f"base-{self.seeds[deed]}"
+
+
+@pytest.fixture(scope="module")
+def ran(sabotage: Path, zygote: Zygote, trial: MakeTrial, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("ran")
+    deeds: dict[str, dict[str, Any]] = {
+        name: {"do": name, "step": 5} for name in ("raise", "exit", "sysexit", "crash", "memory", "chat")
+    }
+    deeds["kill once"] = {"do": "kill", "step": 5, "once": str(folder / "kill once")}
+    deeds["nothing"] = {"do": "nothing", "step": 10**9}
+    seeds = {deed: seed for seed, deed in enumerate(deeds)}
+    sabotage.write_text(json.dumps({str(seeds[name]): deed for name, deed in deeds.items()}))
+    store = Store(folder, "study")
+    trials = [trial(seed=seed, steps=STEPS) for seed in seeds.values()]
+    events = supervised(store, zygote, *trials, jobs=2)
+    sabotage.write_text("{}")
+    return Ran(store, seeds, events)
+
+
+def test_each_comes_to_its_own_state(ran: Ran) -> None:
+    assert {deed: ran.state(deed) for deed in ran.seeds} == {
+        "raise": "failed",
+        "exit": "failed",
+        "sysexit": "failed",
+        "crash": "failed",
+        "memory": "out-of-memory",
+        "chat": "done",
+        "kill once": "done",
+        "nothing": "done",
+    }
+    ended = [event for event in ran.events if event.kind == "ended" and event.trial]
+    assert len(ended) == len(ran.seeds)
+
+
+def test_only_what_may_end_otherwise_is_tried_again(ran: Ran) -> None:
+    twice = {"crash", "memory", "kill once"}
+    assert {deed: ran.attempts(deed) for deed in ran.seeds} == {deed: 1 + (deed in twice) for deed in ran.seeds}
+
+
+def test_an_exception_is_told_in_a_line_with_its_frame_and_its_traceback_is_in_the_log(ran: Ran) -> None:
+    failure = ran.why("raise")
+    assert failure["why"] == f"ValueError: this is what a plugin's mistake looks like ({failure['frame']})"
+    assert failure["frame"].startswith(f"{SABOTEUR}:")
+    assert failure["frame"].endswith(", in fail")
+    log = ran.log("raise")
+    assert "Traceback (most recent call last):" in log
+    assert "and this is its second line" in log
+    assert ran.of("raise")[-1].text == failure["why"]
+
+
+def test_a_plugin_that_leaves_is_told_of(ran: Ran) -> None:
+    assert ran.why("sysexit")["why"].startswith("SystemExit: leaving (")
+    assert "exit code 0, and neither left a record nor gave a reason" in ran.why("exit")["why"]
+
+
+def test_a_signal_is_named_and_so_is_where_it_struck(ran: Ran) -> None:
+    assert "signal 11 (SIGSEGV)" in ran.why("crash")["why"]
+    assert "Fatal Python error: Segmentation fault" in ran.log("crash")
+    assert "in on_train_batch_start" in ran.log("crash")
+
+
+def test_a_lack_of_memory_says_how_much_and_what_to_do(ran: Ran) -> None:
+    why = ran.why("memory")["why"]
+    assert why.startswith("out of memory when 1152921504606846976 bytes more were asked for: make `data.batch`")
+
+
+def test_a_trial_that_hangs_is_killed_when_its_time_is_over(
+    sabotage: Path, zygote: Zygote, trial: MakeTrial, tmp_path: Path
+) -> None:
+    sabotage.write_text(json.dumps({"8": {"do": "hang", "step": 1}}))
+    store = Store(tmp_path, "study")
+    supervised(store, zygote, trial(seed=8), timeout_seconds=1.5, grace_seconds=0.3)
+    failure = store.failure("base-8")
+    assert failure is not None
+    assert failure["state"] == "timeout"
+    assert failure["why"] == "it was stopped after 1.5 s; run again, it goes on from its checkpoint"
+
+
+def test_a_chatty_plugin_fills_no_disk(ran: Ran) -> None:
+    assert len(ran.log("chat")) < 10_100_000
+    assert ran.log("chat").endswith("that was all\n")
+
+
+@pytest.mark.parametrize("deed", ["nothing", "kill once"])
+def test_what_was_killed_and_went_on_is_bitwise_what_was_not(
+    ran: Ran, uncut: Callable[[int], bytes], deed: str
+) -> None:
+    assert result(ran.store.record(ran.identity(deed))) == uncut(ran.seeds[deed])
+
+
+def test_a_trial_that_failed_runs_when_it_is_run_again(
+    ran: Ran, zygote: Zygote, trial: MakeTrial, uncut: Callable[[int], bytes]
+) -> None:
+    events = supervised(ran.store, zygote, *(trial(seed=ran.seeds[deed], steps=STEPS) for deed in ("raise", "nothing")))
+    assert {event.trial.seed for event in events if event.trial} == {ran.seeds["raise"]}
+    assert result(ran.store.record(ran.identity("raise"))) == uncut(ran.seeds["raise"])
+    assert ran.store.failure(ran.identity("raise")) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_run_that_is_interrupted_leaves_checkpoints(
+    zygote: Zygote, trial: MakeTrial, tmp_path: Path, number: signal.Signals
+) -> None:
+    stop = Stop()
+    store = Store(tmp_path, "study")
+    trials = [trial(seed=seed, steps=2_000) for seed in (1, 2)]
+
+    def ask(event: Event) -> None:
+        if event.step > 1:
+            stop.ask(number)
+
+    with pytest.raises(InterruptedStudyError, match="to go on: again"):
+        supervised(store, zygote, *trials, on_event=ask, jobs=2, stop=stop, checkpoint_steps=None)
+    assert {store.state(each.identity) for each in trials} <= {"interrupted", "pending"}
+    assert list(store.root.glob("base-*/checkpoints/step-*"))
+
+
+def test_a_trial_that_is_asked_to_stop_comes_to_the_same_when_it_goes_on(
+    sabotage: Path, zygote: Zygote, trial: MakeTrial, uncut: Callable[[int], bytes], tmp_path: Path
+) -> None:
+    sabotage.write_text(json.dumps({"3": {"do": "slow", "step": 4, "once": str(tmp_path / "slow")}}))
+    store = Store(tmp_path, "study")
+
+    def terminate(event: Event) -> None:
+        if event.kind == "started":
+            threading.Timer(0.0, kill_when, [tmp_path / "slow", int(event.text.removeprefix("process "))]).start()
+
+    def kill_when(mark: Path, pid: int) -> None:
+        while not mark.exists():
+            time.sleep(0.01)
+        time.sleep(0.5)
+        os.kill(pid, signal.SIGTERM)
+
+    trials = [trial(seed=3, steps=STEPS)]
+    supervised(store, zygote, *trials, on_event=terminate, checkpoint_steps=None)
+    assert store.state("base-3") == "interrupted"
+    assert [path.name for path in (store.folder("base-3") / "checkpoints").iterdir()] == ["step-00000005.safetensors"]
+    supervised(store, zygote, *trials)
+    assert result(store.record("base-3")) == uncut(3)
+
+
+def test_a_trial_that_another_process_holds_is_left_alone(zygote: Zygote, trial: MakeTrial, tmp_path: Path) -> None:
+    store = Store(tmp_path, "study")
+    store.enter(trial(seed=4))
+    lock = store.lock("base-4")
+    lock.acquire()
+    released: list[str] = []
+
+    def release(event: Event) -> None:
+        if event.kind == "ended" and event.trial and event.trial.seed == 5:
+            released.append(store.state("base-4"))
+            lock.release()
+
+    supervised(store, zygote, trial(seed=4), trial(seed=5), on_event=release)
+    assert released == ["running"]
+    assert [store.state("base-4"), store.state("base-5")] == ["done", "done"]
+
+
+def test_a_rehearsal_leaves_nothing_and_tells_no_plugin(
+    sabotage: Path, zygote: Zygote, trial: MakeTrial, tmp_path: Path
+) -> None:
+    sabotage.write_text(json.dumps({"6": {"do": "raise", "step": 0, "once": str(tmp_path / "told")}}))
+    store = Store(tmp_path, "study")
+    told: list[bool] = []
+
+    def look(event: Event) -> None:
+        if event.kind == "rehearsed":
+            assert event.state is None
+            told.append((tmp_path / "told").exists())
+
+    trials = [trial(variant, seed) for variant in ("a", "b") for seed in (6, 7)]
+    supervised(store, zygote, *trials[:3], on_event=look, rehearse=True)
+    assert told == [False, False]
+
+
+def test_a_variant_that_cannot_be_built_fails_before_any_trial_runs(
+    zygote: Zygote, trial: MakeTrial, tmp_path: Path
+) -> None:
+    broken = [trial("broken", seed, attention={"name": "nobody"}) for seed in (0, 1)]
+    fine = [trial("fine", seed) for seed in (0, 1)]
+    store = Store(tmp_path, "study")
+    events = supervised(store, zygote, *broken, *fine, rehearse=True)
+    assert [store.state(each.identity) for each in (*broken, *fine)] == ["failed"] * 2 + ["done"] * 2
+    assert [event.trial.variant for event in events if event.kind == "started" and event.trial] == ["fine", "fine"]
+    failure = store.failure("broken-1")
+    assert failure is not None
+    assert "nobody" in failure["why"]
+    assert "Traceback" in (store.folder("broken-1") / LOG).read_text()

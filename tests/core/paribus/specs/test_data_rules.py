@@ -1,0 +1,85 @@
+"""Text is read as text and images as images, of the size that the corpus says."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paribus.errors import SpecError
+from paribus.registry import Index, Registry, installed
+from paribus.registry.component_index import Piece
+from paribus.specs import resolved
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed(no_plugins=True)
+
+
+@pytest.fixture(scope="module")
+def said(registry: Registry) -> Callable[..., str]:
+    def said(source: str, *overrides: str) -> str:
+        try:
+            resolved(source, *overrides, registry=registry)
+        except SpecError as error:
+            return str(error)
+        return ""
+
+    return said
+
+
+IMAGES = ("corpus=shapes", "tokenizer=pixels")
+
+
+@pytest.mark.parametrize(
+    ("base", "override", "words"),
+    [
+        ("vit-tiny", "corpus=python-docs", "tokenizer `pixels` reads images, but corpus `python-docs` has text"),
+        ("vit-tiny", "tokenizer=bytes", "valid: tokenizer pixels with corpus `shapes`; corpus "),
+        ("vit-tiny", "objective=mlm", "embedding `patches` reads images, but the examples of objective `mlm` are none"),
+        ("vit-tiny", "objective=mlm", "`mlm` scores rows against the vocabulary, but embedding `patches` has none"),
+        ("vit-tiny", "objective=[image-classify, mlm]", "objective `mlm` scores rows against the vocabulary"),
+        ("vit-tiny", "evaluate=[mlm]", "the examples of objective `mlm` are none; valid: objective image-classify"),
+        ("vit-tiny", "embedding=tokens", "of objective `image-classify` are images, but embedding `tokens` reads"),
+        ("vit-tiny", "topology=decoder", "objective `image-classify` needs rows that see both sides"),
+        ("encoder-tiny", "objective=image-classify", "needs `labels`, which the corpus `python-docs` does not have"),
+        ("vit-tiny", "corpus.image=20", "`image` of embedding `patches` is 16, but for corpus `shapes` it is 20; val"),
+        ("vit-tiny", "embedding.channels=3", "of embedding `patches` is 3, but for corpus `shapes` it is 1; valid: 1"),
+        ("vit-tiny", "objective.classes=7", "is 7, but for corpus `shapes` it is 8; valid: 8 or more"),
+        ("vit-tiny", "corpus=digits", "`image` of embedding `patches` is 16, but for corpus `digits` it is 8"),
+        ("vit-digits", "objective.classes=9", "is 9, but for corpus `digits` it is 10; valid: 10 or more"),
+    ],
+)
+def test_what_does_not_meet_is_refused(base: str, override: str, words: str, said: Callable[..., str]) -> None:
+    assert words in said(base, override)
+
+
+@pytest.mark.parametrize(
+    ("base", "overrides"),
+    [
+        ("vit-tiny", ["objective.classes=900"]),  # a head may have room to spare, as a vocabulary may
+        ("vit-tiny", ["position=none", "attention={name: gqa, kv_heads: 2}"]),
+        ("vit-digits", []),
+        ("gpt-tiny", [*IMAGES, "dims.length=1024"]),  # ImageGPT
+        ("encoder-tiny", IMAGES),
+    ],
+)
+def test_what_meets_is_taken(base: str, overrides: list[str], said: Callable[..., str]) -> None:
+    assert said(base, *overrides) == ""
+
+
+def test_who_is_told_of_what_no_corpus_tells_is_left_alone(registry: Registry) -> None:
+    spec: Any = resolved("vit-tiny", registry=registry)
+    pieces = [_silent(piece) for piece in registry.index.pieces]
+    assert resolved({**spec, "embedding": {**spec["embedding"], "image": 20}}, registry=Index(tuple(pieces)))
+
+
+def _silent(piece: Piece) -> Piece:
+    """A plugin whose corpora tell nothing."""
+    import dataclasses
+
+    entries = [
+        dataclasses.replace(entry, traits={name: trait for name, trait in entry.traits.items() if name != "tells"})
+        for entry in piece.entries
+    ]
+    return dataclasses.replace(piece, entries=tuple(entries))

@@ -1,0 +1,167 @@
+"""YAML becomes plain values with places, and nothing in it is trusted."""
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.errors import SpecError
+from paribus.specs import input_limits
+from paribus.specs.input_limits import plain
+from paribus.specs.tree import UNREAD
+from paribus.specs.yaml_reader import read, read_file
+
+Write = Callable[[str | bytes], str]
+
+
+def said(write: Write, text: str | bytes) -> str:
+    """The one line about a file that cannot be read at all."""
+    with pytest.raises(SpecError, match=r"error\[") as caught:
+        read_file(Path(write(text)))
+    (problem,) = caught.value.problems
+    line = str(problem)
+    assert "\n" not in line
+    return line
+
+
+def test_values_come_with_the_line_of_each() -> None:
+    tree = read("a: 1\nb:\n  - x\n  - {c: 2.5}\n", "s.yaml")
+    assert tree.data == {"a": 1, "b": ["x", {"c": 2.5}]}
+    assert tree.marks[("a",)] == "s.yaml:1"
+    assert tree.marks[("b", 1, "c")] == "s.yaml:4"
+    assert tree.where(("b", 1, "unheard", "of")) == "s.yaml:4"
+    assert tree.problems == []
+
+
+def test_a_quoted_scalar_is_text_whatever_it_looks_like() -> None:
+    assert read("a: '010'\nb: \"no\"\nc: |\n  1\n", "s").data == {"a": "010", "b": "no", "c": "1\n"}
+
+
+def test_a_key_is_what_is_written() -> None:
+    assert read("on: 1\n1: 2\n~: 3\n", "s").data == {"on": 1, "1": 2, "~": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "words"),
+    [
+        (b"", "s.yaml:1:1", "a spec is a mapping, but this is empty"),
+        (b"# nothing\n", "s.yaml:1:1", "but this is empty"),
+        (b"---\n...\n", "s.yaml:1:1", "but this is empty"),
+        (b"just words\n", "s.yaml:1:1", 'but this is the text "just words"'),
+        (b"- a\n", "s.yaml:1:1", "but this is a list"),
+        (b"7\n", "s.yaml:1:1", "but this is the number 7"),
+        (b"a: 1\n  b: 2\n", "s.yaml:2:4", "this is no YAML: mapping values are not allowed"),
+        (b"a:\n\tb: 2\n", "s.yaml:2:1", "cannot start any token; valid: indent with spaces"),
+        (b"a: [1, 2\n", "s.yaml:2:1", "this is no YAML"),
+        (b"a: @x\n", "s.yaml:1:4", "indent with spaces, and quote text that begins with a special character"),
+        (b"a: 1\nb 2\nc: 3\n", "s.yaml:3:1", "this is no YAML"),
+        (b"\xef\xbb\xbfa: 1\n", "s.yaml:1:1", "this begins with a byte-order mark; valid: UTF-8 without one"),
+        (b"a: 1\nb: \xff\n", "s.yaml:2:4", "this is not UTF-8: byte 0xff"),
+        (b"a: 1\nb: x\x00y\n", "s.yaml:2:5", "this holds the control character \\u0000"),
+        (b"a: \x1b[31m\n", "s.yaml:1:4", "this holds the control character \\u001b"),
+        (b"a: 1\n\xfe\xff\x00a", "s.yaml:2:1", "this is not UTF-8"),
+        (b"%YAML 9.9\n---\na: 1\n", "s.yaml:1:1", "this is no YAML"),
+        (b"a: \xef\xbf\xbe\n", "s.yaml", "this is no YAML"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_spec_is_told_in_one_line_with_its_place(
+    write: Write, text: bytes, where: str, words: str
+) -> None:
+    line = said(write, text)
+    assert words in line
+    assert f"({where}" in line
+
+
+def problems(text: str) -> list[str]:
+    return [str(problem) for problem in read(text, "s.yaml").problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "error[duplicate-key] a (s.yaml:3:1): the key `a` is here a second time"),
+        ("a: 1\n---\nb: 2\n", "error[two-documents] (s.yaml:2:1): here begins a second document"),
+        ("a: &x 1\n", "error[alias] a (s.yaml:1:4): `&x` is an anchor"),
+        ("a: *x\n", "error[alias] a (s.yaml:1:4): `*x` is an alias"),
+        ("a: !!python/object/apply:os.system ['touch marker']\n", "the tag `tag:yaml.org,2002:python/object/apply:os"),
+        ("a: !!str 5\n", "error[tag] a (s.yaml:1:4): the tag `tag:yaml.org,2002:str` is refused"),
+        ("a: !env HOME\n", "never names Python objects"),
+        ("a: {[1]: 2}\n", "error[no-key] a (s.yaml:1:5): a key is text, and this is none"),
+        ("a: 010\n", "error[misread] a (s.yaml:1:4): `010` would be read as 8"),
+        ("a: [x, no]\n", "error[misread] a.1 (s.yaml:1:8): YAML read `no` as a boolean (false)"),
+    ],
+)
+def test_what_a_spec_may_not_have_is_told_with_its_place(text: str, words: str) -> None:
+    assert words in problems(text)[0]
+
+
+def test_all_that_is_wrong_is_told_at_once_and_the_rest_is_read() -> None:
+    tree = read("a: no\nb: 010\nc: *d\ne: 5\n", "s")
+    assert [problem.path for problem in tree.problems] == ["a", "b", "c"]
+    assert tree.data == {"a": UNREAD, "b": UNREAD, "c": UNREAD, "e": 5}
+
+
+def test_a_tag_runs_nothing(write: Write) -> None:
+    read_file(Path(write("a: !!python/object/apply:os.system ['touch marker']\n")))
+    assert not Path("marker").exists()
+
+
+def test_hostile_files_are_refused_at_once(write: Write) -> None:
+    started = time.process_time()
+    deep, nested = "too deep; valid: at most 64 levels", "a: " + "[" * 2000 + "]" * 2000
+    assert deep in said(write, nested)
+    assert deep in said(write, "".join(f"{' ' * level}a:\n" for level in range(600)))
+    assert "too many values; valid: at most 100,000" in said(write, "a: [" + "x," * 200_000 + "]")
+    assert f"more than {input_limits.BYTES:,} bytes" in said(write, "a: " + "x" * input_limits.BYTES)
+    doubled = (f"{name}: &{name} [*{last}, *{last}]" for last, name in pairwise("abcdefghijkl"))
+    bomb = "\n".join(["a: &a [x, x]", *doubled])
+    assert problems(bomb)
+    assert time.process_time() - started < 5  # what is refused late takes minutes
+
+
+def test_a_thousand_mistakes_are_told_as_a_hundred() -> None:
+    assert len(problems("".join(f"k{number}: no\n" for number in range(1000)))) == 100
+
+
+def test_a_file_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"this is a folder; valid: a YAML file"):
+        read_file(tmp_path)
+    with pytest.raises(SpecError, match=r"none.yaml.*this file could not be read: No such file"):
+        read_file(tmp_path / "none.yaml")
+    with pytest.raises(SpecError, match=r"this file could not be read: embedded null byte"):
+        read_file(Path("a\0b.yaml"))
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"override 1.*this is not UTF-8"):
+        read("\udcff", "override 1", lines=False)
+
+
+def test_what_is_given_in_python_is_copied() -> None:
+    inner: dict[str, Any] = {"b": [1, 2.5, None, True, "x"], "t": (1, 2)}
+    tree = plain({"a": inner})
+    assert tree.data == {"a": {"b": [1, 2.5, None, True, "x"], "t": [1, 2]}}
+    inner["b"].append(3)
+    assert tree.data["a"]["b"] == [1, 2.5, None, True, "x"]
+
+
+def test_what_is_no_plain_value_is_told_of() -> None:
+    tree = plain({"a": object(), "b": {1: 2}, "c": {"d": {1, 2}}})
+    assert [str(problem) for problem in tree.problems] == [
+        "error[not-plain] a (spec): a spec holds no object; valid: mappings, lists, text, numbers, true, false, null",
+        "error[not-plain] b (spec): a key is text, but this is the int 1; "
+        "valid: mappings, lists, text, numbers, true, false, null",
+        "error[not-plain] c.d (spec): a spec holds no set; valid: mappings, lists, text, numbers, true, false, null",
+    ]
+
+
+def test_what_holds_itself_or_too_much_is_refused() -> None:
+    itself: dict[str, Any] = {}
+    itself["a"] = itself
+    with pytest.raises(SpecError, match=r"nested too deep, or within itself"):
+        plain(itself)
+    with pytest.raises(SpecError, match=r"too many values"):
+        plain({"a": [0] * (input_limits.NODES + 1)})

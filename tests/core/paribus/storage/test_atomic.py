@@ -1,0 +1,498 @@
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import math
+import os
+import random
+import signal
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paribus.errors import EXIT_STORE, StoreError
+from paribus.storage.atomic import (
+    FILES,
+    DamagedError,
+    Files,
+    Json,
+    append_line,
+    canonical,
+    damaged,
+    digest,
+    digest_json,
+    make_folder,
+    number,
+    parse,
+    quarantine,
+    read_bytes,
+    read_json,
+    sweep,
+    write_bytes,
+    write_json,
+)
+
+OLD: dict[str, Json] = {"loss": [3.5, 0.25, 1e-300, -0.0], "name": "é\u202e", "steps": 7, "best": float("nan")}
+NEW: dict[str, Json] = {"loss": [1.0], "steps": 8}
+READ_OLD = {**OLD, "best": "nan"}
+CALLS = ["create", "write", "fsync", "close", "rename", "fsync_dir"]
+
+words = st.text(max_size=4)
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | words
+trees = st.recursive(
+    leaves, lambda tree: st.lists(tree, max_size=3) | st.dictionaries(words, tree, max_size=3), max_leaves=8
+)
+
+
+def failing_at(k: int, code: int) -> tuple[Files, list[str]]:
+    """The system calls, of which the k-th fails, and a list of those that were made."""
+    made: list[str] = []
+
+    def before(name: str) -> None:
+        made.append(name)
+        if len(made) == k + 1:
+            raise OSError(code, os.strerror(code))
+
+    return FILES.announced(before), made
+
+
+def half_writing(code: int) -> Files:
+    """A disk that takes half of what it is given, and then nothing."""
+    calls: list[int] = []
+
+    def write(descriptor: int, data: memoryview) -> int:
+        calls.append(len(data))
+        if len(calls) > 1:
+            raise OSError(code, os.strerror(code))
+        return os.write(descriptor, data[: len(data) // 2])
+
+    return replace(FILES, write=write)
+
+
+def faults(code: int) -> Iterator[tuple[Files, list[str]]]:
+    """One disk for each call that can fail, until none is left to fail."""
+    for k in itertools.count():
+        files, made = failing_at(k, code)
+        yield files, made
+        if len(made) <= k:
+            return
+
+
+def killed_at(k: int, work: Callable[[Files], object]) -> bool:
+    """Whether a forked child that does `work` is killed ahead of its k-th system call."""
+
+    def before(_: str) -> None:
+        nonlocal k
+        if k == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        k -= 1
+
+    child = os.fork()
+    if child == 0:
+        try:
+            work(FILES.announced(before))
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def resealed(body: Json, schema: Json) -> bytes:
+    """What a forger writes: the hash is right, and the rest is not ours."""
+    document: dict[str, Json] = {"body": body, "schema": schema}
+    return canonical({**document, "sha256": digest_json(document)}) + b"\n"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# --- writing ---
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EMFILE])
+def test_whichever_call_fails_the_file_holds_the_old_or_the_new_and_there_is_no_stray(
+    tmp_path: Path, code: int
+) -> None:
+    path = tmp_path / "record.json"
+    for index, (files, made) in enumerate(faults(code)):
+        write_json(path, OLD)
+        if index < len(CALLS):
+            with pytest.raises(StoreError, match=rf"record\.json\): \d+ bytes .*{os.strerror(code)}") as caught:
+                write_json(path, NEW, files=files)
+            assert caught.value.exit_code == EXIT_STORE
+        else:
+            write_json(path, NEW, files=files)
+            assert made == CALLS
+        assert read_json(path) == (READ_OLD if index <= CALLS.index("rename") else NEW)
+        assert names(tmp_path) == ["record.json"]
+
+
+def test_a_stray_that_could_not_be_removed_breaks_no_later_write_and_is_swept(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+
+    def before(name: str) -> None:
+        if name in ("rename", "unlink"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(StoreError, match="check the disk"):
+        write_json(path, OLD, files=FILES.announced(before))
+    assert len(names(tmp_path)) == 1
+    write_json(path, NEW)
+    sweep(tmp_path)
+    assert names(tmp_path) == ["record.json"]
+
+
+def test_a_sweep_leaves_every_other_file_and_forgives_a_disk_that_fails(tmp_path: Path) -> None:
+    for name in (".paribus-1-ab.tmp", ".paribus-lock", "other.tmp"):
+        (tmp_path / name).touch()
+    sweep(tmp_path, files=failing_at(0, errno.EROFS)[0])
+    assert len(names(tmp_path)) == 3
+    sweep(tmp_path)
+    assert names(tmp_path) == [".paribus-lock", "other.tmp"]
+    sweep(tmp_path / "missing")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # 3.12 warns where torch has threads; we use none
+def test_a_kill_ahead_of_any_call_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    k, found = 0, []
+    killed = True
+    while killed:
+        write_json(path, OLD)
+        killed = killed_at(k, lambda files: write_json(path, NEW, files=files))
+        found.append(read_json(path))
+        write_json(path, NEW)
+        sweep(tmp_path)
+        assert names(tmp_path) == ["record.json"]
+        k += 1
+    assert found == [READ_OLD] * 5 + [NEW] * 2  # the rename is the fifth of six calls; the last child was not killed
+
+
+def test_a_disk_that_fills_up_within_a_write_leaves_the_old(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_json(path, OLD)
+    with pytest.raises(StoreError, match=r"record\.json\): 1,000 bytes could not be written: No space left.*free that"):
+        write_bytes(path, b"x" * 600, b"y" * 400, files=half_writing(errno.ENOSPC))
+    assert read_json(path) == READ_OLD
+    assert names(tmp_path) == ["record.json"]
+
+
+def test_a_disk_that_takes_a_little_at_a_time_gets_all_of_it(tmp_path: Path) -> None:
+    trickle = replace(FILES, write=lambda descriptor, data: os.write(descriptor, data[:7]))
+    write_bytes(tmp_path / "file", b"", bytes(range(256)), b"", memoryview(b"end"), files=trickle)
+    assert read_bytes(tmp_path / "file") == bytes(range(256)) + b"end"
+
+
+def test_an_interrupt_leaves_no_stray_and_stays_an_interrupt(tmp_path: Path) -> None:
+    def before(name: str) -> None:
+        if name == "fsync":
+            raise KeyboardInterrupt("twice")
+
+    with pytest.raises(KeyboardInterrupt, match="twice"):
+        write_bytes(tmp_path / "file", b"data", files=FILES.announced(before))
+    assert names(tmp_path) == []
+
+
+def test_a_vanished_folder_is_named_and_not_made_again(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"gone/record\.json\).*No such file.*bring the folder back"):
+        write_json(tmp_path / "gone" / "record.json", OLD)
+    assert names(tmp_path) == []
+
+
+def test_a_folder_in_the_place_of_the_file_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "record.json" / "inside").mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"Is a directory.*mend that"):
+        write_json(tmp_path / "record.json", OLD)
+    assert names(tmp_path) == ["record.json"]
+
+
+def test_what_is_written_is_readable_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_bytes(tmp_path / "file", b"data")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize(("code", "works"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)])
+def test_a_file_system_that_cannot_flush_folders_is_served_and_one_that_fails_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, works: bool
+) -> None:
+    flush = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if works:
+        write_bytes(tmp_path / "file", b"data")
+    else:
+        with pytest.raises(StoreError, match="Input/output error"):
+            write_bytes(tmp_path / "file", b"data")
+    assert read_bytes(tmp_path / "file") == b"data"
+
+
+def test_a_folder_is_made_with_those_above_it_and_twice_is_once(tmp_path: Path) -> None:
+    files, made = failing_at(99, errno.EIO)
+    make_folder(tmp_path / "a" / "b", files=files)
+    make_folder(tmp_path / "a" / "b")
+    assert made == ["mkdir", "fsync_dir", "fsync_dir"] * 2
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_whichever_call_fails_a_folder_can_be_made_afterwards(tmp_path: Path) -> None:
+    for index, (files, made) in enumerate(faults(errno.EROFS)):
+        folder = tmp_path / str(index) / "b"
+        if index < 6:
+            with pytest.raises(StoreError, match=r"folder could not be made: Read-only file system.*make the folder"):
+                make_folder(folder, files=files)
+            make_folder(folder)
+        else:
+            make_folder(folder, files=files)
+            assert made == ["mkdir", "fsync_dir", "fsync_dir"] * 2
+        write_bytes(folder / "file", b"data")
+
+
+def test_a_folder_that_another_process_makes_first_is_no_failure(tmp_path: Path) -> None:
+    def slow(folder: Path) -> None:
+        folder.mkdir()
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    make_folder(tmp_path / "a" / "b", files=replace(FILES, mkdir=slow))
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(StoreError, match="could not be made: Not a directory"):
+        make_folder(tmp_path / "a")
+
+
+# --- reading ---
+
+
+@given(st.dictionaries(words, trees, max_size=3))
+@settings(max_examples=60)
+def test_a_document_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, document: dict[str, Json]) -> None:
+    path = tmp_path_factory.getbasetemp() / "document.json"
+    write_json(path, document, files=replace(FILES, fsync=lambda _: None, fsync_dir=lambda _: None))
+    found = read_json(path)
+    assert found == document
+    assert canonical(found) == canonical(document)
+    assert digest_json(found) == digest_json(document)
+
+
+def test_every_one_of_300_flipped_bits_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_json(path, OLD)
+    data = path.read_bytes()
+    for bit in random.Random(0).sample(range(8 * len(data)), 300):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(DamagedError, match=r"error\[damaged\].*record\.json"):
+            read_json(path)
+
+
+def test_every_sampled_truncation_and_zeroed_tail_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_json(path, OLD)
+    data = path.read_bytes()
+    for length in {0, len(data) - 1, *random.Random(0).sample(range(len(data)), 100)}:
+        for rest in (b"", bytes(len(data) - length)):
+            path.write_bytes(data[:length] + rest)
+            with pytest.raises(DamagedError, match=r"record\.json"):
+                read_json(path)
+
+
+def test_an_edit_is_found_and_so_is_a_document_of_another_spelling(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_json(path, OLD)
+    text = path.read_text()
+    path.write_text(text.replace('"steps":7', '"steps":8'))
+    with pytest.raises(DamagedError, match="does not have the hash"):
+        read_json(path)
+    path.write_text(json.dumps(json.loads(text), indent=1))
+    with pytest.raises(DamagedError, match="spelt otherwise"):
+        read_json(path)
+    path.write_text(text)
+    assert read_json(path) == READ_OLD
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "Expecting value"),
+        (b'{"body":{},"schema":1,"sha256":NaN}', "NaN is not JSON"),
+        (b'{"body":{},"schema":1,"schema":1,"sha256":""}', "key 'schema' stands there twice"),
+        (b'{"body":{},"schema":1}', "exactly the keys body, schema and sha256"),
+        (b'{"body":{},"schema":1,"sha256":"","more":0}', "exactly the keys"),
+        (b"[]", "exactly the keys"),
+        (b'{"body":{},"schema":1,"sha256":""}', "does not have the hash"),
+        (resealed([], 1), "not an object"),
+        (resealed({}, "1"), "not an integer"),
+        (resealed({}, 1).replace(b":", b": "), "spelt otherwise"),
+        (b'{"body":{"a":' + b"[" * 100_000, "nested too deep"),
+        (b'{"body":{"a":' + b"[" * 600 + b"]" * 600 + b'},"schema":1,"sha256":""}', "recursion depth|hash"),
+        (resealed({"a": math.inf}, 1).replace(b'"inf"', b"1e999"), "not JSON compliant"),
+        (b"\xff\xfe{}", "codec can't decode"),
+        (b'\xef\xbb\xbf{"body":{}}', "BOM"),
+    ],
+)
+def test_what_nobody_here_wrote_is_refused(tmp_path: Path, data: bytes, words: str) -> None:
+    (tmp_path / "record.json").write_bytes(data)
+    with pytest.raises(DamagedError, match=rf"record\.json\): this file was cut, edited or damaged: .*({words})"):
+        read_json(tmp_path / "record.json")
+
+
+def test_another_schema_is_named_and_is_no_damage(tmp_path: Path) -> None:
+    write_json(tmp_path / "record.json", OLD, schema=2)
+    assert read_json(tmp_path / "record.json", schema=2) == READ_OLD
+    with pytest.raises(StoreError, match=r"unknown-schema.*record\.json\): .*schema 2.*; valid: 1") as caught:
+        read_json(tmp_path / "record.json")
+    assert not isinstance(caught.value, DamagedError)
+
+
+def test_a_file_that_cannot_be_read_is_named_and_only_a_bad_disk_speaks_against_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoreError, match=r"none\.json\): this file could not be read: No such file") as caught:
+        read_json(tmp_path / "none.json")
+    assert not isinstance(caught.value, DamagedError)
+    with pytest.raises(DamagedError, match="Is a directory"):
+        read_bytes(tmp_path)
+
+    def broken(_: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    with pytest.raises(DamagedError, match="Input/output error"):
+        read_bytes(tmp_path / "file")
+
+
+def test_damage_is_told_of_in_one_line_that_drives_no_terminal(tmp_path: Path) -> None:
+    assert "\x1b" not in str(damaged(tmp_path / "a\x1b[2J", "why"))
+
+
+def test_a_bad_file_is_moved_aside_and_never_over_another(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    aside = []
+    for data in (b"one", b"two"):
+        path.write_bytes(data)
+        aside.append(quarantine(path))
+    assert [place.read_bytes() for place in aside] == [b"one", b"two"]
+    assert all(place.name.startswith("record.json.") and place.name.endswith(".bad") for place in aside)
+    assert len(names(tmp_path)) == 2
+    with pytest.raises(StoreError, match=r"record\.json\): this file could not be set aside as record.*No such file"):
+        quarantine(path)
+
+
+def test_whichever_call_fails_a_file_set_aside_is_still_there_once(tmp_path: Path) -> None:
+    for index, (files, _) in enumerate(faults(errno.EIO)):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        (folder / "file").write_bytes(b"bad")
+        if index < 2:
+            with pytest.raises(StoreError, match="could not be set aside"):
+                quarantine(folder / "file", files=files)
+        assert [place.read_bytes() for place in folder.iterdir()] == [b"bad"]
+
+
+# --- JSON and hashes ---
+
+
+def test_the_canonical_spelling_does_not_depend_on_order_or_kind_of_sequence() -> None:
+    assert canonical({"b": (1, 2.0), "a": None}) == canonical({"a": None, "b": [1, 2.0]}) == b'{"a":null,"b":[1,2.0]}'
+    assert digest_json({"a": 1}) == digest(b'{"a":', b"1}") == digest(memoryview(b'{"a":1}'))
+    assert digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+@given(st.floats())
+def test_every_float_survives_and_those_that_are_not_finite_do_as_words(value: float) -> None:
+    spelt = canonical({"value": value})
+    found = number(json.loads(spelt)["value"])
+    assert found == value or (math.isnan(found) and math.isnan(value))
+    assert math.copysign(1, found) == math.copysign(1, value) or math.isnan(value)
+    assert not any(word in spelt for word in (b"NaN", b":Inf", b":-Inf"))
+
+
+@pytest.mark.parametrize("value", ["1", "infinity", None, True, [], {}])
+def test_what_is_no_number_is_refused(value: Json) -> None:
+    with pytest.raises(ValueError, match="not a number"):
+        number(value)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"a": {1: 2}}, r"document\.a: a key must be a string, but is 1"),
+        ({"a": [0, {1, 2}]}, r"document\.a\[1\]: JSON has no set"),
+        ({"a": b"bytes"}, r"document\.a: JSON has no bytes"),
+        (math, "document: JSON has no module"),
+    ],
+)
+def test_what_json_cannot_spell_is_never_spelt_as_something_else(document: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        canonical(document)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"), [(b"[Infinity]", "Infinity is not JSON"), (b'{"a":1,"a":2}', "key 'a'"), (b"[" * 10**5, "deep")]
+)
+def test_parsing_refuses_what_the_standard_does_not_have(data: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse(data)
+
+
+# --- logs ---
+
+
+def test_a_line_is_added_to_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "curve.log"
+    assert append_line(path, "one")
+    assert append_line(path, "two\nlines \ud800")
+    assert path.read_text() == "one\ntwo\\nlines \\ud800\n"
+
+
+def test_whichever_call_fails_a_log_answers_no_and_raises_nothing(tmp_path: Path) -> None:
+    answers = []
+    for files, _ in faults(errno.ENOSPC):
+        answers.append(append_line(tmp_path / "curve.log", "line", files=files))
+    assert answers == [False, False, False, True]
+    assert not append_line(tmp_path / "none" / "curve.log", "line")
+    assert not append_line(tmp_path, "line")
+
+
+def test_a_line_that_was_cut_does_not_take_the_next_one_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "curve.log"
+    assert not append_line(path, "first line", files=replace(FILES, write=lambda d, data: os.write(d, data[:4])))
+    assert append_line(path, "second")
+    assert path.read_text() == "firs\nsecond\n"
+
+
+def test_two_processes_that_log_to_one_file_do_not_write_over_each_other(tmp_path: Path) -> None:
+    first, second = FILES.extend(tmp_path / "log"), FILES.extend(tmp_path / "log")
+    for descriptor, line in ((first, b"one\n"), (second, b"two\n"), (first, b"three\n")):
+        FILES.write(descriptor, memoryview(line))
+    FILES.close(first)
+    FILES.close(second)
+    assert (tmp_path / "log").read_text() == "one\ntwo\nthree\n"
+
+
+def test_writing_draws_nothing_from_the_callers_generator(tmp_path: Path) -> None:
+    random.seed(0)
+    expected = random.random()
+    random.seed(0)
+    write_bytes(tmp_path / "file", b"data")
+    assert random.random() == expected

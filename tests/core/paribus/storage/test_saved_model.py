@@ -1,0 +1,124 @@
+"""A folder that holds a model is known without torch, and one that holds none is told apart by what it does hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.errors import StoreError
+from paribus.storage.atomic import read_json, write_json
+from paribus.storage.saved_model import MODEL, RECORD, WEIGHTS, located, saved
+
+TINY = ("dims={width: 12, heads: 3, layers: 1, length: 8}",)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "gpt"
+    paribus.save(paribus.assemble(paribus.spec("gpt-tiny", *TINY)), folder)
+    return folder
+
+
+@pytest.fixture
+def model(original: Path, tmp_path: Path) -> Path:
+    """A copy to be broken."""
+    folder = tmp_path / "gpt"
+    folder.mkdir()
+    for name in (MODEL, WEIGHTS):
+        (folder / name).write_bytes((original / name).read_bytes())
+    return folder
+
+
+def test_a_saved_model_says_what_it_is_and_reads(model: Path) -> None:
+    found = saved(model)
+    assert (found.spec["attention"]["name"], found.dtype, found.trial) == ("mha", "float32", False)
+    assert found.tokenizer == paribus.load(model).tokenizer != ""
+
+
+def test_what_a_folder_has_in_it_is_told_apart_wherever_it_stands(original: Path, model: Path, tmp_path: Path) -> None:
+    assert saved(original).sha256 == saved(model).sha256
+    other = tmp_path / "other"
+    paribus.save(paribus.assemble(paribus.spec("gpt-tiny", *TINY, "seed=1")), other)
+    assert saved(other).sha256 != saved(model).sha256
+    document = read_json(model / MODEL)
+    write_json(model / MODEL, {**document, "spec": {**document["spec"], "dropout": 0.5}})
+    assert saved(original).sha256 != saved(model).sha256
+
+
+def test_it_takes_no_torch(original: Path) -> None:
+    statement = f"from paribus.storage.saved_model import saved; saved({str(original)!r}).sha256"
+    code = f"import sys; {statement}; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "there is no such folder"),
+        ("empty", "there is no record here"),
+        ("config.json", "this is a model of another library; valid: `paribus convert"),
+        ("pytorch_model.bin", r"its weights are a pickle, `pytorch_model\.bin`, which may run code when it is opened"),
+    ],
+)
+def test_a_folder_that_is_no_model_is_told_for_what_it_is(tmp_path: Path, name: str, message: str) -> None:
+    folder = tmp_path / "there"
+    if name:
+        folder.mkdir()
+        (folder / name).write_bytes(b"\x80\x04.")
+    with pytest.raises(StoreError, match=message):
+        saved(folder)
+
+
+def test_a_file_or_no_name_at_all_is_no_folder(model: Path) -> None:
+    with pytest.raises(StoreError, match="this is a file, and no folder"):
+        saved(model / WEIGHTS)
+    with pytest.raises(StoreError, match="there is no such folder"):
+        saved("runs/\0")
+
+
+def test_weights_that_are_cut_or_are_something_else_are_noticed_before_they_are_read(model: Path) -> None:
+    whole = (model / WEIGHTS).read_bytes()
+    for data, message in (
+        (whole[:-1], r"it has [\d,]+ bytes, where its header tells of [\d,]+"),
+        (whole[:40], "it has no seal"),
+        (b"\x80\x04\x95 a pickle", "it has no seal"),
+        (b"", "it has no seal"),
+        (whole.replace(b'"data_offsets"', b'"data_offzets"', 1), "its header cannot be read"),
+    ):
+        (model / WEIGHTS).write_bytes(data)
+        with pytest.raises(StoreError, match=message):
+            saved(model)
+    (model / WEIGHTS).unlink()
+    with pytest.raises(StoreError, match=r"there is no `weights\.safetensors` here"):
+        saved(model)
+
+
+def test_a_document_that_was_edited_is_refused(model: Path) -> None:
+    text = (model / MODEL).read_text()
+    (model / MODEL).write_text(text.replace('"layers":1', '"layers":2'))
+    with pytest.raises(StoreError, match="it does not have the hash"):
+        saved(model)
+    write_json(model / MODEL, {"spec": "gpt-tiny", "dtype": "float32"})
+    with pytest.raises(StoreError, match="it does not say which model it holds"):
+        saved(model)
+
+
+def test_a_trial_is_found_by_how_its_identity_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for study, identity in (("train", "1f3a9c00"), ("mine", "1f3a9c11"), ("mine", "abcd0000")):
+        folder = tmp_path / "runs" / study / identity
+        folder.mkdir(parents=True)
+        (folder / RECORD).write_text("{}")
+    (tmp_path / "runs" / "mine" / "abcd9999").mkdir()  # it has not ended
+    monkeypatch.chdir(tmp_path)
+    assert located("1f3a9c1") == Path("runs/mine/1f3a9c11")
+    assert located("abcd") == Path("runs/mine/abcd0000")
+    assert located("abcd", tmp_path / "elsewhere") == Path("abcd")
+    assert located("abc") == Path("abc")  # too short to be meant as one
+    (tmp_path / "1f3a9c1").mkdir()
+    assert located("1f3a9c1") == Path("1f3a9c1")  # a folder of that name is meant before
+    with pytest.raises(StoreError, match="2 trials in `runs` begin so; valid: runs/mine/1f3a9c11, runs/train/1f3a9c00"):
+        saved("1f3a9c")

@@ -1,0 +1,105 @@
+"""The store says what became of each trial, and never takes a damaged file for a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.errors import StoreError
+from paribus.storage.atomic import write_json
+from paribus.storage.saved_model import RECORD
+from paribus.storage.store import LOOKS, Store, Trial
+
+TRIAL = Trial("a" * 24, "attention=mqa", 0, {"seed": 0}, {"attention": "mqa"}, "code", "corpus")
+
+
+def recorded(store: Store, state: str = "done", identity: str = TRIAL.identity) -> Path:
+    folder = store.enter(TRIAL)
+    record: dict[str, Any] = {"identity": identity, "spec": {"seed": 0}, "result": {"state": state}, "provenance": {}}
+    write_json(folder / RECORD, record)
+    return folder
+
+
+def test_a_trial_that_nobody_began_is_pending(tmp_path: Path) -> None:
+    assert Store(tmp_path, "s").state(TRIAL.identity) == "pending"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trial_that_was_entered_and_left_is_pending(tmp_path: Path) -> None:
+    store = Store(tmp_path, "s")
+    store.enter(TRIAL)
+    assert store.state(TRIAL.identity) == "pending"
+    assert store.trial(TRIAL.identity) == TRIAL.document()
+
+
+@pytest.mark.parametrize("state", ["done", "diverged"])
+def test_a_record_says_what_a_trial_came_to(tmp_path: Path, state: str) -> None:
+    store = Store(tmp_path, "s")
+    recorded(store, state)
+    assert store.state(TRIAL.identity) == state
+    assert [record["identity"] for record in store.records()] == [TRIAL.identity]
+
+
+def test_a_failure_is_told_until_there_is_a_record(tmp_path: Path) -> None:
+    store = Store(tmp_path, "s")
+    store.enter(TRIAL)
+    store.fail(TRIAL.identity, "timeout", "it took more than 5 s")
+    assert store.state(TRIAL.identity) == "timeout"
+    recorded(store)
+    assert store.state(TRIAL.identity) == "done"
+
+
+def test_a_trial_whose_lock_is_held_is_running(tmp_path: Path) -> None:
+    store = Store(tmp_path, "s")
+    store.enter(TRIAL)
+    with store.lock(TRIAL.identity):
+        assert store.state(TRIAL.identity) == "running"
+    assert store.state(TRIAL.identity) == "pending"
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
+def test_a_damaged_record_is_set_aside_and_its_trial_runs_again(tmp_path: Path, damage: str) -> None:
+    store = Store(tmp_path, "s")
+    path = recorded(store) / RECORD
+    data = path.read_bytes()
+    flipped = bytes([*data[:40], data[40] ^ 1, *data[41:]])
+    path.write_bytes({"cut": data[:-30], "flip": flipped, "empty": b""}[damage])
+    assert store.state(TRIAL.identity) == "pending"
+    assert not path.exists()
+    assert len(list(path.parent.glob("*.bad"))) == 1
+    assert "set aside" in store.notes[0]
+
+
+def test_the_record_of_another_trial_is_not_taken_for_this_ones(tmp_path: Path) -> None:
+    store = Store(tmp_path, "s")
+    recorded(store, identity="b" * 24)
+    assert store.record(TRIAL.identity) is None
+    assert "the record of another trial" in store.notes[0]
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("a file where the folder should be")
+    with pytest.raises(StoreError, match="could not be made"):
+        Store(tmp_path, "s").enter(TRIAL)
+
+
+def test_with_which_seeds_verdicts_were_shown_is_kept_in_order_and_once(tmp_path: Path) -> None:
+    store = Store(tmp_path, "s")
+    assert list(store.looks("a")) == []
+    recorded(store)
+    for of, seeds in (("a", (0, 1)), ("a", (0, 1, 2)), ("a", (0, 1)), ("b", (0, 1))):
+        store.looked(of, seeds)
+    with (store.root / LOOKS).open("a") as file:
+        file.write('{"of": "a", "see\n[1, 2]\n{"of": "a", "seeds": ["x"]}\n')
+    assert list(store.looks("a")) == [(0, 1), (0, 1, 2)]
+    assert list(store.looks("b")) == [(0, 1)]
+    assert [record["identity"] for record in store.records()] == [TRIAL.identity]
+
+
+def test_a_store_that_cannot_be_written_costs_no_verdict(tmp_path: Path) -> None:
+    store = Store(tmp_path, "never-made")
+    store.looked("a", (0, 1))
+    assert list(store.looks("a")) == []
+    assert not store.root.exists()

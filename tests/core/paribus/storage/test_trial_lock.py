@@ -1,0 +1,103 @@
+"""Claims, and what a trial does whose claim is lost while it trains."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paribus.errors import StoreError
+from paribus.registry import Registry
+from paribus.runner.outcomes import EXIT_HELD
+from paribus.runner.signals import Stop
+from paribus.runner.trial_output import Told
+from paribus.runner.worker import Order, work
+from paribus.storage.lease import Claimant, LostLeaseError, claimant
+from paribus.storage.saved_model import RECORD
+from paribus.storage.store import FAILURE, Store, Trial
+from paribus.storage.trial_lock import Claim
+
+A = Claimant("a", "kernel-a", locks=False, every=0.0, patience=1.0)
+B = replace(A, host="b", kernel="kernel-b")
+
+
+def test_on_one_machine_a_release_is_a_release_and_a_death_too(tmp_path: Path) -> None:
+    first, second = Claim(tmp_path, claimant()), Claim(tmp_path, claimant())
+    with first:
+        assert not second.free()
+        assert not second.try_acquire()
+        with pytest.raises(StoreError, match=r"held by process \d+ on .* since .*wait until it has ended"):
+            second.acquire()
+    assert second.free()
+    assert second.try_acquire()
+    second._lock.release()  # what the kernel does at a death
+    assert first.free()
+    assert first.try_acquire()
+    first.release()
+
+
+def test_another_machine_is_asked_nothing_that_only_this_kernel_knows(tmp_path: Path) -> None:
+    first, second = Claim(tmp_path, replace(claimant(), kernel="another")), Claim(tmp_path, claimant())
+    assert first.try_acquire()
+    first._lock.release()  # its lock is not seen from here
+    assert second.elsewhere()
+    assert not second.free()
+    assert not second.try_acquire()
+    assert second._lock.try_acquire()  # and what was tried in vain holds nothing
+
+
+def test_a_trial_that_was_taken_over_leaves_everything_to_its_successor(
+    tmp_path: Path, trial: Callable[..., Trial], registry: Registry, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store, other = Store(tmp_path, "study", claimant=A), Claim(tmp_path / "study" / "base-0", B)
+    store.enter(trial())
+
+    def listen(told: Told) -> None:
+        while not other.lease.ours and (held := other.lease.held()) is not None:
+            other.try_acquire(held.token)  # its heart may have beaten in between
+
+    order = Order(store=str(tmp_path), study="study", identity="base-0", spec=trial().spec)
+    assert work(order, registry, stop=Stop(), listen=listen, claimant=A) == EXIT_HELD
+    assert "another took over; it is run by process" in capfd.readouterr().err
+    assert not (store.folder("base-0") / RECORD).exists()
+    assert not (store.folder("base-0") / FAILURE).exists()
+    assert store.state("base-0") == "running"
+    other.release()
+    assert work(order, registry, stop=Stop(), claimant=A) == 0
+
+
+def test_nothing_is_put_into_its_place_once_a_claim_is_lost(tmp_path: Path) -> None:
+    first, second = Claim(tmp_path, A), Claim(tmp_path, B)
+    assert first.try_acquire()
+    files = first.fenced(Store(tmp_path, "s").files)
+    (tmp_path / "new").touch()
+    files.rename(tmp_path / "new", tmp_path / "newer")
+    held = second.lease.held()
+    assert held is not None
+    assert second.try_acquire(held.token)
+    with pytest.raises(LostLeaseError, match="another took over"):
+        files.rename(tmp_path / "newer", tmp_path / "record")
+    with pytest.raises(LostLeaseError, match="another took over"):
+        files.unlink(tmp_path / "newer")
+    assert (tmp_path / "newer").exists()
+
+
+def test_where_the_folder_knows_no_locks_the_lease_alone_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    first, second = Claim(tmp_path, claimant()), Claim(tmp_path, claimant())
+    assert first.try_acquire()
+    assert not second.free()
+    assert not second.try_acquire()  # though it is the same machine: nothing tells that the holder has died
+    first.release()
+    assert second.free()
+    assert second.try_acquire()

@@ -1,0 +1,71 @@
+"""Cells of a product that a study leaves out: by what their specs say, with a reason, and never by a slip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paribus.errors import SpecError
+from paribus.planning.plan import Plan
+from paribus.studies.designs import BASELINE
+
+VARY: dict[str, Any] = {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}], "norm": ["layernorm", "rmsnorm"]}
+Grid = Callable[..., Plan]
+
+
+@pytest.mark.parametrize(
+    "attention", ["gqa", {"kv_heads": 2}, {"name": "gqa", "kv_heads": 2}], ids=["name", "option", "both"]
+)
+def test_a_cell_is_left_out_with_its_reason(grid: Grid, attention: Any) -> None:
+    found = grid(vary=VARY, exclude=[{"attention": attention, "norm": "rmsnorm", "reason": "was run last year"}])
+    assert [(each.variant, each.why) for each in found.excluded] == [
+        ("attention=gqa(kv_heads=2) norm=rmsnorm", "was run last year")
+    ]
+    assert [variant.name for variant in found.variants] == [
+        BASELINE,
+        "attention=mqa norm=layernorm",
+        "attention=mqa norm=rmsnorm",
+        "attention=gqa(kv_heads=2) norm=layernorm",
+    ]
+
+
+def test_without_a_reason_it_is_said_which_exclusion_it_was(grid: Grid) -> None:
+    found = grid(vary=VARY, exclude=[{"norm": "rmsnorm"}])
+    assert {each.why for each in found.excluded} == {"left out by `exclude`: norm=rmsnorm"}
+    assert len(found.excluded) == 2
+
+
+def test_what_the_base_says_is_part_of_a_cell(grid: Grid) -> None:
+    found = grid(vary=VARY, exclude=[{"dims.width": 64, "attention": "mqa", "norm": "rmsnorm"}])
+    assert [each.variant for each in found.excluded] == ["attention=mqa norm=rmsnorm"]
+
+
+def test_the_baseline_is_no_cell_that_could_be_left_out(grid: Grid) -> None:
+    found = grid(vary={"norm": ["layernorm", "rmsnorm"]}, exclude=[{"norm": "layernorm"}])
+    assert [variant.name for variant in found.variants] == [BASELINE, "norm=rmsnorm"]
+
+
+def test_a_cell_that_cannot_be_may_be_left_out_with_a_better_reason(grid: Grid) -> None:
+    vary = {"dims.heads": [3, 4], "attention": ["mha", "mqa"]}
+    found = grid(vary=vary, exclude=[{"dims.heads": 3, "attention": "mqa", "reason": "three is odd"}])
+    why = {each.variant: each.why for each in found.excluded}
+    assert why["dims.heads=3 attention=mqa"] == "three is odd"
+    assert "multiple" in why["dims.heads=3 attention=mha"]
+
+
+FAULTS = [
+    ({"exclude": [{"attention": "mha", "norm": "rmsnorm"}]}, "no cell with attention=mha norm=rmsnorm"),
+    ({"exclude": [{"atention": "mqa"}]}, "no cell with atention=mqa, so this leaves nothing out"),
+    ({"exclude": {"norm": "rmsnorm"}}, "`exclude` is a list of mappings"),
+    ({"exclude": [{"reason": "all of it"}]}, "this would leave out every cell"),
+    ({"exclude": [{"norm": "rmsnorm", "reason": 3}]}, "valid: a sentence"),
+    ({"exclude": [{"norm": "rmsnorm"}], "design": "one-at-a-time"}, "has only what is written down.*design: grid"),
+]
+
+
+@pytest.mark.parametrize(("said", "words"), FAULTS)
+def test_an_exclusion_that_would_not_do_what_it_says_is_refused(grid: Grid, said: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        grid(**{"vary": VARY, **said})

@@ -1,0 +1,228 @@
+"""Shards: what is built by many, or in many goes, is what one builds in one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paribus import Corpus, DataError, Document, Split
+from paribus.train import corpus_shards as module
+from paribus.train.encoding import SPLITS
+from paribus.train.token_store import Encoded, encoded
+from paribus.train.worker_pool import may_fork
+from paribus_text.bytes import Bytes
+from paribus_text.word_piece import WordPiece
+
+WORDS = [
+    "all",
+    "else",
+    "equal",
+    "swap",
+    "one",
+    "part",
+    "of",
+    "a",
+    "transformer",
+    "and",
+    "learn",
+    "whether",
+    "it",
+    "mattered",
+]
+
+
+class Made(Corpus):
+    """Documents of a few languages, made from numbers, half of them pairs with labels, some of nothing."""
+
+    def __init__(self, documents: int = 160, paired: bool = False) -> None:
+        self.counts: dict[Split, int] = {"train": documents, "val": documents // 8}
+        self.paired = paired
+
+    def documents(self, split: Split) -> Iterator[Document]:
+        for number in range(self.counts[split]):
+            luck = np.random.default_rng([number, split == "val"])
+            texts = [" ".join(luck.choice(WORDS, size=luck.integers(1, 9))) + f" {number}." for _ in range(3)]
+            language = ("", "de", "en")[number * 3 // self.counts[split]]
+            if number % 50 == 49:
+                yield Document(f"{split} {number}", (" ",))
+            elif self.paired:
+                yield Document(f"{split} {number}", tuple(texts[:2]), (texts[2],), language, (number / 2,), "fr")
+            else:
+                yield Document(f"{split} {number}", tuple(texts), language=language)
+
+    def fingerprint(self) -> str:
+        return f"{self.counts} {self.paired}"
+
+
+def build(cache: Path, corpus: Corpus | None = None, **options: Any) -> Encoded:
+    made = corpus or Made()
+    tokenizer = options.pop("tokenizer", None) or Bytes()
+    return encoded(made, tokenizer, spec=None, size=None, cache=cache, allow_overlap=True, **options)
+
+
+def held(found: Encoded) -> list[Any]:
+    """All that an entry says, for comparison."""
+    sides = [found.train, found.val, found.train.targets, found.val.targets]
+    arrays: list[Any] = []
+    for side in sides:
+        for name in ("ids", "sentences", "documents", "languages"):
+            array = getattr(side, name, None)
+            arrays.append(None if array is None else (array.dtype.str, array.tolist()))
+        labels = getattr(side, "labels", None)
+        arrays.append(None if labels is None else [vector.tolist() for vector in labels])
+    return [*arrays, found.dropped, found.overlap, found.languages, found.tokenizer_fingerprint]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards of some twenty documents."""
+    monkeypatch.setattr(module, "LETTERS", 1500)
+
+
+@pytest.fixture
+def alone() -> None:
+    """Processes are only copied from one that has a single thread, and torch's count."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
+@pytest.mark.parametrize("processes", [1, 3])
+def test_neither_shards_nor_processes_show_in_what_is_built(
+    paired: bool, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: None
+) -> None:
+    whole = held(build(tmp_path / "whole", Made(paired=paired)))
+    monkeypatch.setattr(module, "LETTERS", 1500)
+    numbers: list[int] = []
+    write = module.Writer.__call__
+
+    def noted(self: module.Writer, number: int, documents: list[Document]) -> module.Shard:
+        numbers.append(number)
+        return write(self, number, documents)
+
+    monkeypatch.setattr(module.Writer, "__call__", noted)
+    assert held(build(tmp_path / "cut", Made(paired=paired), processes=processes)) == whole
+    # Others write into no list of ours; where a test before left a thread, there are none.
+    assert (len(numbers) > 6) == (processes == 1 or not may_fork())
+    files = {path.name: path.read_bytes() for path in (tmp_path / "whole").rglob("*") if path.is_file()}
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "cut").rglob("*") if path.is_file()}
+
+
+def test_what_was_built_is_what_documents_say(small: None, tmp_path: Path) -> None:
+    corpus = Made(60)
+    found = build(tmp_path, corpus, processes=1)
+    texts = [document.text for document in corpus.documents("train") if document.text.strip()]
+    bounds = found.train.sentences[found.train.documents]
+    assert [found.show(found.train, slice(a, b)) for a, b in pairwise(bounds)] == texts
+    assert found.languages == ("", "de", "en")
+    assert found.dropped == {"documents without a sentence": 1}
+
+
+@pytest.mark.parametrize("after", [0, 1, 8])
+def test_a_building_that_was_cut_goes_on_where_it_was(
+    after: int, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = held(build(tmp_path / "whole", tokenizer=WordPiece(), processes=1))
+    written: list[int] = []
+    write = module.Writer.__call__
+
+    def wearily(self: module.Writer, number: int, documents: list[Document]) -> module.Shard:
+        if len(written) == after:
+            raise KeyboardInterrupt("cut")
+        written.append(number)
+        return write(self, number, documents)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Writer, "__call__", wearily)
+        with pytest.raises(KeyboardInterrupt, match="cut"):
+            build(tmp_path / "cut", tokenizer=WordPiece(), processes=1)
+    written.clear()
+    after = -1
+    monkeypatch.setattr(module.Writer, "__call__", wearily)
+    monkeypatch.setattr(WordPiece, "train", lambda self, *rest: pytest.fail("it has learned already"))
+    left = len(list((tmp_path / "cut").rglob("*.shard")))
+    assert held(build(tmp_path / "cut", tokenizer=WordPiece(), processes=1)) == whole
+    assert len(written) + left == sum(len(list(module.cut(Made().documents(split)))) for split in SPLITS)
+    assert not list((tmp_path / "cut").rglob("building"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "removed", "of another tokenizer"])
+def test_a_shard_that_is_not_what_was_written_is_written_anew(
+    damage: str, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = held(build(tmp_path / "whole", processes=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "paribus.train.token_store.write_entry", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt("cut"))
+        )
+        with pytest.raises(KeyboardInterrupt, match="cut"):
+            build(tmp_path / "cut", processes=1)
+    path = sorted((tmp_path / "cut").rglob("*.shard"))[3]
+    data = path.read_bytes()
+    match damage:
+        case "cut":
+            path.write_bytes(data[:-100])
+        case "flipped":
+            path.write_bytes(data[:50] + bytes([data[50] ^ 1]) + data[51:])
+        case "removed":
+            path.unlink()
+        case _:
+            (state,) = (tmp_path / "cut").rglob("tokenizer")
+            state.write_bytes(b"{}")
+    assert held(build(tmp_path / "cut", processes=1)) == whole
+
+
+KILLED = """
+import sys, time
+sys.path[:0] = [{here!r}]
+import test_shards as t
+from pathlib import Path
+t.module.LETTERS = 1500
+write = t.module.Writer.__call__
+t.module.Writer.__call__ = lambda *rest: (time.sleep(0.05), write(*rest))[1]
+t.build(Path(sys.argv[1]), processes=2)
+"""
+
+
+def test_what_a_killed_process_left_is_taken_up_and_nobody_outlives_it(tmp_path: Path, small: None) -> None:
+    whole = held(build(tmp_path / "whole", processes=1))
+    code = KILLED.format(here=str(Path(__file__).parent))
+    environment = {**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))}
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "cut")], env=environment)
+    deadline = time.monotonic() + 60
+    while len(list((tmp_path / "cut").rglob("*.shard"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    left = len(list((tmp_path / "cut").rglob("*.shard")))
+    assert 3 <= left < 11
+    assert held(build(tmp_path / "cut", processes=1)) == whole  # which waits for the lock that its workers may hold
+
+
+def test_a_word_is_said_for_every_document_that_is_read(tmp_path: Path, small: None) -> None:
+    told: list[tuple[str, int]] = []
+    build(tmp_path, Made(600), progress=lambda what, done: told.append((what, done)), processes=1)
+    whole = [256, 512, 600]
+    assert told == [*(("train", done) for done in whole), ("val", 75)]
+
+
+def test_an_id_outside_of_the_vocabulary_is_told_whoever_encoded_it(
+    tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch, alone: None
+) -> None:
+    encode = Bytes.encode_batch
+    monkeypatch.setattr(Bytes, "encode_batch", lambda self, texts: [[*row, 999] for row in encode(self, texts)])
+    for processes in (1, 3):
+        with pytest.raises(
+            DataError, match=r"document 'train 0' has the id 999 at position \d+, of a vocabulary of 294"
+        ):
+            build(tmp_path, processes=processes)
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -1,0 +1,107 @@
+"""What a trial's loggers are told, and that nothing comes back from them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.loggers import Logger
+
+from paribus.registry import Registry, installed
+from paribus.specs.resolve import resolved
+from paribus.train import loggers
+from paribus.train.loggers import Known, Run
+from paribus.train.trial import Record, Terms, run_trial
+from paribus.train.trial_callback import InterruptedTrialError
+
+Train = Callable[..., Record]
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed()
+
+
+@pytest.fixture
+def train(registry: Registry, tmp_path: Path) -> Train:
+    """Trains eight steps in a folder of its own; the logs of all lie in `logs`."""
+    sizes = ("dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=16", "data.batch=4", "data.validation=8")
+    spec = resolved("gpt-tiny", *sizes, "corpus=copy", "tokenizer=symbols", "trainer.max_steps=8",
+                    "data.evaluations=2", registry=registry)  # fmt: skip
+
+    def train(folder: str, nodes: Sequence[Mapping[str, Any]], **over: Any) -> Record:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        called = Run("study", "attention=gqa(kv_heads=2) /../x", 0, "0123456789ab", tmp_path / "logs")
+        terms = Terms(identity="0123456789ab", folder=tmp_path / folder, loggers=nodes, called=called, **over)
+        return run_trial(spec, registry, terms)
+
+    return train
+
+
+def rows(tmp_path: Path) -> list[dict[str, str]]:
+    (found,) = (tmp_path / "logs" / "csv").glob("*/metrics.csv")
+    with found.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_logger_changes_no_bit_of_the_record(train: Train) -> None:
+    assert train("without", [])["result"] == train("with", [{"name": "csv"}])["result"]
+
+
+def test_it_is_told_every_loss_and_every_evaluation(train: Train, tmp_path: Path) -> None:
+    result = train("a", [{"name": "csv"}])["result"]
+    told = [float(row["train/loss"]) for row in rows(tmp_path) if row["train/loss"]]
+    assert told == pytest.approx(result["losses"])
+    points = {int(row["step"]): float(row["val/clm/loss"]) for row in rows(tmp_path) if row["val/clm/loss"]}
+    assert points == {point["step"]: pytest.approx(point["val/clm/loss"]) for point in result["curve"]}
+
+
+def test_a_trial_that_goes_on_tells_it_all_once_more(train: Train, tmp_path: Path) -> None:
+    asked = iter([False, False, True])
+    with pytest.raises(InterruptedTrialError, match="asked to stop"):
+        train("a", [{"name": "csv"}], asked_to_stop=lambda: next(asked))
+    assert len([row for row in rows(tmp_path) if row["train/loss"]]) == 3
+    train("a", [{"name": "csv"}])
+    steps = [int(row["step"]) for row in rows(tmp_path) if row["train/loss"]]
+    assert steps == list(range(1, 9))
+
+
+def test_a_logger_that_fails_or_draws_ends_nothing(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Bad(Logger):
+        name, version = "bad", ""
+
+        def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+            torch.rand(3)
+            raise OSError("the disk of the logger is full")
+
+        def log_hyperparams(self, *params: Any, **more: Any) -> None:
+            torch.rand(3)
+
+    monkeypatch.setattr(loggers, "LOGGERS", {"bad": Known(lambda run, options: Bad(), {})})
+    notes: list[str] = []
+    assert train("a", [{"name": "bad"}], note=notes.append)["result"] == train("b", [])["result"]
+    (note,) = [note for note in notes if "logger" in note]
+    assert "`bad` fails (OSError: the disk of the logger is full); the trial goes on without it" in note
+
+
+def test_a_run_is_called_by_letters_that_every_file_system_takes(tmp_path: Path) -> None:
+    name = Run("s", "attention=gqa(kv_heads=2) /../x", 3, "0123456789ab", tmp_path).name
+    assert name == "attention=gqa-kv_heads=2-..-x-seed-3-012345"
+    assert Path(name).name == name
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
+def test_loggers_of_other_packages_are_written_where_they_are_installed(
+    name: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(name)
+    monkeypatch.chdir(tmp_path)
+    notes: list[str] = []
+    assert train("a", [{"name": name}], note=notes.append)["result"] == train("b", [])["result"]
+    assert not [note for note in notes if "logger" in note]
+    assert any(path.is_file() for path in (tmp_path / "logs" / name).rglob("*"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "logs"]

@@ -1,0 +1,308 @@
+"""Measures in a trial: what they are asked of, where what they find is kept, and what is refused before."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, final
+
+import pytest
+import torch
+
+import paribus
+from paribus import Example, Known, Measure, Problem, Range, Rendering, SpecError, Subject, Traits
+from paribus.assembly.metric_names import measured
+from paribus.planning.identity import components_of
+from paribus.registry import Registry
+from paribus.specs import resolved
+from paribus.train.evaluate import evaluate
+from paribus.train.measures import Asked, Measuring, asked
+from paribus.train.model import Model
+from paribus.train.trial import Terms, run_trial
+
+Assemble = Callable[..., Model]
+Feed = Callable[..., Any]
+TINY = (
+    "dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=16", "data.batch=4", "data.validation=12",
+    "trainer.max_steps=8", "trainer.accelerator=cpu",
+)  # fmt: skip
+
+
+@final
+class Nine(Measure):
+    """Nine, each time that it is asked, and the last step."""
+
+    traits: ClassVar[Traits] = {"often": True}
+
+    def names(self, known: Known) -> Sequence[str]:
+        return ("is", "step")
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        return {"is": 9.0, "step": subject.curve[-1]["step"]}
+
+
+@final
+class Late(Measure):
+    """What another measure has found, at the end; nothing else."""
+
+    def __init__(self, *, least: Annotated[int, "of it", Range(0), Example(1)]) -> None:
+        self.least = least
+
+    def names(self, known: Known) -> Sequence[str]:
+        return ("again", "never", "nan")
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        found = subject.curve[-1]["val/nine/is"]
+        return {"again": max(found, self.least), "never": "nobody knows", "nan": float("nan")}
+
+
+@final
+class Weighing(Measure):
+    """How large the largest weight is."""
+
+    traits: ClassVar[Traits] = {"needs": ["weights", "shares"]}
+
+    def names(self, known: Known) -> Sequence[str]:
+        return ("largest",)
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        return {"largest": max(float(layer.max()) for batch in subject.batches(4) for layer in subject.weights(batch))}
+
+
+@final
+class Inventing(Measure):
+    """The scores of rows of its own making."""
+
+    traits: ClassVar[Traits] = {"own": True, "sight": "past"}
+
+    def names(self, known: Known) -> Sequence[str]:
+        return ("widest",)
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        tokens = subject.draw(3).below("tokens", subject.vocabulary.size, 5)
+        return {"widest": float(subject.scores(subject.rows(tokens)).shape[-1])}
+
+
+@final
+class Pairing(Measure):
+    """How many pairs a model writes; it cannot know its name before a library is there."""
+
+    traits: ClassVar[Traits] = {"needs": ["pairs"]}
+
+    def __init__(self, *, library: Annotated[bool, "whether it is there"] = True) -> None:
+        self.library = library
+
+    def names(self, known: Known) -> Sequence[str]:
+        if not self.library:
+            raise SpecError(Problem(code="not-installed", what="there is no library", valid="another"))
+        return ("pairs",)
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        try:
+            return {"pairs": float(len(subject.write(3, beam=2)))}
+        except SpecError as error:
+            return {"pairs": error.problems[0].what}
+
+
+def ask(model: Model, data: Any, registry: Registry) -> Asked:
+    return asked(model.spec, registry, model, data)
+
+
+@final
+class Showing(Measure):
+    """How many tokens it shows."""
+
+    traits: ClassVar[Traits] = {"own": True}
+
+    def names(self, known: Known) -> Sequence[str]:
+        return ("tokens",)
+
+    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+        return {"tokens": 5.0}
+
+
+@pytest.fixture(scope="module")
+def registry(components: Registry) -> Registry:
+    return components.with_(
+        measure={
+            "nine": Nine,
+            "late": Late,
+            "weighing": Weighing,
+            "inventing": Inventing,
+            "showing": Showing,
+            "pairing": Pairing,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def record(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    spec = resolved("gpt-tiny", *TINY, "measure=[nine, {name: late, least: 3}]", registry=registry)
+    return run_trial(spec, registry, Terms("a", tmp_path_factory.mktemp("trial")))
+
+
+def test_what_measures_find_stands_beside_the_objectives_metrics(record: dict[str, Any]) -> None:
+    metrics = record["result"]["metrics"]
+    assert (metrics["val/nine/is"], metrics["val/nine/step"], metrics["val/late/again"]) == (9.0, 8.0, 9.0)
+    assert "val/clm/loss" in metrics
+
+
+def test_one_that_is_asked_often_has_a_curve_and_another_an_end(record: dict[str, Any]) -> None:
+    curve = record["result"]["curve"]
+    assert [point["val/nine/step"] for point in curve] == [2, 4, 6, 8]
+    assert ["val/late/again" in point for point in curve] == [False, False, False, True]
+
+
+def test_a_curve_has_as_many_points_as_are_asked_for(registry: Registry, tmp_path: Path) -> None:
+    spec = resolved("gpt-tiny", *TINY, "data.evaluations=3", "measure=nine", registry=registry)
+    result = run_trial(spec, registry, Terms("b", tmp_path))["result"]
+    assert [point["step"] for point in result["curve"]] == [3, 6, 8]
+    more = resolved("gpt-tiny", *TINY, "data.evaluations=100", "trainer.max_steps=2", registry=registry)
+    (tmp_path / "more").mkdir()
+    curve = run_trial(more, registry, Terms("c", tmp_path / "more"))["result"]["curve"]
+    assert [point["step"] for point in curve] == [1, 2]
+
+
+def test_what_has_no_number_has_a_reason_in_its_place(record: dict[str, Any]) -> None:
+    assert record["result"]["unmeasured"] == {"val/late/never": "nobody knows", "val/late/nan": "it is nan"}
+    assert not {"val/late/never", "val/late/nan"} & set(record["result"]["metrics"])
+
+
+PAIRS = (*TINY, "dims.length=32", "trainer.max_steps=1", "corpus={name: dates, pairs: 40, held_out: 8}")
+
+
+def test_a_model_writes_where_whoever_runs_it_lets_it(registry: Registry, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {}
+
+    def writer(model: Model, text: Any, examples: int, **manner: Any) -> list[Rendering]:
+        asked.update(manner, examples=examples, training=model.training)
+        return [Rendering("one", "eins", "zwei")] * examples
+
+    spec = resolved("transformer-tiny", *PAIRS, "measure=pairing", registry=registry)
+    (tmp_path / "b").mkdir()
+    result = run_trial(spec, registry, Terms("a", tmp_path, writer=writer))["result"]
+    assert result["metrics"]["val/pairing/pairs"] == 3
+    assert asked == {"beam": 2, "length_penalty": 0.0, "tokens": None, "examples": 3, "training": False}
+    result = run_trial(spec, registry, Terms("b", tmp_path / "b"))["result"]
+    assert result["unmeasured"] == {"val/pairing/pairs": "whoever runs this lets no model write"}
+
+
+def test_a_measure_that_lacks_what_it_needs_says_so_before_the_first_step(registry: Registry, tmp_path: Path) -> None:
+    spec = resolved("transformer-tiny", *PAIRS, "measure={name: pairing, library: false}", registry=registry)
+    steps: list[int] = []
+    with pytest.raises(SpecError, match="there is no library"):
+        run_trial(spec, registry, Terms("a", tmp_path, tell=lambda step, loss: steps.append(step)))
+    assert not steps
+
+
+def test_what_a_spec_will_measure_is_known_before_it_runs(registry: Registry) -> None:
+    spec = paribus.spec("gpt-tiny", *TINY, "measure=[nine, weighing]", registry=registry)
+    names = measured(spec, registry, registry.index)
+    own = ["val/clm/loss", "val/clm/accuracy", "val/clm/perplexity", "val/clm/bits-per-byte"]
+    assert names == [*own, "val/nine/is", "val/nine/step", "val/weighing/largest"]
+
+
+def test_a_study_may_be_about_what_a_measure_finds(registry: Registry, tmp_path: Path) -> None:
+    sizes = (each.split("=") for each in TINY if not each.startswith("trainer"))
+    base = {"preset": "gpt-tiny", **{key: int(value) for key, value in sizes}}
+    study: dict[str, Any] = {"base": base, "vary": {"attention": ["mqa"]}, "seeds": 2, "budget": {"steps": 2}}
+    study |= {"measure": ["nine"], "metric": {"name": "val/nine/is", "better": "higher"}}
+    planned = paribus.study(study, registry=registry, store=tmp_path)
+    assert all(trial.spec["measure"] == [{"name": "nine"}] for trial in planned.plan.trials)
+    with pytest.raises(SpecError, match=r"no variant would measure `val/nine/if`; valid: val/clm/loss.*val/nine/is"):
+        paribus.study({**study, "metric": "val/nine/if"}, registry=registry, store=tmp_path)
+    study |= {"vary": {"measure": [["nine", {"name": "late", "least": 2}]]}}
+    with pytest.raises(SpecError, match=r"would not share what is measured, .* valid: `evaluate:` and `measure:` in"):
+        paribus.study(study, registry=registry, store=tmp_path)
+
+
+def test_a_measure_is_part_of_what_a_trial_is(registry: Registry) -> None:
+    spec = resolved("gpt-tiny", "measure=nine", registry=registry)
+    assert ("measure", "nine") in set(components_of(spec, registry.index))
+    assert "measure" not in paribus.spec("gpt-tiny", registry=registry)
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "match"),
+    [
+        ("gpt-tiny", ["measure=[nine, nine]"], r"`nine` is in this list more than once; valid: each measure once"),
+        ("gpt-tiny", ["measure=late"], r"error\[missing\] measure.0.least .*`least` is missing: of it"),
+        (
+            "encoder-tiny",
+            ["attention=fourier", "position=none", "measure=weighing"],
+            r"measure `weighing` reads how much rows weigh each other, but attention `fourier` cannot say; "
+            r"valid: attention .*mha",
+        ),
+        (
+            "gpt-tiny",
+            ["measure=pairing"],
+            r"measure `pairing` needs `pairs`, which the corpus `python-docs` does not have; valid: corpus .*dates",
+        ),
+        (
+            "gpt-tiny",
+            ["attention=[talking-heads, mha]", "measure=weighing"],
+            r"takes weights that share out 1, but those of attention `talking-heads` may sum to anything",
+        ),
+        (
+            "encoder-tiny",
+            ["measure=inventing"],
+            r"measure `inventing` takes rows that see only what came before, but those of `encoder` see both sides; "
+            r"valid: topology .*decoder",
+        ),
+        (
+            "vit-tiny",
+            ["measure=showing"],
+            r"measure `showing` shows the model tokens of its own making, but embedding `patches` reads none; "
+            r"valid: a model of text",
+        ),
+        (
+            "seq2seq-tiny",
+            ["measure=inventing"],
+            r"measure `inventing` shows the decoder rows of its own making, and the encoder has nothing to read; "
+            r"valid: topology decoder",
+        ),
+    ],
+)
+def test_what_no_model_could_answer_is_refused(
+    preset: str, overrides: list[str], match: str, registry: Registry
+) -> None:
+    with pytest.raises(SpecError, match=match):
+        paribus.spec(preset, *overrides, registry=registry)
+
+
+def test_layers_without_weights_stand_beside_those_that_are_asked(
+    registry: Registry, assemble: Assemble, feed: Feed
+) -> None:
+    overrides = ("attention=[mha, lstm]", "position=none", "measure=weighing")
+    model = assemble("gpt-tiny", *overrides, registry=registry)
+    subject = ask(model, feed("gpt-tiny"), registry)
+    (batch,) = subject.batches(8)
+    assert [tuple(layer.shape) for layer in subject.weights(batch)] == [(8, 4, 16, 16)]
+
+
+def test_examples_of_more_rows_are_more_of_the_same_text(assemble: Assemble, feed: Feed, components: Registry) -> None:
+    data = feed("gpt-tiny")
+    subject = ask(assemble("gpt-tiny", "position=rope"), data, components)
+    (short,), (long,) = (list(subject.batches(4, times=times)) for times in (1, 2))
+    assert long.streams["body"].tokens.shape == (4, 32)
+    assert torch.equal(long.streams["body"].tokens[0, :16], short.streams["body"].tokens[0])
+    assert torch.equal(short.streams["body"].tokens, data.validation_batch(0).streams["body"].tokens[:4])
+
+
+def test_metrics_of_all_are_those_of_the_evaluation(assemble: Assemble, feed: Feed, components: Registry) -> None:
+    model, data = assemble("gpt-tiny"), feed("gpt-tiny")
+    subject = ask(model.eval(), data, components)
+    found = subject.metrics(subject.batches(data.val_count))
+    measured = evaluate(model, data)
+    assert {f"val/{name}": value for name, value in found.items()} == pytest.approx(
+        {f"val/{name}": measured[f"val/{name}"] for name in found}
+    )
+    assert {"clm/loss", "clm/accuracy"} <= found.keys()
+    assert subject.metrics([]) == {}
+
+
+def test_a_model_is_asked_in_use_and_left_as_it_was(assemble: Assemble, feed: Feed, components: Registry) -> None:
+    model = assemble("gpt-tiny", "dropout=0.5").train()
+    first, again = (Measuring({"w": Weighing()}, ask(model, feed("gpt-tiny"), components))() for _ in range(2))
+    assert first == again
+    assert first.metrics.keys() == {"val/w/largest"}
+    assert model.training
+    assert torch.is_grad_enabled()

@@ -1,0 +1,74 @@
+"""A model in pieces: what is cut, and what stays with the rest. How it trains: `studies/test_ranks.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from paribus.errors import SpecError
+from paribus.registry import Registry, installed
+from paribus.specs.resolve import resolved
+from paribus.train.assemble import shapes_of
+from paribus.train.sharding import cut, cut_up, gathered, like, units, whole
+
+SMALL = ("dims.width=16", "dims.heads=2", "dims.length=16", "dims.layers=2")
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed()
+
+
+def cuts(registry: Registry, preset: str, *more: str) -> set[str]:
+    """The paths of what a preset would be cut into."""
+    spec = resolved(preset, *SMALL, *more, registry=registry)
+    model = nn.ModuleDict(shapes_of(spec, registry).children())
+    found = units(model)
+    return {name for name, module in model.named_modules() if any(module is unit for unit in found)}
+
+
+def test_a_model_is_cut_into_its_attentions_and_feedforwards(registry: Registry) -> None:
+    own = {f"body.layers.{layer}.{part}" for layer in (0, 1) for part in ("attention", "feedforward")}
+    assert cuts(registry, "gpt-tiny") == own
+    crossing = own | {f"body.layers.{layer}.cross" for layer in (0, 1)}
+    encoder = {name.replace("body", "encoder") for name in own}
+    assert cuts(registry, "seq2seq-tiny") == crossing | encoder
+
+
+def test_what_shares_a_parameter_with_anything_else_stays_with_the_rest() -> None:
+    from paribus.parts.layer import Layer
+
+    def layer(attention: Any, feedforward: Any) -> Layer:
+        return Layer(attention=attention, feedforward=feedforward, placement=None, dropout=0.0)
+
+    shared, alone, once = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+    borrows, tied = nn.Linear(4, 4), nn.Linear(4, 4)
+    borrows.weight = alone.weight
+    head = nn.Linear(4, 4)
+    head.weight = tied.weight
+    layers = nn.ModuleList(
+        [layer(shared, alone), layer(shared, borrows), layer(once, tied), layer(once, nn.Identity())]
+    )
+    found = units(nn.ModuleDict({"layers": layers, "head": head}))
+    assert len(found) == 2
+    assert found[0] is shared  # one module at work in two layers is gathered for each
+    assert found[1] is once
+
+
+def test_a_parameter_that_is_a_single_number_is_named() -> None:
+    model = nn.Module()
+    model.gate = nn.Parameter(torch.tensor(0.5))
+    with pytest.raises(SpecError, match=r"trainer.strategy: a parameter that is a single number.*gate.*valid: ddp"):
+        cut(model, torch.device("cpu"))
+
+
+def test_what_is_not_in_pieces_is_itself() -> None:
+    model = nn.Linear(2, 2)
+    assert whole(model.weight) is model.weight
+    assert like(model.bias, model.weight) is model.bias
+    assert not cut_up(model)
+    with gathered(model):
+        assert whole(model.weight) is model.weight

@@ -1,0 +1,134 @@
+"""Entries of the token store: small ones are read whole, large ones believed while nothing speaks against it."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paribus import StoreError
+from paribus.storage.atomic import DamagedError, digest
+from paribus.train import token_entries
+from paribus.train.token_entries import Column, read_entry, write_entry
+
+
+@pytest.fixture
+def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A large one: of more than ten blocks, of which some are read."""
+    monkeypatch.setattr(token_entries, "WHOLE", 1000)
+    monkeypatch.setattr(token_entries, "BLOCK", 256)
+    monkeypatch.setattr(token_entries, "SAMPLE", 2)
+    values = np.arange(1001, dtype=np.uint16)
+    columns = [Column("<u2", 1001, lambda: iter((values[:300], values[300:300], values[300:])))]
+    columns += [Column("<i8", 3, lambda: iter((np.arange(3),)))]
+    write_entry(tmp_path, b"state", {"train": columns}, {"said": 1})
+    return tmp_path
+
+
+def flip(entry: Path, at: int) -> None:
+    (path,) = entry.glob("*.tokens")
+    data = path.read_bytes()
+    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+
+
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what is hashed from here on."""
+    found: list[int] = []
+
+    def noted(data: Any) -> str:
+        found.append(len(data))
+        return digest(data)
+
+    monkeypatch.setattr(token_entries, "digest", noted)
+    return found
+
+
+def test_arrays_are_where_the_document_says(entry: Path) -> None:
+    meta, data = read_entry(entry)
+    assert (meta["said"], data[: meta["state"]].tobytes()) == (1, b"state")
+    (ids, numbers) = (
+        data[start : start + size * np.dtype(kind).itemsize].view(kind) for kind, start, size in meta["sides"]["train"]
+    )
+    assert ids.tolist() == list(range(1001))
+    assert numbers.tolist() == [0, 1, 2]
+    assert len(data) == sum(map(len, [b"state", bytes(3), ids.tobytes(), bytes(6), numbers.tobytes()]))
+
+
+def test_of_a_large_entry_that_was_read_whole_some_blocks_are_read(
+    entry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = reads(monkeypatch)
+    read_entry(entry)
+    assert 2 <= len(found) <= 4
+    assert sum(found) < 1100
+
+
+def test_over_many_openings_all_of_it_is_read(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {number for _ in range(60) for number in token_entries._some(8)}
+    assert asked == set(range(8))
+
+
+@pytest.mark.parametrize("at", [0, 1000, 2000])
+def test_a_bit_that_somebody_flipped_is_found_at_once(entry: Path, at: int) -> None:
+    read_entry(entry)
+    flip(entry, at)
+    with pytest.raises(DamagedError, match=f"the hash that it was written with, from byte {at // 256 * 256:,} on"):
+        read_entry(entry)
+
+
+def test_a_flipped_bit_whose_time_was_turned_back_is_found_at_once(entry: Path) -> None:
+    (path,) = entry.glob("*.tokens")
+    before = path.stat()
+    flip(entry, 1000)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(DamagedError, match="it does not have the hash"):
+        read_entry(entry)
+
+
+def test_a_bit_that_no_file_system_saw_flip_is_found_when_the_stamp_is_old(
+    entry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = token_entries._look
+    (path,) = entry.glob("*.tokens")
+    before = looked(path)
+    flip(entry, 1000)
+    monkeypatch.setattr(token_entries, "_look", lambda path: before)
+    monkeypatch.setattr(token_entries, "_some", lambda count: [0])
+    read_entry(entry)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + token_entries.FRESH)
+    with pytest.raises(DamagedError, match="it does not have the hash"):
+        read_entry(entry)
+
+
+def test_a_stamp_is_written_anew_when_all_was_read(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (entry / token_entries.STAMP).unlink()
+    found = reads(monkeypatch)
+    read_entry(entry)
+    assert len(found) == 8
+    found.clear()
+    read_entry(entry)
+    assert len(found) <= 4
+
+
+def test_a_cache_of_somebody_else_is_read_whole_each_time(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (entry / token_entries.STAMP).unlink()
+
+    def refuse(*arguments: object) -> None:
+        raise StoreError("read-only")
+
+    monkeypatch.setattr(token_entries, "write_json", refuse)
+    found = reads(monkeypatch)
+    read_entry(entry)
+    read_entry(entry)
+    assert len(found) == 16
+
+
+def test_a_small_entry_has_no_stamp_and_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_entry(tmp_path, b"state", {}, {})
+    found = reads(monkeypatch)
+    read_entry(tmp_path)
+    assert found == [8]
+    assert not (tmp_path / token_entries.STAMP).exists()

@@ -1,0 +1,264 @@
+"""The token store: kept, found again, and never believed unchecked."""
+
+import logging
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pytest
+
+from paribus import Corpus, DataError, Document, Split, StoreError, Tokenizer, Vocabulary, labels_of
+from paribus.train.token_store import Encoded, Side, encoded
+
+TRAIN = [Document("a", ("One.", "Two.")), Document("b", ("Three.",))]
+VAL = [Document("c", ("Four.",))]
+
+
+@final
+class Listed(Corpus):
+    """Documents that a test made up."""
+
+    def __init__(self, train: Sequence[Document] = TRAIN, val: Sequence[Document] = VAL) -> None:
+        self.splits: dict[Split, Sequence[Document]] = {"train": train, "val": val}
+        self.reads = 0
+
+    def documents(self, split: Split) -> Iterator[Document]:
+        self.reads += 1
+        yield from self.splits[split]
+
+    def fingerprint(self) -> str:
+        return repr(self.splits)
+
+    def classes(self) -> tuple[str, ...]:
+        return ("no", "yes")
+
+
+@final
+class Letters(Tokenizer):
+    """The letters of the training text, in the order of their frequency."""
+
+    def __init__(self) -> None:
+        self.letters = ""
+
+    def train(self, texts: Iterable[str], size: int | None) -> None:
+        counts = Counter("".join(texts))
+        self.letters = "".join(sorted(counts, key=lambda letter: (-counts[letter], letter)))[:size]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[self.letters.find(letter) + 1 for letter in text] for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(f"?{self.letters}"[token] for token in ids)
+
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(len(self.letters) + 1, {"unk": 0})
+
+    def state(self) -> bytes:
+        return self.letters.encode()
+
+    def load(self, state: bytes) -> None:
+        self.letters = state.decode()
+
+
+def build(cache: Path, corpus: Corpus | None = None, **options: Any) -> Encoded:
+    options = {"spec": None, "size": None, **options}
+    return encoded(corpus or Listed(), Letters(), cache=cache, **options)
+
+
+def same(one: Encoded, other: Encoded) -> bool:
+    sides = [(one.train, other.train), (one.val, other.val)]
+    names = ("ids", "sentences", "documents", "languages")
+    arrays = [(getattr(a, name), getattr(b, name)) for a, b in sides for name in names]
+    return one.tokenizer_fingerprint == other.tokenizer_fingerprint and all(np.array_equal(a, b) for a, b in arrays)
+
+
+def aside(found: Encoded) -> Encoded:
+    """The same in memory: a file that is cut while it is mapped takes the process with it."""
+    train, val = (
+        Side(side.ids.copy(), side.sentences.copy(), side.documents.copy()) for side in (found.train, found.val)
+    )
+    return replace(found, train=train, val=val)
+
+
+def files(cache: Path) -> list[Path]:
+    return sorted(path for path in cache.rglob("*") if path.is_file())
+
+
+def test_languages_are_kept_with_their_names(tmp_path: Path) -> None:
+    train = [Document("a", ("One.",), language="en"), Document("b", ("Eins.",), language="de")]
+    corpus = Listed(train, [Document("c", ("Zwei.",), language="de")])
+    for found in (build(tmp_path, corpus), build(tmp_path, corpus)):
+        assert found.languages == ("en", "de")
+        assert found.train.languages is not None
+        assert found.train.languages.tolist() == [0, 1]
+        assert found.val.languages is not None
+        assert found.val.languages.tolist() == [1]
+    alone = build(tmp_path / "one", Listed(train[:1], [Document("c", ("Two.",), language="en")]))
+    assert (alone.languages, alone.train.languages) == ((), None)
+
+
+def test_the_second_reader_reads_no_text(tmp_path: Path) -> None:
+    corpus = Listed()
+    first = build(tmp_path, corpus)
+    reads = corpus.reads
+    second = build(tmp_path, corpus)
+    assert corpus.reads == reads > 0
+    assert same(first, second)
+    assert second.tokenizer.decode(second.tokenizer.encode_batch(["Two"])[0]) == "Two"
+    assert second.vocabulary == first.vocabulary
+
+
+def test_what_was_encoded_can_be_shown(tmp_path: Path) -> None:
+    found = build(tmp_path)
+    assert found.show(found.train, slice(0, None)) == "One. Two.Three."
+    assert found.show(found.val, slice(None)) == "?o?r."  # as its tokenizer, which saw neither F nor u, reads it
+
+
+def test_ids_are_mapped_and_cannot_be_written(tmp_path: Path) -> None:
+    found = build(tmp_path)
+    with pytest.raises(ValueError, match="read-only"):
+        found.train.ids[0] = 1
+
+
+def test_the_targets_of_pairs_are_kept(tmp_path: Path) -> None:
+    pairs = [Document("a", ("One.",), ("Eins.", "Ja.")), Document("b", ("Two.",), ("Zwei.",))]
+    found = build(tmp_path, Listed(pairs, [Document("c", ("Six.",), ("Sechs.",))]))
+    assert found.train.targets is not None
+    assert found.show(found.train.targets, slice(None)) == "Eins. Ja.Zwei."
+    assert found.train.targets.documents.tolist() == [0, 2, 3]
+    assert found.val.targets is not None
+    assert build(tmp_path).train.targets is None
+
+
+def test_labels_and_the_names_of_classes_come_back(tmp_path: Path) -> None:
+    told = [Document("a", ("One.",), labels=(1,)), Document("b", ("Two.",), labels=(0.5, -1))]
+    found = build(tmp_path, Listed(told, [Document("c", ("Six.",), labels=(2,))]))
+    assert found.train.labels is not None
+    assert found.train.labels.values.tolist() == [1, 0.5, -1]
+    assert found.train.labels.documents.tolist() == [0, 1, 3]
+    assert labels_of(found.val).tolist() == [2]
+    assert found.classes == ("no", "yes")
+    assert build(tmp_path).train.labels is None
+
+
+def test_another_corpus_spec_or_size_is_another_entry(tmp_path: Path) -> None:
+    build(tmp_path)
+    others: list[dict[str, Any]] = [{"corpus": Listed(VAL, TRAIN)}, {"spec": {"a": 1}}, {"size": 5}]
+    for count, options in enumerate(others, start=2):
+        build(tmp_path, **options)
+        assert len(list(tmp_path.iterdir())) == count
+
+
+def test_a_class_without_a_file_is_never_taken_for_one_of_another_time(tmp_path: Path) -> None:
+    namespace: dict[str, Any] = {"Tokenizer": Tokenizer, "__name__": "__main__"}
+    methods = "\n".join(
+        f"    {name} = L.{name}" for name in ("train", "encode_batch", "decode", "vocabulary", "state", "load")
+    )
+    exec(f"class Loose(Tokenizer):\n    letters = ''\n{methods}", namespace | {"L": Letters}, namespace)
+    for count in (1, 2):
+        encoded(Listed(), namespace["Loose"](), spec=None, size=None, cache=tmp_path)
+        assert len(list(tmp_path.iterdir())) == count
+
+
+# --- damage ---
+
+
+@pytest.mark.parametrize("name", ["*.tokens", "meta.json"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "removed"])
+def test_a_damaged_entry_is_built_anew(
+    tmp_path: Path, name: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = aside(build(tmp_path))
+    written = {path: path.read_bytes() for path in files(tmp_path)}
+    (path,) = tmp_path.rglob(name)
+    data = path.read_bytes()
+    match damage:
+        case "removed":
+            path.unlink()
+        case "flipped":
+            path.write_bytes(data[:20] + bytes([data[20] ^ 4]) + data[21:])
+        case _:
+            path.write_bytes(data[: len(data) // 2] if damage == "cut" else b"")
+    corpus = Listed()
+    with caplog.at_level(logging.WARNING):
+        assert same(build(tmp_path, corpus), first)
+    assert corpus.reads > 0
+    assert ("it is built anew" in caplog.text) == ((name, damage) != ("meta.json", "removed"))
+    assert {path: path.read_bytes() for path in files(tmp_path)} == written
+
+
+def test_a_build_that_was_cut_before_its_meta_leaves_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*arguments: object) -> None:
+        raise KeyboardInterrupt("cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("paribus.train.token_entries.write_json", die)
+        with pytest.raises(KeyboardInterrupt, match="cut"):
+            build(tmp_path)
+    corpus = Listed()
+    build(tmp_path, corpus)
+    assert corpus.reads > 0
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match=r"file.*Not a directory"):
+        build(tmp_path / "file")
+
+
+def test_many_can_build_at_once(tmp_path: Path) -> None:
+    wait = threading.Barrier(4)
+    found: list[Encoded] = []
+
+    def work() -> None:
+        wait.wait()
+        found.append(build(tmp_path))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(same(one, found[0]) for one in found)
+    assert len(found) == 4
+    assert len(files(tmp_path)) == 2
+
+
+# --- what is refused ---
+
+
+def test_a_document_in_both_splits_is_refused_each_time_unless_it_is_allowed(tmp_path: Path) -> None:
+    corpus = Listed(TRAIN, [*VAL, TRAIN[0], Document("other name", ("Three.",))])
+    for _ in range(2):
+        with pytest.raises(
+            DataError, match=r"2 of 3 validation documents \(66\.7%\) are in the training split as well"
+        ):
+            build(tmp_path, corpus)
+    assert build(tmp_path, corpus, allow_overlap=True).overlap == 2
+
+
+def test_a_corpus_that_changes_while_it_is_read_is_refused_and_not_kept(tmp_path: Path) -> None:
+    corpus = Listed()
+
+    def change(what: str, done: int) -> None:
+        corpus.splits["train"] = VAL
+
+    with pytest.raises(DataError, match="the corpus changed while it was read"):
+        build(tmp_path, corpus, progress=change)
+    assert files(tmp_path) == []
+
+
+# --- the rest ---
+
+
+def test_the_store_needs_no_torch() -> None:
+    code = "import sys, paribus.train.token_store; print('torch' in sys.modules)"
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,158 @@
+"""A saved model can be asked without the corpus that it was trained on: its tokenizer stands beside its weights."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.errors import StoreError
+from paribus.registry import Registry, installed
+from paribus.specs import resolved
+from paribus.storage.atomic import read_json, write_json
+from paribus.storage.saved_model import MODEL, RECORD, TEXT, WEIGHTS
+from paribus.train.tokenizer_state import Text
+from paribus.train.trial import Terms, run_trial
+
+SENTENCE = "The 7th paragraph says nothing."
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    place.write_text("\n\n".join(f"The {number}th paragraph says {number * number} words." for number in range(99)))
+    return place
+
+
+@pytest.fixture(scope="module")
+def trained(corpus: Path, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trial whose corpus is gone since; the tokenizer learned from it."""
+    folder = tmp_path_factory.mktemp("trial")
+    spec = resolved(
+        {
+            "preset": "gpt-tiny",
+            "dims": {"width": 12, "layers": 1, "heads": 3, "length": 8, "vocabulary": 320},
+            "tokenizer": "bpe",
+            "corpus": {"name": "text", "path": [str(corpus)], "documents": "paragraph"},
+            "data": {"batch": 4, "validation": 8},
+            "trainer": {"max_steps": 1},
+        },
+        registry=registry,
+    )
+    run_trial(spec, registry, Terms("trial", folder))
+    corpus.rename(corpus.with_suffix(".gone"))
+    return folder
+
+
+@pytest.fixture
+def trial(trained: Path, tmp_path: Path) -> Path:
+    """A copy to be broken."""
+    for name in (RECORD, WEIGHTS, TEXT):
+        shutil.copy(trained / name, tmp_path / name)
+    return tmp_path
+
+
+def test_a_trial_reads_and_writes_text_without_its_corpus(trial: Path) -> None:
+    model = paribus.load(trial)
+    assert model.text is not None
+    ids = model.text.encode(SENTENCE)
+    assert len(ids) < len(SENTENCE)
+    assert model.text.decode(ids) == SENTENCE
+    assert model.text.fingerprint == model.tokenizer != ""
+    assert model.text.vocabulary.size <= 320
+
+
+def test_what_is_saved_again_has_its_text_as_well(trial: Path, tmp_path: Path) -> None:
+    model = paribus.load(trial)
+    paribus.save(model, tmp_path / "again")
+    found = paribus.load(tmp_path / "again").text
+    assert found is not None
+    assert model.text is not None
+    assert found.encode(SENTENCE) == model.text.encode(SENTENCE)
+    assert (tmp_path / "again" / TEXT).read_bytes() == (trial / TEXT).read_bytes()
+
+
+def test_a_model_without_text_leaves_none_of_another_beside_its_weights(trial: Path, tmp_path: Path) -> None:
+    model = paribus.load(trial)
+    paribus.save(model, tmp_path / "again")
+    model.text = None
+    paribus.save(model, tmp_path / "again")
+    assert not (tmp_path / "again" / TEXT).exists()
+
+
+def test_an_older_trial_is_read_with_its_corpus(corpus: Path, trial: Path) -> None:
+    whole = paribus.load(trial).text
+    (trial / TEXT).unlink()
+    with pytest.raises(Exception, match=r"corpus\.txt"):
+        paribus.load(trial)
+    corpus.with_suffix(".gone").rename(corpus)
+    try:
+        found = paribus.load(trial).text
+    finally:
+        corpus.rename(corpus.with_suffix(".gone"))
+    assert found is not None
+    assert whole is not None
+    assert found.encode(SENTENCE) == whole.encode(SENTENCE)
+
+
+def test_an_older_saved_model_still_loads_and_has_no_text(trial: Path, tmp_path: Path) -> None:
+    place = tmp_path / "older"
+    paribus.save(paribus.load(trial), place)
+    (place / TEXT).unlink()
+    model = paribus.load(place)
+    assert model.text is None
+    assert model.tokenizer != ""
+
+
+def test_a_tokenizer_that_is_damaged_or_of_another_model_is_refused(trial: Path, tmp_path: Path) -> None:
+    model = paribus.load(trial)
+    place = tmp_path / "again"
+    paribus.save(model, place)
+    kept = (place / TEXT).read_text()
+    (place / TEXT).write_text(kept.replace("A", "B", 1))
+    with pytest.raises(StoreError, match=r"error\[damaged\] \(.*text\.json\): this file was cut, edited or damaged"):
+        paribus.load(place)
+    write_json(place / TEXT, {"tokenizer": "no state", "languages": [], "classes": []})
+    with pytest.raises(StoreError, match="it does not hold a tokenizer"):
+        paribus.load(place)
+    (place / TEXT).write_text(kept)
+    document = read_json(place / MODEL)
+    write_json(place / MODEL, {**document, "tokenizer": "0" * 64})
+    with pytest.raises(StoreError, match=r"error\[other-tokenizer\] .*is not the one that the weights beside it"):
+        paribus.load(place)
+
+
+def test_specials_are_read_as_they_are_shown(trial: Path) -> None:
+    text = paribus.load(trial).text
+    assert text is not None
+    mask, sentinel = text.vocabulary.specials["mask"], text.vocabulary.sentinels[0]
+    assert text.read("The <mask> says <sentinel 0><x>") == [
+        *text.encode("The "), mask, *text.encode(" says "), sentinel, *text.encode("<x>")
+    ]  # fmt: skip
+    assert mask not in text.encode("The <mask> says")
+
+
+def test_a_special_that_is_shown_as_nothing_is_never_read(trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = paribus.load(trial).text
+    assert text is not None
+    ids = text.encode("The 7th")
+    monkeypatch.setattr(type(text.tokenizer), "decode", lambda self, ids: "")
+    assert text.named == {}
+    assert text.read("The 7th") == ids
+
+
+def test_it_knows_the_languages_and_classes_of_its_corpus_by_their_numbers(trial: Path, tmp_path: Path) -> None:
+    model = paribus.load(trial)
+    assert model.text is not None
+    model.text = Text(model.text.tokenizer, ("de", "en"), ("yes", "no"))
+    paribus.save(model, tmp_path / "two")
+    found = paribus.load(tmp_path / "two").text
+    assert found is not None
+    assert (found.languages, found.classes) == (("de", "en"), ("yes", "no"))

@@ -1,0 +1,161 @@
+"""A training that time ends: it stops at the first step after, and what it spent before it was cut is not forgotten."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paribus.errors import SpecError
+from paribus.registry import Registry, installed
+from paribus.specs.resolve import resolved
+from paribus.specs.trainer_options import lasting
+from paribus.train.training_clock import PARTS, Watch, due
+from paribus.train.trial import Record, Terms, run_trial
+from paribus.train.trial_callback import InterruptedTrialError
+
+LIMIT = 0.25
+CPU = torch.device("cpu")
+TINY = (
+    "dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=16", "data.batch=4", "data.validation=4",
+    "tokenizer=bytes", "objective=clm", "topology=decoder", "dropout=0.1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed()
+
+
+def spec(registry: Registry, *overrides: str) -> dict[str, Any]:
+    return resolved("encoder-tiny", *TINY, *overrides, registry=registry)
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, Clock]:
+    own, wall = Clock(), Clock()
+    monkeypatch.setattr(time, "process_time", own)
+    monkeypatch.setattr(time, "perf_counter", wall)
+    return own, wall
+
+
+def test_a_limit_is_held_against_cpu_time_and_not_against_what_others_take(clocks: tuple[Clock, Clock]) -> None:
+    own, wall = clocks
+    watch = Watch(10)
+    watch.go(CPU)
+    wall.now += 1000  # somebody else has the core
+    own.now += 4
+    assert not watch.over()
+    assert watch.share() == 0.4
+    watch.pause()
+    own.now += 50  # an evaluation
+    assert watch.share() == 0.4
+    watch.go(CPU)
+    own.now += 6
+    assert watch.over()
+    assert watch.part() == PARTS - 1
+    watch.pause()
+    assert (watch.spent, watch.seconds) == (10, 1000)
+
+
+def test_on_an_accelerator_the_clock_is_the_walls(clocks: tuple[Clock, Clock]) -> None:
+    own, wall = clocks
+    watch = Watch(10)
+    watch.go(torch.device("cuda"))
+    own.now += 100  # a thread of its own that waits
+    assert not watch.over()
+    wall.now += 10
+    assert watch.over()
+
+
+def test_evaluations_lie_evenly_over_the_time() -> None:
+    done = 0
+    at = []
+    for percent in range(101):
+        if due(percent / 100, done, 4):
+            done += 1
+            at.append(percent)
+    assert at == [25, 50, 75, 100]
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [({"seconds": 60}, 60), ("00:01:00:01", 3601), (None, None), ({"days": 1, "hours": 1}, 9e4)],
+)  # fmt: skip
+def test_a_time_is_read_as_lightning_reads_it(given: Any, seconds: float | None) -> None:
+    assert lasting({"max_time": given}) == seconds
+
+
+@pytest.mark.parametrize("given", ["soon", "{seconds: 0}", "{weeks: 1}", "60", "{seconds: -1}", "{seconds: true}"])
+def test_what_is_no_time_is_refused(registry: Registry, given: str) -> None:
+    with pytest.raises(SpecError, match=r"trainer.max_time .*no time > 0; valid: \{seconds: 60\}, also minutes"):
+        spec(registry, f"trainer.max_time={given}")
+
+
+def test_what_changes_as_the_training_goes_on_is_refused_where_time_alone_ends_it(
+    registry: Registry, tmp_path: Path
+) -> None:
+    changing = spec(
+        registry,
+        "topology=encoder",
+        "objective={name: mlm, rate: 0.3, over_time: {rate: 0.1}}",
+        "trainer.max_time={seconds: 1}",
+    )
+    with pytest.raises(SpecError, match=r"cut by time, is not known; valid: a budget in steps, tokens or FLOPs"):
+        run_trial(changing, registry, Terms("changing", tmp_path))
+
+
+@pytest.fixture(scope="module")
+def cut_and_resumed(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Record]:
+    """A trial that was stopped on the way, at which step, and its record after it was run again."""
+    folder = tmp_path_factory.mktemp("cut")
+    timed = spec(registry, f"trainer.max_time={{seconds: {LIMIT}}}")
+    steps = 0
+
+    def tell(step: int, loss: float) -> None:
+        nonlocal steps
+        steps = step
+
+    with pytest.raises(InterruptedTrialError, match="asked to stop"):
+        run_trial(timed, registry, Terms("cut", folder, asked_to_stop=lambda: steps >= 10, tell=tell))
+    return steps, run_trial(timed, registry, Terms("cut", folder))
+
+
+def test_a_trial_ends_at_its_first_step_after_so_many_seconds_its_own_interruptions_included(
+    cut_and_resumed: tuple[int, Record],
+) -> None:
+    before, record = cut_and_resumed
+    result, spent = record["result"], record["provenance"]["spent_seconds"]
+    steps = result["steps"]
+    assert steps > before == 10
+    assert LIMIT <= spent < LIMIT + max(0.1, 20 * LIMIT / steps)
+    assert len(result["losses"]) == steps
+    assert result["tokens"] == steps * 4 * 16
+    assert result["cut"] == {"by": "seconds", "seconds": LIMIT, "clock": "cpu"}
+
+
+def test_the_last_evaluation_is_of_the_last_step(cut_and_resumed: tuple[int, Record]) -> None:
+    _, record = cut_and_resumed
+    curve = record["result"]["curve"]
+    assert curve[-1]["step"] == record["result"]["steps"]
+    assert [point["step"] for point in curve] == sorted({point["step"] for point in curve})
+    assert record["result"]["metrics"]["val/clm/loss"] == curve[-1]["val/clm/loss"]
+
+
+def test_steps_that_are_fewer_end_it_before_its_time(registry: Registry, tmp_path: Path) -> None:
+    timed = spec(registry, "trainer.max_time={seconds: 100}", "trainer.max_steps=6")
+    result = run_trial(timed, registry, Terms("few", tmp_path))["result"]
+    assert result["steps"] == 6
+    assert list(result["certificate"]["along"]) == ["1", "2", "4"]

@@ -1,0 +1,107 @@
+"""Fine-tuning keeps the pretrained vocabulary; where it does not, pieces keep their rows under their new numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paribus
+from paribus.errors import SpecError
+from paribus.planning.identity import identity_of
+from paribus.registry import Registry, installed
+from paribus.specs import resolved
+from paribus.train.assemble import text_of
+from paribus.train.trial import Terms, run_trial
+from paribus.train.vocab_remap import of_vocabulary, shared
+
+GENERAL = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
+DOMAIN = "\n\n".join(f"A {number}th molecule binds {number * number} receptors in vivo." for number in range(200))
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return installed()
+
+
+@pytest.fixture(scope="module", params=["bpe", "wordpiece"])
+def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "general.txt").write_text(GENERAL)
+    (folder / "domain.txt").write_text(DOMAIN)
+    return {
+        "preset": "gpt-tiny",
+        "dims": {"width": 16, "layers": 1, "heads": 4, "length": 16, "vocabulary": 400},
+        "tokenizer": request.param,
+        "objective": {"name": "clm", "bias": True},
+        "corpus": {"name": "text", "path": [str(folder / "general.txt")], "documents": "paragraph"},
+        "data": {"batch": 4, "validation": 8},
+        "trainer": {"max_steps": 2},
+    }
+
+
+@pytest.fixture(scope="module")
+def pretrained(base: dict[str, Any], registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trial")
+    run_trial(resolved(base, registry=registry), registry, Terms("pretrained", folder))
+    return folder
+
+
+def domain(base: dict[str, Any], pretrained: Path, **more: Any) -> dict[str, Any]:
+    path = [str(Path(base["corpus"]["path"][0]).with_name("domain.txt"))]
+    return {**base, "corpus": {**base["corpus"], "path": path}, "from": {"name": str(pretrained), **more}}
+
+
+def test_the_pretrained_vocabulary_reads_another_corpus(
+    base: dict[str, Any], pretrained: Path, registry: Registry, tmp_path: Path
+) -> None:
+    spec = resolved(domain(base, pretrained), registry=registry)
+    record = run_trial(spec, registry, Terms("tuned", tmp_path))
+    source, tuned = paribus.load(pretrained), paribus.load(tmp_path)
+    begun = record["result"]["from"]
+    assert tuned.tokenizer == source.tokenizer
+    assert (begun["converted"], begun["new"], begun["dropped"]) == ({}, {}, [])
+    assert begun["damage"]["val/clm/loss"]["before"] == begun["damage"]["val/clm/loss"]["after"]
+    alone = text_of(resolved({**domain(base, pretrained), "from": None}, registry=registry), registry)
+    assert alone.tokenizer_fingerprint != source.tokenizer  # its own would have been another
+    again = resolved({**domain(base, pretrained), "from": str(tmp_path)}, registry=registry)  # and on from there
+    assert text_of(again, registry).tokenizer_fingerprint == source.tokenizer
+    moved = {**spec, "from": {key: value for key, value in spec["from"].items() if key != "learned"}}
+    assert identity_of(moved, "", "") == identity_of(spec, "", "")  # the hash of the model tells of its vocabulary
+
+
+def test_rows_of_pieces_that_both_have_are_kept_and_the_others_drawn(
+    base: dict[str, Any], pretrained: Path, registry: Registry
+) -> None:
+    spec = resolved(domain(base, pretrained, vocabulary="new"), registry=registry)
+    source, tuned = paribus.load(pretrained), paribus.assemble(spec)
+    fresh = paribus.assemble({**spec, "from": None})
+    old, new = text_of(source.spec, registry).tokenizer, text_of(spec, registry).tokenizer
+    both = shared(new, old)
+    ours, theirs = ({each.piece(token): token for token in range(each.vocabulary().size)} for each in (new, old))
+    assert both == {ours[piece]: theirs[piece] for piece in ours.keys() & theirs.keys()}
+    assert 100 < len(both) < len(ours)
+    assert any(token != number for token, number in both.items())
+    for path in ("embedding.tokens.weight", "objectives.clm.bias"):
+        mine, his, drawn = (dict(each.named_parameters())[path] for each in (tuned, source, fresh))
+        for token in range(len(mine)):
+            assert torch.equal(mine[token], his[both[token]] if token in both else drawn[token])
+    assert tuned.adoption is not None
+    told = {fate.path: fate.how for fate in tuned.adoption.of("converted")}
+    said = f"the rows of {len(both)} pieces that both have kept, {len(mine) - len(both)} new"
+    assert told == {"embedding.tokens.weight": said, "objectives.clm.bias": said}
+
+
+def test_what_has_a_row_for_each_id_is_found_whatever_else_is_as_long(base: dict[str, Any], registry: Registry) -> None:
+    spec = resolved({**base, "feedforward.expand": 25, "embedding.tie": False}, registry=registry)  # 16 x 25 = 400
+    found = of_vocabulary(spec, registry, text_of(spec, registry).vocabulary)
+    assert found == {"embedding.tokens.weight", "embedding.head.weight", "objectives.clm.bias"}
+
+
+def test_another_tokenizer_has_to_be_asked_for(base: dict[str, Any], pretrained: Path, registry: Registry) -> None:
+    other = {**domain(base, pretrained), "tokenizer": "bytes"}
+    with pytest.raises(SpecError, match=r"ids would mean other tokens; valid: .*or `from.vocabulary: new`") as caught:
+        resolved(other, registry=registry)
+    assert len(caught.value.problems) == 1

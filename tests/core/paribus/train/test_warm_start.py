@@ -1,0 +1,221 @@
+"""What fits is kept to the bit, what can be converted does no damage where it need not, and nothing goes unsaid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus.errors import PluginError, StoreError
+from paribus.parts.heads import Heads
+from paribus.parts.weight_conversion import Converted
+from paribus.train.model import Model
+from paribus.train.warm_start import Adoption, Fate, adopt
+
+Assemble = Callable[..., Model]
+Shake = Callable[[Model], Model]
+
+
+def paths(fates: tuple[Fate, ...]) -> set[str]:
+    return {fate.path for fate in fates}
+
+
+def adopted(model: Model, source: Model) -> tuple[Model, Adoption]:
+    made = model.double().eval()
+    return made, adopt(made, source)
+
+
+def scores(model: Model, rows: int = 16) -> Tensor:
+    tokens = torch.arange(3 * rows).reshape(3, rows) % 40
+    with torch.no_grad():
+        found: Tensor = model(tokens)[0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("attention=mha", "attention={name: gqa, kv_heads: 4}"),
+        ("attention=mha", "attention={name: restricted, window: 16}"),
+        ("attention={name: mha, scores: {bias: false}}", "attention={name: mha, scores: {bias: true}}"),
+        ("attention=mha", "attention={name: mha, scores: {qk_norm: false}}"),
+        ("dims.groups=1", "dims.groups=null"),
+        ("dims.groups=null", "seed=7"),
+        ("embedding.tie=true", "embedding.tie=false"),
+        ("position=learned", "position={name: learned, length: 24}"),
+        ("position=learned", "position={name: learned, offset: 2}"),
+    ],
+)
+def test_where_nothing_is_lost_the_scores_are_the_same_to_the_bit(
+    assemble: Assemble, shake: Shake, before: str, after: str
+) -> None:
+    source = shake(assemble("gpt-tiny", before))
+    keep = [before] if before.partition(".")[0] not in after and "position" in before else []
+    model, report = adopted(assemble("gpt-tiny", *keep, after), source)
+    assert not torch.equal(scores(assemble("gpt-tiny", after).double().eval()), scores(source))
+    assert torch.equal(scores(model), scores(source))
+    assert report.of("dropped") == ()
+
+
+@pytest.mark.parametrize(("before", "after"), [("mqa", "mha"), ("{name: gqa, kv_heads: 2}", "mha"), ("mqa", "gqa")])
+def test_repeated_heads_do_no_damage(assemble: Assemble, shake: Shake, before: str, after: str) -> None:
+    source = shake(assemble("gpt-tiny", f"attention={before}"))
+    model, report = adopted(assemble("gpt-tiny", f"attention={after}"), source)
+    assert (scores(model) - scores(source)).abs().max() < 1e-12
+    assert {fate.path.split(".")[-2] for fate in report.of("converted")} == {"k", "v"}
+    assert report.of("new") == report.of("dropped") == ()
+
+
+def test_fewer_heads_are_the_means_of_groups(assemble: Assemble, shake: Shake) -> None:
+    source = shake(assemble("bert-tiny", "attention=mha"))
+    model, report = adopted(assemble("bert-tiny", "attention={name: gqa, kv_heads: 2}"), source)
+    theirs, ours = source.state_dict(), model.state_dict()
+    for layer in (0, 1):
+        for side in "kv":
+            for kind in ("weight", "bias"):
+                name = f"body.layers.{layer}.attention.heads.{side}.{kind}"
+                heads = [theirs[name][4 * head : 4 * head + 4] for head in range(4)]
+                expected = torch.cat([(heads[0] + heads[1]) / 2, (heads[2] + heads[3]) / 2])
+                torch.testing.assert_close(ours[name], expected, rtol=0, atol=1e-15)
+    assert {fate.how for fate in report.of("converted")} == {"4 heads averaged in groups of 2"}
+    assert len(report.of("kept")) + len(report.of("converted")) == len(source.about)
+    for fate in report.of("kept"):
+        assert torch.equal(ours[fate.path], theirs[fate.path])
+
+
+def test_heads_of_which_neither_number_divides_the_other_are_averaged_as_they_are_read(
+    assemble: Assemble, shake: Shake
+) -> None:
+    sizes = ("dims.width=24", "dims.heads=6")
+    source = shake(assemble("gpt-tiny", *sizes, "attention={name: gqa, kv_heads: 2}"))
+    model, _ = adopted(assemble("gpt-tiny", *sizes, "attention={name: gqa, kv_heads: 3}"), source)
+    name = "body.layers.0.attention.heads.v.weight"
+    one, two = source.state_dict()[name].chunk(2)
+    torch.testing.assert_close(model.state_dict()[name], torch.cat([one, (one + two) / 2, two]), rtol=0, atol=1e-15)
+
+
+def test_other_placements_keep_the_norms_by_their_paths(assemble: Assemble, shake: Shake) -> None:
+    source = shake(assemble("gpt-tiny", "placement=pre"))
+    model, report = adopted(assemble("gpt-tiny", "placement=post"), source)
+    assert {fate.path.rpartition(".")[0] for fate in report.of("dropped")} == {"body.norm"}
+    assert report.of("new") == report.of("converted") == ()
+    kept = [path for path in paths(report.of("kept")) if "placement.norms" in path]
+    assert len(kept) == 8
+    assert all(torch.equal(model.state_dict()[path], source.state_dict()[path]) for path in kept)
+
+
+def test_layers_that_come_to_share_take_the_first_and_say_what_is_lost(assemble: Assemble, shake: Shake) -> None:
+    source = shake(assemble("gpt-tiny"))
+    model, report = adopted(assemble("gpt-tiny", "dims.groups=1"), source)
+    assert {path.split(".")[2] for path in paths(report.of("dropped"))} == {"1"}
+    own, theirs = model.state_dict(), source.state_dict()
+    name = "attention.heads.q.weight"
+    assert torch.equal(own[f"body.layers.1.{name}"], theirs[f"body.layers.0.{name}"])
+
+
+def test_a_head_that_comes_to_be_tied_is_told_of(assemble: Assemble, shake: Shake) -> None:
+    source = shake(assemble("gpt-tiny", "embedding.tie=false"))
+    _, report = adopted(assemble("gpt-tiny"), source)
+    assert paths(report.of("dropped")) == {"embedding.head.weight"}
+
+
+def test_a_bias_that_is_dropped_is_told_of_and_one_that_is_new_is_zero(assemble: Assemble, shake: Shake) -> None:
+    source = shake(assemble("gpt-tiny"))
+    _, report = adopted(assemble("gpt-tiny", "attention.scores.bias=false"), source)
+    assert paths(report.of("dropped")) == {
+        f"body.layers.{layer}.attention.heads.{side}.bias" for layer in (0, 1) for side in "qkvo"
+    }
+    _, report = adopted(assemble("gpt-tiny"), shake(assemble("gpt-tiny", "attention.scores.bias=false")))
+    assert {fate.how for fate in report.of("new")} == {"all 0"}
+
+
+def test_a_shorter_table_keeps_its_first_places(assemble: Assemble, shake: Shake) -> None:
+    source = shake(assemble("gpt-tiny", "position=learned"))
+    model, report = adopted(assemble("gpt-tiny", "position=learned", "dims.length=8"), source)
+    assert torch.equal(scores(model, 8), scores(source, 8))
+    (fate,) = report.of("converted")
+    assert fate.how == "the first 8 of 16 rows kept"
+
+
+def test_a_longer_table_has_new_places_behind_those_it_had(assemble: Assemble, shake: Shake) -> None:
+    source = shake(assemble("gpt-tiny", "position=learned"))
+    fresh = assemble("gpt-tiny", "position=learned", "dims.length=24").double()
+    model, report = adopted(assemble("gpt-tiny", "position=learned", "dims.length=24"), source)
+    assert torch.equal(scores(model), scores(source))
+    name = "body.position.0.table.weight"
+    assert torch.equal(model.state_dict()[name][16:], fresh.state_dict()[name][16:])
+    assert report.of("converted")[0].how == "the first 16 of 16 rows kept, 8 new"
+
+
+def test_a_larger_vocabulary_keeps_the_rows_of_the_ids_it_had(assemble: Assemble, shake: Shake) -> None:
+    source = shake(assemble("bert-tiny"))
+    model, report = adopted(assemble("bert-tiny", "dims.vocabulary=48"), source)
+    assert paths(report.of("converted")) == {"embedding.tokens.weight", "objectives.mlm.bias"}
+    assert (scores(model)[..., :40] - scores(source)).abs().max() < 1e-12
+
+
+def test_a_table_of_places_never_becomes_one_of_distances(assemble: Assemble, shake: Shake) -> None:
+    source = shake(assemble("bert-tiny", "position={name: learned, length: 64}"))
+    disentangled = assemble("bert-tiny", "position={name: disentangled, distance: 32}")
+    name = "body.position.0.table.weight"
+    assert disentangled.state_dict()[name].shape == source.state_dict()[name].shape
+    _, report = adopted(disentangled, source)
+    assert name in paths(report.of("new"))
+
+
+def test_a_model_with_other_objectives_keeps_its_body(assemble: Assemble, shake: Shake) -> None:
+    source = shake(assemble("bert-tiny"))
+    model, report = adopted(assemble("bert-tiny", "topology=decoder", "objective=clm"), source)
+    assert {path.partition(".")[0] for path in paths(report.of("dropped"))} == {"objectives"}
+    assert report.of("new") == report.of("converted") == ()
+    assert model.trained == ("clm",)
+
+
+def test_every_number_on_either_side_is_accounted_for(assemble: Assemble, shake: Shake) -> None:
+    source = shake(assemble("bert-tiny", "dims.layers=3"))
+    model, report = adopted(assemble("bert-tiny", "attention=mqa", "norm=rmsnorm", "position=t5"), source)
+    assert sum(fate.numbers for fate in report.begins.values()) == sum(each.numel() for each in model.parameters())
+    names = dict(source.named_parameters()).keys()
+    assert names == paths(report.of("kept")) | paths(report.of("converted")) & names | paths(report.of("dropped"))
+
+
+def test_what_is_kept_in_another_precision_is_said_to_be_rounded(assemble: Assemble, shake: Shake) -> None:
+    source, model = shake(assemble("gpt-tiny")), assemble("gpt-tiny")
+    assert {fate.how for fate in adopt(model, source).of("kept")} == {"rounded to float32"}
+    name = "embedding.tokens.weight"
+    assert torch.equal(model.state_dict()[name], source.state_dict()[name].float())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        (
+            "k.weight",
+            (3, 16),
+            r"k\.weight: `adopt` made a tensor of the shape \(3, 16\); valid: its own shape, \(8, 16\)",
+        ),
+        (
+            "w.weight",
+            (8, 16),
+            r"w\.weight: `adopt` made a tensor of the shape \(8, 16\); valid: a tensor that the module",
+        ),
+    ],
+)
+def test_what_is_converted_into_nothing_that_the_model_has_is_a_plugins_mistake(
+    assemble: Assemble, monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, int], message: str
+) -> None:
+    monkeypatch.setattr(Heads, "adopt", lambda own, other: {name: Converted(torch.zeros(shape), "anyhow")})
+    with pytest.raises(PluginError, match=message):
+        adopt(assemble("gpt-tiny", "attention={name: gqa, kv_heads: 2}"), assemble("gpt-tiny"))
+
+
+def test_a_source_that_is_not_finite_is_refused_by_name(assemble: Assemble) -> None:
+    source, model = assemble("gpt-tiny"), assemble("gpt-tiny")
+    before = model.state_dict()["embedding.tokens.weight"].clone()
+    with torch.no_grad():
+        source.topology.embedding.get_parameter("tokens.weight")[3, 1] = float("nan")
+    with pytest.raises(StoreError, match=r"NaN or infinity in them: embedding\.tokens\.weight"):
+        adopt(model, source)
+    assert torch.equal(model.state_dict()["embedding.tokens.weight"], before)
