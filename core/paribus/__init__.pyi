@@ -2,6 +2,7 @@
 
 from .analysis.api import compare as compare
 from .analysis.calibrate import calibrate as calibrate
+from .api import run as run
 from .conversion.api import convert as convert
 from .conversion.api import export as export
 from .conversion.config import Config as Config
@@ -72,7 +73,6 @@ from .planning.api import study as study
 from .register import offered as offered
 from .registry.registry import Registry as Registry
 from .registry.registry import installed as installed
-from .runner.api import run as run
 from .runner.fork_server import Zygote as Zygote
 from .runner.remote_process import Home as Home
 from .runner.remote_process import JobProcess as JobProcess

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from paribus.analysis.compare import together
 from paribus.analysis.early_stopping import seeds_needed, turns_of
@@ -17,6 +17,7 @@ from paribus.analysis.trials import Entry, Pace, Question, gathered, recorded
 from paribus.planning.api import Planned, study
 from paribus.planning.identity import identity_of
 from paribus.planning.settings import Setting
+from paribus.runner.api import StoppingDecision
 from paribus.runner.match_time import unsolved
 from paribus.runner.timing import timing
 from paribus.storage.atomic import digest_json
@@ -63,18 +64,8 @@ def asked_of(planned: Planned) -> list[tuple[list[Entry], Question]]:
     return [(_entries(planned, setting, records), question_of(planned, setting)) for setting in settings]
 
 
-@final
-@dataclass(frozen=True)
-class Wanted:
-    """What is left to do of a study that may stop early."""
-
-    trials: tuple[Trial, ...]  # that its looks ask for by now, with those that they begin from
-    spared: frozenset[str]  # identities of those that no look will ask for
-    reached: Mapping[str, str]  # variant -> what it came to, after how many seeds
-
-
-def wanted(planned: Planned) -> Wanted:
-    """What the looks of a study ask for, by the records that it has."""
+def stopping_decision(planned: Planned) -> StoppingDecision:
+    """Return the trials that the looks of a study need next, judged by the records that it has."""
     settings, records = planned.plan.settings, recorded(planned.store)
     questions = [question_of(planned, setting) for setting in settings]
     chosen = [
@@ -94,16 +85,16 @@ def wanted(planned: Planned) -> Wanted:
         where = f", {setting.name}" if setting.name else ""
         told = {name: f"{turn.verdict.text} after {turn.n} seeds" for name, turn in turns.items() if turn.over}
         reached |= {f"{name}{where}": text for name, text in told.items()}
-    return Wanted(
+    return StoppingDecision(
         tuple(trial for trial in planned.plan.trials if trial.identity in asked),
         frozenset(trial.identity for trial in planned.plan.trials if trial.identity not in may_be),
         reached,
     )
 
 
-def spared_of(planned: Planned) -> frozenset[str]:
-    """The trials that need not run, as verdicts were reached before."""
-    return wanted(planned).spared if planned.plan.study.stops else frozenset()
+def skipped_trials(planned: Planned) -> frozenset[str]:
+    """Return the identities of trials that are not needed because earlier records decided their variant."""
+    return stopping_decision(planned).skipped if planned.plan.study.stops else frozenset()
 
 
 def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:

@@ -90,8 +90,9 @@ def _with(problem: Problem, command: str) -> Problem:
 
 def _run(planned: Planned, session: Session, seeds: int, jobs: int | None, again: str) -> None:
     """Runs the first seeds of the study; their records are the study's own."""
+    from paribus.api import run
     from paribus.cli._progress import Shown
-    from paribus.runner.api import at_once, run
+    from paribus.runner.api import at_once
     from paribus.slots.launcher import Plugins
 
     part = _first(planned, seeds)

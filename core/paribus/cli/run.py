@@ -51,10 +51,11 @@ def verb(
 
     `paribus run quickstart`
     """
-    from paribus.analysis.api import spared_of
+    from paribus.analysis.api import skipped_trials
+    from paribus.api import run
     from paribus.cli._planning import show_plan
     from paribus.planning.api import study as planned_of
-    from paribus.runner.api import at_once, run
+    from paribus.runner.api import at_once
     from paribus.runner.match_time import measured_before
     from paribus.runner.timing import due
     from paribus.slots.launcher import Plugins
@@ -66,7 +67,7 @@ def verb(
     jobs = jobs or at_once(planned)
     if only_plan:
         return show_plan(planned, session, jobs, as_json)
-    spared = spared_of(planned)
+    spared = skipped_trials(planned)
     left = [
         trial
         for trial in planned.plan.trials

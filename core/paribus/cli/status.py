@@ -28,14 +28,14 @@ HEALTHY = frozenset({"done", "pending", "running", "interrupted", SPARED})
 @click.pass_obj
 def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -> int:
     """Say what has become of the trials of STUDY: pending, running, done, diverged, failed."""
-    from paribus.analysis.api import spared_of
+    from paribus.analysis.api import skipped_trials
     from paribus.planning.api import study as planned_of
     from paribus.planning.tuning import unknown
     from paribus.runner.match_time import unsolved
 
     planned = planned_of(study, registry=session.index(), store=store)
     states: dict[str, str] = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
-    states |= {identity: SPARED for identity in spared_of(planned) if states[identity] in WAITING}
+    states |= {identity: SPARED for identity in skipped_trials(planned) if states[identity] in WAITING}
     rows: list[dict[str, Any]] = [
         {
             "variant": trial.variant,

@@ -1,13 +1,14 @@
-"""The public way to run a study: what has no record yet, one process a trial."""
+"""Run a planned study: start a process for each trial without a record, one look at the verdicts after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import TypeAlias, final
 
 from paribus.assembly.components import make
-from paribus.planning.api import Loaded, Planned, study
+from paribus.planning.api import Loaded, Planned
 from paribus.registry import Registry
 from paribus.registry.plugin_loading import load
 from paribus.runner.events import Event, OnEvent, unwatched
@@ -21,8 +22,22 @@ from paribus.storage.store import Trial
 from paribus.train.worker_pool import cores
 
 
-def run(
-    planned: Planned | str | Path,
+@final
+@dataclass(frozen=True)
+class StoppingDecision:
+    """State of a study that stops early, judged by the records that it has."""
+
+    trials_to_run: tuple[Trial, ...]  # trials of the next look, with the trials that they start from
+    skipped: frozenset[str]  # identities of trials that no look needs
+    verdicts: Mapping[str, str]  # variant -> its verdict and the number of seeds
+
+
+EarlyStopping: TypeAlias = Callable[[Planned], StoppingDecision]
+
+
+def run_study(
+    planned: Planned,
+    early_stopping: EarlyStopping,
     *,
     jobs: int = 1,
     registry: Registry | None = None,
@@ -31,16 +46,10 @@ def run(
     resume: str = "",
     timing: bool | None = False,
 ) -> Planned:
-    """Runs what has no record yet, one process a trial, and returns the study, to be compared.
+    """Run the trials of a study that have no record, and return the study with the trials that tuning added.
 
-    `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
-
-    Classes that only this process has (`registry.with_`) cannot be sent to another: such a study runs here, trial by
-    trial. `resume` is the command that an interruption tells the user to type. `timing` says whether the steps of all
-    variants are timed afterwards, in turns; None: where that takes little beside the study.
+    `early_stopping` selects the trials of a study with `stop`; `paribus.run` documents the other arguments.
     """
-    if not isinstance(planned, Planned):
-        planned = study(planned, registry=registry)
     store = planned.store
     rules = Rules(jobs=jobs, timeout_seconds=planned.plan.study.timeout, loggers=planned.plan.study.loggers)
     if registry is not None and registry.local:
@@ -49,7 +58,7 @@ def run(
         some = partial(run_here, store=store, registry=registry, on_event=on_event, rules=rules, resume=resume)
         take = here(store, lambda store, turns: keep(store, turns, registry, lambda: False))
         planned = matched_on_time(planned, take, on_event, Stop(), resume=resume)
-        planned = _in_turn(planned, some, on_event)
+        planned = _in_turn(planned, some, early_stopping, on_event)
         if turns := due(planned, asked=timing):
             keep(planned.store, turns, registry, lambda: False)
         return planned
@@ -72,7 +81,7 @@ def run(
         with catching(stop):
             take = by_launcher(store, launcher, plugins, stop, resume)
             planned = matched_on_time(planned, take, on_event, stop, resume=resume)
-            planned = _in_turn(planned, run_some, on_event)
+            planned = _in_turn(planned, run_some, early_stopping, on_event)
             if turns := due(planned, asked=timing):
                 run_timing(planned, turns, launcher, plugins, on_event, stop)
             return planned
@@ -80,10 +89,12 @@ def run(
         launcher.close()
 
 
-def _in_turn(planned: Planned, run_some: Callable[[Sequence[Trial]], None], on_event: OnEvent = unwatched) -> Planned:
-    """Runs what is known, plans again with what came of it, and runs what is known since."""
+def _in_turn(
+    planned: Planned, run_some: Callable[[Sequence[Trial]], None], early_stopping: EarlyStopping, on_event: OnEvent
+) -> Planned:
+    """Run the planned trials, then plan again with their records and run the trials that tuning added."""
     if planned.plan.study.stops:
-        _in_looks(planned, run_some, on_event)
+        _in_looks(planned, run_some, early_stopping, on_event)
         return planned
     run_some(planned.plan.trials)
     while True:
@@ -103,23 +114,23 @@ def at_once(planned: Planned) -> int:
     return _launcher(planned).at_once(cores(), 0 if alone else gpus())
 
 
-def _in_looks(planned: Planned, run_some: Callable[[Sequence[Trial]], None], on_event: OnEvent) -> None:
-    """Runs what each look of a study asks for, one look after the other, until none asks for more."""
-    from paribus.analysis.api import wanted  # above studies, as what has run is judged by what reports
-
-    asked: set[str] = set()
-    found = wanted(planned)
-    while more := [trial for trial in found.trials if trial.identity not in asked]:
-        run_some(more)
-        asked |= {trial.identity for trial in more}
-        before, found = found, wanted(planned)
-        for name in found.reached:
-            if name not in before.reached:
-                on_event(Event(kind="note", text=f"{name}: {found.reached[name]}"))
-        spared = found.spared - before.spared
-        left = sum(planned.store.record(identity) is None for identity in spared)
-        if left:
-            on_event(Event(kind="more", steps=-left, text=f"{left} trials are not needed any more"))
+def _in_looks(
+    planned: Planned, run_some: Callable[[Sequence[Trial]], None], early_stopping: EarlyStopping, on_event: OnEvent
+) -> None:
+    """Run the trials of one look after the other, until every variant has a verdict or all its seeds."""
+    started: set[str] = set()
+    decision = early_stopping(planned)
+    while trials := [trial for trial in decision.trials_to_run if trial.identity not in started]:
+        run_some(trials)
+        started |= {trial.identity for trial in trials}
+        previous, decision = decision, early_stopping(planned)
+        for variant, verdict in decision.verdicts.items():
+            if variant not in previous.verdicts:
+                on_event(Event(kind="note", text=f"{variant}: {verdict}"))
+        skipped = decision.skipped - previous.skipped
+        count = sum(planned.store.record(identity) is None for identity in skipped)
+        if count:
+            on_event(Event(kind="more", steps=-count, text=f"{count} trials are not needed any more"))
 
 
 def _launcher(planned: Planned) -> Launcher:

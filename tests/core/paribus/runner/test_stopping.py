@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 
 import paribus
-from paribus.analysis.api import wanted
+from paribus.analysis.api import stopping_decision
 from paribus.errors import SpecError
 from paribus.planning.api import study
 from paribus.registry import Registry
@@ -104,7 +104,7 @@ def test_only_what_a_look_asks_for_runs_and_no_more_when_it_is_resumed(registry:
     paribus.run(planned, registry=here, on_event=again.append)
     assert ended(again) == 1  # the lost one, and none that is not needed
     assert paribus.compare(planned).rows[0].difference == row.difference
-    assert len(wanted(planned).spared) == 6
+    assert len(stopping_decision(planned).skipped) == 6
     rest: list[Event] = []
     paribus.run(planned, registry=here, on_event=rest.append)
     assert ended(rest) == 0
@@ -145,10 +145,12 @@ SEVERAL: Mapping[str, Any] = {"scales": {"s": {"dims.width": 16}, "m": {"dims.wi
 
 def test_every_setting_is_looked_at_together_and_asks_for_its_first_seeds(tmp_path: Path) -> None:
     planned = paribus.study({**STUDY, **SEVERAL, "stop": {"looks": [2, 5]}}, store=tmp_path)
-    found = wanted(planned)
-    assert {(trial.setting, trial.seed) for trial in found.trials} == {(name, seed) for name in "sm" for seed in (0, 1)}
-    assert len(found.trials) == 2 * 2 * 2
-    assert not found.spared
+    decision = stopping_decision(planned)
+    assert {(trial.setting, trial.seed) for trial in decision.trials_to_run} == {
+        (name, seed) for name in "sm" for seed in (0, 1)
+    }
+    assert len(decision.trials_to_run) == 2 * 2 * 2
+    assert not decision.skipped
 
 
 @pytest.mark.slow
@@ -162,8 +164,8 @@ def test_a_setting_that_is_decided_stops_and_another_goes_on(tmp_path: Path) -> 
     assert table.ok
     rows = {each.setting: each.rows[0] for each in table.every}
     assert len(rows) == 4
-    spared = wanted(planned).spared
-    assert len(list(planned.store.records())) == len(planned.plan.trials) - len(spared)
+    skipped = stopping_decision(planned).skipped
+    assert len(list(planned.store.records())) == len(planned.plan.trials) - len(skipped)
     for name, row in rows.items():
         assert row.n in (2, 5)
         assert (row.n == 5) or row.kind != "inconclusive", name

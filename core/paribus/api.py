@@ -1,0 +1,44 @@
+"""The public `paribus.run`: run a study, and stop variants early by the verdicts of its records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paribus.analysis.api import stopping_decision
+from paribus.planning.api import Planned, study
+from paribus.registry import Registry
+from paribus.runner.api import run_study
+from paribus.runner.events import OnEvent, unwatched
+from paribus.slots.launcher import Plugins
+
+
+def run(
+    planned: Planned | str | Path,
+    *,
+    jobs: int = 1,
+    registry: Registry | None = None,
+    plugins: Plugins | None = None,
+    on_event: OnEvent = unwatched,
+    resume: str = "",
+    timing: bool | None = False,
+) -> Planned:
+    """Run the trials of a study that have no record yet, one process per trial, and return the study for `compare`.
+
+    `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
+
+    Classes that exist only in this process (`registry.with_`) cannot be sent to another one: such a study runs in this
+    process, trial by trial. `resume` is the command that an interrupted run shows to the user. `timing` controls the
+    timing of training steps after the study; None times them where that is short compared with the study.
+    """
+    if not isinstance(planned, Planned):
+        planned = study(planned, registry=registry)
+    return run_study(
+        planned,
+        stopping_decision,
+        jobs=jobs,
+        registry=registry,
+        plugins=plugins,
+        on_event=on_event,
+        resume=resume,
+        timing=timing,
+    )
