@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
-from paribus import Cost, FeedForward, Load, Placement, Position, Rows, Shape, Stack, Sublayer, Traits
+from paribus import Cost, FeedForward, Load, Placement, Position, Shape, Stack, Sublayer, TokenLayout, Traits
 from paribus.assembly.components import make
 from paribus.kernels import KERNELS
 from paribus.kernels.sdpa import Sdpa
-from paribus.parts.context import Kernel, Plan
+from paribus.parts.context import AttentionPlan, Kernel
 from paribus.parts.layer import Layer
 from paribus.registry import Registry
 from paribus.slots.attention import Attention
@@ -85,17 +85,17 @@ def runner(registry: Registry, job: Job) -> Callable[[], object]:
     What the layers of a stack share, such as a mask, is made again in each `pass`, and has been made for `mixing`.
     """
     stack = stack_of(registry, job)
-    rows = Rows(torch.arange(job.rows).unsqueeze(0))
+    rows = TokenLayout(torch.arange(job.rows).unsqueeze(0))
     if job.scope == "sublayer":
         x = torch.randn(1, job.rows, WIDTH)
         return _run(lambda: stack(x, rows).hidden, x, job.backward)
     q, k, v = (torch.randn(1, HEADS, job.rows, WIDTH // HEADS) for _ in range(3))
     like = torch.empty(1, job.rows, WIDTH)
 
-    def shared() -> Plan:
+    def shared() -> AttentionPlan:
         return stack.planner.plans(like, rows, rows, 0, None, False)[0]
 
-    def mixed(plan: Plan) -> Tensor:
+    def mixed(plan: AttentionPlan) -> Tensor:
         return plan.kernel(q, k, v, plan, None, 0.0)
 
     if job.scope == "pass":

@@ -16,7 +16,7 @@ import paribus
 from paribus.runner.events import Event
 from paribus.runner.fork_server import Zygote
 from paribus.runner.jobs import Rules, order_of
-from paribus.slots.launcher import Ended, Job, Plugins
+from paribus.slots.launcher import Job, JobEnded, Plugins
 
 MOST_SECONDS: Final = 0.100  # from an order to the end of a process that has nothing to do
 MOST_TIMES: Final = 1.05  # a study, beside the trials in it
@@ -63,7 +63,7 @@ def _runs(zygote: Zygote, order: str, log: str) -> Callable[[], float]:
         zygote.start(Job(f"trial-{count}", order, log))
         while True:
             for news in zygote.news(60):
-                if isinstance(news, Ended):
+                if isinstance(news, JobEnded):
                     assert news.code == 0, news
                     return time.perf_counter() - began
 

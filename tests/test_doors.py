@@ -16,19 +16,19 @@ from torch import Tensor
 
 import paribus
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
     Cost,
     Heads,
     Load,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 
 SAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "paribus-sample"
@@ -129,13 +129,13 @@ def test_a_file_at_the_command_line_is_listed_checked_and_ablated(tmp_path: Path
 class Capped(Attention):
     """Scores that never leave ±1: what somebody tries in a notebook."""
 
-    traits = SOFTMAX
+    traits = SOFTMAX_TRAITS
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=1, bias=False)
-        self.attend = Attend(shape, sight_of(shape), Scores(soft_cap=1.0))
+        self.attend = Attend(shape, visibility_of(shape), ScoreOptions(soft_cap=1.0))
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         return self.heads.merge(self.attend(self.heads, x, ctx))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
@@ -17,14 +17,14 @@ from paribus import (
     Heads,
     Load,
     Role,
-    Scores,
-    Scoring,
+    ScoreFunctions,
+    ScoreOptions,
     Shape,
     State,
     Traits,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 from paribus_attention.summed_scores import summed_scores
 
@@ -39,19 +39,19 @@ class Additive(Attention):
     where no product of a query and a key is taken.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "consumes": ["bias", "mix"]}
+    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "consumes": ["bias", "mix"]}
     roles: ClassVar[Mapping[str, Role]] = {"outer": "weight"}
 
-    def __init__(self, shape: Shape, *, scores: Scores = Scores()) -> None:
+    def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape), scores, scored=True)
+        self.attend = Attend(shape, visibility_of(shape), scores, scored=True)
         self.outer = nn.Parameter(torch.empty(shape.heads, shape.head_width))
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        return self.heads.merge(self.attend(self.heads, x, ctx, Scoring(self.compare)))
+        return self.heads.merge(self.attend(self.heads, x, ctx, ScoreFunctions(self.compare)))
 
     def compare(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
         """(B, H, T, K), (B, H, S, K) -> (B, H, T, S)."""

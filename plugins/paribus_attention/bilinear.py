@@ -6,7 +6,19 @@ from typing import final
 
 from torch import Tensor
 
-from paribus import SOFTMAX, Attend, Attention, Context, Cost, Load, Scores, Shape, State, empty_cache, sight_of
+from paribus import (
+    SOFTMAX_TRAITS,
+    Attend,
+    Attention,
+    Context,
+    Cost,
+    Load,
+    ScoreOptions,
+    Shape,
+    State,
+    empty_cache,
+    visibility_of,
+)
 from paribus_attention.row_heads import RowHeads, own_columns
 
 
@@ -20,13 +32,13 @@ class Bilinear(Attention):
     scales nothing (`scores.scaled: false`).
     """
 
-    traits = SOFTMAX
+    traits = SOFTMAX_TRAITS
 
-    def __init__(self, shape: Shape, *, scores: Scores = Scores()) -> None:
+    def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
         super().__init__()
         self.shape = shape = own_columns(shape)
         self.heads = RowHeads(shape, asks=True, bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape), scores)
+        self.attend = Attend(shape, visibility_of(shape), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

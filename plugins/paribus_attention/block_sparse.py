@@ -8,11 +8,11 @@ from typing import Annotated, ClassVar, final
 from torch import Tensor
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     AtMost,
     Attend,
     Attention,
-    Blocks,
+    BlockPattern,
     Context,
     Cost,
     Divides,
@@ -20,14 +20,14 @@ from paribus import (
     Heads,
     Load,
     Range,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     Traits,
     empty_cache,
     key32,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 
 
@@ -40,7 +40,7 @@ class BlockSparse(Attention):
     first and the last block global where here it is the first `first`, and in that it draws for each head.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "cross": False}
+    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "cross": False}
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class BlockSparse(Attention):
         kv_heads: Annotated[
             int | None, "key/value heads; null: one for each query head", Range(1), Divides("heads")
         ] = None,
-        scores: Scores = Scores(),
+        scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=kv_heads or shape.heads, bias=scores.bias)
         count, key = -(-shape.length // size), _key(shape, seed)
         others = draw(count, drawn, near=near, first=first, causal=shape.causal, key=key)
-        sight = sight_of(shape)._replace(first=first * size, blocks=Blocks(size, near, others))
+        sight = visibility_of(shape)._replace(first=first * size, blocks=BlockPattern(size, near, others))
         self.attend = Attend(shape, sight, scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
@@ -21,13 +21,13 @@ from paribus import (
     Range,
     Role,
     RootMeanSquare,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     Traits,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 
 
@@ -44,7 +44,7 @@ class Differential(Attention):
     """
 
     traits: ClassVar[Traits] = {
-        **SOFTMAX,
+        **SOFTMAX_TRAITS,
         "consumes": ["rotate", "bias", "read"],
         "raw": False,
         "shares": False,
@@ -59,7 +59,7 @@ class Differential(Attention):
         kv_heads: Annotated[
             int | None, "key/value heads, an even number; null: one for each query head", Range(2), Divides("heads")
         ] = None,
-        scores: Scores = Scores(),
+        scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         groups = kv_heads or shape.heads
@@ -70,7 +70,7 @@ class Differential(Attention):
         assert shape.layer is not None, "a rule refuses layers that share their parameters"
         self.shape = shape
         self.heads = Heads(shape, kv_heads=groups, bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape), scores)
+        self.attend = Attend(shape, visibility_of(shape), scores)
         self.lambda_q, self.lambda_k = (nn.Parameter(torch.empty(2, shape.head_width)) for _ in "qk")
         self.norm = RootMeanSquare(2 * shape.head_width, eps=1e-5)
         self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * shape.layer)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 from torch import Tensor
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     AtMost,
     Attend,
     Attention,
@@ -18,13 +18,13 @@ from paribus import (
     Heads,
     Load,
     Range,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     Traits,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 
 
@@ -37,7 +37,7 @@ class Dilated(Attention):
     for a dilation it is a head of "Generating Long Sequences with Sparse Transformers" (Child et al. 2019).
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "cross": False}
+    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "cross": False}
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class Dilated(Attention):
         kv_heads: Annotated[
             int | None, "key/value heads; null: one for each query head", Range(1), Divides("heads")
         ] = None,
-        scores: Scores = Scores(),
+        scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=kv_heads or shape.heads, bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape, window)._replace(dilation=dilation, first=first), scores)
+        self.attend = Attend(shape, visibility_of(shape, window)._replace(dilation=dilation, first=first), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

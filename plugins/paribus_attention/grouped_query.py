@@ -7,7 +7,7 @@ from typing import Annotated, final
 from torch import Tensor
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
@@ -16,12 +16,12 @@ from paribus import (
     Heads,
     Load,
     Range,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 
 
@@ -29,19 +29,19 @@ from paribus import (
 class GroupedQuery(Attention):
     """A key/value head for each group of query heads: "GQA" (Ainslie et al. 2023)."""
 
-    traits = SOFTMAX
+    traits = SOFTMAX_TRAITS
 
     def __init__(
         self,
         shape: Shape,
         *,
         kv_heads: Annotated[int, "key/value heads", Range(1), Divides("heads")] = 2,
-        scores: Scores = Scores(),
+        scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=kv_heads, bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape), scores)
+        self.attend = Attend(shape, visibility_of(shape), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

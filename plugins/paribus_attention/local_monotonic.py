@@ -7,18 +7,18 @@ from typing import Annotated, Literal, final
 from torch import Tensor
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
     Cost,
     Load,
     Range,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     empty_cache,
-    sight_of,
+    visibility_of,
 )
 from paribus_attention.nearness import around
 from paribus_attention.row_heads import RowHeads, own_columns
@@ -33,7 +33,7 @@ class LocalMonotonic(Attention):
     documents in one row each count for themselves. The paper scales nothing (`scores.scaled: false`).
     """
 
-    traits = SOFTMAX
+    traits = SOFTMAX_TRAITS
 
     def __init__(
         self,
@@ -41,13 +41,13 @@ class LocalMonotonic(Attention):
         *,
         score: Annotated[Literal["general", "dot"], "how a row and a key are compared: bilinear, or dot"] = "general",
         reach: Annotated[int, "keys to each side that are weighed, D", Range(1)] = 10,
-        scores: Scores = Scores(),
+        scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         self.shape = shape = own_columns(shape) if score == "general" else shape
         self.reach = reach
         self.heads = RowHeads(shape, asks=score == "general", bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape), scores, scored=True)
+        self.attend = Attend(shape, visibility_of(shape), scores, scored=True)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

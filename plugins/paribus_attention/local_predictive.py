@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, final
 from torch import Tensor, nn
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
@@ -16,12 +16,12 @@ from paribus import (
     Load,
     Range,
     Role,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     Traits,
     empty_cache,
-    sight_of,
+    visibility_of,
 )
 from paribus_attention.nearness import around, lengths
 from paribus_attention.row_heads import RowHeads, own_columns
@@ -37,7 +37,7 @@ class LocalPredictive(Attention):
     one place. The paper scales nothing (`scores.scaled: false`).
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "shares": False}
+    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "shares": False}
     roles: ClassVar[Mapping[str, Role]] = {"place.weight": "weight", "outer.weight": "weight"}
 
     def __init__(
@@ -46,13 +46,13 @@ class LocalPredictive(Attention):
         *,
         score: Annotated[Literal["general", "dot"], "how a row and a key are compared: bilinear, or dot"] = "general",
         reach: Annotated[int, "keys to each side that are weighed, D", Range(1)] = 10,
-        scores: Scores = Scores(),
+        scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         self.shape = shape = own_columns(shape) if score == "general" else shape
         self.reach = reach
         self.heads = RowHeads(shape, asks=score == "general", bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape), scores, scored=True)
+        self.attend = Attend(shape, visibility_of(shape), scores, scored=True)
         self.place = nn.Linear(shape.width, shape.width, bias=False)
         self.outer = nn.Linear(shape.width, 1, bias=False)
 

@@ -7,19 +7,19 @@ from typing import Annotated, final
 from torch import Tensor
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
     Cost,
     Heads,
     Load,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 
 
@@ -27,19 +27,19 @@ from paribus import (
 class MultiHead(Attention):
     """A key/value head for each query head: "Attention Is All You Need" (Vaswani et al. 2017)."""
 
-    traits = SOFTMAX
+    traits = SOFTMAX_TRAITS
 
     def __init__(
         self,
         shape: Shape,
         *,
         key_bias: Annotated[bool, "whether keys have a bias where the others have one (DeBERTa: no)"] = True,
-        scores: Scores = Scores(),
+        scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias, key_bias=key_bias)
-        self.attend = Attend(shape, sight_of(shape), scores)
+        self.attend = Attend(shape, visibility_of(shape), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

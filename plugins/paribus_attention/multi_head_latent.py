@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
@@ -17,11 +17,11 @@ from paribus import (
     Load,
     Range,
     RootMeanSquare,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     Traits,
-    sight_of,
+    visibility_of,
 )
 from paribus_attention.latent_heads import LatentHeads
 
@@ -36,7 +36,7 @@ class MultiHeadLatent(Attention):
     widths together. One row alone asks the latents themselves, and no key is made of them.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "raw": False}
+    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "raw": False}
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class MultiHeadLatent(Attention):
         rotary: Annotated[
             int | None, "columns beside a head's own that positions turn, an even number; null: half as many", Range(2)
         ] = None,
-        scores: Scores = Scores(),
+        scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         turned = rotary or max(2, shape.head_width // 4 * 2)
@@ -60,7 +60,7 @@ class MultiHeadLatent(Attention):
         self.shape = shape
         self.heads = LatentHeads(shape, kv_rank or 4 * shape.head_width, q_rank, turned, bias=scores.bias)
         # A key's own columns are normalised after they are made of a latent, so the norms stand here.
-        self.attend = Attend(shape, sight_of(shape), replace(scores, qk_norm=False), rotary=turned)
+        self.attend = Attend(shape, visibility_of(shape), replace(scores, qk_norm=False), rotary=turned)
         self.norms = nn.ModuleDict()
         if scores.qk_norm:
             for side in "qk":

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
@@ -18,14 +18,14 @@ from paribus import (
     Load,
     Range,
     Role,
-    Scores,
-    Scoring,
+    ScoreFunctions,
+    ScoreOptions,
     Shape,
     State,
     Traits,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 from paribus_attention.summed_scores import summed_scores
 
@@ -39,7 +39,7 @@ class MultiLayerPerceptronScore(Attention):
     both, so that it is computed once for each row and not for each pair.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "consumes": ["bias", "mix"]}
+    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "consumes": ["bias", "mix"]}
     roles: ClassVar[Mapping[str, Role]] = {"inner.weight": "weight", "outer": "weight"}
 
     def __init__(
@@ -49,19 +49,19 @@ class MultiLayerPerceptronScore(Attention):
         hidden: Annotated[
             int | None, "width of each head's perceptron between its layers; null: that of the head", Range(1)
         ] = None,
-        scores: Scores = Scores(),
+        scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         self.shape = shape
         self.hidden = hidden or shape.head_width
         self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape), scores, scored=True)
+        self.attend = Attend(shape, visibility_of(shape), scores, scored=True)
         self.inner = nn.Linear(2 * shape.head_width, shape.heads * self.hidden, bias=scores.bias)
         self.outer = nn.Parameter(torch.empty(shape.heads, self.hidden))
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        return self.heads.merge(self.attend(self.heads, x, ctx, Scoring(self.compare)))
+        return self.heads.merge(self.attend(self.heads, x, ctx, ScoreFunctions(self.compare)))
 
     def compare(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
         """(B, H, T, K), (B, H, S, K) -> (B, H, T, S)."""

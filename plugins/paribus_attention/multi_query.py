@@ -7,19 +7,19 @@ from typing import final
 from torch import Tensor
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
     Cost,
     Heads,
     Load,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 
 
@@ -27,13 +27,13 @@ from paribus import (
 class MultiQuery(Attention):
     """One key/value head for all query heads: "Fast Transformer Decoding" (Shazeer 2019)."""
 
-    traits = SOFTMAX
+    traits = SOFTMAX_TRAITS
 
-    def __init__(self, shape: Shape, *, scores: Scores = Scores()) -> None:
+    def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=1, bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape), scores)
+        self.attend = Attend(shape, visibility_of(shape), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from paribus import Context, Scoring, Sight, ordered, visible
+from paribus import Context, ScoreFunctions, Visibility, visibility_mask, with_order
 
 
-def around(centre: Tensor, ctx: Context, reach: int, *, falling: bool) -> Scoring:
+def around(centre: Tensor, ctx: Context, reach: int, *, falling: bool) -> ScoreFunctions:
     """(B|1, T): keys further than `reach` from a query's centre are not scored, and where they are `falling`, weights
     fall off from it as a normal density does whose deviation is half of that. They do not sum to 1 again."""
     away = ctx.keys.positions.unsqueeze(1) - centre.unsqueeze(-1)  # (B|1, T, S)
@@ -19,12 +19,12 @@ def around(centre: Tensor, ctx: Context, reach: int, *, falling: bool) -> Scorin
         # Finite, not -inf: a query that is near no key would be 0/0.
         return scores.masked_fill(~near, torch.finfo(scores.dtype).min)
 
-    return Scoring(before=before, after=lambda weights: weights * share)
+    return ScoreFunctions(before=before, after=lambda weights: weights * share)
 
 
-def lengths(ctx: Context, sight: Sight) -> Tensor:
+def lengths(ctx: Context, sight: Visibility) -> Tensor:
     """(B|1, T|1): how many keys each query sees."""
-    seen = visible(sight, ordered(ctx.rows, ctx.past), ordered(ctx.keys))
+    seen = visibility_mask(sight, with_order(ctx.rows, ctx.past), with_order(ctx.keys))
     if seen is None:
         return torch.full_like(ctx.rows.positions[:, :1], ctx.keys.positions.shape[-1])
     return seen.squeeze(1).sum(-1)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 from torch import Tensor
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     AtMost,
     Attend,
     Attention,
@@ -18,13 +18,13 @@ from paribus import (
     Heads,
     Load,
     Range,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     Traits,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 
 
@@ -35,7 +35,7 @@ class Restricted(Attention):
     Causal, row i sees rows i - window + 1 up to i; else also as many behind it. A window of 1 is the row itself.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "cross": False}
+    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "cross": False}
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class Restricted(Attention):
         kv_heads: Annotated[
             int | None, "key/value heads; null: one for each query head", Range(1), Divides("heads")
         ] = None,
-        scores: Scores = Scores(),
+        scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=kv_heads or shape.heads, bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape, window), scores)
+        self.attend = Attend(shape, visibility_of(shape, window), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

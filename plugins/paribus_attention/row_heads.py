@@ -8,7 +8,7 @@ from typing import ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Cost, Load, Role, Shape, Sight, softmax_cost
+from paribus import Cost, Load, Role, Shape, Visibility, softmax_cost
 
 
 @final
@@ -60,7 +60,7 @@ class RowHeads(nn.Module):
         merged = x.transpose(1, 2).flatten(-2)
         return merged if self.shape.raw else self.o(merged)
 
-    def cost(self, sight: Sight, load: Load) -> Cost:
+    def cost(self, sight: Visibility, load: Load) -> Cost:
         """What plain heads cost, less the projections that are not there."""
         shape = self.shape
         fresh = min(load.queries, load.keys) if shape.memory_width is None else load.memory

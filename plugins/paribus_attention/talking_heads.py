@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
@@ -17,14 +17,14 @@ from paribus import (
     Heads,
     Load,
     Role,
-    Scores,
-    Scoring,
+    ScoreFunctions,
+    ScoreOptions,
     Shape,
     State,
     Traits,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 
 
@@ -39,20 +39,20 @@ class TalkingHeads(Attention):
     map: those of a row need not sum to 1.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX, "shares": False}
+    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "shares": False}
     roles: ClassVar[Mapping[str, Role]] = {"before": "weight", "after": "weight"}
 
-    def __init__(self, shape: Shape, *, scores: Scores = Scores()) -> None:
+    def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape), scores, scored=True)
+        self.attend = Attend(shape, visibility_of(shape), scores, scored=True)
         self.before = nn.Parameter(torch.empty(shape.heads, shape.heads))
         self.after = nn.Parameter(torch.empty(shape.heads, shape.heads))
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        scoring = Scoring(compare=self.compare, after=lambda weights: spoken(self.after, weights))
+        scoring = ScoreFunctions(compare=self.compare, after=lambda weights: spoken(self.after, weights))
         return self.heads.merge(self.attend(self.heads, x, ctx, scoring))
 
     def compare(self, q: Tensor, k: Tensor, scale: float) -> Tensor:

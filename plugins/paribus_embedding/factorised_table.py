@@ -8,26 +8,26 @@ from typing import Annotated, ClassVar, final
 from torch import Tensor, nn
 
 from paribus import (
-    Adopting,
-    Converted,
+    AddPositions,
+    ConvertedTensor,
     Cost,
     Embedding,
     Load,
     Norms,
-    Place,
     Range,
     Role,
-    Rows,
     Shape,
     Stream,
+    TokenLayout,
     Traits,
-    rows_of,
+    WeightConverter,
+    token_layout,
 )
 from paribus_embedding.tables import Tables, dropped, kept, looked_up, scored
 
 
 @final
-class FactorisedTable(Embedding, Adopting):
+class FactorisedTable(Embedding, WeightConverter):
     """A table of width E, from which each stack widens rows to its own width D: "ALBERT" (Lan et al. 2020), "ELECTRA"
     (Clark et al. 2020).
 
@@ -72,8 +72,10 @@ class FactorisedTable(Embedding, Adopting):
     def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
         return None if shape.width == self.width else nn.ModuleDict({"project": nn.Linear(self.width, shape.width)})
 
-    def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
-        rows = rows_of(stream, past)
+    def forward(
+        self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
+    ) -> tuple[Tensor, TokenLayout]:
+        rows = token_layout(stream, past)
         x = place(looked_up(stream, self.tables), rows.positions)
         if self.norm is not None:
             x = self.norm(x)
@@ -89,7 +91,7 @@ class FactorisedTable(Embedding, Adopting):
     def own_cost(self, shape: Shape, load: Load) -> Cost:
         return Cost() if shape.width == self.width else Cost(flops=2 * load.queries * self.width * shape.width)
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         """Of a larger or smaller vocabulary, the ids that both have; a head of its own begins as the tied table."""
         if not isinstance(other, FactorisedTable):
             return {}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Cost, Embedding, Load, Norms, Place, Range, Role, Rows, Shape, Stream, Traits
+from paribus import AddPositions, Cost, Embedding, Load, Norms, Range, Role, Shape, Stream, TokenLayout, Traits
 
 HALF = 127.5  # what a value of a pixel is divided by, and brought around 0: from -1 to 1
 
@@ -54,13 +54,15 @@ class Patches(Embedding):
         self.cls = nn.Parameter(torch.empty(shape.width))
         self.dropout = shape.dropout
 
-    def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
+    def forward(
+        self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
+    ) -> tuple[Tensor, TokenLayout]:
         patches = self.patches(self.cut(stream.tokens))
         x = torch.cat([self.cls.expand(len(patches), 1, -1), patches], dim=1)
         positions = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
         x = place(x, positions)
         x = functional.dropout(x, self.dropout) if self.dropout and self.training else x
-        return x, Rows(positions, counted=positions)
+        return x, TokenLayout(positions, counted=positions)
 
     def cut(self, values: Tensor) -> Tensor:
         """(B, P) -> (B, (image / patch)^2, channels x patch x patch), from -1 to 1."""

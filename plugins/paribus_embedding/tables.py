@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Converted, Stream, leading
+from paribus import ConvertedTensor, Stream, copy_table_rows
 
 
 class Tables(NamedTuple):
@@ -42,7 +42,7 @@ def scored(h: Tensor, tokens: nn.Embedding, head: nn.Linear | None, bias: Tensor
     return functional.linear(h, tokens.weight if head is None else head.weight, bias)
 
 
-def kept(ours: Tables, theirs: Tables) -> Mapping[str, Converted]:
+def kept(ours: Tables, theirs: Tables) -> Mapping[str, ConvertedTensor]:
     """The rows that both have, where a table is longer or shorter; a head that is not tied begins as a tied table."""
     head = theirs.tokens if theirs.head is None else theirs.head
     pairs = {
@@ -54,8 +54,8 @@ def kept(ours: Tables, theirs: Tables) -> Mapping[str, Converted]:
     found = {
         f"{name}.weight": made
         for name, (own, other) in pairs.items()
-        if own is not None and other is not None and (made := leading(own.weight, other.weight)) is not None
+        if own is not None and other is not None and (made := copy_table_rows(own.weight, other.weight)) is not None
     }
     if ours.head is not None and theirs.head is None and ours.head.weight.shape == head.weight.shape:
-        found["head.weight"] = Converted(head.weight, "the table that was tied")
+        found["head.weight"] = ConvertedTensor(head.weight, "the table that was tied")
     return found

@@ -8,12 +8,26 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Adopting, Converted, Cost, Embedding, Load, Norms, Place, Range, Role, Rows, Shape, Stream, rows_of
+from paribus import (
+    AddPositions,
+    ConvertedTensor,
+    Cost,
+    Embedding,
+    Load,
+    Norms,
+    Range,
+    Role,
+    Shape,
+    Stream,
+    TokenLayout,
+    WeightConverter,
+    token_layout,
+)
 from paribus_embedding.tables import Tables, dropped, kept, looked_up, scored
 
 
 @final
-class TokenTable(Embedding, Adopting):
+class TokenTable(Embedding, WeightConverter):
     """Rows looked up in a table that scores rows as well, where tied: "Using the Output Embedding to Improve Language
     Models" (Press & Wolf 2017).
 
@@ -66,8 +80,10 @@ class TokenTable(Embedding, Adopting):
     def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
         return nn.ModuleDict({"norm": norm()}) if self.normed else None
 
-    def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
-        rows = rows_of(stream, past)
+    def forward(
+        self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
+    ) -> tuple[Tensor, TokenLayout]:
+        rows = token_layout(stream, past)
         x = place(looked_up(stream, self.tables, self.scale), rows.positions)
         if own is not None:
             x = own["norm"](x)
@@ -81,7 +97,7 @@ class TokenTable(Embedding, Adopting):
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * load.picks * self.scored * self.vocabulary)
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         """Of a larger or smaller vocabulary, the ids that both have; a head of its own begins as the tied table."""
         if not isinstance(other, TokenTable):
             return {}

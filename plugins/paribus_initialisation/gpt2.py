@@ -7,7 +7,7 @@ from typing import Annotated, final
 
 from torch import Tensor
 
-from paribus import About, Initialisation, Range
+from paribus import Initialisation, ParameterInfo, Range
 
 
 @final
@@ -21,6 +21,6 @@ class Gpt2(Initialisation):
     def __init__(self, *, std: Annotated[float, "standard deviation, but for branches", Range(above=0)] = 0.02) -> None:
         self.std = std
 
-    def draw(self, unit: Tensor, about: About) -> Tensor:
+    def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:
         depth = math.sqrt(max(1, about.branches)) if about.role == "residual" else 1.0
         return unit * (self.std * about.gain / depth)

@@ -6,7 +6,7 @@ from typing import Annotated, final
 
 from torch import Tensor
 
-from paribus import About, Initialisation, Range
+from paribus import Initialisation, ParameterInfo, Range
 
 
 @final
@@ -18,5 +18,5 @@ class Normal(Initialisation):
     ) -> None:
         self.std = std
 
-    def draw(self, unit: Tensor, about: About) -> Tensor:
+    def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:
         return unit * (self.std * about.gain)

@@ -7,7 +7,7 @@ from typing import Annotated, final
 
 from torch import Tensor
 
-from paribus import About, Initialisation, Range
+from paribus import Initialisation, ParameterInfo, Range
 
 
 @final
@@ -24,11 +24,11 @@ class T5(Initialisation):
     ) -> None:
         self.factor = factor
 
-    def draw(self, unit: Tensor, about: About) -> Tensor:
+    def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:
         return unit * (self.factor * about.gain / math.sqrt(_variances(about)))
 
 
-def _variances(about: About) -> int:
+def _variances(about: ParameterInfo) -> int:
     """One over the variance."""
     places = about.path.split(".")
     if about.role == "embedding":

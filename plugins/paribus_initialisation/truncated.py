@@ -8,7 +8,7 @@ from typing import Annotated, final
 import torch
 from torch import Tensor
 
-from paribus import About, Initialisation, Range
+from paribus import Initialisation, ParameterInfo, Range
 
 
 @final
@@ -36,7 +36,7 @@ class Truncated(Initialisation):
         self.deep = deep
         self.head = std if head is None else head
 
-    def draw(self, unit: Tensor, about: About) -> Tensor:
+    def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:
         depth = math.sqrt(max(1, about.branches)) if self.deep and about.role == "residual" else 1.0
         std = self.head if about.role == "head" else self.std
         return truncated(unit, self.cutoff) * (std * about.gain / depth)

@@ -7,7 +7,7 @@ from typing import final
 
 from torch import Tensor
 
-from paribus import About, Initialisation
+from paribus import Initialisation, ParameterInfo
 
 
 @final
@@ -19,6 +19,6 @@ class Xavier(Initialisation):
     N(0, 1 / width), as in the Transformer's own code.
     """
 
-    def draw(self, unit: Tensor, about: About) -> Tensor:
+    def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:
         variance = 1 / about.fan_in if about.role == "embedding" else 2 / (about.fan_in + about.fan_out)
         return unit * (math.sqrt(variance) * about.gain)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
 
-from paribus import Ended, Home, Job, JobProcess
+from paribus import Home, Job, JobEnded, JobProcess
 
 STATE: Final = "state.json"
 REQUEUED: Final = "requeued"
@@ -65,7 +65,7 @@ class Submitted:
             return int((Path(self.folder) / "stop").read_text())
         return 0
 
-    def _say(self, how: str, ended: Ended | None = None) -> None:
+    def _say(self, how: str, ended: JobEnded | None = None) -> None:
         state: dict[str, Any] = {"how": how, "where": self._process.where}
         if ended is not None:
             state |= {"code": ended.code, "signal": ended.signal, "last": ended.last}

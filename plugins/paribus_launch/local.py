@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, final
 
-from paribus import Job, Launcher, News, Plugins, Range, Zygote
+from paribus import Job, Launcher, LauncherEvent, Plugins, Range, Zygote
 
 
 @final
@@ -30,7 +30,7 @@ class Local(Launcher):
     def start(self, job: Job) -> None:
         self._zygote.start(job)
 
-    def news(self, seconds: float) -> Sequence[News]:
+    def news(self, seconds: float) -> Sequence[LauncherEvent]:
         return self._zygote.news(seconds)
 
     def stop(self, name: str, signal: int) -> None:

@@ -11,7 +11,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, final
 
-from paribus import Ended, Home, Job, JobProcess, Launcher, News, Plugins, Problem, Range, SpecError, Started
+from paribus import (
+    Home,
+    Job,
+    JobEnded,
+    JobProcess,
+    JobStarted,
+    Launcher,
+    LauncherEvent,
+    Plugins,
+    Problem,
+    Range,
+    SpecError,
+)
 from paribus_launch._library import library
 
 MOST: Final = 256  # actors that are handed to a cluster, which lets them wait until there is room
@@ -89,7 +101,7 @@ class Ray(Launcher):
         self._ours = False
         self._home = Home({}, "")
         self._actors: dict[str, _Actor] = {}
-        self._news: list[News] = []
+        self._news: list[LauncherEvent] = []
 
     def at_once(self, cores: int, gpus: int) -> int:
         return MOST if self._where else cores
@@ -131,7 +143,7 @@ class Ray(Launcher):
         handle = self._ray.remote(Body).options(**options).remote(job, self._home)
         self._actors[job.name] = _Actor(handle, handle.where.remote(), handle.run.remote())
 
-    def news(self, seconds: float) -> Sequence[News]:
+    def news(self, seconds: float) -> Sequence[LauncherEvent]:
         told, self._news = self._news, []
         waited = {actor.ends: name for name, actor in self._actors.items()}
         waited |= {actor.began: name for name, actor in self._actors.items() if actor.began is not None}
@@ -155,7 +167,7 @@ class Ray(Launcher):
         # Killed, or no process has begun that could be asked.
         self._ray.kill(actor.handle)
         del self._actors[name]
-        self._news.append(Ended(name, None, int(signal)))
+        self._news.append(JobEnded(name, None, int(signal)))
 
     def close(self) -> None:
         for actor in self._actors.values():
@@ -167,22 +179,22 @@ class Ray(Launcher):
                 self._ray.shutdown()
         self._ray = None
 
-    def _of(self, name: str, ready: Sequence[Any]) -> Iterator[News]:
+    def _of(self, name: str, ready: Sequence[Any]) -> Iterator[LauncherEvent]:
         """What is known of a job, of which something is ready."""
         actor = self._actors[name]
         lost = (self._ray.exceptions.RayError,)
         if actor.began in ready:
             with suppress(*lost):  # then its end says why
-                yield Started(name, self._ray.get(actor.began))
+                yield JobStarted(name, self._ray.get(actor.began))
             actor.began = None
         if actor.ends in ready:
             del self._actors[name]
             try:
-                yield Ended(name, *self._ray.get(actor.ends))
+                yield JobEnded(name, *self._ray.get(actor.ends))
             except lost as error:
                 # The trial's process has died with its worker, so that this is as if it had been killed.
                 first = next(iter(str(error).strip().splitlines()), "")
-                yield Ended(name, None, signals.SIGKILL, f"its worker of Ray's was lost: {first}")
+                yield JobEnded(name, None, signals.SIGKILL, f"its worker of Ray's was lost: {first}")
 
 
 @contextmanager

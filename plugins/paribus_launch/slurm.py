@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, final
 
-from paribus import Ended, Home, Job, Launcher, News, Note, Plugins, Range, Started
+from paribus import Home, Job, JobEnded, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins, Range
 from paribus_launch._library import library
 from paribus_launch._submitted import REQUEUED, Submitted, read
 
@@ -72,7 +72,7 @@ class Slurm(Launcher):
         self._home = Home({}, "")
         self._new: dict[str, Job] = {}
         self._jobs: dict[str, _Submission] = {}
-        self._news: list[News] = []
+        self._news: list[LauncherEvent] = []
         self._asked = 0.0
         self._count = 0
 
@@ -86,7 +86,7 @@ class Slurm(Launcher):
     def start(self, job: Job) -> None:
         self._new[job.name] = job  # submitted with those that follow, as one array
 
-    def news(self, seconds: float) -> Sequence[News]:
+    def news(self, seconds: float) -> Sequence[LauncherEvent]:
         self._submit()
         until = time.monotonic() + seconds
         while not (told := self._known()) and time.monotonic() < until:
@@ -95,7 +95,7 @@ class Slurm(Launcher):
 
     def stop(self, name: str, signal: int) -> None:
         if self._new.pop(name, None) is not None:
-            self._news.append(Ended(name, None, int(signal)))
+            self._news.append(JobEnded(name, None, int(signal)))
             return
         submission = self._jobs.get(name)
         if submission is None:
@@ -104,7 +104,7 @@ class Slurm(Launcher):
         if signal == signals.SIGKILL or not submission.began:
             submission.job.cancel()
             del self._jobs[name]
-            self._news.append(Ended(name, None, int(signal)))
+            self._news.append(JobEnded(name, None, int(signal)))
 
     def close(self) -> None:
         for submission in self._jobs.values():
@@ -150,12 +150,12 @@ class Slurm(Launcher):
     def _refused(self, jobs: Sequence[Job], error: Exception) -> None:
         """The scheduler may be away for a moment: these jobs may be tried again, as after a failing disk."""
         why = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        self._news.append(Note(f"Slurm took no job: {why}"))
-        self._news += [Ended(job.name, AGAIN, None, f"no job could be submitted: {why}") for job in jobs]
+        self._news.append(LauncherMessage(f"Slurm took no job: {why}"))
+        self._news += [JobEnded(job.name, AGAIN, None, f"no job could be submitted: {why}") for job in jobs]
 
     # -- from the jobs -------------------------------------------------------------------------------------------
 
-    def _known(self) -> list[News]:
+    def _known(self) -> list[LauncherEvent]:
         told, self._news = self._news, []
         for name, submission in list(self._jobs.items()):
             told += self._told(name, submission)
@@ -166,19 +166,19 @@ class Slurm(Launcher):
                 told += self._lost(name, submission)
         return told
 
-    def _told(self, name: str, submission: _Submission) -> Iterator[News]:
+    def _told(self, name: str, submission: _Submission) -> Iterator[LauncherEvent]:
         """What the job's own file says."""
         state = read(submission.folder)
         if state is None:
             return
         if not submission.began:
             submission.began = True
-            yield Started(name, state["where"])
+            yield JobStarted(name, state["where"])
         if "last" in state and state["how"] != REQUEUED:
             del self._jobs[name]
-            yield Ended(name, state["code"], state["signal"], state["last"])
+            yield JobEnded(name, state["code"], state["signal"], state["last"])
 
-    def _lost(self, name: str, submission: _Submission) -> Iterator[News]:
+    def _lost(self, name: str, submission: _Submission) -> Iterator[LauncherEvent]:
         """What the scheduler says of a job that could not say it itself."""
         first = submission is next(iter(self._jobs.values()))
         info = submission.job.get_info(mode="force" if first else "cache")  # one question tells of all
@@ -192,7 +192,7 @@ class Slurm(Launcher):
         if time.monotonic() - submission.over > late:
             del self._jobs[name]
             by = signals.SIGTERM if state.startswith("CANCELLED") else signals.SIGKILL
-            yield Ended(name, None, by, f"of its job, {submission.job.job_id}, Slurm says {state}")
+            yield JobEnded(name, None, by, f"of its job, {submission.job.job_id}, Slurm says {state}")
 
 
 AGAIN: Final = 74  # EX_TEMPFAIL's neighbour, EX_IOERR: another try may end differently

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Batch, Known, Measure, Range, Subject, Traits
+from paribus import Batch, EvaluatedModel, Measure, Range, Traits, TrialInfo
 from paribus_measure.predicted import nats, predicts
 
 NAMES = ("loss", "accuracy", "rest", "share")
@@ -28,10 +28,10 @@ class AssociativeRecall(Measure):
     def __init__(self, *, examples: Annotated[int, "validation examples that are looked at", Range(1)] = 64) -> None:
         self.examples = examples
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         return NAMES
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         sums = torch.zeros(5, dtype=torch.float64, device=subject.device)
         for batch in subject.batches(self.examples):
             scores = subject.scores(batch)

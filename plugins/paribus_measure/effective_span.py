@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Known, Measure, Range, Subject, Traits
+from paribus import EvaluatedModel, Measure, Range, Traits, TrialInfo
 from paribus_measure.weighed import SUMMARY, Seen, by_head, summary
 
 
@@ -26,10 +26,10 @@ class EffectiveSpan(Measure):
     def __init__(self, *, examples: Annotated[int, "validation examples that are looked at", Range(1)] = 32) -> None:
         self.examples = examples
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         return SUMMARY
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         return summary(by_head(subject, self.examples, _distance))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Known, Measure, Range, Subject, Traits
+from paribus import EvaluatedModel, Measure, Range, Traits, TrialInfo
 from paribus_measure.predicted import nats
 
 NAMES = ("score", "mean", "loss", "gain")
@@ -36,10 +36,10 @@ class InductionScore(Measure):
         self.tokens = tokens
         self.examples = examples
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         return NAMES
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         tokens = repeated(subject, self.tokens, self.examples)
         count = tokens.shape[1] // 2
         if count < 2:
@@ -56,7 +56,7 @@ class InductionScore(Measure):
         return {"score": float(by_head.max()), "mean": float(by_head.mean()), "loss": second, "gain": first - second}
 
 
-def repeated(subject: Subject, most: int, examples: int) -> Tensor:
+def repeated(subject: EvaluatedModel, most: int, examples: int) -> Tensor:
     """(examples, 2 * N): N different tokens of text, drawn anew for each, and the same again."""
     reserved = subject.vocabulary.reserved
     known = torch.tensor([token for token in range(subject.vocabulary.size) if token not in reserved])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, final
 
-from paribus import Known, Measure, ParibusError, Range, Subject
+from paribus import EvaluatedModel, Measure, ParibusError, Range, TrialInfo
 
 
 @final
@@ -26,11 +26,11 @@ class LengthExtrapolation(Measure):
         self.times = tuple(dict.fromkeys(times))
         self.examples = examples
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         within = [times for times in self.times if known.longest is None or times * known.length <= known.longest]
         return [_name(metric, times) for times in within for metric in known.metrics]
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         found: dict[str, float | str] = {}
         for times in self.times:
             metrics = self._asked(subject, times)
@@ -38,7 +38,7 @@ class LengthExtrapolation(Measure):
             found |= {_name(metric, times): value for metric, value in known.items()}
         return found
 
-    def _asked(self, subject: Subject, times: int) -> Mapping[str, float] | str:
+    def _asked(self, subject: EvaluatedModel, times: int) -> Mapping[str, float] | str:
         """The metrics, or why there are none."""
         length, longest = times * subject.known.length, subject.known.longest
         if longest is not None and length > longest:

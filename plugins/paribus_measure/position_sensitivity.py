@@ -8,7 +8,7 @@ from typing import Annotated, final
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Batch, Known, Measure, Range, Stream, Subject
+from paribus import PADDING, Batch, EvaluatedModel, Measure, Range, Stream, TrialInfo
 
 NAMES = ("shifted", "shuffled")
 
@@ -26,10 +26,10 @@ class PositionSensitivity(Measure):
     def __init__(self, *, examples: Annotated[int, "validation examples that are looked at", Range(1)] = 32) -> None:
         self.examples = examples
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         return NAMES
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         sums = torch.zeros(3, dtype=torch.float64, device=subject.device)
         seen = 0
         for batch in subject.batches(self.examples):

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import Batch, Subject
+from paribus import Batch, EvaluatedModel
 
 
-def nats(subject: Subject, batch: Batch) -> Tensor:
+def nats(subject: EvaluatedModel, batch: Batch) -> Tensor:
     """(B, T - 1) float64: what each row but the last loses on the token of the next one."""
     scores = subject.scores(batch)[:, :-1].double()
     wanted = batch.streams["body"].tokens[:, 1:]

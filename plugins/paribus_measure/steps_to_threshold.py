@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, final
 
-from paribus import Example, Known, Measure, Subject
+from paribus import EvaluatedModel, Example, Measure, TrialInfo
 
 
 @final
@@ -28,10 +28,10 @@ class StepsToThreshold(Measure):
         self.at = at
         self.below = below
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         return ("steps", "reached")
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         points = [point for point in subject.curve if self.metric in point]
         if not points:
             known = ", ".join(name for point in subject.curve[-1:] for name in point if name != "step")

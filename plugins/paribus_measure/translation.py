@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, final
 
-from paribus import Known, Measure, ParibusError, Problem, Range, Rendering, SpecError, Subject, Traits
+from paribus import EvaluatedModel, GeneratedPair, Measure, ParibusError, Problem, Range, SpecError, Traits, TrialInfo
 
 Score = Literal["bleu", "chrf"]
 
@@ -48,12 +48,12 @@ class Translation(Measure):
         self.tokenize, self.lowercase = tokenize, lowercase
         self._manner: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "tokens": tokens}
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         if self.scores:
             _library()
         return (*self.scores, "exact", "pairs")
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         names = self.names(subject.known)
         try:
             found = subject.write(self.examples, **self._manner)
@@ -64,7 +64,7 @@ class Translation(Measure):
         exact = sum(each.written == each.target for each in found) / len(found)
         return {**self._scored(found), "exact": exact, "pairs": float(len(found))}
 
-    def _scored(self, found: Sequence[Rendering]) -> dict[str, float]:
+    def _scored(self, found: Sequence[GeneratedPair]) -> dict[str, float]:
         """Of the whole corpus: the mean over sentences is something else."""
         written, targets = [each.written for each in found], [[each.target for each in found]]
         return {name: float(metric.corpus_score(written, targets).score) for name, metric in self.metrics().items()}

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from paribus import Batch, Rows, Sight, Subject, ordered, rows_of, visible
+from paribus import Batch, EvaluatedModel, TokenLayout, Visibility, token_layout, visibility_mask, with_order
 
 
 class Seen(NamedTuple):
@@ -23,7 +23,7 @@ SUMMARY: Final = ("mean", "lowest", "highest")
 Value = Callable[[Tensor, Seen], Tensor]
 
 
-def by_head(subject: Subject, examples: int, value: Value) -> Tensor | None:
+def by_head(subject: EvaluatedModel, examples: int, value: Value) -> Tensor | None:
     """(N,): the mean of a value over rows for each head of each layer; None where no row weighs two others.
 
     `value` is given the weights of a layer, (B, H, T, S), and gives one number a row, (B, H, T). Padding is no row, and
@@ -45,10 +45,10 @@ def seen_by(batch: Batch, length: int, *, causal: bool) -> Seen:
     """The rows of the body that each of its rows might see."""
     body = batch.streams["body"]
     if body.tokens.shape[1] == length:
-        rows = ordered(rows_of(body))
+        rows = with_order(token_layout(body))
     else:  # an image, whose rows are not its tokens
-        rows = Rows(torch.arange(length, device=body.tokens.device)[None], order=torch.arange(length)[None])
-    seen = visible(Sight(causal=causal or body.order is not None), rows, rows)  # (B|1, 1, T, T)
+        rows = TokenLayout(torch.arange(length, device=body.tokens.device)[None], order=torch.arange(length)[None])
+    seen = visibility_mask(Visibility(causal=causal or body.order is not None), rows, rows)  # (B|1, 1, T, T)
     if seen is None:
         seen = torch.ones(1, 1, length, length, dtype=torch.bool, device=body.tokens.device)
     seen_BTS = seen[:, 0]

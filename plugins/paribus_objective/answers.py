@@ -13,12 +13,12 @@ from paribus import (
     PADDING,
     DataError,
     Draw,
-    Formed,
     Problem,
     Shape,
     SpecError,
     Stream,
     Tokens,
+    TrainingExamples,
     Vocabulary,
 )
 from paribus_objective import specials
@@ -77,7 +77,7 @@ class Answers:
         what = "beginnings of prompts" if self.long == "cut" else "pairs"
         return {f"{what} that take more than {self.length} rows": int((self.kept(tokens).needed > self.length).sum())}
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         """(B,) -> rows (B, T), labels (B, T)."""
         assert tokens.targets is not None, "the rules let only a corpus of pairs come here"
         kept, at = self.kept(tokens), draw.index.numpy()
@@ -99,7 +99,7 @@ class Answers:
             special=torch.from_numpy(~(asks | answers)[:, :-1]),
             languages=self._languages(tokens, kept.at[at], (place >= begins)[:, :-1]),
         )
-        return Formed({"body": body}, {"labels": torch.from_numpy(labels)})
+        return TrainingExamples({"body": body}, {"labels": torch.from_numpy(labels)})
 
     def _languages(self, tokens: Tokens, at: Array, answering: Array) -> torch.Tensor | None:
         """(B, T): of the prompt, and of the answer from where it begins."""

@@ -12,15 +12,15 @@ from paribus import (
     IGNORED,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Range,
-    Run,
     Shape,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
@@ -83,20 +83,20 @@ class CausalClassification(Objective):
     def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.texts.left_out(tokens, length)
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         index = draw.index.numpy()
         stream, last = self.texts(tokens, index, length)
         following = torch.full_like(stream.tokens, IGNORED)
         following[:, :-1] = stream.tokens[:, 1:]
         following[torch.arange(length) >= last.unsqueeze(1)] = IGNORED
         labels = torch.from_numpy(labels_of(tokens, index))
-        return Formed({"body": stream}, {"labels": labels, "last": last, "following": following})
+        return TrainingExamples({"body": stream}, {"labels": labels, "last": last, "following": following})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         scores: Tensor = self.head(hidden)
         return scores
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         smoothing = self.smoothing if self.training else 0.0
         next_ = scoring.cross_entropy(run.unembed(self.narrow(run.hidden("body"))), run.targets["following"])
         return {
@@ -120,9 +120,9 @@ class CausalClassification(Objective):
     def metrics(self) -> Mapping[str, Metric]:
         return scoring.of_classes(self.classes)
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         for name in scoring.OF_CLASSES:
             scoring.update(metrics[name], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(pooled(run, "last"), run.unembed))

@@ -9,23 +9,23 @@ from torch import Tensor, nn
 
 from paribus import (
     IGNORED,
-    Adopting,
-    Converted,
+    ConvertedTensor,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
+    GenerationTarget,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Prompt,
-    Run,
     Shape,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
-    Wish,
+    WeightConverter,
 )
 from paribus_objective import scoring, vocabulary_head
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @final
-class CausalLanguageModelling(Objective, Adopting):
+class CausalLanguageModelling(Objective, WeightConverter):
     """Each row predicts the token after it: "Improving Language Understanding" (Radford et al. 2018).
 
     An example eats one token more than it has rows, so that the last row has a label as well. Neither padding nor the
@@ -66,23 +66,23 @@ class CausalLanguageModelling(Objective, Adopting):
     def raw(self, length: int) -> int:
         return length + 1
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body = streams["body"]
         labels = body.tokens[:, 1:].clone()  # not a view: whoever changes a label must not change a token
         if body.documents is not None:
             here, next_ = body.documents[:, :-1], body.documents[:, 1:]
             labels = labels.masked_fill((here != next_) | (next_ < 0), IGNORED)
         rows = Stream(*(None if vector is None else vector[:, :-1] for vector in body))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-        return Formed({**streams, "body": rows}, {"labels": labels})
+        return TrainingExamples({**streams, "body": rows}, {"labels": labels})
 
-    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         """A text goes on as it began; an empty one begins, as all but the first did, behind the end of another."""
         return Prompt(tuple(ids) or (() if self.mark is None else (self.mark,)), stop=self.mark)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
@@ -94,11 +94,11 @@ class CausalLanguageModelling(Objective, Adopting):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

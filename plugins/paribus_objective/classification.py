@@ -11,15 +11,15 @@ from torch import Tensor
 from paribus import (
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Range,
-    Run,
     Shape,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
@@ -81,17 +81,17 @@ class Classification(Objective):
     def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.texts.left_out(tokens, length)
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         index = draw.index.numpy()
         laid = self.texts(tokens, index, length)
         labels = torch.from_numpy(labels_of(tokens, index))
-        return Formed({"body": laid.stream}, {"labels": labels, "last": laid.last})
+        return TrainingExamples({"body": laid.stream}, {"labels": labels, "last": laid.last})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         scores: Tensor = self.head(hidden)
         return scores
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         smoothing = self.smoothing if self.training else 0.0
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"], smoothing)}
 
@@ -108,9 +108,9 @@ class Classification(Objective):
     def metrics(self) -> Mapping[str, Metric]:
         return scoring.of_classes(self.classes)
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         for name in scoring.OF_CLASSES:
             scoring.update(metrics[name], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(pooled(run, self.pool), run.unembed))

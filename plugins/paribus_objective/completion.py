@@ -9,23 +9,23 @@ import numpy as np
 from torch import Tensor, nn
 
 from paribus import (
-    Adopting,
-    Converted,
+    ConvertedTensor,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
+    GenerationTarget,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Prompt,
-    Run,
     Shape,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
-    Wish,
+    WeightConverter,
 )
 from paribus_objective import scoring, vocabulary_head
 from paribus_objective.answers import Answers, Long
@@ -37,7 +37,7 @@ Ints = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
 @final
-class Completion(Objective, Adopting):
+class Completion(Objective, WeightConverter):
     """Causal language modelling of pairs: the source is a prompt, read and never predicted, the target its answer.
 
     So "Zoology: Measuring and Improving Recall in Efficient Language Models" (Arora et al. 2023) and others score their
@@ -82,10 +82,10 @@ class Completion(Objective, Adopting):
     def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.pairs.left_out(tokens)
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         return self.pairs.form(tokens, length, draw)
 
-    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         return Prompt((*ids, *self.pairs.sep), stop=self.pairs.eos)
 
     def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
@@ -94,7 +94,7 @@ class Completion(Objective, Adopting):
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
@@ -106,13 +106,13 @@ class Completion(Objective, Adopting):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes), "exact": scoring.exact()}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         logits, labels = self._logits(run), run.targets["labels"]
         scoring.update(metrics["accuracy"], logits, labels)
         scoring.update_exact(metrics["exact"], logits, labels)
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

@@ -11,28 +11,28 @@ from torch import Tensor, nn
 
 from paribus import (
     IGNORED,
-    Adopting,
-    Converted,
+    ConvertedTensor,
     Cost,
     DataError,
     Draw,
-    Formed,
+    ForwardPass,
+    GenerationTarget,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Problem,
     Prompt,
     Role,
-    Run,
     Shape,
     SpecError,
     Stream,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
-    Wish,
+    WeightConverter,
     labels_of,
 )
 from paribus_objective import scoring, specials, vocabulary_head
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Control(Objective, Adopting):
+class Control(Objective, WeightConverter):
     """A code stands before a text and says of which class it is, and each row predicts the token after it: "CTRL"
     (Keskar et al. 2019).
 
@@ -79,7 +79,7 @@ class Control(Objective, Adopting):
     def examples(self, tokens: Tokens, length: int) -> int:
         return len(self.index(tokens, length).start)
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         found = self.index(tokens, length)
         index = draw.index.numpy()
         place = found.start[index][:, None] + np.arange(length)
@@ -97,12 +97,12 @@ class Control(Objective, Adopting):
         if tokens.languages is not None:
             own = tokens.languages[found.document[document]]
             languages = torch.from_numpy(np.concatenate([own[:, :1], own[:, :-1]], axis=1))
-        return Formed({"body": Stream(rows, special=special, languages=languages)}, {"labels": labels})
+        return TrainingExamples({"body": Stream(rows, special=special, languages=languages)}, {"labels": labels})
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
-        return Formed(streams, targets)
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
+        return TrainingExamples(streams, targets)
 
-    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         """A text goes on as one of the class that is wished for would, or of the first."""
         label = wish.label or 0
         if not 0 <= label < len(self.codes):
@@ -113,7 +113,7 @@ class Control(Objective, Adopting):
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
@@ -125,13 +125,13 @@ class Control(Objective, Adopting):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)
 
 

@@ -9,27 +9,27 @@ import numpy as np
 from torch import Tensor, nn
 
 from paribus import (
-    Adopting,
-    Converted,
+    ConvertedTensor,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
+    GenerationTarget,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Problem,
     Prompt,
     Range,
     Role,
-    Run,
     Shape,
     SpecError,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
-    Wish,
+    WeightConverter,
 )
 from paribus_objective import noise, scoring, specials, vocabulary_head
 from paribus_objective.masking import Array
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Denoising(Objective, Adopting):
+class Denoising(Objective, WeightConverter):
     """The encoder reads a text that was spoilt in some of five ways, the decoder writes it as it was: "BART" (Lewis et
     al. 2020).
 
@@ -91,7 +91,7 @@ class Denoising(Objective, Adopting):
     def raw(self, length: int) -> int:
         return length - 1
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body = streams["body"]
         tokens: Array = body.tokens.numpy()
         places = np.broadcast_to(np.arange(tokens.shape[1]), tokens.shape)
@@ -117,14 +117,14 @@ class Denoising(Objective, Adopting):
             gone = gone | noise.picked(~outside & ~gone, text, self.deleted, "deleted", draw)
         return noise.woven(tokens, order, noise.Holes(gone, marks), self.token)
 
-    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         """A text with masks in it, or faults, is read, and written without."""
         return self.sides.prompt(ids)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
@@ -136,11 +136,11 @@ class Denoising(Objective, Adopting):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

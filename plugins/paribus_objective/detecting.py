@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import IGNORED, Cost, Norms, Role, Stream, Term
+from paribus import IGNORED, Cost, LossTerm, Norms, Role, Stream
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -57,12 +57,12 @@ def replaced(stream: Stream, tokens: Tensor) -> Tensor:
     return (tokens != stream.tokens).long().masked_fill(told(stream) == IGNORED, IGNORED)
 
 
-def loss(scores: Tensor, replaced: Tensor, weight: float = 1.0) -> Term:
+def loss(scores: Tensor, replaced: Tensor, weight: float = 1.0) -> LossTerm:
     """(B, T), (B, T) in {0, 1, IGNORED} -> the summed loss of telling the two apart, and over how many rows."""
     counted = replaced != IGNORED
     wanted = (replaced == 1).to(scores.dtype)
     losses = functional.binary_cross_entropy_with_logits(scores, wanted, reduction="none")
-    return Term(losses.masked_fill(~counted, 0).sum(), counted.sum(), weight)
+    return LossTerm(losses.masked_fill(~counted, 0).sum(), counted.sum(), weight)
 
 
 _MEASURED: Final = ("accuracy", "precision", "recall", "f1")

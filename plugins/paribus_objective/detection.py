@@ -12,16 +12,16 @@ from paribus import (
     IGNORED,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Range,
-    Run,
     Shape,
     Stream,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
@@ -56,17 +56,17 @@ class Detection(Objective):
         self.masking = masking.Masking(vocabulary, rate, mask=0.0, random=1.0)
         self.detector = Detector(shape.width, norm if first else None)
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body = streams["body"]
         length = body.tokens.shape[1]
         shown, _, _ = self.masking(body, min(length, max(1, math.ceil(self.masking.rate * length))), draw)
-        return Formed({**streams, "body": shown}, {"labels": detecting.replaced(body, shown.tokens)})
+        return TrainingExamples({**streams, "body": shown}, {"labels": detecting.replaced(body, shown.tokens)})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         scores: Tensor = self.detector(hidden)
         return scores
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": detecting.loss(self._told(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
@@ -84,8 +84,8 @@ class Detection(Objective):
     def metrics(self) -> Mapping[str, Metric]:
         return detecting.metrics()
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         detecting.update(metrics, self._told(run), run.targets["labels"])
 
-    def _told(self, run: Run) -> Tensor:
+    def _told(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden(), run.unembed)).squeeze(-1)

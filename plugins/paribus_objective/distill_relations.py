@@ -13,17 +13,17 @@ from paribus import (
     Capture,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Problem,
     Range,
-    Run,
     Shape,
     SpecError,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
@@ -74,13 +74,13 @@ class DistillRelations(Objective):
         self.causal, self.width = shape.causal, shape.heads * shape.head_width
         self.captures, self.teaches = Capture(heads=(layer,)), Capture(heads=(of,))
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         return all_rows(streams)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return hidden
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         rows = run.targets["rows"]
         seen = visible(run.streams["body"].documents, rows, causal=self.causal)
         ours, theirs = ({name: each.layer(at, name) for name in "qkv"} for each, at in self._sides(run))
@@ -97,7 +97,7 @@ class DistillRelations(Objective):
     def picks(self, length: int) -> int:
         return length
 
-    def _sides(self, run: Run) -> tuple[tuple[Run, int], tuple[Run, int]]:
+    def _sides(self, run: ForwardPass) -> tuple[tuple[ForwardPass, int], tuple[ForwardPass, int]]:
         return (run, self.layer), (run.teacher, self.of)
 
     def _alike(self, ours: Tensor, theirs: Tensor) -> int:

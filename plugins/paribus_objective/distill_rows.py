@@ -13,16 +13,16 @@ from paribus import (
     Capture,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Range,
     Role,
-    Run,
     Shape,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
@@ -74,13 +74,13 @@ class DistillRows(Objective):
         self.captures, self.teaches = Capture(rows=layers), Capture(rows=of)
         self.weight = weight
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         return all_rows(streams)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return hidden if self.project is None else self.project(hidden)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         apart = [self._apart(ours, theirs) for ours, theirs in self._rows(run)]
         return {"loss": summed(torch.stack(apart).sum(0), run.targets["rows"], self.weight)}
 
@@ -92,7 +92,7 @@ class DistillRows(Objective):
     def picks(self, length: int) -> int:
         return length
 
-    def _rows(self, run: Run) -> Iterator[tuple[Tensor, Tensor]]:
+    def _rows(self, run: ForwardPass) -> Iterator[tuple[Tensor, Tensor]]:
         if not self.pairs:
             yield self.logits(run.hidden(), run.unembed), run.teacher.hidden()
         for layer, of in self.pairs:

@@ -11,15 +11,15 @@ from torch.nn import functional
 from paribus import (
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Range,
-    Run,
     Shape,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
@@ -58,13 +58,13 @@ class DistillScores(Objective):
         self.temperature = temperature
         self.weight = weight
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         return all_rows(streams)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return unembed(hidden)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         ours, theirs = run.scores(self.of), run.teacher.scores(self.of)
         alike(ours, theirs, "scores so many classes", "the same vocabulary")
         told, known = (functional.log_softmax(scores / self.temperature, -1) for scores in (ours, theirs))

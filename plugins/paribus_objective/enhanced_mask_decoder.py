@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, final
 from torch import Tensor, nn
 
 from paribus import (
-    Adopting,
     Capture,
-    Converted,
+    ConvertedTensor,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Range,
     Role,
-    Run,
     Shape,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
-    rows_of,
+    WeightConverter,
+    token_layout,
 )
 from paribus_objective import masking, scoring, vocabulary_head
 from paribus_objective.span_masking import Spans
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @final
-class EnhancedMaskDecoder(Objective, Adopting):
+class EnhancedMaskDecoder(Objective, WeightConverter):
     """Hidden tokens are predicted by rows that are told where they are, absolutely, and only then: "DeBERTa" (He et al.
     2021), section 3.2.
 
@@ -75,24 +75,24 @@ class EnhancedMaskDecoder(Objective, Adopting):
         self.places = nn.Embedding(shape.length, shape.width)
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm)
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body, pick, labels = self.masking(streams["body"], self.picks(streams["body"].tokens.shape[1]), draw)
-        return Formed({**streams, "body": body}, {"pick": pick, "labels": labels})
+        return TrainingExamples({**streams, "body": body}, {"pick": pick, "labels": labels})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed)
 
-    def decoded(self, run: Run) -> Tensor:
+    def decoded(self, run: ForwardPass) -> Tensor:
         """(B, N, D): what is hidden, as it comes out behind the last layer once it knows its place."""
         pick = run.targets["pick"]
-        positions = rows_of(run.streams["body"]).positions.expand(pick.shape[0], -1).gather(1, pick)
+        positions = token_layout(run.streams["body"]).positions.expand(pick.shape[0], -1).gather(1, pick)
         placed = self.places(positions.clamp(0, self.last))  # padding may stand beyond either end
         return run.again(masking.rows(run.read(), pick) + placed, pick, self.again)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
-    def fills(self, run: Run) -> Tensor:
+    def fills(self, run: ForwardPass) -> Tensor:
         return self._logits(run)
 
     def cost(self, load: Load) -> Cost:
@@ -104,11 +104,11 @@ class EnhancedMaskDecoder(Objective, Adopting):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(self.decoded(run), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

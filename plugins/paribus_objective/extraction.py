@@ -15,18 +15,18 @@ from paribus import (
     Cost,
     DataError,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Problem,
     Range,
     Role,
-    Run,
     Shape,
     SpecError,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
@@ -108,7 +108,7 @@ class Extraction(Objective):
             ),
         }
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         assert tokens.targets is not None, "the rules let only a corpus of pairs come here"
         found = Contexts(*(column[draw.index.numpy()] for column in self.windows(tokens)))
         begins = labelled.whole(tokens.targets, found.document).start + found.start
@@ -121,7 +121,7 @@ class Extraction(Objective):
         open_ = (place == 0) | ((place >= row[:, None]) & (place < (row + found.length)[:, None]))
         targets = {"labels": labels, "open": open_, "answers": answers, "document": found.document}
         offset = found.start - row  # from a row to the context's own count
-        return Formed(
+        return TrainingExamples(
             {"body": stream},
             {name: torch.from_numpy(value) for name, value in {**targets, "offset": offset}.items()},
         )
@@ -130,7 +130,7 @@ class Extraction(Objective):
         scores: Tensor = self.head(hidden)
         return scores
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._scores(run), run.targets["labels"])}
 
     def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
@@ -153,14 +153,14 @@ class Extraction(Objective):
 
         return {name: measures.Spans(exact=name == "exact", threshold=self.threshold) for name in MEASURED}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         targets = run.targets
         best = spanned(self._scores(run), self.answer)
         span = torch.stack([best.first, best.last], dim=1) + targets["offset"].unsqueeze(1)
         for name in MEASURED:
             metrics[name].update(targets["document"], span, targets["answers"], best.score, best.none)
 
-    def _scores(self, run: Run) -> Tensor:
+    def _scores(self, run: ForwardPass) -> Tensor:
         """(B, 2, T) of first and last, lowest where nothing can be."""
 
         def made() -> Tensor:

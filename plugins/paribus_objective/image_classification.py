@@ -13,18 +13,18 @@ from paribus import (
     Cost,
     DataError,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Problem,
     Range,
     Role,
-    Run,
     Shape,
     Stream,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
@@ -79,7 +79,7 @@ class ImageClassification(Objective):
     def examples(self, tokens: Tokens, length: int) -> int:
         return len(tokens.documents) - 1
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         index = draw.index.numpy()
         first, last = (np.asarray(tokens.sentences)[np.asarray(tokens.documents)[index + at]] for at in (0, 1))
         sizes = np.unique(last - first)
@@ -87,13 +87,13 @@ class ImageClassification(Objective):
             raise _uneven(sizes)
         values = np.asarray(tokens.ids)[first[:, None] + np.arange(sizes[0])]
         pixels = torch.from_numpy(values.astype(np.uint8))  # an eighth of what ids of 64 bits would take
-        return Formed({"body": Stream(pixels)}, {"labels": torch.from_numpy(labels_of(tokens, index))})
+        return TrainingExamples({"body": Stream(pixels)}, {"labels": torch.from_numpy(labels_of(tokens, index))})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         scores: Tensor = self.head(hidden)
         return scores
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         smoothing = self.smoothing if self.training else 0.0
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"], smoothing)}
 
@@ -112,10 +112,10 @@ class ImageClassification(Objective):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body")[:, 0], run.unembed))
 
 

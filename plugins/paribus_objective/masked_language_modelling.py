@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, final
 from torch import Tensor, nn
 
 from paribus import (
-    Adopting,
-    Converted,
+    ConvertedTensor,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Role,
-    Run,
     Shape,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
+    WeightConverter,
 )
 from paribus_objective import masking, scoring, vocabulary_head
 from paribus_objective.activation import ACTIVATIONS, Activation
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @final
-class MaskedLanguageModelling(Objective, Adopting):
+class MaskedLanguageModelling(Objective, WeightConverter):
     """Hidden tokens are predicted from both sides: "BERT" (Devlin et al. 2019), "RoBERTa" (Liu et al. 2019).
 
     They are hidden afresh in each epoch, or by so many masks in turn, at a rate that may change `over_time`; each by
@@ -72,17 +72,17 @@ class MaskedLanguageModelling(Objective, Adopting):
             shape, norm, transform=transform, transform_bias=transform_bias, bias=bias
         )
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body, pick, labels = self.masking(streams["body"], self.picks(streams["body"].tokens.shape[1]), draw)
-        return Formed({**streams, "body": body}, {"pick": pick, "labels": labels})
+        return TrainingExamples({**streams, "body": body}, {"pick": pick, "labels": labels})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed, self.activation)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
-    def fills(self, run: Run) -> Tensor:
+    def fills(self, run: ForwardPass) -> Tensor:
         return self._logits(run)
 
     def cost(self, load: Load) -> Cost:
@@ -94,11 +94,11 @@ class MaskedLanguageModelling(Objective, Adopting):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

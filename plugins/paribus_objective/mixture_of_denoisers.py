@@ -9,27 +9,27 @@ import numpy as np
 from torch import Tensor, nn
 
 from paribus import (
-    Adopting,
-    Converted,
+    ConvertedTensor,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
+    GenerationTarget,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Problem,
     Prompt,
     Range,
     Role,
-    Run,
     Shape,
     SpecError,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
-    Wish,
+    WeightConverter,
 )
 from paribus_objective import scoring, vocabulary_head
 from paribus_objective.spans import Amount, Array, amount, apart, sides
@@ -65,7 +65,7 @@ DENOISERS: Final = (  # table 1 of the paper
 
 
 @final
-class MixtureOfDenoisers(Objective, Adopting):
+class MixtureOfDenoisers(Objective, WeightConverter):
     """Each example is spoilt in one of seven ways, and a token before it says of which mode that is: "UL2" (Tay et al.
     2022).
 
@@ -117,7 +117,7 @@ class MixtureOfDenoisers(Objective, Adopting):
             text += 1
         return text
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         tokens: Array = streams["body"].tokens.numpy()
         kinds = np.searchsorted(self.ends, draw.uniform("denoiser", 1)[:, 0].numpy(), side="right")
         widths = [rows - 1 for rows in self._rows(tokens.shape[1])]  # eos comes behind them
@@ -132,7 +132,7 @@ class MixtureOfDenoisers(Objective, Adopting):
             _put(written, rows, taken)
         return self.sides.formed(streams, read, written)
 
-    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         """A text is read in the sequential mode, and what comes behind it is written."""
         first = int(self.sentinels[0])
         return self.sides.prompt((self.modes[SEQUENTIAL], *ids, first), (first,))
@@ -140,7 +140,7 @@ class MixtureOfDenoisers(Objective, Adopting):
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
@@ -152,13 +152,13 @@ class MixtureOfDenoisers(Objective, Adopting):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)
 
     def _rows(self, text: int) -> tuple[int, int]:

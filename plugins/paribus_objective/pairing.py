@@ -13,15 +13,15 @@ from paribus import (
     PADDING,
     DataError,
     Draw,
-    Formed,
+    GenerationTarget,
     Problem,
     Prompt,
     Shape,
     SpecError,
     Stream,
     Tokens,
+    TrainingExamples,
     Vocabulary,
-    Wish,
 )
 from paribus_objective import specials
 
@@ -101,7 +101,7 @@ class Pairing:
         what = "ends of pairs" if self.long == "cut" else "pairs"
         return {f"{what} that take more than {self.length} rows": int((self._rows(tokens) > self.length).sum())}
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         """(B,) -> encoder (B, S), body and labels (B, T)."""
         source, target = _sides(tokens)
         at = self.kept(tokens)[draw.index.numpy()]
@@ -111,9 +111,9 @@ class Pairing:
         fed = np.where(written, np.roll(wanted, 1, axis=1), self.pad)
         fed[:, 0] = self.start if target.languages is None or not len(self.marks) else self.marks[target.languages[at]]
         streams = {"encoder": self._stream(read, filled, source, at), "body": self._stream(fed, written, target, at)}
-        return Formed(streams, {"labels": torch.from_numpy(np.where(written, wanted, IGNORED))})
+        return TrainingExamples(streams, {"labels": torch.from_numpy(np.where(written, wanted, IGNORED))})
 
-    def prompt(self, ids: Sequence[int], wish: Wish) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: GenerationTarget) -> Prompt:
         """What the encoder reads of a text, and what the body starts with to write its other side."""
         language, source_language, _ = wish
         marked, ids = (ids[:1], ids[1:]) if len(ids) and ids[0] in self.marks else ((), ids)

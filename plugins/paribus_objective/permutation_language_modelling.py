@@ -12,23 +12,23 @@ from torch import Tensor, nn
 
 from paribus import (
     IGNORED,
-    Adopting,
-    Converted,
+    ConvertedTensor,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Range,
     Role,
-    Run,
     Shape,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
+    WeightConverter,
 )
 from paribus_objective import scoring, specials, vocabulary_head
 from paribus_objective.span_masking import Spans
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @final
-class PermutationLanguageModelling(Objective, Adopting):
+class PermutationLanguageModelling(Objective, WeightConverter):
     """The last tokens of a factorisation order are predicted, each from those before it in that order, wherever they
     stand: "XLNet" (Yang et al. 2019).
 
@@ -75,7 +75,7 @@ class PermutationLanguageModelling(Objective, Adopting):
         self.reserved = specials.table(vocabulary)
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=bias)
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body = streams["body"]
         tokens = body.tokens.numpy()
         outside, most = specials.outside(body, self.reserved), self.picks(tokens.shape[1])
@@ -86,12 +86,12 @@ class PermutationLanguageModelling(Objective, Adopting):
         order = np.zeros_like(tokens)
         np.put_along_axis(order, pick, np.where(left, 0, 2 * rank), axis=1)
         asked = body._replace(order=torch.from_numpy(order), asked=torch.from_numpy(pick))
-        return Formed({**streams, "body": asked}, {"labels": torch.from_numpy(labels)})
+        return TrainingExamples({**streams, "body": asked}, {"labels": torch.from_numpy(labels)})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
@@ -103,12 +103,12 @@ class PermutationLanguageModelling(Objective, Adopting):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         asking = run.targets["labels"].shape[1]
         return run.once("logits", lambda: self.logits(run.hidden()[:, -asking:], run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

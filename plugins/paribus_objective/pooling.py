@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Cost, Load, Role, Run
+from paribus import Cost, ForwardPass, Load, Role
 
 Pool = Literal["first", "mean", "last"]
 
@@ -52,7 +52,7 @@ class Plain(nn.Module):
         return Cost(flops=2 * load.picks * self.scores.weight.numel())
 
 
-def pooled(run: Run, pool: Pool) -> Tensor:
+def pooled(run: ForwardPass, pool: Pool) -> Tensor:
     """(B, D): the row that stands for each sequence. The last one is where the targets say that it is `last`."""
     hidden = run.hidden("body")
     if pool == "first":

@@ -11,25 +11,25 @@ from torch import Tensor, nn
 
 from paribus import (
     IGNORED,
-    Adopting,
-    Converted,
+    ConvertedTensor,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
+    GenerationTarget,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Prompt,
     Range,
     Role,
-    Run,
     Shape,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
-    Wish,
+    WeightConverter,
 )
 from paribus_objective import scoring, vocabulary_head
 from paribus_objective.masking import Array
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @final
-class PrefixLanguageModelling(Objective, Adopting):
+class PrefixLanguageModelling(Objective, WeightConverter):
     """Rows of a prefix see each other both ways, and each row from its last one on predicts the token behind it:
     "UniLM" (Dong et al. 2019), "Exploring the Limits of Transfer Learning" (Raffel et al. 2020).
 
@@ -83,10 +83,10 @@ class PrefixLanguageModelling(Objective, Adopting):
     def raw(self, length: int) -> int:
         return length + 1
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         return self._parted(streams, draw) if self.encodes else self._ordered(streams, draw)
 
-    def _ordered(self, streams: Mapping[str, Stream], draw: Draw) -> Formed:
+    def _ordered(self, streams: Mapping[str, Stream], draw: Draw) -> TrainingExamples:
         """One stream, and an order in which the rows of a prefix are all as late as its last."""
         body = streams["body"]
         labels = body.tokens[:, 1:].clone()  # not a view: whoever changes a label must not change a token
@@ -104,9 +104,9 @@ class PrefixLanguageModelling(Objective, Adopting):
         place = np.arange(labels.shape[1])
         order = torch.from_numpy(np.maximum(place, last))
         wanted = labels.masked_fill(torch.from_numpy(place < last), IGNORED)
-        return Formed({**streams, "body": rows._replace(order=order, sentences=None)}, {"labels": wanted})
+        return TrainingExamples({**streams, "body": rows._replace(order=order, sentences=None)}, {"labels": wanted})
 
-    def _parted(self, streams: Mapping[str, Stream], draw: Draw) -> Formed:
+    def _parted(self, streams: Mapping[str, Stream], draw: Draw) -> TrainingExamples:
         """Two streams: the prefix, and what is behind it."""
         tokens: Array = streams["body"].tokens.numpy()
         text = tokens.shape[1]
@@ -123,7 +123,7 @@ class PrefixLanguageModelling(Objective, Adopting):
         found = luck * most if self.prefix is None else np.rint((most + 1) * self.prefix) - 1
         return np.clip(found.astype(np.int64), 0, np.maximum(most - 1, 0)) + 1
 
-    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         """A text is read both ways and goes on; an empty one begins behind the end of another."""
         if self.encodes:
             return self.sides.prompt(ids or [self.sides.eos])
@@ -132,7 +132,7 @@ class PrefixLanguageModelling(Objective, Adopting):
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
@@ -144,11 +144,11 @@ class PrefixLanguageModelling(Objective, Adopting):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

@@ -12,14 +12,14 @@ from torch import Tensor
 from paribus import (
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
-    Run,
     Shape,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
@@ -77,21 +77,21 @@ class Regression(Objective):
     def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.texts.left_out(tokens, length)
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         index = draw.index.numpy()
         laid = self.texts(tokens, index, length)
         scores = torch.from_numpy(labelled.told(tokens).values[index].astype(np.float32))
         judged = torch.zeros(len(index), dtype=torch.int64)  # a score may be any number: what is counted is apart
-        return Formed({"body": laid.stream}, {"judged": judged, "scores": scores, "last": laid.last})
+        return TrainingExamples({"body": laid.stream}, {"judged": judged, "scores": scores, "last": laid.last})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         scores: Tensor = self.head(hidden)
         return scores
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         asked = run.targets["judged"] >= 0
         error = (self._said(run) - run.targets["scores"]).square() * asked
-        return {"loss": Term(error.sum(), asked.sum())}
+        return {"loss": LossTerm(error.sum(), asked.sum())}
 
     def cost(self, load: Load) -> Cost:
         return self.head.cost(load)
@@ -104,10 +104,10 @@ class Regression(Objective):
 
         return {kind: measures.Correlation(kind) for kind in MEASURED}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         for name in MEASURED:
             metrics[name].update(self._said(run), run.targets["scores"])
 
-    def _said(self, run: Run) -> Tensor:
+    def _said(self, run: ForwardPass) -> Tensor:
         """(B,)."""
         return run.once("said", lambda: self.logits(pooled(run, self.pool), run.unembed).squeeze(-1))

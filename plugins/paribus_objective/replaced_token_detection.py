@@ -10,23 +10,23 @@ from torch import Tensor, nn
 
 from paribus import (
     IGNORED,
-    Adopting,
-    Converted,
+    ConvertedTensor,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Range,
     Role,
-    Run,
     Shape,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
+    WeightConverter,
 )
 from paribus_objective import detecting, masking, scoring, vocabulary_head
 from paribus_objective.detecting import Detector
@@ -76,24 +76,24 @@ class ReplacedTokenDetection(Objective):
         self.generator = Filler(shape.other("generator"), norm)
         self.detector = Detector(shape.width, norm if first else None)
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body = streams["body"]
         most = self.picks(body.tokens.shape[1])
         hidden, pick, labels = self.masking(body, most, draw)
         found = {"pick": pick, "labels": labels, "luck": draw.uniform("filled", most), "told": detecting.told(body)}
-        return Formed({**streams, "generator": hidden}, found)
+        return TrainingExamples({**streams, "generator": hidden}, found)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         scores: Tensor = self.detector(hidden)
         return scores
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {
             "generator": scoring.cross_entropy(self._filled(run), run.targets["labels"]),
             "detection": detecting.loss(self._told(run), self._replaced(run), self.weight),
         }
 
-    def fills(self, run: Run) -> Tensor:
+    def fills(self, run: ForwardPass) -> Tensor:
         """It is the generator that fills."""
         return self._filled(run)
 
@@ -109,11 +109,11 @@ class ReplacedTokenDetection(Objective):
     def metrics(self) -> Mapping[str, Metric]:
         return {"generator-accuracy": scoring.accuracy(self.classes), **detecting.metrics()}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["generator-accuracy"], self._filled(run), run.targets["labels"])
         detecting.update(metrics, self._told(run), self._replaced(run))
 
-    def _filled(self, run: Run) -> Tensor:
+    def _filled(self, run: ForwardPass) -> Tensor:
         """(B, N, V): the generator's scores where tokens are hidden."""
 
         def make() -> Tensor:
@@ -122,7 +122,7 @@ class ReplacedTokenDetection(Objective):
 
         return run.once("filled", make)
 
-    def _tokens(self, run: Run) -> Tensor:
+    def _tokens(self, run: ForwardPass) -> Tensor:
         """(B, T): the text, with what the generator drew in it."""
 
         def make() -> Tensor:
@@ -132,17 +132,17 @@ class ReplacedTokenDetection(Objective):
 
         return run.once("tokens", make)
 
-    def _replaced(self, run: Run) -> Tensor:
+    def _replaced(self, run: ForwardPass) -> Tensor:
         """(B, T): 1 where a token is none of the text's, 0 where it is; IGNORED where there is none."""
         return detecting.replaced(run.streams["body"], self._tokens(run))
 
-    def _told(self, run: Run) -> Tensor:
+    def _told(self, run: ForwardPass) -> Tensor:
         """(B, T): above 0 where the body holds a token to be replaced."""
         return run.once("told", lambda: self.detector(run.hidden(tokens=self._tokens(run), key="filled")).squeeze(-1))
 
 
 @final
-class Filler(nn.Module, Adopting):
+class Filler(nn.Module, WeightConverter):
     """The generator's head: a dense layer to the width of the table, GELU, a norm, and the table itself."""
 
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
@@ -155,7 +155,7 @@ class Filler(nn.Module, Adopting):
         """(…, G) -> (…, V)."""
         return vocabulary_head.logits(self, hidden, unembed)
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)
 
 

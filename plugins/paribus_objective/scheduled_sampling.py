@@ -13,22 +13,22 @@ from torch.nn import functional
 from paribus import (
     Cost,
     Draw,
-    Fed,
-    Formed,
+    ForwardPass,
+    GenerationTarget,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Prompt,
     Range,
-    Run,
     Shape,
+    StepInput,
     Stream,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
-    Wish,
 )
 from paribus_objective import gumbel, scoring
 from paribus_objective.narrowing import Narrow
@@ -95,22 +95,22 @@ class ScheduledSampling(Objective):
     def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.pairs.left_out(tokens)
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         return self.pairs.form(tokens, length, draw)
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         """Tosses the coins: which rows read the model's own words, and a key of each example for what is drawn."""
         own = draw.uniform("own words", streams["body"].tokens.shape[1]) < self.share(draw.progress)
         own[:, 0] = False  # nothing was said before the start
         high, low = draw.below("key of own words", 2**31, 2).unbind(1)
-        return Formed(streams, {**targets, "own": own, "keys": high * 2**31 + low})
+        return TrainingExamples(streams, {**targets, "own": own, "keys": high * 2**31 + low})
 
     def share(self, progress: float) -> float:
         """Which share of the rows reads the model's own words when so much of the training lies behind."""
         grown = {"constant": 1.0, "linear": progress, "sigmoid": 1 / (1 + math.exp(6 - 12 * progress))}
         return self.rate * grown[self.growth]
 
-    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         return self.pairs.prompt(ids, wish)
 
     def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
@@ -119,7 +119,7 @@ class ScheduledSampling(Objective):
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return unembed(self.narrow(hidden))
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
@@ -131,21 +131,21 @@ class ScheduledSampling(Objective):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes), "exact": scoring.exact()}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
         scoring.update_exact(metrics["exact"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(self._hidden(run), run.unembed))
 
-    def _hidden(self, run: Run) -> Tensor:
+    def _hidden(self, run: ForwardPass) -> Tensor:
         """(B, T, R), of rows that read their own words where the coins say so."""
         own, target = run.targets["own"], run.streams["body"].tokens
         somewhere = own.any(0).tolist() if self.training and self.rate else [False]
         if not any(somewhere):
             return run.hidden("body")
 
-        def feed(row: int, said: Tensor) -> Fed | None:
+        def feed(row: int, said: Tensor) -> StepInput | None:
             if not somewhere[row]:
                 return None
             scores = self.logits(said, run.unembed)
@@ -153,7 +153,7 @@ class ScheduledSampling(Objective):
 
         return run.led(feed)
 
-    def fed(self, scores: Tensor, row: int, own: Tensor, target: Tensor, keys: Tensor) -> Fed:
+    def fed(self, scores: Tensor, row: int, own: Tensor, target: Tensor, keys: Tensor) -> StepInput:
         """(B, V) scores, and (B,) each -> what the row reads: the target's token, or the model's own."""
         learned = self.words in ("straight-through", "soft")
         scores = scores if learned else scores.detach()
@@ -162,7 +162,7 @@ class ScheduledSampling(Objective):
         best = scores.argmax(-1)
         tokens = torch.where(own, best, target)
         if not learned:
-            return Fed(tokens)
+            return StepInput(tokens)
         soft = (scores / self.temperature).softmax(-1)
         hard = functional.one_hot(best, scores.shape[-1]).to(soft.dtype) if self.words == "soft" else soft.detach()
-        return Fed(tokens, (soft - hard) * own.unsqueeze(-1))
+        return StepInput(tokens, (soft - hard) * own.unsqueeze(-1))

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import IGNORED, Term
+from paribus import IGNORED, LossTerm
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -18,12 +18,12 @@ OF_CLASSES: Final = ("accuracy", "f1", "matthews")
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Term:
+def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> LossTerm:
     """(…, C), (…) -> the summed loss over the labels that are not IGNORED, and how many they are."""
     total = functional.cross_entropy(
         logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
     )
-    return Term(total, (labels != IGNORED).sum())
+    return LossTerm(total, (labels != IGNORED).sum())
 
 
 def accuracy(classes: int) -> Metric:

@@ -10,7 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus import Cost, Draw, Formed, Load, Norms, Objective, Run, Shape, Term, Tokens, Traits, Unembed, Vocabulary
+from paribus import (
+    Cost,
+    Draw,
+    ForwardPass,
+    Load,
+    LossTerm,
+    Norms,
+    Objective,
+    Shape,
+    Tokens,
+    TrainingExamples,
+    Traits,
+    Unembed,
+    Vocabulary,
+)
 from paribus_objective import scoring
 from paribus_objective.pooling import Pooled
 from paribus_objective.segments import MARKS, Array, Index, Layout, Span, truncated
@@ -48,17 +62,19 @@ class SentenceOrderPrediction(Objective):
     def lengths(self, tokens: Tokens, length: int) -> Array:
         return self.index(tokens, length).lengths(length)
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         a, b = truncated(*self.index(tokens, length).split(draw), length - MARKS, draw)
         swapped = (draw.uniform("swap", 1)[:, 0] < 0.5).numpy()
         a, b = _chosen(swapped, b, a), _chosen(swapped, a, b)
-        return Formed({"body": self.layout(tokens, a, b, length)}, {"labels": torch.from_numpy(swapped).long()})
+        return TrainingExamples(
+            {"body": self.layout(tokens, a, b, length)}, {"labels": torch.from_numpy(swapped).long()}
+        )
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         scores: Tensor = self.head(hidden)
         return scores
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
@@ -74,10 +90,10 @@ class SentenceOrderPrediction(Objective):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(2)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body")[:, 0], run.unembed))
 
 

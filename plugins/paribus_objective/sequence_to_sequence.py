@@ -10,20 +10,20 @@ from torch import Tensor
 from paribus import (
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
+    GenerationTarget,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Prompt,
     Range,
-    Run,
     Shape,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
-    Wish,
 )
 from paribus_objective import scoring
 from paribus_objective.narrowing import Narrow
@@ -84,10 +84,10 @@ class SequenceToSequence(Objective):
     def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.pairs.left_out(tokens)
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         return self.pairs.form(tokens, length, draw)
 
-    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt:
+    def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         """Of two languages the source is in the other one, unless it begins with the token of its own."""
         return self.pairs.prompt(ids, wish)
 
@@ -97,7 +97,7 @@ class SequenceToSequence(Objective):
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return unembed(self.narrow(hidden))
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         smoothing = self.smoothing if self.training else 0.0
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"], smoothing)}
 
@@ -110,9 +110,9 @@ class SequenceToSequence(Objective):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes), "exact": scoring.exact()}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
         scoring.update_exact(metrics["exact"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))

@@ -11,23 +11,23 @@ from torch.nn import functional
 
 from paribus import (
     IGNORED,
-    Adopting,
-    Converted,
+    ConvertedTensor,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Range,
     Role,
-    Run,
     Shape,
     Stream,
-    Term,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
+    WeightConverter,
 )
 from paribus_objective import masking, scoring, vocabulary_head
 from paribus_objective.span_masking import SpanPicking, Spans, borders
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @final
-class SpanBoundaryObjective(Objective, Adopting):
+class SpanBoundaryObjective(Objective, WeightConverter):
     """Each hidden token is predicted by two heads: from its own row, as `mlm` does, and from the rows before and behind
     its span with its place in that: "SpanBERT" (Joshi et al. 2020).
 
@@ -67,7 +67,7 @@ class SpanBoundaryObjective(Objective, Adopting):
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm)
         self.boundary = Boundary(shape, norm, spans.longest, places)
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body, pick, labels = self.masking(streams["body"], self.picks(streams["body"].tokens.shape[1]), draw)
         found = borders(pick.numpy(), labels.numpy() == IGNORED, body)
         told = {
@@ -76,19 +76,19 @@ class SpanBoundaryObjective(Objective, Adopting):
             "place": torch.from_numpy(found.place),
             "framed": labels.masked_fill(torch.from_numpy(found.missing), IGNORED),
         }
-        return Formed({**streams, "body": body}, {"pick": pick, "labels": labels, **told})
+        return TrainingExamples({**streams, "body": body}, {"pick": pick, "labels": labels, **told})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         """The head that a token's own row goes through."""
         return vocabulary_head.logits(self, hidden, unembed)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {
             "loss": scoring.cross_entropy(self._logits(run), run.targets["labels"]),
             "boundary": scoring.cross_entropy(self._framed(run), run.targets["framed"]),
         }
 
-    def fills(self, run: Run) -> Tensor:
+    def fills(self, run: ForwardPass) -> Tensor:
         return self._logits(run)
 
     def cost(self, load: Load) -> Cost:
@@ -103,14 +103,14 @@ class SpanBoundaryObjective(Objective, Adopting):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes), "boundary_accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
         scoring.update(metrics["boundary_accuracy"], self._framed(run), run.targets["framed"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))
 
-    def _framed(self, run: Run) -> Tensor:
+    def _framed(self, run: ForwardPass) -> Tensor:
         def made() -> Tensor:
             before, behind = (masking.rows(run.hidden(), run.targets[side]) for side in ("before", "behind"))
             scores: Tensor = self.boundary(before, behind, run.targets["place"], run.unembed)
@@ -118,7 +118,7 @@ class SpanBoundaryObjective(Objective, Adopting):
 
         return run.once("framed", made)
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)
 
 

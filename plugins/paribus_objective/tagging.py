@@ -15,17 +15,17 @@ from paribus import (
     Cost,
     DataError,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Problem,
     Range,
     Role,
-    Run,
     Shape,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
@@ -95,10 +95,10 @@ class Tagging(Objective):
         cut = bounds[found.last] - bounds[found.first] - self._span(tokens, found).length
         return {"tokens of words that are longer than their rows": int(cut.sum())}
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         found = Words(*(column[draw.index.numpy()] for column in self.runs(tokens)))
         span = self._span(tokens, found)
-        return Formed(
+        return TrainingExamples(
             {"body": self.layout(tokens, span, None, length)},
             {"labels": torch.from_numpy(_at_first_pieces(tokens, found, span, length))},
         )
@@ -107,7 +107,7 @@ class Tagging(Objective):
         scores: Tensor = self.head(hidden)
         return scores
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         smoothing = self.smoothing if self.training else 0.0
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"], smoothing)}
 
@@ -125,7 +125,7 @@ class Tagging(Objective):
     def metrics(self) -> Mapping[str, Metric]:
         return scoring.of_classes(self.classes)
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         for name in scoring.OF_CLASSES:
             scoring.update(metrics[name], self._logits(run), run.targets["labels"])
 
@@ -134,7 +134,7 @@ class Tagging(Objective):
         bounds = np.asarray(tokens.sentences)
         return Span(bounds[found.first], np.minimum(bounds[found.last] - bounds[found.first], self.most))
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
 

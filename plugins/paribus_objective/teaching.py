@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from paribus import IGNORED, Formed, Problem, SpecError, Stream, Term
+from paribus import IGNORED, LossTerm, Problem, SpecError, Stream, TrainingExamples
 
 
-def all_rows(streams: Mapping[str, Stream]) -> Formed:
+def all_rows(streams: Mapping[str, Stream]) -> TrainingExamples:
     """Every row of the body that is no padding counts; there is nothing to predict but what the teacher says."""
     body = streams["body"]
     rows = torch.zeros_like(body.tokens, dtype=torch.long)
     if body.documents is not None:
         rows = rows.masked_fill(body.documents < 0, IGNORED)
-    return Formed(streams, {"rows": rows})
+    return TrainingExamples(streams, {"rows": rows})
 
 
 def alike(ours: Tensor, theirs: Tensor, what: str, valid: str) -> None:
@@ -26,7 +26,7 @@ def alike(ours: Tensor, theirs: Tensor, what: str, valid: str) -> None:
         raise SpecError(Problem(code="does-not-fit", path="teacher", what=said, valid=valid))
 
 
-def summed(losses: Tensor, rows: Tensor, weight: float) -> Term:
+def summed(losses: Tensor, rows: Tensor, weight: float) -> LossTerm:
     """(B, T) losses, of the rows that count."""
     counted = rows != IGNORED
-    return Term(losses.masked_fill(~counted, 0.0).sum(), counted.sum(), weight)
+    return LossTerm(losses.masked_fill(~counted, 0.0).sum(), counted.sum(), weight)

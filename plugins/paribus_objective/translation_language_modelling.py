@@ -9,24 +9,24 @@ import numpy as np
 from torch import Tensor, nn
 
 from paribus import (
-    Adopting,
-    Converted,
+    ConvertedTensor,
     Cost,
     Draw,
-    Formed,
+    ForwardPass,
     Load,
+    LossTerm,
     Norms,
     Objective,
     Range,
     Role,
-    Run,
     Shape,
     Stream,
-    Term,
     Tokens,
+    TrainingExamples,
     Traits,
     Unembed,
     Vocabulary,
+    WeightConverter,
 )
 from paribus_objective import masking, scoring, vocabulary_head
 from paribus_objective.activation import ACTIVATIONS, Activation
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @final
-class TranslationLanguageModelling(Objective, Adopting):
+class TranslationLanguageModelling(Objective, WeightConverter):
     """A text and its translation stand in one row, tokens of both are hidden, and are predicted from both:
     "Cross-lingual Language Model Pretraining" (Conneau & Lample 2019).
 
@@ -86,17 +86,17 @@ class TranslationLanguageModelling(Objective, Adopting):
     def lengths(self, tokens: Tokens, length: int) -> masking.Array:
         return self.layout.lengths(tokens, length)
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
-        return Formed({"body": self.layout(tokens, length, self.single, draw)}, {})
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
+        return TrainingExamples({"body": self.layout(tokens, length, self.single, draw)}, {})
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body, pick, labels = self.masking(streams["body"], self.picks(streams["body"].tokens.shape[1]), draw)
-        return Formed({**streams, "body": body}, {"pick": pick, "labels": labels})
+        return TrainingExamples({**streams, "body": body}, {"pick": pick, "labels": labels})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         return vocabulary_head.logits(self, hidden, unembed, self.activation)
 
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
     def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
@@ -112,13 +112,13 @@ class TranslationLanguageModelling(Objective, Adopting):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
-    def _logits(self, run: Run) -> Tensor:
+    def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus import IGNORED, PADDING, Formed, Prompt, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Prompt, Stream, TrainingExamples, Vocabulary
 from paribus_objective import specials
 
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
@@ -37,7 +37,7 @@ class Sides:
         self.pad = vocabulary.specials.get("pad", self.eos)  # no row sees it, whatever it is
         self.cut = cut
 
-    def formed(self, streams: Mapping[str, Stream], read: Side, written: Side) -> Formed:
+    def formed(self, streams: Mapping[str, Stream], read: Side, written: Side) -> TrainingExamples:
         """The streams of both stacks, and `labels`: what the decoder writes."""
         body = streams["body"]
         encoder, decoder = self._stream(read, body), self._stream(written, body)
@@ -46,7 +46,9 @@ class Sides:
             labels = labels.masked_fill(decoder.documents < 0, IGNORED)
         fed = decoder.tokens.roll(1, dims=1)
         fed[:, 0] = self.start
-        return Formed({**streams, "encoder": encoder, "body": decoder._replace(tokens=fed)}, {"labels": labels})
+        return TrainingExamples(
+            {**streams, "encoder": encoder, "body": decoder._replace(tokens=fed)}, {"labels": labels}
+        )
 
     def prompt(self, ids: Sequence[int], written: Sequence[int] = ()) -> Prompt:
         """A text that is read whole, and what is written of the other already."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Converted, Cost, Load, Norm, Norms, Role, Shape, Unembed, leading
+from paribus import ConvertedTensor, Cost, Load, Norm, Norms, Role, Shape, Unembed, copy_table_rows
 from paribus_objective.activation import Curve
 from paribus_objective.narrowing import Narrow
 
@@ -72,9 +72,9 @@ def cost(head: Headed, load: Load) -> Cost:
     return Cost() if head.dense is None else Cost(flops=2 * load.picks * head.dense.weight.numel())
 
 
-def adopted(head: Headed, other: nn.Module) -> Mapping[str, Converted]:
+def adopted(head: Headed, other: nn.Module) -> Mapping[str, ConvertedTensor]:
     """Of a larger or smaller vocabulary, the biases of the ids that both have."""
     if not isinstance(other, Headed) or head.bias is None or other.bias is None:
         return {}
-    kept = leading(head.bias, other.bias)
+    kept = copy_table_rows(head.bias, other.bias)
     return {} if kept is None else {"bias": kept}

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from paribus import (
-    Adopting,
     AtLeast,
-    Converted,
+    ConvertedTensor,
     DataError,
     Position,
     Problem,
@@ -19,12 +18,13 @@ from paribus import (
     Role,
     Shape,
     Traits,
-    leading,
+    WeightConverter,
+    copy_table_rows,
 )
 
 
 @final
-class Learned(Position, Adopting):
+class Learned(Position, WeightConverter):
     """Adds a vector learned for each position: "Convolutional Sequence to Sequence Learning" (Gehring et al. 2017).
 
     Padding on the left may have negative positions, which read the first vector. A position past the table is an error
@@ -70,9 +70,9 @@ class Learned(Position, Adopting):
     def reach(self) -> int:
         return self.places
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         """Of a longer or shorter table, the places that both have."""
         if not isinstance(other, Learned):
             return {}
-        kept = leading(self.table.weight, other.table.weight, self.offset, other.offset)
+        kept = copy_table_rows(self.table.weight, other.table.weight, self.offset, other.offset)
         return {} if kept is None else {"table.weight": kept}

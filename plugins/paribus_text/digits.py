@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 
 import numpy as np
 
-from paribus import Corpus, DataError, Document, Pixels, Problem, Range, Split, Traits, pictured
+from paribus import Corpus, DataError, Document, Pixels, Problem, Range, Split, Traits, image_document
 from paribus_text.holding import digest
 
 BRIGHTEST = 16  # of the values as they come
@@ -41,7 +41,7 @@ class Digits(Corpus):
         first = round(len(pixels) * (1 - self._share))
         numbers: Mapping[Split, range] = {"train": range(first), "val": range(first, len(pixels))}
         for number in numbers[split]:
-            yield pictured(f"digit {number}, a {labels[number]}", pixels[number], int(labels[number]))
+            yield image_document(f"digit {number}, a {labels[number]}", pixels[number], int(labels[number]))
 
     def fingerprint(self) -> str:
         return digest([str(self._share), *(array.tobytes().hex() for array in self._read())])

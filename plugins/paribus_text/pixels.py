@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from paribus import DataError, Problem, Tokenizer, Traits, Vocabulary, lettered, unlettered
+from paribus import DataError, Problem, Tokenizer, Traits, Vocabulary, pixels_to_text, text_to_pixels
 from paribus_text.reserved import names, packed, shown, too_small, unpacked
 
 VALUES = 256
@@ -33,7 +33,8 @@ class Pixels(Tokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         special = names(VOCABULARY)
         return "".join(
-            lettered(np.array([token], np.uint8)) if 0 <= token < VALUES else shown(special, token) for token in ids
+            pixels_to_text(np.array([token], np.uint8)) if 0 <= token < VALUES else shown(special, token)
+            for token in ids
         )
 
     def vocabulary(self) -> Vocabulary:
@@ -48,7 +49,7 @@ class Pixels(Tokenizer):
 
 
 def _values(text: str) -> list[int]:
-    found = unlettered(text)
+    found = text_to_pixels(text)
     wrong = np.flatnonzero((found < 0) | (found >= VALUES))
     if wrong.size:
         letter = text[int(wrong[0])]

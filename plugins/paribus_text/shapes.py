@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, final
 
 import numpy as np
 
-from paribus import Corpus, Document, Pixels, Range, Split, Traits, pictured
+from paribus import Corpus, Document, Pixels, Range, Split, Traits, image_document
 from paribus_text.holding import digest
 
 FINE: Final = 16  # places that are told apart across a pixel
@@ -67,7 +67,9 @@ class Shapes(Corpus):
         for index in range(self._counts[split]):
             label = index % len(self._kinds)
             name = f"{split} {index}"
-            yield pictured(f"{name}, a {self._kinds[label]}", self._drawn(name, SHAPES[self._kinds[label]]), label)
+            yield image_document(
+                f"{name}, a {self._kinds[label]}", self._drawn(name, SHAPES[self._kinds[label]]), label
+            )
 
     def fingerprint(self) -> str:
         """Of the options and of the code that draws."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from paribus import Capture, Memory, Output, Place, Rows, Stack, States, Stream
+from paribus import AddPositions, Capture, Memory, Output, Stack, States, Stream, TokenLayout
 
-Embed = Callable[[Stream, int, Place, nn.Module | None], tuple[Tensor, Rows]]
+Embed = Callable[[Stream, int, AddPositions, nn.Module | None], tuple[Tensor, TokenLayout]]
 
 
 def passed(

@@ -10,13 +10,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Attention, Capture, Crossing, Load, Memory, Output, Plan, Rows, Shape, Share, Stage, State, States
+from paribus import (
+    Attention,
+    AttentionPlan,
+    Capture,
+    ComponentCost,
+    CrossAttention,
+    Load,
+    Memory,
+    Output,
+    Shape,
+    Stage,
+    State,
+    States,
+    TokenLayout,
+)
 from paribus_topology.cells import CELLS, Cell, Hidden, Kind, Weights, weights_of
 from paribus_topology.first_states import FirstStates
 from paribus_topology.places import Places, filled, places
 from paribus_topology.readout import Readout
 
-Plans = tuple[Plan, ...]
+Plans = tuple[AttentionPlan, ...]
 PARTS: Final = ("h", "c")
 
 
@@ -43,7 +57,7 @@ class _Pass:
     """One pass: what its steps share, and what goes from one to the next."""
 
     x: Tensor  # (B, T, E)
-    rows: Rows
+    rows: TokenLayout
     memory: Memory
     seen: Places | None
     weights: list[Weights]
@@ -73,7 +87,7 @@ class RecurrentDecoder(Stage):
         place: Shape,
         shape: Shape,
         embedding: nn.ModuleDict | None,
-        cross: tuple[Attention, Crossing],
+        cross: tuple[Attention, CrossAttention],
         manner: Manner,
         *,
         reads: int,
@@ -100,7 +114,12 @@ class RecurrentDecoder(Stage):
         return replace(self.place, width=self.reads)
 
     def forward(
-        self, x: Tensor, rows: Rows, memory: Memory, states: States | None = None, capture: Capture | bool = False
+        self,
+        x: Tensor,
+        rows: TokenLayout,
+        memory: Memory,
+        states: States | None = None,
+        capture: Capture | bool = False,
     ) -> Output:
         """(B, T, E) -> (B, T, R)."""
         cells = cast("list[Cell]", list(self.layers))
@@ -127,7 +146,7 @@ class RecurrentDecoder(Stage):
         captured = ({"cross": torch.cat(run.captured, dim=2)},) if run.captured else ()
         return Output(functional.dropout(hidden, self.place.dropout, self.training), rows, captured=captured)
 
-    def led(self, x: Tensor, rows: Rows, memory: Memory, read: Callable[[int, Tensor], Tensor | None]) -> Output:
+    def led(self, x: Tensor, rows: TokenLayout, memory: Memory, read: Callable[[int, Tensor], Tensor | None]) -> Output:
         """The same, but that each row but the first reads what `read` makes of what was said at the one before it,
         (B, R) -> (B, E), or as None its own token."""
         cells = cast("list[Cell]", list(self.layers))
@@ -222,24 +241,24 @@ class RecurrentDecoder(Stage):
     def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
         return self._crossing[0].kernels(device, rows)
 
-    def costs(self, trains: Load, decodes: Load | None) -> Iterator[Share]:
+    def costs(self, trains: Load, decodes: Load | None) -> Iterator[ComponentCost]:
         """Of a training example: each row through all layers, and one reading of the memory for each."""
         cells = cast("list[Cell]", list(self.layers))
         kept = len(cells) * self.make.parts * self.place.width
         if self.feeding and not self.previous:
             kept += self.shape.width
-        yield Share("cells", (self.layers,), sum(cell.flops(trains.queries) for cell in cells), kept)
+        yield ComponentCost("cells", (self.layers,), sum(cell.flops(trains.queries) for cell in cells), kept)
         state = self.cross.cost(decodes).state if decodes is not None else 0
-        yield Share("cross", (self.cross,), self.cross.cost(trains).flops, state)
-        yield Share("first", (self.first,), self.first.flops())
-        yield Share("readout", (self.readout,), self.readout.flops(trains.queries))
+        yield ComponentCost("cross", (self.cross,), self.cross.cost(trains).flops, state)
+        yield ComponentCost("first", (self.first,), self.first.flops())
+        yield ComponentCost("readout", (self.readout,), self.readout.flops(trains.queries))
 
 
-def _rows(rows: Rows, at: slice) -> Rows:
-    return Rows(*(None if vector is None else vector[:, at] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+def _rows(rows: TokenLayout, at: slice) -> TokenLayout:
+    return TokenLayout(*(None if vector is None else vector[:, at] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
 
 
-def _seen(x: Tensor, rows: Rows, states: States | None) -> Places | None:
+def _seen(x: Tensor, rows: TokenLayout, states: States | None) -> Places | None:
     """Where documents begin among these rows, behind those that the states hold already."""
     held = None if states is None else states.extend(rows)
     if rows.documents is None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Embedding, Load, Output, Rows, Shape, Share, Stage, States
+from paribus import ComponentCost, Embedding, Load, Output, Shape, Stage, States, TokenLayout
 from paribus_topology.cells import CELLS, FUSED, Cell, Hidden, Kind, weights_of
 from paribus_topology.places import Places, places
 
@@ -50,7 +50,7 @@ class RecurrentEncoder(Stage):
     def enters(self) -> Shape:
         return replace(self.place, width=self.reads)
 
-    def forward(self, x: Tensor, rows: Rows) -> Output:
+    def forward(self, x: Tensor, rows: TokenLayout) -> Output:
         """(B, S, E) -> (B, S, N*K)."""
         seen = None
         if rows.documents is not None:
@@ -97,11 +97,11 @@ class RecurrentEncoder(Stage):
     def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
         return ("its own",)
 
-    def costs(self, trains: Load, decodes: Load | None) -> Iterator[Share]:
+    def costs(self, trains: Load, decodes: Load | None) -> Iterator[ComponentCost]:
         if self.table is not None:
-            yield Share("table", (self.table,))
+            yield ComponentCost("table", (self.table,))
         flops = sum(cell.flops(trains.queries) for cells in self._cells() for cell in cells)
-        yield Share("cells", (self.layers,), flops)
+        yield ComponentCost("cells", (self.layers,), flops)
 
 
 def turned(x: Tensor, way: int, dim: int) -> Tensor:

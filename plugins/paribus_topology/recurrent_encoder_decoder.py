@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from paribus import Builder, Capture, Feed, Memory, Output, Part, Range, States, Stream, Topology, Traits
+from paribus import Builder, Capture, Memory, Output, Part, Range, States, StepInputFunction, Stream, Topology, Traits
 from paribus_topology.cells import Kind
 from paribus_topology.recurrent_decoder import Manner, RecurrentDecoder
 from paribus_topology.recurrent_encoder import RecurrentEncoder
@@ -98,7 +98,7 @@ class RecurrentEncoderDecoder(Topology):
         output: Output = self.body(x, rows, memory, states, capture)
         return output
 
-    def led(self, streams: Mapping[str, Stream], feed: Feed, memory: Memory | None) -> Output:
+    def led(self, streams: Mapping[str, Stream], feed: StepInputFunction, memory: Memory | None) -> Output:
         assert memory is not None, "the decoder attends to the encoder's output, and it alone"
         stream = streams["body"]
         x, rows = self.embedding(stream, 0, unplaced, self.body.embedding)

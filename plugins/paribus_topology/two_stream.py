@@ -8,7 +8,20 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Builder, Capture, Memory, Output, Part, Role, States, Stream, Topology, Traits, repeated, rows_of
+from paribus import (
+    Builder,
+    Capture,
+    Memory,
+    Output,
+    Part,
+    Role,
+    States,
+    Stream,
+    Topology,
+    Traits,
+    append_copies,
+    token_layout,
+)
 from paribus_topology.passing import passed
 
 
@@ -53,7 +66,7 @@ class TwoStream(Topology):
             return self.body.place(torch.cat([x[:, :length], asking], dim=1), positions)
 
         x, rows = self.embedding(behind(stream, stream.asked), 0, place, self.body.embedding)
-        output: Output = self.body(x, rows, capture=capture, keys=rows_of(stream))
+        output: Output = self.body(x, rows, capture=capture, keys=token_layout(stream))
         return output
 
 
@@ -71,8 +84,8 @@ class Query(nn.Module):
 def behind(stream: Stream, asked: Tensor) -> Stream:
     """(B, T), (B, N) -> (B, T + N): where those that are asked for stand, once more, and before them in the order."""
     length = stream.tokens.shape[1]
-    whole = stream._replace(positions=rows_of(stream).positions, asked=None)
-    both = Stream(*(None if vector is None else repeated(vector, asked) for vector in whole))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    whole = stream._replace(positions=token_layout(stream).positions, asked=None)
+    both = Stream(*(None if vector is None else append_copies(vector, asked) for vector in whole))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
     if both.order is None:
         return both
     return both._replace(order=torch.cat([both.order[:, :length], both.order[:, length:] - 1], dim=1))

@@ -19,7 +19,7 @@ from paribus.runner.events import Event
 from paribus.runner.fork_server import Zygote
 from paribus.runner.scheduler import Rules, run_trials
 from paribus.runner.worker import Order
-from paribus.slots.launcher import Ended, Job, Launcher, News, Plugins, Started
+from paribus.slots.launcher import Job, JobEnded, JobStarted, Launcher, LauncherEvent, Plugins
 from paribus.storage.atomic import FILES, canonical, write_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import Store, Trial
@@ -86,7 +86,7 @@ class Instant(Launcher):
 
     def __init__(self, ran: Path) -> None:
         self.ran = ran
-        self.news_of: deque[News] = deque()
+        self.news_of: deque[LauncherEvent] = deque()
 
     def open(self, plugins: Plugins) -> None: ...
 
@@ -99,9 +99,9 @@ class Instant(Launcher):
             store.fail(order.identity, "failed", "ValueError: broken")
         else:
             write_json(store.folder(order.identity) / RECORD, {"identity": order.identity, "result": {"state": "done"}})
-        self.news_of += [Started(job.name, "here"), Ended(job.name, order.spec["seed"] % 2, None, "")]
+        self.news_of += [JobStarted(job.name, "here"), JobEnded(job.name, order.spec["seed"] % 2, None, "")]
 
-    def news(self, seconds: float) -> Sequence[News]:
+    def news(self, seconds: float) -> Sequence[LauncherEvent]:
         return [self.news_of.popleft()] if self.news_of else []
 
     def stop(self, name: str, signal: int) -> None: ...

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import About, Range, Role, Shape, Stream
+from paribus import ParameterInfo, Range, Role, Shape, Stream
 from paribus.schema import Option
 from paribus.signatures import schema_of
 
@@ -108,7 +108,9 @@ def seen_embedding(component: type[Any], options: Mapping[str, Any]) -> Tensor:
 
 def seen_initialisation(component: type[Any], options: Mapping[str, Any]) -> Tensor:
     roles: tuple[Role, ...] = ("residual", "head", "embedding", "query")
-    abouts = [About("body.layers.0.some.weight", role, (6, 24), layers=2, branches=4, gain=1.0) for role in roles]
+    abouts = [
+        ParameterInfo("body.layers.0.some.weight", role, (6, 24), layers=2, branches=4, gain=1.0) for role in roles
+    ]
     return torch.cat([component(**options).draw(torch.ones(about.shape), about) for about in abouts])
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from paribus.assembly.components import Classes, Node, make
 from paribus.errors import Problem, SpecError
 from paribus.parts.context import Kernel
-from paribus.parts.cross_attention import Crossing
+from paribus.parts.cross_attention import CrossAttention
 from paribus.parts.layer import Layer
 from paribus.parts.shape import Shape
 from paribus.parts.stack import Stack
@@ -202,13 +202,13 @@ class SpecBuilder:
         shape = dataclasses.replace(self.shape(self.parts[path]), width=self._embedded.width)
         return self.embedding().own(shape, self._embeddings(shape))
 
-    def crossing(self, path: str, memory_width: int) -> tuple[Attention, Crossing]:
+    def crossing(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
         """The attention by which a recurrent part reads a memory as it stands, and what runs it."""
         part = self.parts[path]
         shape = dataclasses.replace(self.shape(part), causal=False, memory_width=memory_width, raw=True)
         attention = make(self.classes, "attention", cycled(self.spec["attention"], 0), shape, kind=Attention)
         nowhere = make(self.classes, "position", {"name": NO_POSITION}, shape, kind=Position)
-        return attention, Crossing(attention, nowhere, self.kernels, shape.heads)
+        return attention, CrossAttention(attention, nowhere, self.kernels, shape.heads)
 
     def stack(self, path: str, *, placed: str | None = None) -> Stack:
         part = self.parts[path]

@@ -8,8 +8,8 @@ from typing import final
 from torch import Tensor
 
 from paribus.errors import Problem, SpecError, listed
-from paribus.parts.batch import Batch, Feed, Stream
-from paribus.parts.context import Capture, counted
+from paribus.parts.batch import Batch, StepInputFunction, Stream
+from paribus.parts.context import Capture, layer_number
 from paribus.parts.stack import Output, Stack
 from paribus.slots.objective import Objective
 from paribus.slots.topology import Topology, memory_of
@@ -61,7 +61,7 @@ class Pass:
     def layer(self, layer: int, name: str) -> Tensor:
         """What was kept of a layer of the body."""
         captured = self.output("body").captured
-        found = captured[counted(layer, len(captured)) - 1 if layer else 0] if captured else {}
+        found = captured[layer_number(layer, len(captured)) - 1 if layer else 0] if captured else {}
         key = "entering" if name == "rows" and not layer else name
         if key not in found:
             what = f"layer {layer} has no `{name}` to show: its attention compares no queries with keys"
@@ -81,7 +81,7 @@ class Pass:
         memory = memory_of(self.output(crosses)) if crosses else None
         return stack.again(output.read, asking, at, times, memory)
 
-    def led(self, feed: Feed) -> Tensor:
+    def led(self, feed: StepInputFunction) -> Tensor:
         crosses = next(each.cross for each in self.topology.parts if each.path == "body")
         memory = memory_of(self.output(crosses)) if crosses else None
         return self.topology.led(self.batch.streams, feed, memory).hidden
@@ -131,7 +131,7 @@ class ObjectiveRun:
     def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         return self.shared.again(asking, at, times)
 
-    def led(self, feed: Feed) -> Tensor:
+    def led(self, feed: StepInputFunction) -> Tensor:
         return self.shared.led(feed)
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -18,7 +18,7 @@ from paribus.keyed import key64
 from paribus.parts.shape import Role
 from paribus.parts.stack import Stage
 from paribus.slots.component import Component
-from paribus.slots.initialisation import About, Initialisation
+from paribus.slots.initialisation import Initialisation, ParameterInfo
 
 
 def unit(seed: int, path: str, shape: tuple[int, ...]) -> Tensor:
@@ -28,7 +28,7 @@ def unit(seed: int, path: str, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(np.asarray(drawn))
 
 
-def initialise(children: Mapping[str, nn.Module], scheme: Initialisation, seed: int) -> dict[str, About]:
+def initialise(children: Mapping[str, nn.Module], scheme: Initialisation, seed: int) -> dict[str, ParameterInfo]:
     """Gives every parameter storage and its first value; returns what was known of each, by path."""
     root = nn.ModuleDict(children)
     described = describe(root)
@@ -45,15 +45,15 @@ def initialise(children: Mapping[str, nn.Module], scheme: Initialisation, seed: 
     return described
 
 
-def describe(root: nn.Module) -> dict[str, About]:
+def describe(root: nn.Module) -> dict[str, ParameterInfo]:
     """What an initialisation may know of each parameter, by path."""
     roles = _roles(root)
     stacks = [(f"{path}.", module) for path, module in root.named_modules() if isinstance(module, Stage)]
-    described: dict[str, About] = {}
+    described: dict[str, ParameterInfo] = {}
     for path, owner, name, parameter in _parameters(root):
         role = roles.get(path) or _default_role(path, owner, name, parameter)
         stack = next((module for prefix, module in stacks if path.startswith(prefix)), None)
-        described[path] = About(
+        described[path] = ParameterInfo(
             path=path,
             role=role,
             shape=tuple(parameter.shape),
@@ -66,7 +66,7 @@ def describe(root: nn.Module) -> dict[str, About]:
     return described
 
 
-def _first_value(scheme: Initialisation, about: About, seed: int, dtype: torch.dtype) -> Tensor:
+def _first_value(scheme: Initialisation, about: ParameterInfo, seed: int, dtype: torch.dtype) -> Tensor:
     if about.role == "bias":
         return torch.zeros(about.shape, dtype=dtype)
     if about.role == "gain":

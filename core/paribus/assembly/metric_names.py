@@ -10,7 +10,7 @@ from paribus.assembly.components import Classes, make
 from paribus.kernels import KERNELS
 from paribus.registry import Entry, Index
 from paribus.slots.attention import Attention
-from paribus.slots.measure import Known, Measure
+from paribus.slots.measure import Measure, TrialInfo
 from paribus.slots.objective import Objective
 from paribus.slots.position import Position
 from paribus.slots.tokenizer import Vocabulary
@@ -38,14 +38,14 @@ def likely(objective: Objective | Entry) -> bool:
     return bool(objective.traits.get("likelihood"))
 
 
-def known_of(spec: Mapping[str, Any], model: Assembled) -> Known:
+def known_of(spec: Mapping[str, Any], model: Assembled) -> TrialInfo:
     """What is known of a model's trial before it begins."""
     found: list[str] = []
     for node in listed(spec.get("evaluate") or spec["objective"]):
         objective = model.objectives[node["name"]]
         assert isinstance(objective, Objective)
         found += [f"{node['name']}/{name}" for name in dict.fromkeys((*objective.terms, *objective.metrics()))]
-    return Known(tuple(found), spec["dims"]["length"], longest(model.topology))
+    return TrialInfo(tuple(found), spec["dims"]["length"], longest(model.topology))
 
 
 def longest(topology: Topology) -> int | None:

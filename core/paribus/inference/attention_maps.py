@@ -17,7 +17,7 @@ from paribus.inference.search import written
 from paribus.parts.batch import Stream
 from paribus.parts.context import Memory
 from paribus.registry import Registry
-from paribus.slots.objective import Wish
+from paribus.slots.objective import GenerationTarget
 from paribus.slots.topology import Topology, memory_of
 from paribus.train.model import Model
 
@@ -83,7 +83,7 @@ def attend(
 
 
 def _with_source(
-    model: Model, of: Of, text: Given | None, source: Given, wish: Wish, registry: Registry | None
+    model: Model, of: Of, text: Given | None, source: Given, wish: GenerationTarget, registry: Registry | None
 ) -> Attended:
     (given,) = ids_of(model, [source], registry)
     voice, (prompt,), most = asked(model, [given], Manner(), wish)

@@ -17,7 +17,7 @@ from paribus.errors import DataError, Problem, SpecError, listed, nearest
 from paribus.inference.decoder import Voice
 from paribus.inference.generation_config import Manner
 from paribus.registry import Registry, installed
-from paribus.slots.objective import Objective, Prompt, Wish
+from paribus.slots.objective import GenerationTarget, Objective, Prompt
 from paribus.slots.position import Position
 from paribus.slots.topology import Topology
 from paribus.specs import resolved
@@ -89,7 +89,9 @@ def ids_of(model: Model, given: Sequence[Given], registry: Registry | None) -> l
     return ids
 
 
-def asked(model: Model, ids: Sequence[Sequence[int]], manner: Manner, wish: Wish = Wish()) -> Asked:
+def asked(
+    model: Model, ids: Sequence[Sequence[int]], manner: Manner, wish: GenerationTarget = GenerationTarget()
+) -> Asked:
     """How the model is asked to write behind `ids`."""
     objective, prompts = prompted(model, ids, wish)
     voice = Voice(model.topology, _head(model, objective), wish.language, wish.source_language)
@@ -101,7 +103,9 @@ def asked(model: Model, ids: Sequence[Sequence[int]], manner: Manner, wish: Wish
     return Asked(voice, prompts, most)
 
 
-def prompted(model: Model, ids: Sequence[Sequence[int]], wish: Wish) -> tuple[Objective, tuple[Prompt, ...]]:
+def prompted(
+    model: Model, ids: Sequence[Sequence[int]], wish: GenerationTarget
+) -> tuple[Objective, tuple[Prompt, ...]]:
     """The first objective that it was trained for which can write, and what that makes of each text."""
     for name in model.trained:
         objective = model.objective(name)
@@ -121,15 +125,17 @@ def prompted(model: Model, ids: Sequence[Sequence[int]], wish: Wish) -> tuple[Ob
     )
 
 
-def wished(model: Model, language: str | None, source_language: str | None, label: str | None = None) -> Wish:
+def wished(
+    model: Model, language: str | None, source_language: str | None, label: str | None = None
+) -> GenerationTarget:
     """The numbers of the languages and the class that a user names; of two languages, a source is in the other one."""
     to, of = _language(model, language, "language"), _language(model, source_language, "source_language")
     kind = _class(model, label)
     known = () if model.text is None else model.text.languages
     crosses = any(part.cross for part in model.topology.parts if part.path == "body")
     if crosses and len(known) == 2 and (to is None) != (of is None):
-        return Wish(1 - of, of, kind) if of is not None else Wish(to, 1 - (to or 0), kind)
-    return Wish(to, of, kind)
+        return GenerationTarget(1 - of, of, kind) if of is not None else GenerationTarget(to, 1 - (to or 0), kind)
+    return GenerationTarget(to, of, kind)
 
 
 def _head(model: Model, objective: Objective) -> Callable[[Tensor], Tensor]:

@@ -10,8 +10,8 @@ from paribus.inference.generate import lines_of
 from paribus.inference.generation_config import Manner
 from paribus.inference.prompts import asked, prompted
 from paribus.registry import Registry, installed
-from paribus.slots.measure import Rendering
-from paribus.slots.objective import Wish
+from paribus.slots.measure import GeneratedPair
+from paribus.slots.objective import GenerationTarget
 from paribus.slots.tokens import Tokens
 from paribus.train.data import Data
 from paribus.train.measures import Found, measuring
@@ -24,7 +24,7 @@ class _Pair(NamedTuple):
 
     source: list[int]
     target: list[int]
-    languages: Wish
+    languages: GenerationTarget
 
 
 def ask(model: Model, data: Data, *, registry: Registry | None = None) -> Found:
@@ -38,7 +38,7 @@ def ask(model: Model, data: Data, *, registry: Registry | None = None) -> Found:
 
 def translated(
     model: Model, text: Encoded, examples: int, *, beam: int = 1, length_penalty: float = 0.0, tokens: int | None = None
-) -> list[Rendering]:
+) -> list[GeneratedPair]:
     """The first pairs of the validation split, with what a model writes for their sources; it is a `Writer`.
 
     A pair for whose two sides the model has no room is left out, as no model of its length could write it. Targets are
@@ -55,7 +55,7 @@ def translated(
         lines, _ = lines_of(model, found, manner)
         written |= {number: lines[place][0].ids for place, number in enumerate(numbers)}
     shown = text.tokenizer.decode
-    return [Rendering(shown(pair.source), shown(pair.target), shown(written[at])) for at, pair in enumerate(pairs)]
+    return [GeneratedPair(shown(pair.source), shown(pair.target), shown(written[at])) for at, pair in enumerate(pairs)]
 
 
 def _fitting(model: Model, sources: Tokens, targets: Tokens, most: int) -> list[_Pair]:
@@ -74,7 +74,7 @@ def _fitting(model: Model, sources: Tokens, targets: Tokens, most: int) -> list[
 def _pairs(sources: Tokens, targets: Tokens) -> Iterator[_Pair]:
     for document in range(len(sources.documents) - 1):
         of, to = (None if it.languages is None else int(it.languages[document]) for it in (sources, targets))
-        yield _Pair(_ids(sources, document), _ids(targets, document), Wish(to, of))
+        yield _Pair(_ids(sources, document), _ids(targets, document), GenerationTarget(to, of))
 
 
 def _ids(tokens: Tokens, document: int) -> list[int]:
@@ -82,9 +82,9 @@ def _ids(tokens: Tokens, document: int) -> list[int]:
     return [int(token) for token in tokens.ids[first:last]]
 
 
-def _by_languages(pairs: Sequence[_Pair]) -> Mapping[Wish, list[int]]:
+def _by_languages(pairs: Sequence[_Pair]) -> Mapping[GenerationTarget, list[int]]:
     """The numbers of the pairs from each language to each."""
-    found: dict[Wish, list[int]] = {}
+    found: dict[GenerationTarget, list[int]] = {}
     for number, pair in enumerate(pairs):
         found.setdefault(pair.languages, []).append(number)
     return found

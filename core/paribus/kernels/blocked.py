@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus.kernels.sdpa import added, fused, with_sinks
-from paribus.parts.attention_weights import Dense
-from paribus.parts.batch import PADDING, Rows
-from paribus.parts.context import Content, Demand, Pair, Plan
-from paribus.parts.visibility import Sight, visible
+from paribus.parts.attention_weights import DensePlan
+from paribus.parts.batch import PADDING, TokenLayout
+from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pair
+from paribus.parts.visibility import Visibility, visibility_mask
 
 
 class Grid(NamedTuple):
@@ -50,7 +50,7 @@ class Blocked:
 
     name = "blocked"
 
-    def serves(self, demand: Demand) -> bool:
+    def serves(self, demand: KernelRequest) -> bool:
         if demand.sight.window is None or not demand.sight.plain:
             return False
         if not demand.aligned or demand.ordered or demand.bias == "content":
@@ -59,7 +59,7 @@ class Blocked:
             return False
         return demand.rows == 0 or demand.rows >= 2 * grid_of(demand.sight).stretch  # of fewer, a mask is faster
 
-    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Blocks:
+    def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Blocks:
         grid = grid_of(plan.demand.sight)
         q, k = _cut(plan.q, grid)
         offset = None
@@ -67,12 +67,14 @@ class Blocked:
             pair = Pair(None, None, q.positions, k.positions, plan.scale, heads, dtype=like.dtype)
             offset = bias(pair).to(like.dtype)
         by_row = plan.k.documents is None  # as for the whole: here only the padding has a document of its own
-        mask = added(Dense(visible(plan.demand.sight, q, k, by_row=by_row), offset), like.dtype)
+        mask = added(DensePlan(visibility_mask(plan.demand.sight, q, k, by_row=by_row), offset), like.dtype)
         assert mask is not None, "padding is hidden, so there is something to hide"
         blocks = grid.count(like.shape[1])
         return Blocks(grid, mask if mask.shape[0] == blocks * like.shape[0] else mask.repeat(like.shape[0], 1, 1, 1))
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
+    ) -> Tensor:
         """(B, H, T, K), (B, G, T, K), (B, G, T, K) -> (B, H, T, K)."""
         grid, mask = plan.prepared
         batch, heads, rows, width = q.shape
@@ -86,7 +88,7 @@ class Blocked:
         return mixed.transpose(1, 2).reshape(batch, -1, heads, v.shape[-1])[:, :rows].transpose(1, 2)
 
 
-def grid_of(sight: Sight) -> Grid:
+def grid_of(sight: Visibility) -> Grid:
     """Blocks of half a window's span: smaller ones do less in vain, larger ones do it in fewer and larger products."""
     assert sight.window is not None, "only a window makes blocks"
     reach = sight.window - 1
@@ -99,7 +101,7 @@ def grid_of(sight: Sight) -> Grid:
 _ALIGNED = 16  # rows of a mask begin where vector units like it
 
 
-def _cut(rows: Rows, grid: Grid) -> tuple[Rows, Rows]:
+def _cut(rows: TokenLayout, grid: Grid) -> tuple[TokenLayout, TokenLayout]:
     """Rows as blocks of queries and as the stretches of keys that they meet: (B|1 * blocks, size) and (…, W).
 
     What is added around is padding, whose positions run on in both directions.
@@ -115,7 +117,7 @@ def _cut(rows: Rows, grid: Grid) -> tuple[Rows, Rows]:
     own = slice(grid.left, index.shape[0] - grid.right)
     queries = [vector[:, own].reshape(-1, grid.size) for vector in padded]
     keys = [vector.unfold(-1, grid.stretch, grid.size).flatten(0, 1) for vector in padded]
-    return Rows(*queries), Rows(*keys)
+    return TokenLayout(*queries), TokenLayout(*keys)
 
 
 def stretches(x: Tensor, grid: Grid) -> Tensor:

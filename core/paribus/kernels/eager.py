@@ -8,9 +8,9 @@ from typing import final
 from torch import Tensor
 from torch.nn import functional
 
-from paribus.parts.attention_weights import Dense, attention_weights, dense, pair_of
-from paribus.parts.context import Content, Demand, Pair, Plan
-from paribus.parts.heads import spread
+from paribus.parts.attention_weights import DensePlan, all_pairs, attention_weights, dense_plan
+from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pair
+from paribus.parts.heads import repeat_heads
 
 
 @final
@@ -19,17 +19,21 @@ class Eager:
 
     name = "eager"
 
-    def serves(self, demand: Demand) -> bool:
+    def serves(self, demand: KernelRequest) -> bool:
         return True
 
-    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Dense:
-        return dense(plan, bias, heads, like)
+    def prepare(
+        self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor
+    ) -> DensePlan:
+        return dense_plan(plan, bias, heads, like)
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
+    ) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K)."""
         weights = functional.dropout(attention_weights(q, k, plan, content), dropout)  # (B, H, T, S)
-        mixed = weights @ spread(v, q.shape[1])
+        mixed = weights @ repeat_heads(v, q.shape[1])
         if content is None or content.mix is None:
             return mixed
-        extra = content.mix(weights, pair_of(q, k, plan, content))
+        extra = content.mix(weights, all_pairs(q, k, plan, content))
         return mixed if extra is None else mixed + extra

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus.parts.context import Content, Demand, Pair, Plan
+from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pair
 from paribus.parts.visibility import Relation, relations
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Flex:
 
     name = "flex"
 
-    def serves(self, demand: Demand) -> bool:
+    def serves(self, demand: KernelRequest) -> bool:
         if demand.device != "cuda" or demand.double or 0 < demand.rows < FEWEST:
             return False
         if demand.weights or demand.mixes or demand.scored or demand.sinks or demand.drops:
@@ -57,12 +57,16 @@ class Flex:
         plain = demand.sight.plain and demand.sight.window is None and not demand.hidden and not demand.ordered
         return demand.soft_cap or demand.bias != "none" or not plain
 
-    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Functions:
+    def prepare(
+        self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor
+    ) -> Functions:
         queries, keys = plan.q.positions.shape[-1], plan.k.positions.shape[-1]
         table = None if bias is None else distances(bias, queries, keys, plan.scale, heads, like)
         return Functions(scored(table, keys, plan.soft_cap), blocks_of(plan, queries, keys, like))
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
+    ) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, V) -> (B, H, T, V)."""
         assert not dropout, "weights that are dropped are another kernel's"
         made: Functions = plan.prepared
@@ -113,7 +117,7 @@ def _at(vector: Tensor, batch: Tensor, row: Tensor) -> Tensor:
     return vector[0, row] if vector.shape[0] == 1 else vector[batch, row]
 
 
-def blocks_of(plan: Plan, queries: int, keys: int, like: Tensor) -> BlockMask | None:
+def blocks_of(plan: AttentionPlan, queries: int, keys: int, like: Tensor) -> BlockMask | None:
     """Which blocks of pairs are to be looked at; None where all see all."""
     by_row = plan.k.documents is None and not plan.demand.ordered
     found = relations(plan.demand.sight, plan.q, plan.k, by_row=by_row)

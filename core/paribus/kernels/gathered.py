@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus.kernels.sdpa import added, fused, with_sinks
-from paribus.parts.attention_weights import Dense, dense
-from paribus.parts.batch import PADDING, Rows
-from paribus.parts.context import Content, Demand, Pair, Plan
-from paribus.parts.visibility import Sight, visible
+from paribus.parts.attention_weights import DensePlan, dense_plan
+from paribus.parts.batch import PADDING, TokenLayout
+from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pair
+from paribus.parts.visibility import Visibility, visibility_mask
 
 
 class Layout(NamedTuple):
@@ -74,7 +74,7 @@ class Gathered:
 
     name = "gathered"
 
-    def serves(self, demand: Demand) -> bool:
+    def serves(self, demand: KernelRequest) -> bool:
         sight, rows = demand.sight, demand.rows
         if sight.plain or (sight.window is None and sight.blocks is None):
             return False
@@ -86,13 +86,15 @@ class Gathered:
             return False
         return rows == 0 or 2 * looked_at(sight, rows) <= rows * rows  # of fewer, a mask is faster
 
-    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Meeting:
+    def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Meeting:
         sight, rows = plan.demand.sight, like.shape[1]
         layout = layout_of(sight)
         index = met(sight, layout, rows, like.device)
         q, k = _at(plan.q, layout.own(rows, like.device)), _at(plan.k, index)
         # what is met of blocks is seen; what is near a row of its block need not be near another
-        seen = visible(sight if sight.blocks is None else Sight(sight.causal), q, k, by_row=plan.k.documents is None)
+        seen = visibility_mask(
+            sight if sight.blocks is None else Visibility(sight.causal), q, k, by_row=plan.k.documents is None
+        )
         assert seen is not None, "what lies outside is hidden, so there is something to hide"
         once = _once(index)[:, None, None]
         seen = seen & (once if seen.shape[0] == once.shape[0] else once.repeat(like.shape[0], 1, 1, 1))
@@ -100,14 +102,16 @@ class Gathered:
         if bias is not None:
             pair = Pair(None, None, q.positions, k.positions, plan.scale, heads, dtype=like.dtype)
             offset = bias(pair).to(like.dtype)
-        mask = added(Dense(seen, offset), like.dtype)
+        mask = added(DensePlan(seen, offset), like.dtype)
         assert mask is not None, "what is hidden makes a mask"
         if mask.shape[0] != index.shape[0] * like.shape[0]:
             mask = mask.repeat(like.shape[0], 1, 1, 1)
         first = 0 if sight.causal else sight.first
         return Meeting(layout, index.clamp(0, rows - 1), mask, first, _early(plan, first, bias, heads, like))
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
+    ) -> Tensor:
         """(B, H, T, K), (B, G, T, K), (B, G, T, K) -> (B, H, T, K)."""
         made: Meeting = plan.prepared
         sinks = content.sinks if content is not None else None
@@ -126,7 +130,7 @@ class Gathered:
         return torch.cat([whole, mixed[:, :, made.first - made.layout.start :]], dim=2)
 
 
-def layout_of(sight: Sight) -> Layout:
+def layout_of(sight: Visibility) -> Layout:
     """Blocks as they were drawn, or of half a window's span; rows that see all are left out where whole blocks are."""
     if sight.blocks is not None:
         size, reach = sight.blocks.size, sight.blocks.near * sight.blocks.size
@@ -139,7 +143,7 @@ def layout_of(sight: Sight) -> Layout:
     return Layout(size, reach, 0 if sight.causal else reach, sight.dilation, start)
 
 
-def looked_at(sight: Sight, rows: int) -> int:
+def looked_at(sight: Visibility, rows: int) -> int:
     """How many pairs of a query and a key are computed."""
     layout = layout_of(sight)
     drawn = 0 if sight.blocks is None else sight.blocks.most * layout.size
@@ -148,7 +152,7 @@ def looked_at(sight: Sight, rows: int) -> int:
     return layout.count(rows) * layout.stride * layout.size * width + whole
 
 
-def met(sight: Sight, layout: Layout, rows: int, device: torch.device) -> Tensor:
+def met(sight: Visibility, layout: Layout, rows: int, device: torch.device) -> Tensor:
     """(N, W): the rows that each block meets, in their order; some there are not, and some stand there twice."""
     pieces = [layout.own(rows, device, left=layout.left, right=layout.right)]
     count = pieces[0].shape[0]
@@ -179,7 +183,7 @@ def _once(index: Tensor) -> Tensor:
     return functional.pad(index[:, 1:] != index[:, :-1], (1, 0), value=True)
 
 
-def _at(rows: Rows, index: Tensor) -> Rows:
+def _at(rows: TokenLayout, index: Tensor) -> TokenLayout:
     """Rows at (N, M) places, (B|1 * N, M); where there is no row is padding, whose positions run on."""
     nearest = index.clamp(0, rows.positions.shape[-1] - 1)
     positions = rows.positions[:, nearest] + (index - nearest)  # (B|1, N, M)
@@ -187,13 +191,15 @@ def _at(rows: Rows, index: Tensor) -> Rows:
     documents = documents.where(index == nearest, PADDING)
     batch = max(positions.shape[0], documents.shape[0])
     vectors = positions, documents, index.unsqueeze(0)
-    return Rows(*(vector.expand(batch, -1, -1).flatten(0, 1) for vector in vectors))
+    return TokenLayout(*(vector.expand(batch, -1, -1).flatten(0, 1) for vector in vectors))
 
 
-def _early(plan: Plan, first: int, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Tensor | None:
+def _early(
+    plan: AttentionPlan, first: int, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor
+) -> Tensor | None:
     """What the first rows see, which is all but padding and other documents."""
     if not first:
         return None
-    q = Rows(plan.q.positions[:, :first], None if plan.q.documents is None else plan.q.documents[:, :first])
-    demand = plan.demand._replace(sight=Sight())
-    return added(dense(plan._replace(q=q, demand=demand), bias, heads, like), like.dtype)
+    q = TokenLayout(plan.q.positions[:, :first], None if plan.q.documents is None else plan.q.documents[:, :first])
+    demand = plan.demand._replace(sight=Visibility())
+    return added(dense_plan(plan._replace(q=q, demand=demand), bias, heads, like), like.dtype)

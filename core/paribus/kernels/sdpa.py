@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus.parts.attention_weights import Dense, dense, pair_of
-from paribus.parts.batch import Rows
-from paribus.parts.context import Content, Demand, Pair, Plan
-from paribus.parts.heads import spread
-from paribus.parts.visibility import Sight
+from paribus.parts.attention_weights import DensePlan, all_pairs, dense_plan
+from paribus.parts.batch import TokenLayout
+from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pair
+from paribus.parts.heads import repeat_heads
+from paribus.parts.visibility import Visibility
 
 
 class Masked(NamedTuple):
@@ -30,31 +30,33 @@ class Sdpa:
 
     name = "sdpa"
 
-    def serves(self, demand: Demand) -> bool:
+    def serves(self, demand: KernelRequest) -> bool:
         return not (demand.weights or demand.mixes or demand.soft_cap or demand.scored)
 
-    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Masked:
+    def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Masked:
         demand, sight, keys = plan.demand, plan.demand.sight, plan.k.positions.shape[-1]
         if plan.k.documents is not None or demand.ordered or demand.bias == "content" or not sight.plain:
-            return Masked(mask=added(dense(plan, bias, heads, like), like.dtype))
+            return Masked(mask=added(dense_plan(plan, bias, heads, like), like.dtype))
         if sight.causal and plan.q.positions.shape[-1] == 1:  # the last row: what it sees are the last keys
             last = sight.span(keys)
-            plan = plan._replace(k=Rows(plan.k.positions[:, -last:]), demand=demand._replace(sight=Sight()))
-            return Masked(mask=added(dense(plan, bias, heads, like), like.dtype), last=last)
+            plan = plan._replace(k=TokenLayout(plan.k.positions[:, -last:]), demand=demand._replace(sight=Visibility()))
+            return Masked(mask=added(dense_plan(plan, bias, heads, like), like.dtype), last=last)
         everything = sight.window is None or (demand.aligned and sight.window >= keys)
         # is_causal lines up the first query with the first key: right for rows that are their own keys alone
         if bias is None and everything and not demand.sinks and (demand.aligned or not sight.causal):
             return Masked(causal=sight.causal)
-        return Masked(mask=added(dense(plan, bias, heads, like), like.dtype))
+        return Masked(mask=added(dense_plan(plan, bias, heads, like), like.dtype))
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
+    ) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K)."""
         made: Masked = plan.prepared
         mask = made.mask
         if made.last is not None:
             k, v = k[:, :, -made.last :], v[:, :, -made.last :]
         if content is not None and content.bias is not None:
-            bias = content.bias(pair_of(q, k, plan, content))
+            bias = content.bias(all_pairs(q, k, plan, content))
             mask = bias if mask is None else bias + mask
         if content is not None and content.sinks is not None:
             k, v, mask = with_sinks(k, v, mask, content.sinks, q.shape[2])
@@ -69,7 +71,7 @@ def fused(
     """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K): torch's own, with no copy of shared heads on a CPU."""
     shared = k.shape[1] != q.shape[1]
     if shared and mask is not None and q.is_cuda:  # no fused CUDA kernel takes both a mask and shared heads
-        k, v, shared = spread(k, q.shape[1]), spread(v, q.shape[1]), False
+        k, v, shared = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1]), False
     width, narrower = v.shape[-1], q.shape[-1] - v.shape[-1]
     if narrower > 0 and q.device.type == "cpu":  # torch has a fused one for heads that are of one width, and no other
         v = functional.pad(v, (0, narrower))
@@ -89,7 +91,7 @@ def with_sinks(k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor, queries
     return k, v, mask
 
 
-def added(made: Dense, dtype: torch.dtype) -> Tensor | None:
+def added(made: DensePlan, dtype: torch.dtype) -> Tensor | None:
     """Visibility and bias as one tensor that is added to the scores, so that no layer converts it again."""
     if made.seen is None:
         return made.bias

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from paribus.parts.attention_weights import attention_weights
-from paribus.parts.context import Content, Context, Pair, Scoring, State
-from paribus.parts.heads import Projecting, Projections, RootMeanSquare, Scores
+from paribus.parts.context import Context, LayerScoring, Pair, ScoreFunctions, State
+from paribus.parts.heads import ContentProjection, Projections, RootMeanSquare, ScoreOptions
 from paribus.parts.shape import Role, Shape
-from paribus.parts.visibility import Sight
+from paribus.parts.visibility import Visibility
 
 if TYPE_CHECKING:
     from paribus.slots.position import Position
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 class Attend(nn.Module):
     """Softmax attention over given heads; which kernel computes it is the stack's plan, never code of a variant.
 
-    It takes the heads by call, not by reference: a module that is registered twice has two paths. `scored` says that
-    a `Scoring` will come with each call, and `rotary` how many columns positions turn, if not all: with it, a head has
-    these behind its own, and a position whose bias reads content is shown its own alone.
+    The heads are an argument of each call, not an attribute: a module that is registered twice has two paths.
+    `scored`: each call passes `ScoreFunctions`. `rotary`: number of columns that the position rotates, if not all; a
+    head then has these columns after its own, and a position whose bias reads content receives only its own columns.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias", "own_share": "bias"}
 
     def __init__(
-        self, shape: Shape, sight: Sight, scores: Scores, *, scored: bool = False, rotary: int | None = None
+        self, shape: Shape, sight: Visibility, scores: ScoreOptions, *, scored: bool = False, rotary: int | None = None
     ) -> None:
         super().__init__()
         self.sight = sight
@@ -80,7 +80,7 @@ class Attend(nn.Module):
     def scale(self) -> float:
         return 1.0 / math.sqrt(self.head_width * self.position.terms()) if self.scaled else 1.0
 
-    def forward(self, heads: Projections, x: Tensor, ctx: Context, scoring: Scoring | None = None) -> Tensor:
+    def forward(self, heads: Projections, x: Tensor, ctx: Context, scoring: ScoreFunctions | None = None) -> Tensor:
         """(B, T, D) -> (B, H, T, K)."""
         k, v = self.keys_and_values(heads, x, ctx)
         return self.mixed(self.queries(heads, x, ctx), k, v, heads, ctx, scoring)
@@ -96,7 +96,13 @@ class Attend(nn.Module):
         return self.position.rotate(x, plan.q_tables if side == "query" else plan.k_tables, side)
 
     def mixed(
-        self, q: Tensor, k: Tensor, v: Tensor, heads: Projecting, ctx: Context, scoring: Scoring | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        heads: ContentProjection,
+        ctx: Context,
+        scoring: ScoreFunctions | None = None,
     ) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, V) -> (B, H, T, V): values as the queries weigh their keys."""
         plan = ctx.plans[self.plan]
@@ -107,12 +113,12 @@ class Attend(nn.Module):
             ctx.heads.update(q=q, k=k, v=v)
         return plan.kernel(q, k, v, plan, content, self.dropout if self.training else 0.0)
 
-    def content(self, heads: Projecting, scoring: Scoring | None) -> Content | None:
+    def content(self, heads: ContentProjection, scoring: ScoreFunctions | None) -> LayerScoring | None:
         """What a kernel must be told of besides queries and keys, if anything."""
         if not (self.shows or self.scored or self.sinks is not None):
             return None
         position = self.position
-        return Content(
+        return LayerScoring(
             (self._bias if self.own < self.head_width else position.bias) if self._reads else None,
             heads.project,
             position.mix if self._mixes else None,
@@ -141,11 +147,11 @@ class Attend(nn.Module):
         if ctx.memory is not None:
             ctx.state.update(k=k, v=v)
             return k, v
-        return remember(ctx.state, k, v, ctx.past)
+        return append_to_cache(ctx.state, k, v, ctx.past)
 
     def source(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, S, D): the rows that become keys now, which are those of the memory if there is one."""
-        return leading(x, ctx.keys.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
+        return leading_positions(x, ctx.keys.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
 
     def with_the_first(self, v: Tensor, ctx: Context, of: str = "values") -> Tensor:
         """Values mixed with those of the first layer that has as many heads: half and half, until learned otherwise."""
@@ -156,12 +162,12 @@ class Attend(nn.Module):
         return (0.5 + self.own_share) * v + (0.5 - self.own_share) * first
 
 
-def leading(x: Tensor, rows: int) -> Tensor:
+def leading_positions(x: Tensor, rows: int) -> Tensor:
     """The first rows, which are the keys: all, but where a second stream asks behind them."""
     return x if x.shape[1] == rows else x[:, :rows]  # a slice of all would still be copied in the backward pass
 
 
-def remember(state: State, k: Tensor, v: Tensor, past: int) -> tuple[Tensor, Tensor]:
+def append_to_cache(state: State, k: Tensor, v: Tensor, past: int) -> tuple[Tensor, Tensor]:
     """Writes new keys and values behind the `past` that the state holds, and returns all of them."""
     end = past + k.shape[2]
     for name, fresh in (("k", k), ("v", v)):

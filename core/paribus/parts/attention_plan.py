@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from paribus.parts.attend import Attend
-from paribus.parts.batch import Rows
-from paribus.parts.context import Demand, Kernel, Plan
-from paribus.parts.visibility import ordered
+from paribus.parts.batch import TokenLayout
+from paribus.parts.context import AttentionPlan, Kernel, KernelRequest
+from paribus.parts.visibility import with_order
 
 if TYPE_CHECKING:
     from paribus.parts.context import Memory
@@ -27,11 +27,11 @@ class _Planned:
     position: Position
     cross: bool
     key: tuple[object, ...]
-    demand: Demand  # what is known of it before any row is
+    demand: KernelRequest  # what is known of it before any row is
 
 
 @final
-class Planner:
+class AttentionPlanner:
     """Knows which attention of a stack reads which position; all that ask alike share a plan of each pass."""
 
     def __init__(self, kernels: Sequence[Kernel], heads: int) -> None:
@@ -46,20 +46,22 @@ class Planner:
             key = (id(position), cross, *attend.asks)
             known = [planned.key for planned in self._planned]
             if key not in known:
-                self._planned.append(_Planned(attend, position, cross, key, demanded(attend, position, cross)))
+                self._planned.append(_Planned(attend, position, cross, key, kernel_request(attend, position, cross)))
             attend.bind(position, known.index(key) if key in known else len(known), own)
 
     def plans(
-        self, x: Tensor, rows: Rows, keys: Rows, past: int, memory: Memory | None, capture: bool
-    ) -> tuple[Plan, ...]:
+        self, x: Tensor, rows: TokenLayout, keys: TokenLayout, past: int, memory: Memory | None, capture: bool
+    ) -> tuple[AttentionPlan, ...]:
         """What layers share, made once: visibility, rotation tables, biases of positions, the choice of kernel."""
-        made: list[Plan] = []
+        made: list[AttentionPlan] = []
         for planned in self._planned:
             seen = memory.rows if planned.cross and memory is not None else keys
             made.append(self._plan(planned, x, rows, seen, past, capture))
         return tuple(made)
 
-    def _plan(self, planned: _Planned, x: Tensor, rows: Rows, seen: Rows, past: int, capture: bool) -> Plan:
+    def _plan(
+        self, planned: _Planned, x: Tensor, rows: TokenLayout, seen: TokenLayout, past: int, capture: bool
+    ) -> AttentionPlan:
         attend, position, sight = planned.attend, planned.position, planned.demand.sight
         behind = not planned.cross and seen.positions.shape[-1] < rows.positions.shape[-1]
         if rows.order is not None and not planned.cross:
@@ -78,25 +80,25 @@ class Planner:
             rows=rows.positions.shape[-1],
             device=x.device.type,
         )
-        kernel = chosen(self._kernels, demand)
-        q, q_tables = ordered(rows, past), position.tables(rows.positions, attend.rotary)
+        kernel = choose_kernel(self._kernels, demand)
+        q, q_tables = with_order(rows, past), position.tables(rows.positions, attend.rotary)
         k, k_tables = q, q_tables
         if seen is not rows:
             fresh = seen.positions if planned.cross else seen.positions[:, past:]
-            k, k_tables = ordered(seen), position.tables(fresh, attend.rotary)
-        plan = Plan(kernel, demand, attend.scale, attend.soft_cap, q, k, q_tables, k_tables, None)
+            k, k_tables = with_order(seen), position.tables(fresh, attend.rotary)
+        plan = AttentionPlan(kernel, demand, attend.scale, attend.soft_cap, q, k, q_tables, k_tables, None)
         bias = position.bias if demand.bias == "positions" else None
         return plan._replace(prepared=kernel.prepare(plan, bias, self._heads, x))
 
     def kernels(self, device: str, rows: int, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
         """The kernel of each plan, for a summary; `among` others than its own, where some are named."""
         demands = [planned.demand._replace(device=device, rows=rows) for planned in self._planned]
-        return tuple(chosen(among or self._kernels, demand).name for demand in demands)
+        return tuple(choose_kernel(among or self._kernels, demand).name for demand in demands)
 
 
-def demanded(attend: Attend, position: Position, cross: bool) -> Demand:
+def kernel_request(attend: Attend, position: Position, cross: bool) -> KernelRequest:
     """What an attention and its position declare."""
-    return Demand(
+    return KernelRequest(
         attend.sight,
         bias=position.traits["bias"],
         distances=position.traits.get("distances", False),
@@ -108,6 +110,6 @@ def demanded(attend: Attend, position: Position, cross: bool) -> Demand:
     )
 
 
-def chosen(kernels: Sequence[Kernel], demand: Demand) -> Kernel:
+def choose_kernel(kernels: Sequence[Kernel], demand: KernelRequest) -> Kernel:
     """The first kernel, in order of speed, that serves the demand; the last one serves them all."""
     return next(kernel for kernel in kernels if kernel.serves(demand))

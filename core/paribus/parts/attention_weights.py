@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from paribus.parts.context import Content, Pair, Plan, Scoring
-from paribus.parts.heads import spread
-from paribus.parts.visibility import visible
+from paribus.parts.context import AttentionPlan, LayerScoring, Pair, ScoreFunctions
+from paribus.parts.heads import repeat_heads
+from paribus.parts.visibility import visibility_mask
 
 if TYPE_CHECKING:
     from paribus.slots.attention import Attention
 
 
-class Dense(NamedTuple):
+class DensePlan(NamedTuple):
     """Visibility and position bias for all queries and keys at once."""
 
     seen: Tensor | None  # (B|1, 1, T, S) bool
     bias: Tensor | None  # (B|1, H, T, S)
 
 
-def can_show(attentions: Sequence[Attention]) -> None:
+def require_attention_weights(attentions: Sequence[Attention]) -> None:
     """One of them at least has weights; beside it, one that has none gives none."""
     if any(attention.traits.get("weights", False) for attention in attentions):
         return
@@ -34,21 +34,21 @@ def can_show(attentions: Sequence[Attention]) -> None:
     )
 
 
-def dense(plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Dense:
+def dense_plan(plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> DensePlan:
     """The dense form of a plan, made once a forward pass."""
     added = None
     if bias is not None:
         pair = Pair(None, None, plan.q.positions, plan.k.positions, plan.scale, heads, dtype=like.dtype)
         added = bias(pair).to(like.dtype)
     by_row = plan.k.documents is None and not plan.demand.ordered
-    return Dense(visible(plan.demand.sight, plan.q, plan.k, by_row=by_row), added)
+    return DensePlan(visibility_mask(plan.demand.sight, plan.q, plan.k, by_row=by_row), added)
 
 
-def pair_of(q: Tensor, k: Tensor, plan: Plan, content: Content) -> Pair:
+def all_pairs(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring) -> Pair:
     """All queries against all keys, as a position's bias or mix is shown them."""
     return Pair(
         q,
-        spread(k, q.shape[1]),
+        repeat_heads(k, q.shape[1]),
         plan.q.positions,
         plan.k.positions,
         plan.scale,
@@ -61,16 +61,16 @@ def pair_of(q: Tensor, k: Tensor, plan: Plan, content: Content) -> Pair:
     )
 
 
-def attention_weights(q: Tensor, k: Tensor, plan: Plan, content: Content | None) -> Tensor:
+def attention_weights(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring | None) -> Tensor:
     """softmax(cap(q k^T * scale + bias)) over the keys that are seen; a query that sees none weighs all with 0."""
-    k = spread(k, q.shape[1])
-    scoring = (content.scoring if content is not None else None) or Scoring()
+    k = repeat_heads(k, q.shape[1])
+    scoring = (content.scoring if content is not None else None) or ScoreFunctions()
     scores = scoring.compare(q, k, plan.scale)  # (B, H, T, S)
-    made: Dense = plan.prepared
+    made: DensePlan = plan.prepared
     if made.bias is not None:
         scores = scores + made.bias
     if content is not None and content.bias is not None:
-        scores = scores + content.bias(pair_of(q, k, plan, content))
+        scores = scores + content.bias(all_pairs(q, k, plan, content))
     if plan.soft_cap is not None:
         scores = plan.soft_cap * torch.tanh(scores / plan.soft_cap)
     if scoring.before is not None:

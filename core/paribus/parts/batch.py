@@ -14,7 +14,7 @@ from torch import Tensor
 PADDING = -1  # the document of a row that holds nothing
 
 
-class Rows(NamedTuple):
+class TokenLayout(NamedTuple):
     """What each row of one side is; every vector is (B or 1, T) int64."""
 
     positions: Tensor
@@ -23,15 +23,16 @@ class Rows(NamedTuple):
     counted: Tensor | None = None  # the positions, where these are the rows' own index; None: nobody says so
     segments: Tensor | None = None  # which part of an example it is of; None: all are of one
 
-    def to(self, device: torch.device) -> Rows:
-        return Rows(*(None if vector is None else vector.to(device) for vector in self))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    def to(self, device: torch.device) -> TokenLayout:
+        return TokenLayout(*(None if vector is None else vector.to(device) for vector in self))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
 
-    def again(self, at: Tensor) -> Rows:
+    def again(self, at: Tensor) -> TokenLayout:
         """These rows, and behind them (B, N) more, each of which is what the row is that `at` says."""
-        return Rows(*(None if vector is None else repeated(vector, at) for vector in self._replace(counted=None)))  # type: ignore[arg-type]  # as above
+        vectors = (None if vector is None else append_copies(vector, at) for vector in self._replace(counted=None))
+        return TokenLayout(*vectors)  # type: ignore[arg-type]  # as above
 
 
-def repeated(vector: Tensor, at: Tensor) -> Tensor:
+def append_copies(vector: Tensor, at: Tensor) -> Tensor:
     """(B|1, T), (B, N) -> (B, T + N): behind all of it, what it has at some places once more."""
     whole = vector.expand(at.shape[0], -1)
     return torch.cat([whole, whole.gather(1, at)], dim=1)
@@ -65,21 +66,21 @@ class Batch(NamedTuple):
 IGNORED = -100  # the label of what is no target: torch's own convention
 
 
-def rows_of(stream: Stream, past: int = 0) -> Rows:
+def token_layout(stream: Stream, past: int = 0) -> TokenLayout:
     """The rows of a stream, whose positions run on from `past` unless it says otherwise."""
     if stream.positions is not None:
-        return Rows(stream.positions, stream.documents, stream.order, segments=stream.segments)
+        return TokenLayout(stream.positions, stream.documents, stream.order, segments=stream.segments)
     length = stream.tokens.shape[1]
     positions = torch.arange(past, past + length, device=stream.tokens.device).unsqueeze(0)
-    return Rows(positions, stream.documents, stream.order, positions, stream.segments)
+    return TokenLayout(positions, stream.documents, stream.order, positions, stream.segments)
 
 
-class Fed(NamedTuple):
+class StepInput(NamedTuple):
     """What the rows of one place read."""
 
     tokens: Tensor  # (B,)
     rest: Tensor | None = None  # (B, V): what is to be added to those tokens' weights; each row sums to nothing
 
 
-Feed = Callable[[int, Tensor], Fed | None]
+StepInputFunction = Callable[[int, Tensor], StepInput | None]
 """Of a place, and of what was said at the one before it, (B, R): what is read there; None: the tokens that it has."""

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from paribus.parts.batch import Rows
-from paribus.parts.visibility import Sight
+from paribus.parts.batch import TokenLayout
+from paribus.parts.visibility import Visibility
 
 State = dict[str, Tensor]
 """One sublayer's own decoding state, batch first; it is updated in place of being returned."""
 
 
-class Demand(NamedTuple):
+class KernelRequest(NamedTuple):
     """What an attention and a position declare of themselves: all that a kernel is chosen by."""
 
-    sight: Sight
+    sight: Visibility
     bias: str = "none"  # none | positions | content: what the bias added to the scores depends on
     soft_cap: bool = False
     mixes: bool = False  # the position changes what the weights are applied to
@@ -56,58 +56,62 @@ class Pair(NamedTuple):
     k_segments: Tensor | None = None  # (B, S)
 
 
-def dot(q: Tensor, k: Tensor, scale: float) -> Tensor:
+def scaled_dot_product(q: Tensor, k: Tensor, scale: float) -> Tensor:
     """(B, H, T, K), (B, H, S, K) -> (B, H, T, S): how attention compares, unless it says otherwise."""
     return q @ k.transpose(-1, -2) * scale
 
 
-class Scoring(NamedTuple):
+class ScoreFunctions(NamedTuple):
     """An attention's own say in its scores and weights, all (B, H, T, S)."""
 
-    compare: Callable[[Tensor, Tensor, float], Tensor] = dot  # queries and keys, both with all heads, and the scale
+    compare: Callable[[Tensor, Tensor, float], Tensor] = (
+        scaled_dot_product  # queries and keys, both with all heads, and the scale
+    )
     before: Callable[[Tensor], Tensor] | None = None  # scores, before the softmax
     after: Callable[[Tensor], Tensor] | None = None  # weights, behind it
 
 
-class Content(NamedTuple):
+class LayerScoring(NamedTuple):
     """What is a layer's own in how its queries weigh its keys, and so in no plan."""
 
     bias: Callable[[Pair], Tensor] | None  # None where the bias depends on positions alone, or there is none
     project: Callable[[Tensor], tuple[Tensor, Tensor]]
     mix: Callable[[Tensor, Pair], Tensor | None] | None = None
     sinks: Tensor | None = None  # (H,)
-    scoring: Scoring | None = None
+    scoring: ScoreFunctions | None = None
     own: nn.Module | None = None  # the layer's part of a position that is the stack's
 
 
-class Plan(NamedTuple):
+class AttentionPlan(NamedTuple):
     """What the layers of one sight and one position share, made once a forward pass."""
 
     kernel: Kernel
-    demand: Demand
+    demand: KernelRequest
     scale: float
     soft_cap: float | None
-    q: Rows  # with their order filled in
-    k: Rows
+    q: TokenLayout  # with their order filled in
+    k: TokenLayout
     q_tables: Any  # whatever the position's rotation reads
     k_tables: Any
     prepared: Any  # whatever the kernel made of rows and bias: a mask, blocks of one
 
 
 class Kernel(Protocol):
-    """A way to compute attention. All agree with `eager`; which one runs follows from a `Demand` alone."""
+    """A way to compute attention. All agree with `eager`; which one runs follows from a `KernelRequest` alone."""
 
     name: str
 
-    def serves(self, demand: Demand) -> bool:
+    def serves(self, demand: KernelRequest) -> bool:
         """Whether this kernel computes exactly what is asked."""
         ...
 
-    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Any:
+    def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Any:
         """What depends on rows and positions alone; `bias` is the position's, where it depends on those."""
         ...
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
+    ) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K)."""
         ...
 
@@ -116,7 +120,7 @@ class Memory(NamedTuple):
     """What a cross-attention attends to: another stack's output."""
 
     hidden: Tensor  # (B, S, D)
-    rows: Rows
+    rows: TokenLayout
     handed: Tensor | None = None  # (B, S, …): what each row leaves to whom reads it besides, where it leaves anything
 
 
@@ -134,12 +138,12 @@ class Capture(NamedTuple):
     def of(self, layers: int) -> Capture:
         """The same of a stack of so many layers, each counted from 1; one that is not there is an error."""
         return self._replace(
-            heads=tuple(counted(layer, layers) for layer in self.heads),
-            rows=tuple(counted(layer, layers, least=0) for layer in self.rows),
+            heads=tuple(layer_number(layer, layers) for layer in self.heads),
+            rows=tuple(layer_number(layer, layers, least=0) for layer in self.rows),
         )
 
 
-def counted(layer: int, layers: int, *, least: int = 1) -> int:
+def layer_number(layer: int, layers: int, *, least: int = 1) -> int:
     """Which layer of so many that is, counted from 1."""
     found = layer if layer >= 0 else layer + layers + 1
     if not least <= found <= layers or (layer < 0 and not found):
@@ -147,7 +151,7 @@ def counted(layer: int, layers: int, *, least: int = 1) -> int:
     return found
 
 
-def together(captures: Iterable[Capture]) -> Capture:
+def merge_captures(captures: Iterable[Capture]) -> Capture:
     """All that any of them wants."""
     asked = list(captures)
     heads = sorted({layer for each in asked for layer in each.heads})
@@ -158,9 +162,9 @@ def together(captures: Iterable[Capture]) -> Capture:
 class Context(NamedTuple):
     """All that a sublayer is given besides its rows."""
 
-    plans: tuple[Plan, ...]
-    rows: Rows  # what each row is
-    keys: Rows  # what each row is that may be attended to: those of the memory, or all so far
+    plans: tuple[AttentionPlan, ...]
+    rows: TokenLayout  # what each row is
+    keys: TokenLayout  # what each row is that may be attended to: those of the memory, or all so far
     memory: Tensor | None = None  # keys come from here
     state: State | None = None
     past: int = 0  # rows that the state holds already
@@ -175,11 +179,11 @@ class States:
 
     layers: list[dict[str, State]]
     past: int = 0
-    rows: Rows | None = None
+    rows: TokenLayout | None = None
     memory: Memory | None = None
     room: int | None = None  # for how many rows there is room; None: nobody said
 
-    def extend(self, fresh: Rows) -> Rows:
+    def extend(self, fresh: TokenLayout) -> TokenLayout:
         """All rows so far, after `fresh` ones came in."""
         if self.room is not None and self.past + fresh.positions.shape[-1] > self.room:
             came = f"{self.past} came already, and now {fresh.positions.shape[-1]} more"
@@ -188,7 +192,7 @@ class States:
             self.rows = fresh
         else:
             sides = self.rows._replace(counted=None), fresh._replace(counted=None)  # of no use to rows against a cache
-            self.rows = Rows(*(_joined(old, new) for old, new in zip(*sides, strict=True)))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            self.rows = TokenLayout(*(_joined(old, new) for old, new in zip(*sides, strict=True)))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         return self.rows
 
     def take(self, index: Tensor) -> None:
@@ -211,9 +215,9 @@ class States:
         return sum(tensor.numel() * tensor.element_size() for tensor in held)
 
 
-def _taken(rows: Rows, index: Tensor) -> Rows:
+def _taken(rows: TokenLayout, index: Tensor) -> TokenLayout:
     """Of what is said of each sequence by itself, that of some."""
-    return Rows(*(vector if vector is None or len(vector) == 1 else vector[index] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    return TokenLayout(*(vector if vector is None or len(vector) == 1 else vector[index] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
 
 
 def _joined(old: Tensor | None, new: Tensor | None) -> Tensor | None:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from paribus.parts.attend import Attend
-from paribus.parts.attention_plan import chosen, demanded
-from paribus.parts.attention_weights import can_show
-from paribus.parts.batch import Rows
-from paribus.parts.context import Context, Kernel, Memory, Plan, State
-from paribus.parts.visibility import ordered
+from paribus.parts.attention_plan import choose_kernel, kernel_request
+from paribus.parts.attention_weights import require_attention_weights
+from paribus.parts.batch import TokenLayout
+from paribus.parts.context import AttentionPlan, Context, Kernel, Memory, State
+from paribus.parts.visibility import with_order
 
 if TYPE_CHECKING:
     from paribus.slots.attention import Attention
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Crossing:
+class CrossAttention:
     """Runs one attention over a memory, on the kernel that it asks for.
 
     It is no module: the attention is the child of whoever attends. Keys and values of the memory are made once and kept
@@ -37,19 +37,19 @@ class Crossing:
         self._kernels = tuple(kernels)
         self._heads = heads
 
-    def plans(self, x: Tensor, rows: Rows, memory: Memory, capture: bool = False) -> tuple[Plan, ...]:
+    def plans(self, x: Tensor, rows: TokenLayout, memory: Memory, capture: bool = False) -> tuple[AttentionPlan, ...]:
         """What does not depend on what the rows hold: who sees whom, and which kernel runs."""
         if capture:
-            can_show([self._attention])
+            require_attention_weights([self._attention])
         return tuple(self._plan(attend, x, rows, memory, capture) for attend in self._attends)
 
     def __call__(
         self,
         x: Tensor,
-        rows: Rows,
+        rows: TokenLayout,
         memory: Memory,
         state: State,
-        plans: tuple[Plan, ...],
+        plans: tuple[AttentionPlan, ...],
         capture: dict[str, Tensor] | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, M): what the rows read of the memory."""
@@ -58,12 +58,12 @@ class Crossing:
         return read
 
     def kernels(self, device: str, rows: int) -> tuple[str, ...]:
-        demands = [demanded(attend, self._position, cross=True) for attend in self._attends]
-        names = [chosen(self._kernels, demand._replace(device=device, rows=rows)).name for demand in demands]
+        demands = [kernel_request(attend, self._position, cross=True) for attend in self._attends]
+        names = [choose_kernel(self._kernels, demand._replace(device=device, rows=rows)).name for demand in demands]
         return tuple(names) or ("its own",)
 
-    def _plan(self, attend: Attend, x: Tensor, rows: Rows, memory: Memory, capture: bool) -> Plan:
-        demand = demanded(attend, self._position, cross=True)._replace(
+    def _plan(self, attend: Attend, x: Tensor, rows: TokenLayout, memory: Memory, capture: bool) -> AttentionPlan:
+        demand = kernel_request(attend, self._position, cross=True)._replace(
             weights=capture,
             by_row=rows.documents is None or rows.counted is not None,
             hidden=memory.rows.documents is not None,
@@ -73,8 +73,8 @@ class Crossing:
             rows=rows.positions.shape[-1],
             device=x.device.type,
         )
-        kernel = chosen(self._kernels, demand)
-        plan = Plan(
-            kernel, demand, attend.scale, attend.soft_cap, ordered(rows), ordered(memory.rows), None, None, None
+        kernel = choose_kernel(self._kernels, demand)
+        plan = AttentionPlan(
+            kernel, demand, attend.scale, attend.soft_cap, with_order(rows), with_order(memory.rows), None, None, None
         )
         return plan._replace(prepared=kernel.prepare(plan, None, self._heads, x))

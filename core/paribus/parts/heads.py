@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus.parts.shape import Role, Shape
-from paribus.parts.weight_conversion import Adopting, Converted
+from paribus.parts.weight_conversion import ConvertedTensor, WeightConverter
 from paribus.schema import Range
 
 
@@ -37,7 +37,7 @@ class RootMeanSquare(nn.Module):
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoreOptions:
     """How queries are scored against keys, whatever the heads are."""
 
     bias: Annotated[bool, "whether the four projections have a bias"] = True
@@ -50,7 +50,7 @@ class Scores:
     soft_cap: Annotated[float | None, "scores are squashed into ± this (Gemma 2)", Range(above=0)] = None
 
 
-class Projecting(Protocol):
+class ContentProjection(Protocol):
     """What positions whose bias reads content ask of the heads of a layer."""
 
     def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,7 +58,7 @@ class Projecting(Protocol):
         ...
 
 
-class Projections(Projecting, Protocol):
+class Projections(ContentProjection, Protocol):
     """What an `Attend` reads: `Heads`, or an attention that does something to what its heads project."""
 
     def queries(self, x: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Projections(Projecting, Protocol):
 
 
 @final
-class Heads(nn.Module, Adopting):
+class Heads(nn.Module, WeightConverter):
     """Queries for `heads` heads, keys and values for `kv_heads` of them, and the way back to the width.
 
     Query head h reads key/value head h // (heads / kv_heads), as in "GQA" (Ainslie et al. 2023). Of a memory that is
@@ -100,7 +100,7 @@ class Heads(nn.Module, Adopting):
         self.k = nn.Linear(source, kv_heads * shape.head_width, bias=bias and key_bias)
         self.raw = shape.raw
         if shape.raw:
-            shared_out(source, kv_heads)
+            validate_memory_columns(source, kv_heads)
             return
         self.v = nn.Linear(source, kv_heads * shape.head_width, bias=bias)
         self.o = nn.Linear(shape.heads * shape.head_width, shape.width, bias=bias)
@@ -112,7 +112,7 @@ class Heads(nn.Module, Adopting):
         return self.split(self.k(x), self.kv_heads)
 
     def values(self, x: Tensor) -> Tensor:
-        return stretches(x, self.kv_heads) if self.raw else self.split(self.v(x), self.kv_heads)
+        return split_memory_columns(x, self.kv_heads) if self.raw else self.split(self.v(x), self.kv_heads)
 
     def split(self, x: Tensor, heads: int) -> Tensor:
         headed = x.view(*x.shape[:-1], heads, self.head_width)  # (B, T, H*K) -> (B, T, H, K)
@@ -120,15 +120,15 @@ class Heads(nn.Module, Adopting):
 
     def merge(self, x: Tensor) -> Tensor:
         if self.raw:
-            return together(x, self.kv_heads)
+            return merge_memory_columns(x, self.kv_heads)
         merged: Tensor = self.o(x.transpose(-3, -2).flatten(-2))  # (B, H, T, K) -> (B, T, H*K) -> (B, T, D)
         return merged
 
     def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """`table` as queries and as keys, both with all heads: for biases that read content."""
-        return self.queries(table), spread(self.keys(table), self.heads)
+        return self.queries(table), repeat_heads(self.keys(table), self.heads)
 
-    def adopt(self, other: nn.Module) -> Mapping[str, Converted]:
+    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         """Keys and values of another number of heads, for as many query heads of the same width."""
         if not isinstance(other, Heads) or (other.heads, other.head_width) != (self.heads, self.head_width):
             return {}
@@ -136,14 +136,14 @@ class Heads(nn.Module, Adopting):
         if sides and not (self.raw or other.raw):
             sides["v"] = self.v, other.v
         return {
-            f"{name}.{kind}": regrouped(theirs, own, self.heads, (other.kv_heads, self.kv_heads))
+            f"{name}.{kind}": convert_kv_heads(theirs, own, self.heads, (other.kv_heads, self.kv_heads))
             for name, (ours, before) in sides.items()
             for kind, own, theirs in (("weight", ours.weight, before.weight), ("bias", ours.bias, before.bias))
             if own is not None and theirs is not None and own.shape[1:] == theirs.shape[1:]
         }
 
 
-def regrouped(theirs: Tensor, own: Tensor, heads: int, kv_heads: tuple[int, int]) -> Converted:
+def convert_kv_heads(theirs: Tensor, own: Tensor, heads: int, kv_heads: tuple[int, int]) -> ConvertedTensor:
     """(G'*K, …) -> (G*K, …): fewer heads are means of groups ("GQA", section 2.1), more of them repetitions.
 
     Where neither number divides the other, each head is the mean of those that its query heads read.
@@ -157,7 +157,7 @@ def regrouped(theirs: Tensor, own: Tensor, heads: int, kv_heads: tuple[int, int]
     else:
         made = _means(headed.repeat_interleave(heads // before, 0), after)
         how = f"{before} heads averaged into {after} by the query heads that read them"
-    return Converted(made.flatten(0, 1).view_as(own), how)
+    return ConvertedTensor(made.flatten(0, 1).view_as(own), how)
 
 
 def _means(headed: Tensor, groups: int) -> Tensor:
@@ -165,25 +165,25 @@ def _means(headed: Tensor, groups: int) -> Tensor:
     return grouped.mean(1)
 
 
-def shared_out(width: int, heads: int) -> None:
+def validate_memory_columns(width: int, heads: int) -> None:
     """Refuses a memory whose columns its heads cannot share evenly."""
     if width % heads:
         raise ValueError(f"{heads} heads share the {width} columns of the memory, which is no multiple of {heads}")
 
 
-def stretches(x: Tensor, heads: int) -> Tensor:
+def split_memory_columns(x: Tensor, heads: int) -> Tensor:
     """(B, S, M) -> (B, G, S, M/G): a stretch of columns for each head."""
     headed: Tensor = x.unflatten(-1, (heads, -1))
     return headed.transpose(-3, -2)
 
 
-def together(x: Tensor, heads: int) -> Tensor:
+def merge_memory_columns(x: Tensor, heads: int) -> Tensor:
     """(B, H, T, M/G) -> (B, T, M): the other way, the mean of the query heads that share a stretch."""
     if x.shape[1] != heads:
         x = x.unflatten(1, (heads, -1)).mean(2)
     return x.transpose(-3, -2).flatten(-2)
 
 
-def spread(x: Tensor, heads: int) -> Tensor:
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
     """(B, G, S, K) -> (B, H, S, K): each key/value head repeated for the query heads that read it."""
     return x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], dim=-3)

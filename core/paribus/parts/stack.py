@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from paribus.parts.attend import Attend
-from paribus.parts.attention_plan import Planner
-from paribus.parts.attention_weights import can_show
-from paribus.parts.batch import Rows
+from paribus.parts.attention_plan import AttentionPlanner
+from paribus.parts.attention_weights import require_attention_weights
+from paribus.parts.batch import TokenLayout
 from paribus.parts.context import Capture, Context, Kernel, Memory, State, States
 from paribus.parts.layer import Layer
 from paribus.parts.shape import Shape
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from paribus.slots.position import Position
 
 
-class Share(NamedTuple):
+class ComponentCost(NamedTuple):
     """One kind of what a part is made of, over all the places where it has that: a line of a summary."""
 
     name: str
@@ -56,15 +56,15 @@ class Stage(nn.Module, ABC):
         """The kernels that its attentions will run on, for a summary."""
 
     @abstractmethod
-    def costs(self, trains: Load, decodes: Load | None) -> Iterator[Share]:
+    def costs(self, trains: Load, decodes: Load | None) -> Iterator[ComponentCost]:
         """What it comes to, kind by kind: operations for `trains`, state for `decodes`, if it is stepped."""
 
 
-class Read(NamedTuple):
+class LastLayerInput(NamedTuple):
     """What the last layer read of a whole sequence, for rows that ask the same of it later."""
 
     x: Tensor  # (B, S, D)
-    rows: Rows
+    rows: TokenLayout
     carry: dict[str, Tensor]
     cross_carry: dict[str, Tensor]
 
@@ -73,11 +73,11 @@ class Output(NamedTuple):
     """What a stack gives: rows, what they are, and what was asked for besides."""
 
     hidden: Tensor  # (B, T, D)
-    rows: Rows
+    rows: TokenLayout
     auxiliary: Tensor | None = None
     captured: tuple[dict[str, Tensor], ...] = ()  # of each layer, what a `Capture` says; `cross`: weights of a memory
     handed: Tensor | None = None  # what a memory made of it hands on
-    read: Read | None = None  # where it is asked for
+    read: LastLayerInput | None = None  # where it is asked for
 
 
 @final
@@ -108,7 +108,7 @@ class Stack(Stage):
         held = [id(position) for position in positions]
         self._placed = tuple(index for index, position in enumerate(held) if position in read)
         self._lent = tuple(position for key, position in read.items() if key not in held)  # no child
-        self.planner = Planner(kernels, shape.heads)
+        self.planner = AttentionPlanner(kernels, shape.heads)
         for layer, (own, cross) in zip(layers, wiring, strict=True):
             self.planner.bind(layer.attention, own, layer.position, cross=False)
             if cross is not None:
@@ -127,11 +127,11 @@ class Stack(Stage):
     def forward(
         self,
         x: Tensor,
-        rows: Rows,
+        rows: TokenLayout,
         memory: Memory | None = None,
         states: States | None = None,
         capture: Capture | bool = False,
-        keys: Rows | None = None,
+        keys: TokenLayout | None = None,
     ) -> Output:
         """(B, T, D) -> (B, T, D). Where `keys` are given, the leading rows are these, and the others only ask: they see
         the leading ones, and no row sees them ("XLNet", Yang et al. 2019). `capture`: True is that of weights."""
@@ -143,7 +143,9 @@ class Stack(Stage):
         assert states is None or not wanted.read, "what is read is not all there where layers keep state"
         if wanted.weights:
             layers = cast("list[Layer]", list(self.layers))
-            can_show([each for layer in layers for each in (layer.attention, layer.cross) if each is not None])
+            require_attention_weights(
+                [each for layer in layers for each in (layer.attention, layer.cross) if each is not None]
+            )
         plans = self.planner.plans(x, rows, keys, past, memory, wanted.weights)
         auxiliary: Tensor | None = None
         captured: list[dict[str, Tensor]] = []
@@ -172,11 +174,13 @@ class Stack(Stage):
                 auxiliary = extra if auxiliary is None else auxiliary + extra
         if states is not None:
             states.past = past + rows.positions.shape[-1]
-        again = Read(read, keys, carry, cross_carry) if wanted.read else None
+        again = LastLayerInput(read, keys, carry, cross_carry) if wanted.read else None
         found = tuple(captured) if wanted.weights or wanted.heads or wanted.rows else ()
         return Output(self.norm(x) if self.normed else x, rows, auxiliary, found, read=again)
 
-    def again(self, read: Read, asking: Tensor, at: Tensor, times: int, memory: Memory | None = None) -> Tensor:
+    def again(
+        self, read: LastLayerInput, asking: Tensor, at: Tensor, times: int, memory: Memory | None = None
+    ) -> Tensor:
         """(B, N, D), (B, N) -> (B, N, D): rows that stand where those of `at` do, put through the last layer.
 
         They see what it read, however often they go through it, and then meet the final norm, if there is one.
@@ -215,17 +219,19 @@ class Stack(Stage):
             layers.append(state)
         return States(layers, room=length)
 
-    def costs(self, trains: Load, decodes: Load | None) -> Iterator[Share]:
+    def costs(self, trains: Load, decodes: Load | None) -> Iterator[ComponentCost]:
         """Its components slot by slot; then positions; then what is left, which are norms."""
         layers = cast("list[Layer]", list(self.layers))
         for name in self.shape.sublayers:
             components: list[Any] = [getattr(layer, name) for layer in layers]
             flops = sum(component.cost(trains).flops for component in components)
             state = sum(component.cost(decodes).state for component in components) if decodes is not None else 0
-            yield Share(name, tuple(components), flops, state)
+            yield ComponentCost(name, tuple(components), flops, state)
         held = [self.position, *(part for layer in layers for part in (layer.position, layer.cross_position))]
-        yield Share("position", tuple(part for part in held if part is not None), sum(self._read(layers, trains)))
-        yield Share("norms", (self,))
+        yield ComponentCost(
+            "position", tuple(part for part in held if part is not None), sum(self._read(layers, trains))
+        )
+        yield ComponentCost("norms", (self,))
 
     def last(self, load: Load) -> int:
         """The operations of the last layer alone, for rows that go through it once more."""

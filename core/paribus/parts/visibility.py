@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from paribus.parts.batch import Rows
+from paribus.parts.batch import TokenLayout
 
 
-class Blocks(NamedTuple):
+class BlockPattern(NamedTuple):
     """Rows in blocks that see whole blocks: their neighbours, and some that are drawn once for all ("BigBird")."""
 
     size: int
@@ -36,14 +36,14 @@ class Blocks(NamedTuple):
         return seen.scatter(1, drawn.where(drawn >= 0, count), value=True)[:, :count]
 
 
-class Sight(NamedTuple):
+class Visibility(NamedTuple):
     """What an attention declares of its visibility, before any row is known."""
 
     causal: bool = False
     window: int | None = None  # |i - j| < window; causal: 0 <= i - j < window
     dilation: int = 1  # of what is near, every so many-th row: |i - j| < window * dilation, and divisible by it
     first: int = 0  # so many first rows see all, and are seen by all, whatever is near
-    blocks: Blocks | None = None  # what is near is measured in blocks
+    blocks: BlockPattern | None = None  # what is near is measured in blocks
 
     @property
     def plain(self) -> bool:
@@ -65,7 +65,7 @@ class Sight(NamedTuple):
         return whole * keys + (queries - whole) * self.span(keys)
 
 
-def ordered(rows: Rows, past: int = 0) -> Rows:
+def with_order(rows: TokenLayout, past: int = 0) -> TokenLayout:
     """`rows` with their order filled in: the row's own index, never its position (packed rows restart those)."""
     if rows.order is not None:
         return rows
@@ -74,7 +74,7 @@ def ordered(rows: Rows, past: int = 0) -> Rows:
     return rows._replace(order=order)
 
 
-def visible(sight: Sight, q: Rows, k: Rows, *, by_row: bool = False) -> Tensor | None:
+def visibility_mask(sight: Visibility, q: TokenLayout, k: TokenLayout, *, by_row: bool = False) -> Tensor | None:
     """Which key each query sees, (B or 1, 1, T, S) bool; None where everybody sees everybody.
 
     A window is measured on positions, which skip the holes that padding leaves; `by_row` on rows, where nothing is
@@ -101,8 +101,8 @@ class Relation(NamedTuple):
         return self.holds(self.queries.unsqueeze(-1), self.keys.unsqueeze(-2))
 
 
-def relations(sight: Sight, q: Rows, k: Rows, *, by_row: bool = False) -> list[Relation]:
-    """Who sees whom, pair by pair: a key is seen where all of them hold; `by_row` as in `visible`."""
+def relations(sight: Visibility, q: TokenLayout, k: TokenLayout, *, by_row: bool = False) -> list[Relation]:
+    """Who sees whom, pair by pair: a key is seen where all of them hold; `by_row` as in `visibility_mask`."""
     found: list[Relation] = []
     if sight.causal:
         found.append(Relation(*_orders(q, k), lambda query, key: key <= query))
@@ -116,7 +116,7 @@ def relations(sight: Sight, q: Rows, k: Rows, *, by_row: bool = False) -> list[R
     return found
 
 
-def _near(sight: Sight, drawn: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
+def _near(sight: Visibility, drawn: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
     """Which key is near each query, by whatever the sight calls near."""
     away = query - key
     if sight.blocks is not None:
@@ -132,13 +132,13 @@ def _near(sight: Sight, drawn: Tensor | None, query: Tensor, key: Tensor) -> Ten
     return seen
 
 
-def _in_blocks(blocks: Blocks, drawn: Tensor, query: Tensor, key: Tensor) -> Tensor:
+def _in_blocks(blocks: BlockPattern, drawn: Tensor, query: Tensor, key: Tensor) -> Tensor:
     own, other = (torch.div(rows, blocks.size, rounding_mode="floor") for rows in (query, key))
     last = len(blocks.drawn) - 1
     return ((own - other).abs() <= blocks.near) | drawn[own.clamp(0, last), other.clamp(0, last)]
 
 
-def _orders(q: Rows, k: Rows) -> tuple[Tensor, Tensor]:
+def _orders(q: TokenLayout, k: TokenLayout) -> tuple[Tensor, Tensor]:
     assert q.order is not None, "kernels are given rows whose order is filled in"
     assert k.order is not None, "kernels are given rows whose order is filled in"
     return q.order, k.order

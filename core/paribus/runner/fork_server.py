@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Final, final
 
 from paribus.errors import PluginError, Problem
-from paribus.slots.launcher import Ended, Job, News, Note, Plugins, Started
+from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, LauncherMessage, Plugins
 
 ONE_THREAD: Final = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
@@ -60,7 +60,7 @@ class Zygote:
     def stop(self, name: str, signal: int) -> None:
         self._tell({"do": "stop", "name": name, "signal": int(signal)})
 
-    def news(self, seconds: float) -> Sequence[News]:
+    def news(self, seconds: float) -> Sequence[LauncherEvent]:
         if self._line is None:
             return []
         readable, _, _ = select.select([self._line], [], [], max(seconds, 0.0))
@@ -108,21 +108,21 @@ class Zygote:
             with suppress(ConnectionError):  # the next news says so
                 self._line.sendall(json.dumps(message).encode() + b"\n")
 
-    def _news(self, told: dict[str, Any]) -> News | None:
+    def _news(self, told: dict[str, Any]) -> LauncherEvent | None:
         match told["kind"]:
             case "started":
-                return Started(told["name"], f"process {told['pid']}")
+                return JobStarted(told["name"], f"process {told['pid']}")
             case "ended":
                 self._running.discard(told["name"])
-                return Ended(told["name"], told["code"], told["signal"], told["last"])
+                return JobEnded(told["name"], told["code"], told["signal"], told["last"])
             case "note":
-                return Note(told["text"])
+                return LauncherMessage(told["text"])
             case "refused":
                 raise PluginError(*(Problem(**problem) for problem in told["problems"]))
         self._ready = True
         return None
 
-    def _died(self) -> list[News]:
+    def _died(self) -> list[LauncherEvent]:
         """The zygote has ended, and by the kernel's hand its children with it."""
         assert self._process is not None
         code = self._process.wait()
@@ -133,8 +133,13 @@ class Zygote:
         if not ready:
             what = f"the process that loads the plugins ended with {how}" + (f": {last}" if last else "")
             raise PluginError(Problem(code="plugin-failed", what=what, valid="--no-plugins, to see whether it is one"))
-        ended = [Ended(name, None, -code if code < 0 else signal.SIGKILL, "its parent process ended") for name in lost]
-        return [Note(f"the process from which trials are forked ended with {how}; it is started anew"), *ended]
+        ended = [
+            JobEnded(name, None, -code if code < 0 else signal.SIGKILL, "its parent process ended") for name in lost
+        ]
+        return [
+            LauncherMessage(f"the process from which trials are forked ended with {how}; it is started anew"),
+            *ended,
+        ]
 
     def _last(self) -> str:
         assert self._said is not None

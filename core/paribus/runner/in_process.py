@@ -21,7 +21,7 @@ from paribus.runner.outcomes import EXIT_HELD, Outcome, fail_rehearsal, outcome
 from paribus.runner.signals import InterruptedStudyError, Stop, catching
 from paribus.runner.trial_output import Told
 from paribus.runner.worker import work
-from paribus.slots.launcher import Ended
+from paribus.slots.launcher import JobEnded
 from paribus.storage.store import LOG, Store, Trial
 
 
@@ -97,7 +97,7 @@ class _Here:
             self.say(Event(kind="note", trial=trial, text="another process runs this trial, and it is left to it"))
         else:
             overtime = most if time.monotonic() > until else None
-            came_to = outcome(Ended(trial.identity, code), self.store.failure(trial.identity), overtime)
+            came_to = outcome(JobEnded(trial.identity, code), self.store.failure(trial.identity), overtime)
             if overtime is not None:
                 self.store.fail(trial.identity, came_to.state, came_to.why)
             self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.why))
@@ -118,7 +118,7 @@ class _Here:
         if self.spare.record(trial.identity) is not None:
             self.say(Event(kind="rehearsed", trial=trial))
             return None
-        return outcome(Ended(trial.identity, code), self.spare.failure(trial.identity))
+        return outcome(JobEnded(trial.identity, code), self.spare.failure(trial.identity))
 
     def _give_up(self, rehearsed: Trial, came_to: Outcome, trials: Sequence[Trial]) -> None:
         self.say(Event(kind="rehearsed", trial=rehearsed, state=came_to.state, text=came_to.why))

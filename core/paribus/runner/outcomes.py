@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, ParibusError, printable
 from paribus.runner.signals import ASKING
-from paribus.slots.launcher import Ended
+from paribus.slots.launcher import JobEnded
 from paribus.storage.store import LOG, State, Store, Trial
 
 # What a trial's process ends with, besides the exit codes of `paribus.errors`; the names are those of sysexits.h.
@@ -110,7 +110,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(
-    ended: Ended, failure: Mapping[str, Any] | None, overtime: float | None = None, *, ours: bool = False
+    ended: JobEnded, failure: Mapping[str, Any] | None, overtime: float | None = None, *, ours: bool = False
 ) -> Outcome:
     """`failure` is what the trial itself wrote down; `overtime` the seconds after which it was stopped, if it was.
 
@@ -131,7 +131,7 @@ def outcome(
     return Outcome("failed", why + _last(ended))
 
 
-def _killed(ended: Ended) -> Outcome:
+def _killed(ended: JobEnded) -> Outcome:
     number = signal.Signals(ended.signal or 0)
     if number in ASKING:
         return Outcome("interrupted", f"{number.name} ended it before it had begun; it goes on when it is run again")
@@ -139,7 +139,7 @@ def _killed(ended: Ended) -> Outcome:
     return Outcome("failed", f"its process was ended by signal {number} ({number.name}){likely}" + _last(ended), True)
 
 
-def _last(ended: Ended) -> str:
+def _last(ended: JobEnded) -> str:
     return f"; its last line was: {ended.last}" if ended.last else ""
 
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, final
 
 from paribus.runner.fork_server import carried
 from paribus.runner.trial_output import Log
-from paribus.slots.launcher import Ended, Job
+from paribus.slots.launcher import Job, JobEnded
 from paribus.storage.atomic import cache_folder
 
 READ_BYTES: Final = 1 << 16
@@ -60,7 +60,7 @@ class JobProcess:
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
-        self._ended: Ended | None = None
+        self._ended: JobEnded | None = None
 
     @property
     def where(self) -> str:
@@ -72,7 +72,7 @@ class JobProcess:
             with suppress(ProcessLookupError, PermissionError):
                 (os.killpg if number == signal.SIGKILL else os.kill)(self._process.pid, number)
 
-    def wait(self, seconds: float) -> Ended | None:
+    def wait(self, seconds: float) -> JobEnded | None:
         """How it ended, or None if it has not within that time. A signal's handler may call it meanwhile."""
         until = time.monotonic() + seconds
         while self._ended is None:
@@ -101,6 +101,6 @@ class JobProcess:
         self._listen()
         code = self._process.returncode
         self._log.close()
-        self._ended = Ended(self.name, code if code >= 0 else None, -code if code < 0 else None, self._log.last)
+        self._ended = JobEnded(self.name, code if code >= 0 else None, -code if code < 0 else None, self._log.last)
         if self._process.stdout is not None:
             self._process.stdout.close()

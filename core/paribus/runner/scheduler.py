@@ -26,7 +26,7 @@ from paribus.runner.outcomes import EXIT_HELD, Outcome, fail_rehearsal, outcome
 from paribus.runner.peer_runners import HELD_SECONDS, Others
 from paribus.runner.signals import InterruptedStudyError, Stop
 from paribus.runner.trial_output import Tail
-from paribus.slots.launcher import Ended, Job, Launcher, News, Note, Plugins, Started
+from paribus.slots.launcher import Job, JobEnded, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins
 from paribus.storage.atomic import make_folder
 from paribus.storage.lease import LOOK, Watch
 from paribus.storage.store import LOG, PROGRESS, Store, Trial
@@ -174,16 +174,16 @@ class Supervision:
         for news in self.launcher.news(seconds):
             self._heard(news)
 
-    def _heard(self, news: News) -> None:
+    def _heard(self, news: LauncherEvent) -> None:
         match news:
-            case Note(text):
+            case LauncherMessage(text):
                 self.say(Event(kind="note", text=text))
-            case Started(name, where) if name in self.running:
+            case JobStarted(name, where) if name in self.running:
                 running = self.running[name]
                 running.began = time.monotonic()
                 if not running.task.rehearsed:
                     self.say(Event(kind="started", trial=running.task.trial, attempt=running.task.tries, text=where))
-            case Ended() if news.name in self.running:
+            case JobEnded() if news.name in self.running:
                 running = self.running[news.name]
                 self._progress(running)
                 self.idle = time.monotonic()
@@ -210,7 +210,7 @@ class Supervision:
             steps = (trial.spec["trainer"] or {}).get("max_steps") or 0
             self.say(Event(kind="progress", trial=trial, step=latest.step, steps=steps, loss=latest.loss))
 
-    def _ended(self, running: Running, news: Ended) -> None:
+    def _ended(self, running: Running, news: JobEnded) -> None:
         task = running.task
         if self._finished(task.trial):
             return
@@ -225,7 +225,7 @@ class Supervision:
         else:
             self._settle(task.trial, came_to)
 
-    def _rehearsed(self, running: Running, news: Ended) -> None:
+    def _rehearsed(self, running: Running, news: JobEnded) -> None:
         task = running.task
         if news.code == EXIT_OK and self.spare.record(task.trial.identity) is not None:
             came_to = Outcome("done", "")
@@ -249,7 +249,7 @@ class Supervision:
             fail_rehearsal(task.trial, came_to, self.store, log)
             self.say(Event(kind="ended", trial=task.trial, state=came_to.state, text=came_to.why))
 
-    def _outcome(self, running: Running, news: Ended, store: Store) -> Outcome:
+    def _outcome(self, running: Running, news: JobEnded, store: Store) -> Outcome:
         overtime = self.rules.timeout_seconds if running.asked is not None else None
         failure = store.failure(running.task.trial.identity)
         return outcome(news, failure, overtime, ours=self.ending)

@@ -19,7 +19,7 @@ from paribus.runner.events import Event, OnEvent
 from paribus.runner.fork_server import arguments
 from paribus.runner.signals import Stop
 from paribus.runner.worker import Order
-from paribus.slots.launcher import Ended, Job, Launcher, Plugins
+from paribus.slots.launcher import Job, JobEnded, Launcher, Plugins
 from paribus.storage.atomic import DamagedError, make_folder, read_json, write_json
 from paribus.storage.store import Store, Trial
 
@@ -72,7 +72,7 @@ def run_timing(
         on_event(Event(kind="note", text=f"the timing pass came to nothing: {ended.last or log}"))
 
 
-def passed(store: Store, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, stop: Stop) -> Ended:
+def passed(store: Store, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, stop: Stop) -> JobEnded:
     """How the process of a pass ended, which the open launcher starts."""
     make_folder(store.root, files=store.files)
     order = Order(
@@ -87,7 +87,9 @@ def passed(store: Store, turns: Mapping[str, Any], launcher: Launcher, plugins: 
     until = time.monotonic() + float(turns.get("patience", PATIENCE)) + 4 * _wanted(turns)
     asked = 0.0
     while True:
-        ended = next((each for each in launcher.news(0.1) if isinstance(each, Ended) and each.name == "timing"), None)
+        ended = next(
+            (each for each in launcher.news(0.1) if isinstance(each, JobEnded) and each.name == "timing"), None
+        )
         if ended is not None:
             return ended
         if (stop.asked or time.monotonic() > until) and not asked:

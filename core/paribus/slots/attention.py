@@ -14,8 +14,8 @@ from paribus.slots.component import Component, Cost, Load
 class Attention(Component, nn.Module, ABC):
     """Mixes rows: (B, T, D) -> (B, T, D), each row a weighting of the rows that it sees.
 
-    A variant is a few lines. It gives its queries, keys and values to an `Attend`, says with a `Sight` who sees whom,
-    and never handles masks, positions, caches or kernels:
+    A variant is a few lines. It passes queries, keys and values to an `Attend`, declares with a `Visibility` which keys
+    each query sees, and never handles masks, positions, caches or kernels:
 
         @final
         class MultiQuery(Attention):

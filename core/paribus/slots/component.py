@@ -96,7 +96,7 @@ class Load(NamedTuple):
     picks: int = 0  # rows that an objective's head runs on
 
 
-class Keyed(Protocol):
+class KeyedDraws(Protocol):
     """Draws for buffers that a component makes for itself, keyed like parameters."""
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -116,5 +116,5 @@ class Component:
     roles: ClassVar[Mapping[str, Role]] = {}
     alone: ClassVar[bool] = False  # whether its tensors mean nothing to another class, were they alike in all else
 
-    def prepare(self, keyed: Keyed) -> None:
+    def prepare(self, keyed: KeyedDraws) -> None:
         """Makes buffers, once the parameters have been drawn; what can be derived in `forward` needs none."""

@@ -8,12 +8,12 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
-from paribus.parts.batch import Rows, Stream
+from paribus.parts.batch import Stream, TokenLayout
 from paribus.parts.shape import Shape
 from paribus.slots.component import Component, Cost, Load
 from paribus.slots.norm import Norms
 
-Place = Callable[[Tensor, Tensor], Tensor]
+AddPositions = Callable[[Tensor, Tensor], Tensor]
 
 
 class Unembed(Protocol):
@@ -40,7 +40,9 @@ class Embedding(Component, nn.Module, ABC):
         return None
 
     @abstractmethod
-    def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
+    def forward(
+        self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
+    ) -> tuple[Tensor, TokenLayout]:
         """(B, T) -> (B, T, D), and what each row is; `own` is what the stack has of it."""
 
     @abstractmethod

@@ -15,19 +15,19 @@ Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 Ints = np.ndarray[tuple[int], np.dtype[Any]]
 
 
-def pictured(name: str, pixels: Pixels, label: int) -> Document:
+def image_document(name: str, pixels: Pixels, label: int) -> Document:
     """The document of an image, (height, width, channels), of the class `label`.
 
     A letter for each value, row by row, the channels of a pixel together.
     """
-    return Document(name, (lettered(pixels.reshape(-1)),), labels=(label,))
+    return Document(name, (pixels_to_text(pixels.reshape(-1)),), labels=(label,))
 
 
-def lettered(values: Pixels) -> str:
+def pixels_to_text(values: Pixels) -> str:
     """(N,) values as N letters."""
     return (values.astype("<u2") + np.uint16(FIRST)).tobytes().decode("utf-16-le")
 
 
-def unlettered(text: str) -> Ints:
+def text_to_pixels(text: str) -> Ints:
     """The values of letters; what is below 0 or above 255 was no letter of an image."""
     return np.frombuffer(text.encode("utf-16-le", "surrogatepass"), "<u2").astype(np.int64) - FIRST

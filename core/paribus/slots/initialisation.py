@@ -11,7 +11,7 @@ from paribus.parts.shape import Role
 from paribus.slots.component import Component
 
 
-class About(NamedTuple):
+class ParameterInfo(NamedTuple):
     """What an initialisation may know of a parameter."""
 
     path: str
@@ -40,5 +40,5 @@ class Initialisation(Component, ABC):
     """
 
     @abstractmethod
-    def draw(self, unit: Tensor, about: About) -> Tensor:
+    def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:
         """The parameter's first value, of the shape and dtype of `unit`."""

@@ -31,14 +31,14 @@ class Job(NamedTuple):
         return [sys.executable, "-P", "-m", "paribus.runner.worker"]
 
 
-class Started(NamedTuple):
+class JobStarted(NamedTuple):
     """A job's process runs: from now on its time counts."""
 
     name: str
     where: str  # for people: "process 4711"
 
 
-class Ended(NamedTuple):
+class JobEnded(NamedTuple):
     """How a job's process ended. What the trial itself came to stands in its record."""
 
     name: str
@@ -47,13 +47,13 @@ class Ended(NamedTuple):
     last: str = ""  # the last line that it printed
 
 
-class Note(NamedTuple):
+class LauncherMessage(NamedTuple):
     """What the user should know, in a sentence."""
 
     text: str
 
 
-News: TypeAlias = Started | Ended | Note
+LauncherEvent: TypeAlias = JobStarted | JobEnded | LauncherMessage
 
 
 class Launcher(Component, ABC):
@@ -89,7 +89,7 @@ class Launcher(Component, ABC):
         """Has a process started for the job. It does not wait."""
 
     @abstractmethod
-    def news(self, seconds: float) -> Sequence[News]:
+    def news(self, seconds: float) -> Sequence[LauncherEvent]:
         """What has happened since, in order; waits for the first of it, but at most so long."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from paribus.slots.component import Component
 from paribus.slots.tokenizer import Vocabulary
 
 
-class Known(NamedTuple):
+class TrialInfo(NamedTuple):
     """What is known of a trial before it begins."""
 
     metrics: tuple[str, ...]  # of the objectives that it is evaluated with: clm/loss, clm/accuracy
@@ -24,7 +24,7 @@ class Known(NamedTuple):
     longest: int | None = None  # rows that the model can read; None: as many as one likes
 
 
-class Rendering(NamedTuple):
+class GeneratedPair(NamedTuple):
     """A pair of the validation split, as text, and what a model made of its source."""
 
     source: str
@@ -32,11 +32,11 @@ class Rendering(NamedTuple):
     written: str
 
 
-class Subject(Protocol):
+class EvaluatedModel(Protocol):
     """A model with its data, as a measure asks it: in the mode in which a model is used, and without a gradient."""
 
     @property
-    def known(self) -> Known: ...
+    def known(self) -> TrialInfo: ...
 
     @property
     def shape(self) -> Shape:
@@ -77,7 +77,7 @@ class Subject(Protocol):
 
     def write(
         self, examples: int, *, beam: int = 1, length_penalty: float = 0.0, tokens: int | None = None
-    ) -> Sequence[Rendering]:
+    ) -> Sequence[GeneratedPair]:
         """The first pairs of the validation split that the model has room for, and what it writes for their sources:
         a token at a time, fed what it wrote itself, at most so many `tokens`.
 
@@ -117,10 +117,10 @@ class Measure(Component, ABC):
     """
 
     @abstractmethod
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         """What it will measure of a trial, told before it begins."""
 
     @abstractmethod
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         """A number for each name; where there is none, the reason in a few words. What it did not name for a reason may
         have that reason as well."""

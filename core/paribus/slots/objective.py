@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from torch import Tensor, nn
 
-from paribus.parts.batch import Feed, Stream
+from paribus.parts.batch import StepInputFunction, Stream
 from paribus.parts.context import Capture
 from paribus.parts.draw import Draw
 from paribus.slots.component import Component, Cost, Load
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 
-class Term(NamedTuple):
+class LossTerm(NamedTuple):
     """A part of a loss: a sum and its count, so that it is exact over micro-batches and ranks."""
 
     total: Tensor
@@ -37,7 +37,7 @@ class Prompt(NamedTuple):
     both: bool = False  # whether rows of the prompt see each other both ways
 
 
-class Wish(NamedTuple):
+class GenerationTarget(NamedTuple):
     """What is known of a text that is handed over, and wanted of the one to be written, by the corpus' own numbers;
     None where nobody says."""
 
@@ -46,14 +46,14 @@ class Wish(NamedTuple):
     label: int | None = None  # the class that it is to be of; handed to no objective that needs no labels
 
 
-class Formed(NamedTuple):
+class TrainingExamples(NamedTuple):
     """Streams by the path of the part that reads them, and the targets of the objective that made them."""
 
     streams: Mapping[str, Stream]
     targets: Mapping[str, Tensor]
 
 
-class Run(Protocol):
+class ForwardPass(Protocol):
     """One forward pass, as an objective sees it. What two objectives both ask for is computed once."""
 
     @property
@@ -85,7 +85,7 @@ class Run(Protocol):
         """
         ...
 
-    def led(self, feed: Feed) -> Tensor:
+    def led(self, feed: StepInputFunction) -> Tensor:
         """(B, T, D): what the body says where `feed` has rows read what the one before them said; asked of a topology
         that provides `feedback`."""
         ...
@@ -104,7 +104,7 @@ class Run(Protocol):
         ...
 
     @property
-    def teacher(self) -> Run:
+    def teacher(self) -> ForwardPass:
         """The teacher's pass over the same streams, which no gradient reaches: for whoever needs a `teacher`."""
         ...
 
@@ -140,23 +140,23 @@ class Objective(Component, nn.Module, ABC):
         """What of the documents is in no example, by reason: told before training starts, and kept in the record."""
         return {}
 
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> Formed:
+    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         """The examples `draw.index`, padded to `length` rows; asked of the objective that `forms`.
 
         It may be fewer rows than `examples` was asked with, where none of these takes more by what `lengths` says.
         """
         raise NotImplementedError
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> Formed:
+    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         """The streams as the model is to see them, and this objective's targets (`targets` is what it formed)."""
-        return Formed(streams, targets)
+        return TrainingExamples(streams, targets)
 
     @abstractmethod
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         """The head alone, on any rows: (…, D) -> (…, C)."""
 
     @abstractmethod
-    def forward(self, run: Run) -> Mapping[str, Term]:
+    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         """The terms of the loss."""
 
     @abstractmethod
@@ -175,14 +175,14 @@ class Objective(Component, nn.Module, ABC):
         """
         return None
 
-    def prompt(self, ids: Sequence[int], wish: Wish = Wish()) -> Prompt | None:
+    def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt | None:
         """How a text is handed to a model that is to go on from it, or to write what belongs to it.
 
         None: whoever is trained for this cannot write.
         """
         return None
 
-    def fills(self, run: Run) -> Tensor | None:
+    def fills(self, run: ForwardPass) -> Tensor | None:
         """(B, N, V): scores of what is hidden in rows `run.targets["pick"]`, (B, N), of a text that every part reads.
 
         None: whoever is trained for this fills no gaps.
@@ -197,5 +197,5 @@ class Objective(Component, nn.Module, ABC):
         """What is measured besides the loss; `observe` updates them."""
         return {}
 
-    def observe(self, run: Run, metrics: Mapping[str, Metric]) -> None:
+    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         """Updates `metrics` with one batch."""

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from paribus.parts.context import State
 from paribus.parts.shape import Shape
-from paribus.parts.visibility import Sight
+from paribus.parts.visibility import Visibility
 from paribus.slots.component import Cost, Load, Traits
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SOFTMAX: Final[Traits] = {
+SOFTMAX_TRAITS: Final[Traits] = {
     "consumes": ["rotate", "bias", "mix", "read"],
     "causal": True,
     "cross": True,
@@ -28,9 +28,9 @@ SOFTMAX: Final[Traits] = {
 """The traits of an attention that is `Heads` and `Attend` and nothing else."""
 
 
-def sight_of(shape: Shape, window: int | None = None) -> Sight:
+def visibility_of(shape: Shape, window: int | None = None) -> Visibility:
     """Who sees whom at this place: a memory has no future."""
-    return Sight(causal=shape.causal and shape.memory_width is None, window=window)
+    return Visibility(causal=shape.causal and shape.memory_width is None, window=window)
 
 
 def empty_cache(shape: Shape, kv_heads: int, batch: int, length: int, like: Tensor) -> State:
@@ -41,7 +41,7 @@ def empty_cache(shape: Shape, kv_heads: int, batch: int, length: int, like: Tens
     return {"k": like.new_zeros(size), "v": like.new_zeros(size)}
 
 
-def softmax_cost(shape: Shape, kv_heads: int, sight: Sight, load: Load) -> Cost:
+def softmax_cost(shape: Shape, kv_heads: int, sight: Visibility, load: Load) -> Cost:
     """Projections, and 4 K operations a head for each pair of a query and a key within its window.
 
     A key counts even where the future hides it: kernels compute most of these, and torch's counter counts them.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from torch import nn
 
-from paribus.parts.batch import Feed, Stream
+from paribus.parts.batch import StepInputFunction, Stream
 from paribus.parts.context import Capture, Memory, States
 from paribus.parts.shape import Shape
 from paribus.parts.stack import Output, Stack, Stage
@@ -16,7 +16,7 @@ from paribus.slots.component import Component
 from paribus.slots.embedding import Embedding
 
 if TYPE_CHECKING:
-    from paribus.parts.cross_attention import Crossing
+    from paribus.parts.cross_attention import CrossAttention
     from paribus.slots.attention import Attention
 
 
@@ -58,7 +58,7 @@ class Builder(Protocol):
         """What a part that is no stack has of the embedding for itself."""
         ...
 
-    def crossing(self, path: str, memory_width: int) -> tuple[Attention, Crossing]:
+    def crossing(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
         """The attention by which a recurrent part reads a memory, and what runs it."""
         ...
 
@@ -93,7 +93,7 @@ class Topology(Component, nn.Module, ABC):
     ) -> Output:
         """The output of one part. `memory` is that of the part it attends to, if it attends to one."""
 
-    def led(self, streams: Mapping[str, Stream], feed: Feed, memory: Memory | None) -> Output:
+    def led(self, streams: Mapping[str, Stream], feed: StepInputFunction, memory: Memory | None) -> Output:
         """The output of the body where each row but the first may read what was made of the one before it.
 
         Asked of a topology that provides `feedback`, since its rows are made one after the other.

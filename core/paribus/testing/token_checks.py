@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from paribus.parts.attend import Attend
-from paribus.parts.batch import PADDING, Rows, Stream
-from paribus.parts.visibility import Sight, ordered, visible
+from paribus.parts.batch import PADDING, Stream, TokenLayout
+from paribus.parts.visibility import Visibility, visibility_mask, with_order
 from paribus.testing.host_models import Case, Cell
 from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
 from paribus.testing.small_model import TOLERANCE, Specimen, differ, moved, noise, other, tokens
@@ -72,14 +72,14 @@ def reading(made: Specimen, changed: Tensor) -> str:
 
 def sought(made: Specimen, length: int) -> list[int]:
     """The tokens that another row may see, as far as the attentions declare it: with gaps, that is not all."""
-    rows = ordered(Rows(torch.arange(length).unsqueeze(0)))
+    rows = with_order(TokenLayout(torch.arange(length).unsqueeze(0)))
     seen = torch.zeros(length, length, dtype=torch.bool)  # (row, token)
-    mixes: list[set[Sight]] = [
+    mixes: list[set[Visibility]] = [
         {module.sight for module in layer.attention.modules() if isinstance(module, Attend)} for layer in made.layers()
     ]
     for sights in mixes or [set()]:
-        for sight in sights or {Sight(made.body.causal)}:
-            shown = visible(sight, rows, rows, by_row=True)
+        for sight in sights or {Visibility(made.body.causal)}:
+            shown = visibility_mask(sight, rows, rows, by_row=True)
             seen |= torch.ones_like(seen) if shown is None else shown[0, 0]
     sought: list[int] = (seen & ~torch.eye(length, dtype=torch.bool)).any(0).nonzero().flatten().tolist()
     return sought
@@ -205,9 +205,9 @@ def appended(case: Case, cell: Cell) -> Verdict:
     memory = made.memory(tokens(2, 6, "source"))
     for length in LENGTHS:
         x = noise("rows", 2, length, stack.shape.width)
-        rows = Rows(torch.arange(length).unsqueeze(0))
+        rows = TokenLayout(torch.arange(length).unsqueeze(0))
         if made.body.causal:
-            rows = ordered(rows)
+            rows = with_order(rows)
         at = (torch.arange(3) * 5 + torch.arange(2).unsqueeze(1)) % length
         same = x.gather(1, at.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
         plain = stack(x, rows, memory).hidden

@@ -11,7 +11,7 @@ import torch
 from paribus.assembly.components import make
 from paribus.errors import DataError
 from paribus.slots.corpus import Corpus, Document, Split
-from paribus.slots.images import VALUES, unlettered
+from paribus.slots.images import VALUES, text_to_pixels
 from paribus.slots.schedule import Schedule
 from paribus.slots.tokenizer import Tokenizer
 from paribus.testing.host_models import Case, Cell
@@ -135,9 +135,9 @@ def picturing(case: Case, cell: Cell) -> Verdict:
     except DataError:  # as above
         return DOES_NOT_APPLY
     for document in (*read["train"], *read["val"]):
-        values = unlettered(document.text)
+        values = text_to_pixels(document.text)
         if values.min() < 0 or values.max() >= VALUES or len(document.labels) != 1:
-            return f"{document.name!r} is no image with its label, as `pictured` makes it"
+            return f"{document.name!r} is no image with its label, as `image_document` makes it"
         if len(values) != told["image"] ** 2 * told["channels"]:
             return f"{document.name!r} has {len(values):,} values, and it tells of {told['image']} x {told['image']}"
         if not 0 <= document.labels[0] < told["classes"]:

@@ -15,7 +15,7 @@ from paribus.errors import Problem, SpecError
 from paribus.keyed import key64
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.parts.draw import Draw
-from paribus.slots.objective import Formed, Objective
+from paribus.slots.objective import Objective, TrainingExamples
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.tokens import Ints, Tokens
 from paribus.train.packing import Flow, Packed
@@ -81,14 +81,14 @@ class Examples:
         targets = {name: {key: value[rows] for key, value in own.items()} for name, own in whole.targets.items()}
         return Batch(streams, targets, whole.index[rows], self._counts(targets))
 
-    def _formed(self, draw: Draw, length: int) -> Formed:
+    def _formed(self, draw: Draw, length: int) -> TrainingExamples:
         if self.former is not None:
             return self.objectives[self.former].form(self.tokens, length, draw)
         index = draw.index.numpy()
         if self.packed is not None:
-            return Formed({"body": self.packed.cut(index)}, {})
+            return TrainingExamples({"body": self.packed.cut(index)}, {})
         assert self._flow is not None
-        return Formed({"body": self._flow.cut(index, self.raw)}, {})
+        return TrainingExamples({"body": self._flow.cut(index, self.raw)}, {})
 
     def _counts(self, targets: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
         return {

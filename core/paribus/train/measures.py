@@ -18,7 +18,7 @@ from paribus.keyed import key32
 from paribus.parts.batch import Batch, Stream
 from paribus.parts.draw import Draw
 from paribus.parts.shape import Shape
-from paribus.slots.measure import Known, Measure, Rendering
+from paribus.slots.measure import GeneratedPair, Measure, TrialInfo
 from paribus.slots.tokenizer import Vocabulary
 from paribus.train.assemble import longer
 from paribus.train.data import VALIDATION, Data
@@ -35,7 +35,7 @@ class Writer(Protocol):
 
     def __call__(
         self, model: Model, text: Encoded, examples: int, *, beam: int, length_penalty: float, tokens: int | None
-    ) -> Sequence[Rendering]: ...
+    ) -> Sequence[GeneratedPair]: ...
 
 
 class Found(NamedTuple):
@@ -108,7 +108,7 @@ class Asked:
         self._longer = longer
         self._writer = writer
         self.curve: Sequence[Point] = ()
-        self.known: Known = known_of(model.spec, model.assembled)
+        self.known: TrialInfo = known_of(model.spec, model.assembled)
         self._examples: dict[int, Examples] = {}
 
     @property
@@ -153,7 +153,7 @@ class Asked:
 
     def write(
         self, examples: int, *, beam: int = 1, length_penalty: float = 0.0, tokens: int | None = None
-    ) -> Sequence[Rendering]:
+    ) -> Sequence[GeneratedPair]:
         if self._writer is None:
             what = "whoever runs this lets no model write"
             valid = "paribus.ask, `paribus train` or a study"

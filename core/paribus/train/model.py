@@ -16,10 +16,10 @@ from paribus.assembly.build import Assembled
 from paribus.assembly.forward_pass import Pass
 from paribus.keyed import key32
 from paribus.parts.batch import Batch, Stream
-from paribus.parts.context import Capture, States, together
+from paribus.parts.context import Capture, States, merge_captures
 from paribus.parts.stack import Output
-from paribus.slots.initialisation import About
-from paribus.slots.objective import Objective, Term
+from paribus.slots.initialisation import ParameterInfo
+from paribus.slots.objective import LossTerm, Objective
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.topology import Topology, memory_of
@@ -64,7 +64,7 @@ class Model(LightningModule):
         self.done = 0  # steps taken before this fit: a resumed run goes on counting
         self.optimizer = optimizer
         self._schedule = schedule
-        self.about: dict[str, About] = {}  # what the initialisation was told of each parameter
+        self.about: dict[str, ParameterInfo] = {}  # what the initialisation was told of each parameter
         self.adoption: Adoption | None = None  # what became of the tensors of the model that it began from
         self.origin = ""  # the sha256 of that model
         self.flops: int | None = None  # what its values took, with those that it began from, where that is known
@@ -103,10 +103,10 @@ class Model(LightningModule):
         """A forward pass over a batch, for the named objectives or all; the teacher's waits until one asks."""
         heads = {name: self.objective(name) for name in self.assembled.objectives}
         asking = list(heads.values()) if names is None else [heads[name] for name in names]
-        wanted = together(each.captures for each in asking) if capture is None else capture
+        wanted = merge_captures(each.captures for each in asking) if capture is None else capture
         taught = None
         if self.teacher is not None:
-            taught = self.teacher.run(batch, capture=together(each.teaches for each in asking))
+            taught = self.teacher.run(batch, capture=merge_captures(each.teaches for each in asking))
         return Pass(self.topology, batch, capture=wanted, heads=heads, teacher=taught)
 
     def objective(self, name: str) -> Objective:
@@ -159,7 +159,7 @@ class Model(LightningModule):
         """Empty decoding state for `batch` sequences of at most `length` tokens (dims.length)."""
         return self.topology.start(batch, length or int(self.spec["dims"]["length"]))
 
-    def terms(self, run: Pass, names: Sequence[str]) -> dict[str, Term]:
+    def terms(self, run: Pass, names: Sequence[str]) -> dict[str, LossTerm]:
         """The terms of the named objectives' losses: `mlm/loss`, `nsp/loss`."""
         return {f"{name}/{term}": value for name in names for term, value in self.objective(name)(run.of(name)).items()}
 

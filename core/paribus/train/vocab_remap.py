@@ -11,7 +11,7 @@ import torch
 from paribus.assembly.build import build
 from paribus.assembly.components import Classes
 from paribus.kernels import KERNELS
-from paribus.parts.weight_conversion import Converted
+from paribus.parts.weight_conversion import ConvertedTensor
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
 from paribus.train.model import Model
 from paribus.train.states import named_tensors
@@ -24,7 +24,7 @@ class Recoded(NamedTuple):
     """What becomes of the tensors that have a row for each id."""
 
     tables: frozenset[str]  # all of the model's
-    made: Mapping[str, Converted]  # of those that the saved model has as well
+    made: Mapping[str, ConvertedTensor]  # of those that the saved model has as well
 
 
 def recoded(model: Model, source: Model, new: Tokenizer, old: Tokenizer, classes: Classes) -> Recoded:
@@ -34,13 +34,13 @@ def recoded(model: Model, source: Model, new: Tokenizer, old: Tokenizer, classes
     tables = of_vocabulary(model.spec, classes, new.vocabulary())
     there = of_vocabulary(source.spec, classes, old.vocabulary())
     to, of = (torch.tensor(ids, dtype=torch.long) for ids in ([*both], [*both.values()]))
-    made: dict[str, Converted] = {}
+    made: dict[str, ConvertedTensor] = {}
     for path in sorted(tables & there):
         if ours[path].shape[1:] == theirs[path].shape[1:]:
             value = ours[path].detach().clone()
             value[to] = theirs[path].detach()[of].to(value)
             drawn = len(value) - len(both)
-            made[path] = Converted(value, f"the rows of {len(both):,} pieces that both have kept, {drawn:,} new")
+            made[path] = ConvertedTensor(value, f"the rows of {len(both):,} pieces that both have kept, {drawn:,} new")
     return Recoded(tables, made)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from paribus.errors import PluginError, Problem, StoreError, listed
 from paribus.parts.shape import Role
-from paribus.parts.weight_conversion import Adopting, Converted
+from paribus.parts.weight_conversion import ConvertedTensor, WeightConverter
 from paribus.slots.component import Component
 from paribus.train.model import Model
 from paribus.train.states import aliases, distinct, named_tensors
@@ -118,11 +118,11 @@ class _Side:
         return None
 
 
-def _converted(model: nn.Module, source: nn.Module) -> Iterator[tuple[str, Converted]]:
+def _converted(model: nn.Module, source: nn.Module) -> Iterator[tuple[str, ConvertedTensor]]:
     """What modules make of those in their places, the inner ones first: an outer one has the last word."""
     others = dict(source.named_modules(remove_duplicate=False))
     for path, module in reversed(list(model.named_modules())):
-        if isinstance(module, Adopting) and path in others:
+        if isinstance(module, WeightConverter) and path in others:
             for name, made in module.adopt(others[path]).items():
                 yield f"{path}.{name}", made
 
@@ -135,7 +135,7 @@ def _fits(path: str, ours: _Side, theirs: _Side) -> bool:
     return ours.role(path) == theirs.role(path) and (not alone or type(owner) is type(other))
 
 
-def _possible(made: Mapping[str, Converted], ours: Mapping[str, Tensor]) -> None:
+def _possible(made: Mapping[str, ConvertedTensor], ours: Mapping[str, Tensor]) -> None:
     """Refuses conversions into what the model has not."""
     for path, converted in made.items():
         shape = tuple(ours[path].shape) if path in ours else None

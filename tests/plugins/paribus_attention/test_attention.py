@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import PADDING, Attention, Heads, Rows, Stack
+from paribus import PADDING, Attention, Heads, Stack, TokenLayout
 from paribus.kernels import KERNELS
 
 Stacked = Callable[..., Stack]
@@ -29,19 +29,19 @@ sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
 
 
-def rows_of(name: str) -> Rows:
+def rows_of(name: str) -> TokenLayout:
     ramp = torch.arange(8)
     lost = torch.tensor([[0], [3]])
     documents = torch.zeros(2, 8, dtype=torch.long)
     return {
-        "plain": Rows(ramp.unsqueeze(0)),
-        "right": Rows(ramp.expand(2, -1), documents.masked_fill(ramp >= 8 - lost, PADDING)),
-        "left": Rows(ramp - lost, documents.masked_fill(ramp < lost, PADDING)),
-        "packed": Rows(
+        "plain": TokenLayout(ramp.unsqueeze(0)),
+        "right": TokenLayout(ramp.expand(2, -1), documents.masked_fill(ramp >= 8 - lost, PADDING)),
+        "left": TokenLayout(ramp - lost, documents.masked_fill(ramp < lost, PADDING)),
+        "packed": TokenLayout(
             torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 0, 1, 2, 3, 0, 1]]),
             torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1, PADDING, PADDING]]),
         ),
-        "restarted": Rows(torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]])),
+        "restarted": TokenLayout(torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]])),
     }[name]
 
 
@@ -68,7 +68,7 @@ def dot(a: Vector, b: Vector) -> float:
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
-def looped(heads: Heads, x: Tensor, rows: Rows, causal: bool, window: int | None, place: str) -> Tensor:
+def looped(heads: Heads, x: Tensor, rows: TokenLayout, causal: bool, window: int | None, place: str) -> Tensor:
     """The attention of (B, T, 12) rows, one number at a time."""
     batch, length, width = x.shape[0], x.shape[1], heads.head_width
     q, k, v = ((x @ side.weight.T + side.bias).tolist() for side in (heads.q, heads.k, heads.v))
@@ -121,7 +121,10 @@ def test_a_stack_of_it_is_the_same_on_every_kernel(
     assert fast.kernels(rows=150) == (("blocked",) * 2 if "restricted" in kind else ("sdpa",) * 2)
     x, lost = drawn(2, 150, 12), torch.tensor([[0], [40]])
     documents = (torch.arange(150) // 60).expand(2, -1).masked_fill(torch.arange(150) >= 150 - lost, PADDING)
-    for rows in (Rows(torch.arange(150).unsqueeze(0)), Rows(torch.arange(150).expand(2, -1) % 60, documents)):
+    for rows in (
+        TokenLayout(torch.arange(150).unsqueeze(0)),
+        TokenLayout(torch.arange(150).expand(2, -1) % 60, documents),
+    ):
         outputs = [stack(x, rows).hidden for stack in (fast, readable)]
         assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
         grads = [
@@ -137,12 +140,12 @@ def test_a_stack_of_it_is_the_same_on_every_kernel(
 def test_chunks_of_any_size_decode_what_one_pass_gives(kind: str, place: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], place=place, layers=2, residual=True)
     x, lost = drawn(2, 20, 12), torch.tensor([[0], [4]])
-    left = Rows(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
-    for rows in (Rows(torch.arange(20).unsqueeze(0)), left):
+    left = TokenLayout(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
+    for rows in (TokenLayout(torch.arange(20).unsqueeze(0)), left):
         whole = stack(stack.place(x, rows.positions), rows).hidden
         states, start, chunks = stack.start(2, 20), 0, []
         for size in (5, 1, 1, 5, 8):
-            part = Rows(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            part = TokenLayout(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
             placed = stack.place(x[:, start : start + size], part.positions)
             chunks.append(stack(placed, part, states=states).hidden)
             start += size
@@ -159,7 +162,7 @@ def test_a_row_never_reads_the_future_and_does_read_itself(kind: str, stacked: S
     for i in range(8):
         assert jacobian[i, i] > 0
         assert (jacobian[i, i + 1 :] == 0).all()
-        first = stack(x[:, : i + 1], Rows(torch.arange(i + 1).unsqueeze(0))).hidden
+        first = stack(x[:, : i + 1], TokenLayout(torch.arange(i + 1).unsqueeze(0))).hidden
         assert torch.allclose(first, whole[:, : i + 1], rtol=0, atol=1e-9)
 
 
@@ -170,7 +173,7 @@ def test_a_window_reaches_as_far_as_it_says_and_no_farther(
 ) -> None:
     stack = stacked("restricted", causal=causal, window=window, layers=layers, residual=True)
     x = drawn(1, 100, 12)
-    rows = Rows(torch.arange(100).unsqueeze(0))
+    rows = TokenLayout(torch.arange(100).unsqueeze(0))
     before = stack(x, rows).hidden
     for touched in (0, 40, 99):
         other = x.clone()
@@ -188,7 +191,7 @@ def test_padding_changes_nothing(kind: str, rows: str, stacked: Stacked, drawn: 
     batch = rows_of(rows)
     assert batch.documents is not None
     real = batch.documents[1] >= 0
-    alone = stack(x[1:, real], Rows(torch.arange(5).unsqueeze(0))).hidden
+    alone = stack(x[1:, real], TokenLayout(torch.arange(5).unsqueeze(0))).hidden
     assert torch.allclose(stack(x, batch).hidden[1:, real], alone, rtol=0, atol=1e-9)
     x[1, ~real] += 7
     assert torch.allclose(stack(x, batch).hidden[1:, real], alone, rtol=0, atol=1e-9)
@@ -201,7 +204,7 @@ def test_packed_documents_are_what_they_are_alone(kind: str, causal: bool, stack
     x = drawn(2, 8, 12)
     packed = stack(x, rows_of("packed")).hidden
     for batch, start, end in ((0, 0, 5), (0, 5, 8), (1, 0, 2), (1, 2, 6)):
-        alone = stack(x[batch : batch + 1, start:end], Rows(torch.arange(end - start).unsqueeze(0))).hidden
+        alone = stack(x[batch : batch + 1, start:end], TokenLayout(torch.arange(end - start).unsqueeze(0))).hidden
         assert torch.allclose(packed[batch : batch + 1, start:end], alone, rtol=0, atol=1e-9)
 
 
@@ -213,7 +216,9 @@ def test_rows_that_all_see_each_other_are_told_apart_by_their_positions_alone(
     stack = stacked(**KINDS[kind], place=place, causal=False)
     x, order = drawn(1, 8, 12), torch.tensor([3, 1, 7, 0, 2, 6, 5, 4])
     positions = torch.arange(8).unsqueeze(0)
-    straight, shuffled = (stack(stack.place(rows, positions), Rows(positions)).hidden for rows in (x, x[:, order]))
+    straight, shuffled = (
+        stack(stack.place(rows, positions), TokenLayout(positions)).hidden for rows in (x, x[:, order])
+    )
     assert torch.allclose(straight[:, order], shuffled, rtol=0, atol=1e-9) == (place == "none")
 
 
@@ -271,7 +276,7 @@ def test_weights_can_be_seen_and_change_nothing(kind: str, stacked: Stacked, dra
 @kinds
 def test_a_batch_of_padding_alone_is_finite_and_so_are_its_gradients(kind: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], place="alibi")
-    rows = Rows(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))
+    rows = TokenLayout(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))
     out = stack(drawn(2, 8, 12), rows).hidden
     assert torch.equal(out, attention_of(stack)[1].o.bias.expand(2, 8, 12))
     for grad in torch.autograd.grad(out.sum(), list(stack.parameters())):
@@ -284,7 +289,7 @@ def test_a_batch_of_padding_alone_is_finite_and_so_are_its_gradients(kind: str, 
 def test_half_precision_is_near(kind: str, place: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
     stack, x = stacked(**KINDS[kind], place=place, residual=True), drawn(2, 100, 12)
     documents = torch.zeros(2, 100, dtype=torch.long).index_fill(1, torch.arange(70, 100), PADDING)
-    for rows in (Rows(torch.arange(100).unsqueeze(0)), Rows(torch.arange(100).expand(2, -1), documents)):
+    for rows in (TokenLayout(torch.arange(100).unsqueeze(0)), TokenLayout(torch.arange(100).expand(2, -1), documents)):
         exact = stack.double()(stack.place(x, rows.positions), rows).hidden
         small = stack.to(torch.float32 if mode == "autocast" else torch.bfloat16)
         given = x.to(next(small.parameters()).dtype)

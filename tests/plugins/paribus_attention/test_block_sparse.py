@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus import PADDING, Blocks, Heads, Load, Rows, Shape, Sight, Stack
+from paribus import PADDING, BlockPattern, Heads, Load, Shape, Stack, TokenLayout, Visibility
 from paribus.kernels import KERNELS
-from paribus.parts.context import Demand, Plan
-from paribus.parts.visibility import ordered
+from paribus.parts.context import AttentionPlan, KernelRequest
+from paribus.parts.visibility import with_order
 from paribus_attention.block_sparse import BlockSparse, draw
 
 Stacked = Callable[..., Stack]
@@ -23,7 +23,7 @@ SHAPE = Shape(12, 4, 4, 256, 11, 1, layer=0)
 SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
 
 
-def blocks_of(shape: Shape, **options: Any) -> Blocks:
+def blocks_of(shape: Shape, **options: Any) -> BlockPattern:
     blocks = BlockSparse(shape, **options).attend.sight.blocks
     assert blocks is not None
     return blocks
@@ -65,7 +65,7 @@ def test_what_is_drawn_follows_from_seed_layer_and_length() -> None:
     assert blocks_of(replace(SHAPE, length=9), size=4).drawn == ((), (), ())
 
 
-def looped(heads: Heads, x: Tensor, rows: Rows, sight: Sight) -> Tensor:
+def looped(heads: Heads, x: Tensor, rows: TokenLayout, sight: Visibility) -> Tensor:
     """The attention of (B, T, 12) rows with linear biases, one row at a time."""
     assert rows.documents is not None
     assert sight.blocks is not None
@@ -92,17 +92,17 @@ def looped(heads: Heads, x: Tensor, rows: Rows, sight: Sight) -> Tensor:
     return heads.merge(out)
 
 
-def rows_of(kind: str, length: int) -> Rows:
+def rows_of(kind: str, length: int) -> TokenLayout:
     ramp, nothing = torch.arange(length).expand(2, -1), torch.zeros(2, length, dtype=torch.long)
     lost = torch.tensor([[0], [length // 3]])
     apart = torch.stack([ramp[0] * 2 // length, ramp[0] * 3 // length])
     starts = (apart.unsqueeze(-1) == apart.unsqueeze(-2)).int().argmax(-1)
     return {
-        "plain": Rows(ramp, nothing, None, ramp),
-        "right": Rows(ramp, nothing.masked_fill(ramp >= length - lost, PADDING), None, ramp),
-        "apart": Rows(ramp, apart, None, ramp),
-        "left": Rows(ramp - lost, nothing.masked_fill(ramp < lost, PADDING)),
-        "packed": Rows(ramp - starts, apart),
+        "plain": TokenLayout(ramp, nothing, None, ramp),
+        "right": TokenLayout(ramp, nothing.masked_fill(ramp >= length - lost, PADDING), None, ramp),
+        "apart": TokenLayout(ramp, apart, None, ramp),
+        "left": TokenLayout(ramp - lost, nothing.masked_fill(ramp < lost, PADDING)),
+        "packed": TokenLayout(ramp - starts, apart),
     }[kind]
 
 
@@ -140,10 +140,12 @@ def test_a_stack_of_it_is_the_same_on_every_kernel(causal: bool, place: str, sta
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
 def test_chunks_of_any_size_decode_what_one_pass_gives(place: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("block-sparse", place, layers=2, residual=True, size=4, first=1, kv_heads=2)
-    x, rows = drawn(2, 120, 12), Rows(torch.arange(120).unsqueeze(0))
+    x, rows = drawn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
     whole, states, start, chunks = stack(x, rows).hidden, stack.start(2, 120), 0, []
     for size in (100, 5, 1, 1, 5, 8):
-        chunks.append(stack(x[:, start : start + size], Rows(rows.positions[:, start : start + size]), states=states))
+        chunks.append(
+            stack(x[:, start : start + size], TokenLayout(rows.positions[:, start : start + size]), states=states)
+        )
         start += size
     assert torch.allclose(torch.cat([chunk.hidden for chunk in chunks], 1), whole, rtol=0, atol=1e-9)
 
@@ -158,19 +160,19 @@ def test_big_bird_computes_the_same_of_the_same_blocks(padded: int, drawn: Drawn
     drawn_blocks = draw(count - 1, 2, near=1, first=1, causal=False, key=3)[1:]
     theirs._bigbird_block_rand_mask_with_head = lambda **_: [torch.tensor(drawn_blocks).numpy()] * 3
     every = tuple(range(count))
-    blocks = Blocks(size, 1, (every, *((*others, count - 1) for others in drawn_blocks), every))
+    blocks = BlockPattern(size, 1, (every, *((*others, count - 1) for others in drawn_blocks), every))
     x, ramp = drawn(2, count * size, 12), torch.arange(count * size).expand(2, -1)
     there = torch.ones(2, count * size, dtype=x.dtype)
     there[1, count * size - padded :] = 0
     blocked, band, start, end = bigbird.BigBirdModel.create_masks_for_block_sparse_attn(there, size)
     context, _ = theirs(x, band, start, end, blocked, blocked)
     q, k, v = (side(x).unflatten(-1, (3, 4)).transpose(1, 2) for side in (theirs.query, theirs.key, theirs.value))
-    rows = ordered(Rows(ramp, torch.where(there > 0, 0, PADDING), None, ramp))
-    demand = Demand(Sight(first=size, blocks=blocks))
+    rows = with_order(TokenLayout(ramp, torch.where(there > 0, 0, PADDING), None, ramp))
+    demand = KernelRequest(Visibility(first=size, blocks=blocks))
     serving = [kernel for kernel in KERNELS if kernel.serves(demand)]
     assert {kernel.name for kernel in serving} == {"gathered", "sdpa", "eager"}
     for kernel in serving:
-        plan = Plan(kernel, demand, 0.5, None, rows, rows, None, None, None)
+        plan = AttentionPlan(kernel, demand, 0.5, None, rows, rows, None, None, None)
         plan = plan._replace(prepared=kernel.prepare(plan, None, 3, x))
         mixed = kernel(q, k, v, plan, None, 0.0).transpose(1, 2).flatten(2)
         assert torch.allclose(mixed[there > 0], context[there > 0], rtol=0, atol=1e-9)
@@ -183,7 +185,7 @@ def test_it_costs_what_torch_counts(causal: bool, stacked: Stacked) -> None:
     for rows in (128, 256):
         x = torch.zeros(1, rows, 12, device="meta", dtype=torch.float64)
         with FlopCounterMode(display=False) as counter:
-            stack(x, Rows(torch.arange(rows, device="meta").unsqueeze(0)))
+            stack(x, TokenLayout(torch.arange(rows, device="meta").unsqueeze(0)))
         assert made.attention.cost(Load(rows, rows)).flops == counter.get_total_flops()
     span = 4 * (1 + (1 if causal else 2) + 3 + 2)
     scored = made.attention.cost(Load(256, 256)).flops - 4 * 256 * 12 * 16 * 2

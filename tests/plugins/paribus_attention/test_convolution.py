@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import PADDING, Rows, Stack
+from paribus import PADDING, Stack, TokenLayout
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
@@ -24,7 +24,7 @@ def test_it_is_what_loops_make_of_it(
 ) -> None:
     stack: Any = stacked("conv", causal=causal, kernel=kernel)
     made, x = stack.layers[0].attention, drawn(2, 8, 12)
-    got = stack(x, Rows(torch.arange(8).expand(2, -1), documents)).hidden
+    got = stack(x, TokenLayout(torch.arange(8).expand(2, -1), documents)).hidden
     weight, bias = made.depthwise.weight, made.depthwise.bias
     before = kernel - 1 if causal else kernel // 2
     for b in range(2):
@@ -51,13 +51,17 @@ def test_torch_computes_the_same(causal: bool, stacked: Stacked, drawn: Drawn) -
         pointwise.weight.copy_(made.pointwise.weight.unsqueeze(-1))
         pointwise.bias.copy_(made.pointwise.bias)  # type: ignore[union-attr]  # it has one
     wanted = pointwise(depthwise(x.transpose(1, 2))[..., :40]).transpose(1, 2)
-    assert torch.allclose(stack(x, Rows(torch.arange(40).unsqueeze(0))).hidden, wanted, rtol=0, atol=1e-9)
+    assert torch.allclose(stack(x, TokenLayout(torch.arange(40).unsqueeze(0))).hidden, wanted, rtol=0, atol=1e-9)
 
 
 @sides
 @kernels
 def test_a_row_reaches_as_far_as_the_kernel_says(causal: bool, kernel: int, stacked: Stacked, drawn: Drawn) -> None:
-    stack, x, rows = stacked("conv", causal=causal, kernel=kernel), drawn(1, 64, 12), Rows(torch.arange(64)[None])
+    stack, x, rows = (
+        stacked("conv", causal=causal, kernel=kernel),
+        drawn(1, 64, 12),
+        TokenLayout(torch.arange(64)[None]),
+    )
     other = x.clone()
     other[0, 32] += 1
     changed = (stack(other, rows).hidden != stack(x, rows).hidden).any(-1)[0].nonzero().flatten().tolist()

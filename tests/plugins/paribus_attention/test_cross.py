@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Memory, Rows, Shape, Stack
+from paribus import PADDING, Memory, Shape, Stack, TokenLayout
 from paribus_attention import attention
 
 Stacked = Callable[..., Stack]
@@ -17,8 +17,8 @@ kinds = pytest.mark.parametrize(
 )
 
 
-def ramp(length: int) -> Rows:
-    return Rows(torch.arange(length).unsqueeze(0))
+def ramp(length: int) -> TokenLayout:
+    return TokenLayout(torch.arange(length).unsqueeze(0))
 
 
 @kinds
@@ -47,7 +47,7 @@ def test_padding_of_a_memory_and_its_order_change_nothing(
 ) -> None:
     stack = stacked(name, memory_width=10, **options)
     x, memory = drawn(1, 3, 12), drawn(1, 7, 10, seed=1)
-    padded = Rows(torch.arange(7).unsqueeze(0), torch.tensor([[0, 0, 0, 0, PADDING, PADDING, PADDING]]))
+    padded = TokenLayout(torch.arange(7).unsqueeze(0), torch.tensor([[0, 0, 0, 0, PADDING, PADDING, PADDING]]))
     alone = stack(x, ramp(3), Memory(memory[:, :4], ramp(4))).hidden
     assert torch.allclose(stack(x, ramp(3), Memory(memory, padded)).hidden, alone, rtol=0, atol=1e-9)
     turned = memory[:, [2, 0, 3, 1]]
@@ -63,7 +63,7 @@ def test_decoding_keeps_the_memory_as_it_was_projected(
     states = stack.start(2, 6)
     parts = []
     for start, end in ((0, 3), (3, 4), (4, 6)):
-        rows = Rows(torch.arange(start, end).unsqueeze(0))
+        rows = TokenLayout(torch.arange(start, end).unsqueeze(0))
         parts.append(stack(x[:, start:end], rows, memory, states).hidden)
     assert torch.allclose(torch.cat(parts, 1), stack(x, ramp(6), memory).hidden, rtol=0, atol=1e-9)
     assert states.layers[0]["cross"]["k"].shape[2] == 7

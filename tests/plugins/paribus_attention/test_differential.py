@@ -12,7 +12,7 @@ from transformers import DiffLlamaConfig
 from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention, DiffLlamaRotaryEmbedding
 
 import paribus
-from paribus import Load, Memory, Rows, Scores, Shape, SpecError, Stack
+from paribus import Load, Memory, ScoreOptions, Shape, SpecError, Stack, TokenLayout
 from paribus_attention import attention
 
 Stacked = Callable[..., Stack]
@@ -66,7 +66,7 @@ def looped(made: Any, x: Tensor, layer: int, causal: bool) -> Tensor:
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 def test_it_is_what_loops_make_of_it(kv_heads: int, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("differential", causal=causal, layers=2, kv_heads=kv_heads)
-    x, rows = drawn(2, 6, 12), Rows(torch.arange(6).unsqueeze(0))
+    x, rows = drawn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))
     for layer in range(2):
         x = torch.stack([looped(own(stack, layer), each, layer, causal) for each in x])
     assert torch.allclose(stack(drawn(2, 6, 12), rows).hidden, x, rtol=0, atol=1e-9)
@@ -101,7 +101,7 @@ def test_diffllama_computes_the_same(kv_heads: int, layer: int, kernel: str, sta
     hidden = torch.full((9, 9), -torch.inf, dtype=torch.float64).triu(1).view(1, 1, 9, 9)
     wanted = theirs(x, DiffLlamaRotaryEmbedding(config)(x, ramp), hidden)[0]
     # their lambda is made in float32, and so are their angles
-    assert torch.allclose(stack(x, Rows(ramp)).hidden, wanted, rtol=0, atol=2e-6)
+    assert torch.allclose(stack(x, TokenLayout(ramp)).hidden, wanted, rtol=0, atol=2e-6)
 
 
 def test_two_equal_heads_leave_nothing_of_each_other_where_lambda_is_one(stacked: Stacked, drawn: Drawn) -> None:
@@ -112,13 +112,13 @@ def test_two_equal_heads_leave_nothing_of_each_other_where_lambda_is_one(stacked
             side.weight[8:], side.bias[8:] = side.weight[:8], side.bias[:8]
         made.lambda_q.copy_(torch.zeros(2, 4))
         made.lambda_init = 1.0
-    out = stack(drawn(2, 6, 12), Rows(torch.arange(6).unsqueeze(0))).hidden
+    out = stack(drawn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))).hidden
     assert torch.allclose(out, made.heads.o.bias.expand(2, 6, 12), rtol=0, atol=1e-9)
 
 
 def test_what_is_captured_is_the_difference(stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("differential", causal=False)
-    made, x, rows = own(stack), drawn(2, 6, 12), Rows(torch.arange(6).unsqueeze(0))
+    made, x, rows = own(stack), drawn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))
     seen = stack(x, rows, capture=True)
     weights = seen.captured[0]["weights"]
     assert torch.allclose(weights.sum(-1), (1 - made.less()).expand(2, 2, 6), rtol=0, atol=1e-12)
@@ -130,10 +130,13 @@ def test_what_is_captured_is_the_difference(stacked: Stacked, drawn: Drawn) -> N
 @groups
 def test_it_costs_what_torch_counts(kv_heads: int, stacked: Stacked) -> None:
     stack = stacked("differential", memory_width=10, kv_heads=kv_heads).to("meta")
-    x, rows = torch.zeros(1, 20, 12, device="meta", dtype=torch.float64), Rows(torch.arange(20).view(1, -1).to("meta"))
+    x, rows = (
+        torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
+        TokenLayout(torch.arange(20).view(1, -1).to("meta")),
+    )
     hidden = torch.zeros(1, 30, 10, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
-        stack(x, rows, Memory(hidden, Rows(torch.arange(30).view(1, -1).to("meta"))))
+        stack(x, rows, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
     made = attention()["differential"](Shape(12, 4, 4, 64, 11, 1, layer=0, memory_width=10), kv_heads=kv_heads)
     assert made.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 
@@ -148,7 +151,7 @@ def test_it_has_the_tensors_of_plain_heads_and_a_few_more() -> None:
 @pytest.mark.parametrize(("heads", "options"), [(3, {}), (6, {"kv_heads": 3})])
 def test_heads_that_make_no_pairs_are_refused(heads: int, options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="heads come in pairs, but there are"):
-        attention()["differential"](Shape(12, heads, 4, 64, 11, 1, layer=0), scores=Scores(), **options)
+        attention()["differential"](Shape(12, heads, 4, 64, 11, 1, layer=0), scores=ScoreOptions(), **options)
 
 
 def test_layers_that_share_their_parameters_cannot_have_it() -> None:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus import PADDING, Heads, Load, Rows, Shape, Stack
+from paribus import PADDING, Heads, Load, Shape, Stack, TokenLayout
 from paribus.kernels import KERNELS
-from paribus.parts.context import Demand, Plan
-from paribus.parts.visibility import ordered
+from paribus.parts.context import AttentionPlan, KernelRequest
+from paribus.parts.visibility import with_order
 from paribus_attention.dilated import Dilated
 from paribus_attention.restricted import Restricted
 
@@ -48,16 +48,16 @@ def looped(
     return heads.merge(out)
 
 
-def rows_of(kind: str, length: int) -> Rows:
+def rows_of(kind: str, length: int) -> TokenLayout:
     ramp, nothing = torch.arange(length).expand(2, -1), torch.zeros(2, length, dtype=torch.long)
     lost = torch.tensor([[0], [length // 3]])
     apart = torch.stack([ramp[0] * 2 // length, ramp[0] * 3 // length])
     starts = (apart.unsqueeze(-1) == apart.unsqueeze(-2)).int().argmax(-1)
     return {
-        "plain": Rows(ramp, nothing, None, ramp),
-        "right": Rows(ramp, nothing.masked_fill(ramp >= length - lost, PADDING), None, ramp),
-        "left": Rows(ramp - lost, nothing.masked_fill(ramp < lost, PADDING)),
-        "packed": Rows(ramp - starts, apart),
+        "plain": TokenLayout(ramp, nothing, None, ramp),
+        "right": TokenLayout(ramp, nothing.masked_fill(ramp >= length - lost, PADDING), None, ramp),
+        "left": TokenLayout(ramp - lost, nothing.masked_fill(ramp < lost, PADDING)),
+        "packed": TokenLayout(ramp - starts, apart),
     }[kind]
 
 
@@ -107,7 +107,7 @@ def test_a_window_reaches_as_many_steps_as_it_says_and_no_row_between(
     causal: bool, dilation: int, stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked("dilated", causal=causal, window=4, dilation=dilation, residual=True)
-    x, rows = drawn(1, 120, 12), Rows(torch.arange(120).unsqueeze(0))
+    x, rows = drawn(1, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
     before = stack(x, rows).hidden
     for touched in (0, 50, 119):
         other = x.clone()
@@ -131,11 +131,13 @@ def test_without_gaps_it_is_a_plain_window(causal: bool, stacked: Stacked, drawn
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
 def test_chunks_of_any_size_decode_what_one_pass_gives(place: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("dilated", place, layers=2, residual=True, window=3, dilation=2, first=1, kv_heads=2)
-    x, rows = drawn(2, 120, 12), Rows(torch.arange(120).unsqueeze(0))
+    x, rows = drawn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
     whole, states, start, chunks = stack(x, rows).hidden, stack.start(2, 120), 0, []
     assert stack.kernels(rows=120) == ("gathered", "gathered")
     for size in (100, 5, 1, 1, 5, 8):
-        chunks.append(stack(x[:, start : start + size], Rows(rows.positions[:, start : start + size]), states=states))
+        chunks.append(
+            stack(x[:, start : start + size], TokenLayout(rows.positions[:, start : start + size]), states=states)
+        )
         start += size
     decoded = torch.cat([chunk.hidden for chunk in chunks], 1)
     assert torch.allclose(decoded, whole, rtol=0, atol=1e-9)
@@ -160,8 +162,8 @@ def test_longformer_computes_the_same(padded: int, drawn: Drawn) -> None:
     context = theirs(x, mask, mask < 0, mask > 0, True)[0]
     sight, kernel = ours.attend.sight, KERNELS[1]
     documents = torch.where(mask < 0, PADDING, 0)
-    rows = Rows(ramp.expand(2, -1), documents, None, ramp.expand(2, -1))
-    plan = Plan(kernel, Demand(sight), 0.5, None, ordered(rows), ordered(rows), None, None, None)
+    rows = TokenLayout(ramp.expand(2, -1), documents, None, ramp.expand(2, -1))
+    plan = AttentionPlan(kernel, KernelRequest(sight), 0.5, None, with_order(rows), with_order(rows), None, None, None)
     plan = plan._replace(prepared=kernel.prepare(plan, None, 3, x))
     mixed = kernel(ours.heads.queries(x), ours.heads.keys(x), ours.heads.values(x), plan, None, 0.0)
     own = mixed.transpose(1, 2).flatten(2)
@@ -171,7 +173,7 @@ def test_longformer_computes_the_same(padded: int, drawn: Drawn) -> None:
 def counted(stack: Stack, rows: int) -> int:
     x = torch.zeros(1, rows, 12, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
-        stack.to("meta")(x, Rows(torch.arange(rows, device="meta").unsqueeze(0)))
+        stack.to("meta")(x, TokenLayout(torch.arange(rows, device="meta").unsqueeze(0)))
     return int(counter.get_total_flops())
 
 

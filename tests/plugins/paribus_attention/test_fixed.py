@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Memory, Rows, Stack
+from paribus import PADDING, Memory, Stack, TokenLayout
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
 
 
-def ramp(length: int) -> Rows:
-    return Rows(torch.arange(length).unsqueeze(0))
+def ramp(length: int) -> TokenLayout:
+    return TokenLayout(torch.arange(length).unsqueeze(0))
 
 
 def test_every_row_is_given_what_the_last_one_projects_to(stacked: Stacked, drawn: Drawn) -> None:
@@ -27,7 +27,7 @@ def test_a_memory_is_its_last_row_that_is_no_padding(stacked: Stacked, drawn: Dr
     stack: Any = stacked("fixed", memory_width=10)
     x, memory, heads = drawn(2, 3, 12), drawn(2, 7, 10, seed=1), stack.layers[0].cross.heads
     documents = torch.tensor([[0] * 5 + [PADDING] * 2, [PADDING] * 3 + [0] * 4])
-    got = stack(x, ramp(3), Memory(memory, Rows(torch.arange(7).unsqueeze(0), documents))).hidden
+    got = stack(x, ramp(3), Memory(memory, TokenLayout(torch.arange(7).unsqueeze(0), documents))).hidden
     last = torch.stack([memory[0, 4], memory[1, 6]])
     assert torch.allclose(got, heads.o(heads.v(last)).unsqueeze(1).expand(-1, 3, -1), rtol=0, atol=1e-12)
     reached = memory.clone().requires_grad_()
@@ -40,8 +40,8 @@ def test_a_memory_is_its_last_row_that_is_no_padding(stacked: Stacked, drawn: Dr
 def test_a_document_without_a_memory_is_given_nothing(stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("fixed", memory_width=10)
     asks, given = (
-        Rows(torch.arange(3)[None], torch.tensor([[0, 1, 1]])),
-        Rows(torch.arange(2)[None], torch.tensor([[0, 0]])),
+        TokenLayout(torch.arange(3)[None], torch.tensor([[0, 1, 1]])),
+        TokenLayout(torch.arange(2)[None], torch.tensor([[0, 0]])),
     )
     got = stack(drawn(1, 3, 12), asks, Memory(drawn(1, 2, 10), given)).hidden
     assert torch.allclose(got[0, 1:], stack.layers[0].cross.heads.o.bias.expand(2, -1), rtol=0, atol=1e-12)

@@ -8,11 +8,11 @@ from torch import Tensor
 from transformers import FNetConfig
 from transformers.models.fnet.modeling_fnet import FNetFourierTransform
 
-from paribus import Rows, Stack
+from paribus import Stack, TokenLayout
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
-ROWS = Rows(torch.arange(5).unsqueeze(0))
+ROWS = TokenLayout(torch.arange(5).unsqueeze(0))
 
 
 def test_it_is_the_real_part_of_the_double_sum(stacked: Stacked, drawn: Drawn) -> None:

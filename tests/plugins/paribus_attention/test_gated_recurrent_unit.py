@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import Rows, Stack
+from paribus import Stack, TokenLayout
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
-ROWS = Rows(torch.arange(8).unsqueeze(0))
+ROWS = TokenLayout(torch.arange(8).unsqueeze(0))
 
 
 def looped(part: Any, rows: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import Rows, Stack
+from paribus import Stack, TokenLayout
 
 Stacked = Callable[..., Stack]
 
@@ -16,5 +16,5 @@ def test_rows_go_through_untouched_and_nothing_is_learned(
     causal: bool, stacked: Stacked, drawn: Callable[..., Tensor]
 ) -> None:
     stack, x = stacked("identity", causal=causal), drawn(2, 8, 12)
-    assert stack(x, Rows(torch.arange(8).unsqueeze(0))).hidden is x
+    assert stack(x, TokenLayout(torch.arange(8).unsqueeze(0))).hidden is x
     assert list(stack.parameters()) == []

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Context, Load, Memory, Rows, Stack
+from paribus import PADDING, Context, Load, Memory, Stack, TokenLayout
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
@@ -20,7 +20,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
-PACKED = Rows(
+PACKED = TokenLayout(
     torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 0, 1, 2, 3, 0, 1]]),
     torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1, PADDING, PADDING]]),
 )
@@ -34,8 +34,10 @@ def phi(features: str, x: list[float]) -> list[float]:
 
 @kinds
 @sides
-@pytest.mark.parametrize("rows", [Rows(torch.arange(8).unsqueeze(0)), PACKED], ids=["plain", "packed"])
-def test_it_is_what_loops_make_of_it(kind: str, causal: bool, rows: Rows, stacked: Stacked, drawn: Drawn) -> None:
+@pytest.mark.parametrize("rows", [TokenLayout(torch.arange(8).unsqueeze(0)), PACKED], ids=["plain", "packed"])
+def test_it_is_what_loops_make_of_it(
+    kind: str, causal: bool, rows: TokenLayout, stacked: Stacked, drawn: Drawn
+) -> None:
     stack: Any = stacked("linear", causal=causal, **KINDS[kind])
     heads, features = stack.layers[0].attention.heads, KINDS[kind].get("features", "elu")
     x = drawn(2, 8, 12)
@@ -78,7 +80,10 @@ def test_sums_and_their_gradients_are_those_of_all_weights_written_out(
     stack = stacked("linear", causal=causal, **KINDS[kind])
     x = drawn(2, length, 12).requires_grad_()
     documents = (torch.arange(length) // 50).unsqueeze(0)
-    for rows in (Rows(torch.arange(length).unsqueeze(0)), Rows(torch.arange(length).unsqueeze(0), documents)):
+    for rows in (
+        TokenLayout(torch.arange(length).unsqueeze(0)),
+        TokenLayout(torch.arange(length).unsqueeze(0), documents),
+    ):
         seen = torch.ones(length, length).tril() if causal else torch.ones(length, length)
         if rows.documents is not None:
             seen = seen * (documents == documents.T)
@@ -92,8 +97,8 @@ def test_sums_and_their_gradients_are_those_of_all_weights_written_out(
 def test_a_memory_is_one_sum_whose_size_is_that_of_no_row(stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("linear", memory_width=10)
     states = stack.start(1, 4)
-    memory = Memory(drawn(1, 500, 10), Rows(torch.arange(500).unsqueeze(0)))
-    stack(drawn(1, 1, 12), Rows(torch.zeros(1, 1).long()), memory, states)
+    memory = Memory(drawn(1, 500, 10), TokenLayout(torch.arange(500).unsqueeze(0)))
+    stack(drawn(1, 1, 12), TokenLayout(torch.zeros(1, 1).long()), memory, states)
     assert {name: tuple(kept.shape) for name, kept in states.layers[0]["cross"].items()} == {
         "products": (1, 4, 4, 4),
         "features": (1, 4, 4),
@@ -111,7 +116,7 @@ def test_work_grows_with_rows_and_not_with_their_square(causal: bool, stacked: S
 @sides
 def test_it_compiles_into_one_graph(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("linear", causal=causal)
-    x, rows = drawn(2, 100, 12), Rows(torch.arange(100).unsqueeze(0))
+    x, rows = drawn(2, 100, 12), TokenLayout(torch.arange(100).unsqueeze(0))
     compiled: Any = torch.compile(stack.layers[0].attention, fullgraph=True, backend="eager")
     ctx = Context((), rows, rows)
     assert torch.allclose(compiled(x, ctx), stack(x, rows).hidden, rtol=0, atol=1e-12)

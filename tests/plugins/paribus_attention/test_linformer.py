@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import PADDING, DataError, Rows, Stack
+from paribus import PADDING, DataError, Stack, TokenLayout
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
@@ -19,7 +19,7 @@ def test_it_is_what_loops_make_of_it(shared: bool, stacked: Stacked, drawn: Draw
     stack: Any = stacked("linformer", causal=False, rank=3, shared=shared)
     made, x = stack.layers[0].attention, drawn(2, 8, 12)
     documents = torch.tensor([[0] * 8, [PADDING] * 2 + [0] * 3 + [PADDING] + [0, 0]])
-    got = stack(x, Rows(torch.arange(8).expand(2, -1), documents)).hidden
+    got = stack(x, TokenLayout(torch.arange(8).expand(2, -1), documents)).hidden
     made.requires_grad_(requires_grad=False)
     over = [made.keys.weight.tolist(), (made.keys if shared else made.values).weight.tolist()]
     for b in range(2):
@@ -44,14 +44,14 @@ def test_with_a_projection_that_changes_nothing_it_is_softmax_attention(stacked:
             parameter.copy_(weights[path])
         for side in ("keys", "values"):
             weights[f"layers.0.attention.{side}.weight"].copy_(torch.eye(8, 256))
-    x, rows = drawn(2, 8, 12), Rows(torch.arange(8).unsqueeze(0))
+    x, rows = drawn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
     assert torch.allclose(short(x, rows).hidden, plain(x, rows).hidden, rtol=0, atol=1e-9)
 
 
 def test_more_rows_than_it_was_made_for_are_refused(stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("linformer", causal=False, rank=3)
     with pytest.raises(DataError, match=r"257 rows are more than `linformer` projects, which is `dims.length` \(256\)"):
-        stack(drawn(1, 257, 12), Rows(torch.arange(257).unsqueeze(0)))
+        stack(drawn(1, 257, 12), TokenLayout(torch.arange(257).unsqueeze(0)))
 
 
 def test_alike_is_one_projection_and_apart_two(stacked: Stacked) -> None:

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import Rows, Shape, Stack
+from paribus import Shape, Stack, TokenLayout
 from paribus_attention import attention
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
-ROWS = Rows(torch.arange(8).unsqueeze(0))
+ROWS = TokenLayout(torch.arange(8).unsqueeze(0))
 
 
 def looped(part: Any, rows: Tensor) -> Tensor:

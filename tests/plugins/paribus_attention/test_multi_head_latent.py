@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
-from paribus import PADDING, Load, Memory, Rows, Scores, Shape, Stack
+from paribus import PADDING, Load, Memory, ScoreOptions, Shape, Stack, TokenLayout
 from paribus.kernels import KERNELS
 from paribus_attention import attention
 
@@ -21,10 +21,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "a latent for queries": {"q_rank": 5, "kv_rank": 7},
     "wide": {"rotary": 6, "kv_rank": 3},
-    "norms": {"scores": Scores(qk_norm=True)},
-    "values": {"scores": Scores(value_residual=True)},
-    "sinks": {"scores": Scores(sinks=True)},
-    "a cap": {"scores": Scores(soft_cap=1.5)},
+    "norms": {"scores": ScoreOptions(qk_norm=True)},
+    "values": {"scores": ScoreOptions(value_residual=True)},
+    "sinks": {"scores": ScoreOptions(sinks=True)},
+    "a cap": {"scores": ScoreOptions(soft_cap=1.5)},
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
@@ -35,8 +35,8 @@ def own(stack: Stack) -> Any:
     return made.attention
 
 
-def ramp(length: int, start: int = 0) -> Rows:
-    return Rows(torch.arange(start, start + length).unsqueeze(0))
+def ramp(length: int, start: int = 0) -> TokenLayout:
+    return TokenLayout(torch.arange(start, start + length).unsqueeze(0))
 
 
 def turned(row: list[float], position: int) -> list[float]:
@@ -107,7 +107,7 @@ def test_deepseek_computes_the_same(q_rank: int | None, kernel: str, stacked: St
     )
     torch.manual_seed(1)
     theirs: Any = DeepseekV3Attention(config, layer_idx=0).double().eval()
-    stack = stacked("mla", "rope", kv_rank=7, q_rank=q_rank, rotary=6, scores=Scores(bias=False))
+    stack = stacked("mla", "rope", kv_rank=7, q_rank=q_rank, rotary=6, scores=ScoreOptions(bias=False))
     apart = torch.tensor([0, 2, 4, 1, 3, 5])  # they turn neighbours, we turn column i with column i + R/2
     with torch.no_grad():
         for parameter in theirs.parameters():
@@ -141,12 +141,12 @@ def test_rows_that_come_one_by_one_ask_latents_and_give_what_one_pass_gives(
 ) -> None:
     stack = stacked("mla", place, layers=2, residual=True, **KINDS[kind])
     x, lost = drawn(2, 20, 12), torch.tensor([[0], [4]])
-    left = Rows(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
+    left = TokenLayout(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
     for rows in (ramp(20), left):
         whole = stack(x, rows).hidden
         states, start, chunks = stack.start(2, 20), 0, []
         for size in (1, 1, 5, 1, 7, 1, 1, 3):
-            part = Rows(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            part = TokenLayout(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
             chunks.append(stack(x[:, start : start + size], part, states=states).hidden)
             start += size
         assert torch.allclose(torch.cat(chunks, 1), whole, rtol=0, atol=1e-9)
@@ -159,7 +159,7 @@ def test_every_kernel_gives_the_same(kind: str, causal: bool, stacked: Stacked, 
     fast, readable = stacked("mla", **options), stacked("mla", **options, kernels=KERNELS[-1:])
     x = drawn(2, 12, 12)
     documents = torch.tensor([[0] * 12, [0] * 5 + [1] * 4 + [PADDING] * 3])
-    for rows in (ramp(12), Rows(torch.arange(12).unsqueeze(0), documents)):
+    for rows in (ramp(12), TokenLayout(torch.arange(12).unsqueeze(0), documents)):
         assert torch.allclose(fast(x, rows).hidden, readable(x, rows).hidden, rtol=0, atol=1e-9)
 
 
@@ -192,10 +192,13 @@ def test_it_costs_what_torch_counts(kind: str, queries: int, past: int, stacked:
 
 def test_a_memory_costs_what_torch_counts(stacked: Stacked) -> None:
     stack = stacked("mla", memory_width=10).to("meta")
-    x, rows = torch.zeros(1, 20, 12, device="meta", dtype=torch.float64), Rows(torch.arange(20).view(1, -1).to("meta"))
+    x, rows = (
+        torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
+        TokenLayout(torch.arange(20).view(1, -1).to("meta")),
+    )
     hidden = torch.zeros(1, 30, 10, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
-        stack(x, rows, Memory(hidden, Rows(torch.arange(30).view(1, -1).to("meta"))))
+        stack(x, rows, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
     made = attention()["mla"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
     assert made.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 

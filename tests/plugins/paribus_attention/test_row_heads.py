@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus import Load, Memory, Rows, Scores, Shape, Stack
+from paribus import Load, Memory, ScoreOptions, Shape, Stack, TokenLayout
 from paribus.kernels import KERNELS
 from paribus_attention import attention
 
@@ -17,11 +17,11 @@ Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
 names = pytest.mark.parametrize("name", ["dot", "bilinear"])
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
-PACKED = Rows(torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0, 0, 0, 1, 1, 1]]))
+PACKED = TokenLayout(torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0, 0, 0, 1, 1, 1]]))
 
 
-def ramp(length: int) -> Rows:
-    return Rows(torch.arange(length).unsqueeze(0))
+def ramp(length: int) -> TokenLayout:
+    return TokenLayout(torch.arange(length).unsqueeze(0))
 
 
 def own(stack: Stack, crosses: bool = False) -> Any:
@@ -54,9 +54,9 @@ def looped(made: Any, x: Tensor, asked: Tensor, sees: Callable[[int, int], bool]
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])
 @pytest.mark.parametrize("rows", [ramp(6), PACKED], ids=["plain", "packed"])
 def test_it_is_what_loops_make_of_it(
-    name: str, causal: bool, scaled: bool, rows: Rows, stacked: Stacked, drawn: Drawn
+    name: str, causal: bool, scaled: bool, rows: TokenLayout, stacked: Stacked, drawn: Drawn
 ) -> None:
-    stack = stacked(name, causal=causal, width=16, scores=Scores(scaled=scaled))
+    stack = stacked(name, causal=causal, width=16, scores=ScoreOptions(scaled=scaled))
     x = drawn(2, 6, 16)
     documents = [0] * 6 if rows.documents is None else rows.documents[0].tolist()
 
@@ -105,10 +105,13 @@ def test_fused_kernels_compute_it(name: str, causal: bool, stacked: Stacked, dra
 @pytest.mark.parametrize("memory", [0, 30])
 def test_it_costs_what_torch_counts(name: str, memory: int, stacked: Stacked) -> None:
     stack = stacked(name, width=16, memory_width=16 if memory else None).to("meta")
-    x, rows = torch.zeros(1, 20, 16, device="meta", dtype=torch.float64), Rows(torch.arange(20).view(1, -1).to("meta"))
+    x, rows = (
+        torch.zeros(1, 20, 16, device="meta", dtype=torch.float64),
+        TokenLayout(torch.arange(20).view(1, -1).to("meta")),
+    )
     hidden = torch.zeros(1, 30, 16, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
-        stack(x, rows, Memory(hidden, Rows(torch.arange(30).view(1, -1).to("meta"))) if memory else None)
+        stack(x, rows, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))) if memory else None)
     made = attention()[name](Shape(16, 4, 4, 64, 11, 1, causal=True, memory_width=16 if memory else None))
     assert made.cost(Load(20, 20, memory=memory)).flops == counter.get_total_flops()
 

@@ -12,7 +12,7 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssAttention
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
-from paribus import PADDING, Pair, Position, Rows, Scores, Stack
+from paribus import PADDING, Pair, Position, ScoreOptions, Stack, TokenLayout
 from paribus.kernels import KERNELS
 
 Stacked = Callable[..., Stack]
@@ -32,11 +32,11 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 UNTURNED = {"additive", "mlp-score"}
 OPTIONS = {
-    "norms": Scores(qk_norm=True),
-    "sinks": Scores(sinks=True),
-    "first values": Scores(value_residual=True),
-    "a cap": Scores(soft_cap=0.7),
-    "all": Scores(qk_norm=True, sinks=True, value_residual=True, soft_cap=0.7),
+    "norms": ScoreOptions(qk_norm=True),
+    "sinks": ScoreOptions(sinks=True),
+    "first values": ScoreOptions(value_residual=True),
+    "a cap": ScoreOptions(soft_cap=0.7),
+    "all": ScoreOptions(qk_norm=True, sinks=True, value_residual=True, soft_cap=0.7),
 }
 PLACES = ("none", "rope", "alibi", "t5")
 options = pytest.mark.parametrize("option", OPTIONS)
@@ -48,8 +48,8 @@ everywhere = pytest.mark.parametrize(
 )
 
 
-def ramp(length: int) -> Rows:
-    return Rows(torch.arange(length).unsqueeze(0))
+def ramp(length: int) -> TokenLayout:
+    return TokenLayout(torch.arange(length).unsqueeze(0))
 
 
 def turned(x: Tensor) -> Tensor:
@@ -124,12 +124,12 @@ def test_layers_of_plain_heads_are_what_the_formulas_say(
 def test_step_by_step_is_the_whole(kind: str, option: str, place: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], place=place, layers=2, residual=True, scores=OPTIONS[option])
     x, lost = drawn(2, 12, stack.shape.width), torch.tensor([[0], [4]])
-    left = Rows(torch.arange(12) - lost, (torch.arange(12) < lost).long().neg())
+    left = TokenLayout(torch.arange(12) - lost, (torch.arange(12) < lost).long().neg())
     for rows in (ramp(12), left):
         whole = stack(x, rows).hidden
         states, start, chunks = stack.start(2, 12), 0, []
         for size in (5, 1, 1, 4, 1):
-            part = Rows(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            part = TokenLayout(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
             chunks.append(stack(x[:, start : start + size], part, states=states).hidden)
             start += size
         assert torch.allclose(torch.cat(chunks, 1), whole, rtol=0, atol=1e-9)
@@ -147,12 +147,12 @@ def test_every_option_matters_and_hides_what_is_to_be_hidden(
     out = stack(x, ramp(8)).hidden
     without.load_state_dict(stack.state_dict(), strict=False)
     assert not torch.allclose(out, without(x, ramp(8)).hidden, rtol=0, atol=1e-6)
-    padded = Rows(torch.arange(8).unsqueeze(0), torch.arange(8).ge(real).long().unsqueeze(0) * PADDING)
+    padded = TokenLayout(torch.arange(8).unsqueeze(0), torch.arange(8).ge(real).long().unsqueeze(0) * PADDING)
     alone = stack(x[:, :real], ramp(real)).hidden
     assert torch.allclose(stack(x, padded).hidden[:, :real], alone, rtol=0, atol=1e-9)
     if causal:
         assert torch.allclose(out[:, :real], alone, rtol=0, atol=1e-9)
-    packed = Rows(torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]]), torch.tensor([[0] * 5 + [1] * 3]))
+    packed = TokenLayout(torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]]), torch.tensor([[0] * 5 + [1] * 3]))
     both = torch.cat([alone, stack(x[:, real:], ramp(3)).hidden], dim=1)
     assert torch.allclose(stack(x, packed).hidden, both, rtol=0, atol=1e-9)
 
@@ -165,7 +165,7 @@ def test_every_kernel_gives_the_same_and_so_do_its_gradients(
     given = {**KINDS[kind], "place": place, "layers": 2, "residual": True}
     stacks = [stacked(**given, scores=OPTIONS[option], kernels=kernels) for kernels in (KERNELS, KERNELS[-1:])]
     x, documents = drawn(2, 9, stacks[0].shape.width), torch.tensor([[0] * 9, [0] * 4 + [1] * 3 + [PADDING] * 2])
-    rows = Rows(torch.arange(9).unsqueeze(0), documents)
+    rows = TokenLayout(torch.arange(9).unsqueeze(0), documents)
     outputs = [stack(x, rows).hidden for stack in stacks]
     assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
     seen = documents.ge(0).unsqueeze(-1)
@@ -216,18 +216,18 @@ def angles(length: int, *, twice: bool) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("config", "twin", "scores"),
     [
-        (Qwen3Config(**SIZES), Qwen3Attention, Scores(qk_norm=True)),
-        (GptOssConfig(**SIZES), GptOssAttention, Scores(sinks=True)),
+        (Qwen3Config(**SIZES), Qwen3Attention, ScoreOptions(qk_norm=True)),
+        (GptOssConfig(**SIZES), GptOssAttention, ScoreOptions(sinks=True)),
         (
             Gemma2Config(**SIZES, attn_logit_softcapping=1.5, query_pre_attn_scalar=4),
             Gemma2Attention,
-            Scores(soft_cap=1.5),
+            ScoreOptions(soft_cap=1.5),
         ),
     ],
     ids=["Qwen 3", "gpt-oss", "Gemma 2"],
 )
 def test_the_models_that_an_option_is_named_after_compute_the_same(
-    config: PreTrainedConfig, twin: Any, scores: Scores, stacked: Stacked, drawn: Drawn
+    config: PreTrainedConfig, twin: Any, scores: ScoreOptions, stacked: Stacked, drawn: Drawn
 ) -> None:
     theirs = twin(config, 0).double().eval()
     torch.manual_seed(1)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus import Load, Memory, Rows, Scores, Shape, Sight, Stack
+from paribus import Load, Memory, ScoreOptions, Shape, Stack, TokenLayout, Visibility
 from paribus.schema import Divides, Option, Range
 from paribus.signatures import schema_of
-from paribus.slots.softmax import SOFTMAX, sight_of
+from paribus.slots.softmax import SOFTMAX_TRAITS, visibility_of
 from paribus_attention import attention
 
 Stacked = Callable[..., Stack]
@@ -45,9 +45,9 @@ def counted(stack: Stack, queries: int, memory: int = 0) -> int:
     kept = None
     if memory:
         hidden = torch.zeros(1, memory, 10, device="meta", dtype=torch.float64)
-        kept = Memory(hidden, Rows(torch.arange(memory).unsqueeze(0).to("meta")))
+        kept = Memory(hidden, TokenLayout(torch.arange(memory).unsqueeze(0).to("meta")))
     with FlopCounterMode(display=False) as counter:
-        stack(x, Rows(rows.to("meta")), kept)
+        stack(x, TokenLayout(rows.to("meta")), kept)
     return int(counter.get_total_flops())
 
 
@@ -78,7 +78,7 @@ def test_a_window_costs_what_it_sees(causal: bool, span: int) -> None:
 
 @kinds
 def test_a_bias_is_in_every_projection_or_in_none(name: str, options: dict[str, Any], groups: int) -> None:
-    made = attention()[name](SHAPE, scores=Scores(bias=False), **options)
+    made = attention()[name](SHAPE, scores=ScoreOptions(bias=False), **options)
     assert {path for path, _ in made.named_parameters()} == {f"heads.{side}.weight" for side in "qkvo"}
     made = attention()[name](SHAPE, **options)
     assert {path.rpartition(".")[2] for path, _ in made.named_parameters()} == {"weight", "bias"}
@@ -88,33 +88,38 @@ def test_a_bias_is_in_every_projection_or_in_none(name: str, options: dict[str, 
 def test_scores_are_scaled_and_capped_as_asked(
     name: str, options: dict[str, Any], groups: int, stacked: Stacked, drawn: Callable[..., Tensor]
 ) -> None:
-    x, rows = drawn(2, 8, 12), Rows(torch.arange(8).unsqueeze(0))
+    x, rows = drawn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
     made = {
         scores: stacked(name, scores=scores, **options)(x, rows, capture=True).captured[0]["weights"]
-        for scores in (Scores(), Scores(scaled=False), Scores(soft_cap=1e-9), Scores(soft_cap=1e9))
+        for scores in (
+            ScoreOptions(),
+            ScoreOptions(scaled=False),
+            ScoreOptions(soft_cap=1e-9),
+            ScoreOptions(soft_cap=1e9),
+        )
     }
-    ratio = (made[Scores()].log() / made[Scores(scaled=False)].log())[:, :, 0, 0]
+    ratio = (made[ScoreOptions()].log() / made[ScoreOptions(scaled=False)].log())[:, :, 0, 0]
     assert torch.equal(ratio.isnan(), torch.ones_like(ratio).bool())  # the first row sees itself alone, as it must
-    last = [made[scores][:, :, -1, -2:].log().diff() for scores in (Scores(), Scores(scaled=False))]
+    last = [made[scores][:, :, -1, -2:].log().diff() for scores in (ScoreOptions(), ScoreOptions(scaled=False))]
     assert torch.allclose(last[0] * 2, last[1], rtol=0, atol=1e-9)  # 2 is the root of the head width
-    flat = made[Scores(soft_cap=1e-9)]
-    seen = (made[Scores()] > 0).double()
+    flat = made[ScoreOptions(soft_cap=1e-9)]
+    seen = (made[ScoreOptions()] > 0).double()
     assert torch.allclose(flat, seen / seen.sum(-1, keepdim=True), rtol=0, atol=1e-6)
-    assert torch.allclose(made[Scores(soft_cap=1e9)], made[Scores()], rtol=0, atol=1e-6)
-    assert stacked(name, scores=Scores(soft_cap=2.0), **options).kernels() == ("eager",)
+    assert torch.allclose(made[ScoreOptions(soft_cap=1e9)], made[ScoreOptions()], rtol=0, atol=1e-6)
+    assert stacked(name, scores=ScoreOptions(soft_cap=2.0), **options).kernels() == ("eager",)
 
 
 def test_a_memory_has_no_future() -> None:
-    assert sight_of(Shape(12, 4, 4, 64, 11, 1, causal=True)) == Sight(causal=True)
-    assert sight_of(Shape(12, 4, 4, 64, 11, 1, causal=True), 3) == Sight(causal=True, window=3)
-    assert sight_of(Shape(12, 4, 4, 64, 11, 1, causal=True, memory_width=10)) == Sight()
+    assert visibility_of(Shape(12, 4, 4, 64, 11, 1, causal=True)) == Visibility(causal=True)
+    assert visibility_of(Shape(12, 4, 4, 64, 11, 1, causal=True), 3) == Visibility(causal=True, window=3)
+    assert visibility_of(Shape(12, 4, 4, 64, 11, 1, causal=True, memory_width=10)) == Visibility()
 
 
 def test_all_declare_the_same_but_that_a_window_has_no_memory() -> None:
     traits = {name: component.traits for name, component in attention().items()}
-    assert traits["restricted"] == {**SOFTMAX, "cross": False}
-    assert all(traits[name] == SOFTMAX for name in ("mha", "gqa", "mqa"))
-    assert traits["talking-heads"] == {**SOFTMAX, "shares": False}
+    assert traits["restricted"] == {**SOFTMAX_TRAITS, "cross": False}
+    assert all(traits[name] == SOFTMAX_TRAITS for name in ("mha", "gqa", "mqa"))
+    assert traits["talking-heads"] == {**SOFTMAX_TRAITS, "shares": False}
 
 
 def options_of(name: str) -> dict[str, Option]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus import Load, Memory, Rows, Scores, Shape, Stack
+from paribus import Load, Memory, ScoreOptions, Shape, Stack, TokenLayout
 from paribus_attention import attention, summed_scores
 
 Stacked = Callable[..., Stack]
@@ -21,11 +21,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "perceptron as wide as a head": {"name": "mlp-score"},
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
-PACKED = Rows(torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0, 0, 0, 1, 1, 1]]))
+PACKED = TokenLayout(torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0, 0, 0, 1, 1, 1]]))
 
 
-def ramp(length: int) -> Rows:
-    return Rows(torch.arange(length).unsqueeze(0))
+def ramp(length: int) -> TokenLayout:
+    return TokenLayout(torch.arange(length).unsqueeze(0))
 
 
 def own(stack: Stack, crosses: bool = False) -> Any:
@@ -68,9 +68,9 @@ def looped(made: Any, x: Tensor, asked: Tensor, sees: Callable[[int, int], bool]
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])
 @pytest.mark.parametrize("rows", [ramp(6), PACKED], ids=["plain", "packed"])
 def test_it_is_what_loops_make_of_it(
-    kind: str, causal: bool, scaled: bool, rows: Rows, stacked: Stacked, drawn: Drawn
+    kind: str, causal: bool, scaled: bool, rows: TokenLayout, stacked: Stacked, drawn: Drawn
 ) -> None:
-    stack = stacked(**KINDS[kind], causal=causal, scores=Scores(scaled=scaled))
+    stack = stacked(**KINDS[kind], causal=causal, scores=ScoreOptions(scaled=scaled))
     x = drawn(2, 6, 12)
     documents = [0] * 6 if rows.documents is None else rows.documents[0].tolist()
 
@@ -131,10 +131,13 @@ def test_it_costs_what_torch_counts(kind: str, causal: bool, stacked: Stacked) -
     shape = Shape(12, 4, 4, 64, 11, 1, causal=causal, memory_width=10)
     made = attention()[KINDS[kind]["name"]](shape, **options)
     stack = stacked(**KINDS[kind], causal=causal, memory_width=10).to("meta")
-    x, rows = torch.zeros(1, 20, 12, device="meta", dtype=torch.float64), Rows(torch.arange(20).view(1, -1).to("meta"))
+    x, rows = (
+        torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
+        TokenLayout(torch.arange(20).view(1, -1).to("meta")),
+    )
     hidden = torch.zeros(1, 30, 10, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
-        stack(x, rows, Memory(hidden, Rows(torch.arange(30).view(1, -1).to("meta"))))
+        stack(x, rows, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
     assert made.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 
 

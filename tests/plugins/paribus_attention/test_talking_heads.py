@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus import Load, Memory, Rows, Shape, Stack
+from paribus import Load, Memory, Shape, Stack, TokenLayout
 from paribus_attention import attention
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
 SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
-PACKED = Rows(torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0, 0, 0, 1, 1, 1]]))
+PACKED = TokenLayout(torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0, 0, 0, 1, 1, 1]]))
 
 
 def own(stack: Stack, crosses: bool = False) -> Any:
@@ -23,7 +23,7 @@ def own(stack: Stack, crosses: bool = False) -> Any:
     return layer.cross if crosses else layer.attention
 
 
-def looped(made: Any, x: Tensor, rows: Rows, causal: bool, place: str) -> Tensor:
+def looped(made: Any, x: Tensor, rows: TokenLayout, causal: bool, place: str) -> Tensor:
     """One sequence, (T, 12): J = q·k, L = sum J P, W = softmax(L + bias), U = sum W P', one number at a time."""
     heads, length = made.heads, len(x)
     q, k, v = (side(x).view(length, 4, 4).tolist() for side in (heads.q, heads.k, heads.v))
@@ -55,8 +55,10 @@ def looped(made: Any, x: Tensor, rows: Rows, causal: bool, place: str) -> Tensor
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 @pytest.mark.parametrize("place", ["none", "alibi"])
-@pytest.mark.parametrize("rows", [Rows(torch.arange(6).unsqueeze(0)), PACKED], ids=["plain", "packed"])
-def test_it_is_what_loops_make_of_it(causal: bool, place: str, rows: Rows, stacked: Stacked, drawn: Drawn) -> None:
+@pytest.mark.parametrize("rows", [TokenLayout(torch.arange(6).unsqueeze(0)), PACKED], ids=["plain", "packed"])
+def test_it_is_what_loops_make_of_it(
+    causal: bool, place: str, rows: TokenLayout, stacked: Stacked, drawn: Drawn
+) -> None:
     stack = stacked("talking-heads", place, causal=causal)
     x = drawn(2, 6, 12)
     wanted = torch.stack([looped(own(stack), each, rows, causal, place) for each in x])
@@ -71,8 +73,8 @@ def test_heads_that_listen_to_none_but_themselves_are_plain(crosses: bool, stack
         for talk in (own(talking, crosses).before, own(talking, crosses).after):
             talk.copy_(torch.eye(4))
     plain.load_state_dict({path: tensor for path, tensor in talking.state_dict().items() if "heads" in path})
-    memory = Memory(drawn(2, 5, 10, seed=1), Rows(torch.arange(5).unsqueeze(0))) if crosses else None
-    x, rows = drawn(2, 8, 12), Rows(torch.arange(8).unsqueeze(0))
+    memory = Memory(drawn(2, 5, 10, seed=1), TokenLayout(torch.arange(5).unsqueeze(0))) if crosses else None
+    x, rows = drawn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
     got, wanted = talking(x, rows, memory).hidden, plain(x, rows, memory).hidden
     assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
 
@@ -84,13 +86,13 @@ def test_a_permutation_of_heads_on_the_way_in_is_undone_by_one_on_the_way_out(st
         own(talking).before.copy_(turned)
         own(talking).after.copy_(turned.T)
     plain.load_state_dict({path: tensor for path, tensor in talking.state_dict().items() if "heads" in path})
-    x, rows = drawn(2, 8, 12), Rows(torch.arange(8).unsqueeze(0))
+    x, rows = drawn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
     assert torch.allclose(talking(x, rows).hidden, plain(x, rows).hidden, rtol=0, atol=1e-12)
 
 
 def test_what_is_captured_is_what_weighs_the_values(stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("talking-heads", causal=False)
-    x, rows = drawn(2, 8, 12), Rows(torch.arange(8).unsqueeze(0))
+    x, rows = drawn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
     seen = stack(x, rows, capture=True)
     heads = own(stack).heads
     assert torch.allclose(heads.merge(seen.captured[0]["weights"] @ heads.values(x)), seen.hidden, rtol=0, atol=1e-12)
@@ -100,8 +102,13 @@ def test_what_is_captured_is_what_weighs_the_values(stacked: Stacked, drawn: Dra
 
 def test_talk_costs_what_torch_counts(stacked: Stacked) -> None:
     stack = stacked("talking-heads", memory_width=10).to("meta")
-    x, rows = torch.zeros(1, 20, 12, device="meta", dtype=torch.float64), Rows(torch.arange(20).view(1, -1).to("meta"))
-    memory = Memory(torch.zeros(1, 30, 10, device="meta", dtype=torch.float64), Rows(torch.arange(30).view(1, -1)))
+    x, rows = (
+        torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
+        TokenLayout(torch.arange(20).view(1, -1).to("meta")),
+    )
+    memory = Memory(
+        torch.zeros(1, 30, 10, device="meta", dtype=torch.float64), TokenLayout(torch.arange(30).view(1, -1))
+    )
     with FlopCounterMode(display=False) as counter:
         stack(x, rows, memory._replace(rows=memory.rows.to(torch.device("meta"))))
     made = attention()["talking-heads"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Memory, Rows, Stack
+from paribus import PADDING, Memory, Stack, TokenLayout
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
-ROWS = Rows(
+ROWS = TokenLayout(
     torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 0, 1, 2, 3, 0, 1]]),
     torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1, PADDING, PADDING]]),
 )
@@ -44,9 +44,9 @@ def test_it_is_multi_head_attention_whose_scores_are_all_the_same(
         for path, parameter in scored.named_parameters():
             parameter.copy_(weights[path]) if path in weights else parameter.zero_()
     assert set(weights) <= set(dict(scored.named_parameters()))
-    memory = Memory(drawn(2, 7, 10, seed=1), Rows(torch.arange(7).unsqueeze(0))) if memory_width else None
+    memory = Memory(drawn(2, 7, 10, seed=1), TokenLayout(torch.arange(7).unsqueeze(0))) if memory_width else None
     x = drawn(2, 8, 12)
-    for rows in (Rows(torch.arange(8).unsqueeze(0)), *([] if memory else [ROWS])):
+    for rows in (TokenLayout(torch.arange(8).unsqueeze(0)), *([] if memory else [ROWS])):
         real = slice(None) if rows.documents is None else rows.documents >= 0
         one, two = (stack(x, rows, memory).hidden[real] for stack in (uniform, scored))
         assert torch.allclose(one, two, rtol=0, atol=1e-9)
@@ -55,7 +55,7 @@ def test_it_is_multi_head_attention_whose_scores_are_all_the_same(
 def test_a_long_running_mean_does_not_drift(stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("uniform")
     x = drawn(1, 4096, 12) + 3
-    rows = Rows(torch.arange(4096).unsqueeze(0), (torch.arange(4096) // 1000).unsqueeze(0))
+    rows = TokenLayout(torch.arange(4096).unsqueeze(0), (torch.arange(4096) // 1000).unsqueeze(0))
     exact = stack(x, rows).hidden
     near = stack.float()(x.float(), rows).hidden
     assert torch.allclose(near.double(), exact, rtol=0, atol=1e-4)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Load, Memory, Rows, Stack
+from paribus import PADDING, Load, Memory, Stack, TokenLayout
 from paribus.testing.forward_checks import counting
 from paribus_attention import attention
 
@@ -45,19 +45,19 @@ def _having(*traits: str) -> Iterator[Any]:
             yield pytest.param(kind, causal, id=f"{kind}-{'causal' if causal else 'both'}")
 
 
-def ramp(length: int, start: int = 0) -> Rows:
-    return Rows(torch.arange(start, start + length).unsqueeze(0))
+def ramp(length: int, start: int = 0) -> TokenLayout:
+    return TokenLayout(torch.arange(start, start + length).unsqueeze(0))
 
 
-def packed() -> Rows:
+def packed() -> TokenLayout:
     """Two rows of a batch: documents of 70, 1, 59 and 20 rows; 10 of padding, 80, a hole of 15 within 25 and 35."""
     one = torch.tensor([3] * 70 + [4] + [7] * 59 + [9] * 20)
     two = torch.tensor([PADDING] * 10 + [0] * 80 + [2] * 10 + [PADDING] * 15 + [2] * 35)
     documents = torch.stack([one, two])
-    return Rows(torch.arange(LENGTH).expand(2, -1), documents)
+    return TokenLayout(torch.arange(LENGTH).expand(2, -1), documents)
 
 
-def each_alone(stack: Stack, x: Tensor, rows: Rows) -> Tensor:
+def each_alone(stack: Stack, x: Tensor, rows: TokenLayout) -> Tensor:
     """Every document in a pass of its own, without padding."""
     assert rows.documents is not None
     out = torch.zeros_like(x)
@@ -87,7 +87,7 @@ def test_padding_on_any_side_changes_nothing(kind: str, causal: bool, stacked: S
     stack = stacked(**KINDS[kind], causal=causal, layers=2, residual=True)
     x = drawn(3, 8, 12)
     documents = torch.tensor([[0] * 5 + [PADDING] * 3, [PADDING] * 3 + [0] * 5, [0, 0, PADDING, 0, 0, 0, PADDING, 0]])
-    rows = Rows(torch.arange(8).expand(3, -1), documents)
+    rows = TokenLayout(torch.arange(8).expand(3, -1), documents)
     wanted, real = each_alone(stack, x, rows), documents >= 0
     for padding in (0.0, 1e3):
         got = stack(x.masked_fill(~real.unsqueeze(-1), padding), rows).hidden
@@ -100,7 +100,7 @@ def test_a_batch_of_padding_alone_is_finite_and_so_are_its_gradients(
 ) -> None:
     stack = stacked(**KINDS[kind], causal=causal)
     x = drawn(2, 8, 12).requires_grad_()
-    out = stack(x, Rows(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))).hidden
+    out = stack(x, TokenLayout(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))).hidden
     assert torch.isfinite(out).all()
     for grad in torch.autograd.grad(out.sum(), [x, *stack.parameters()], allow_unused=True):
         assert grad is None or torch.isfinite(grad).all()
@@ -123,7 +123,7 @@ def test_chunks_of_any_size_decode_what_one_pass_gives(
         states = stack.start(2, LENGTH)
         parts, past = [], 0
         for size in sizes:
-            here = Rows(*(None if side is None else side[:, past : past + size] for side in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            here = TokenLayout(*(None if side is None else side[:, past : past + size] for side in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
             parts.append(stack(x[:, past : past + size], here, states=states).hidden)
             past += size
         assert torch.allclose(torch.cat(parts, 1)[real], wanted[real], rtol=0, atol=1e-9)
@@ -154,9 +154,13 @@ def test_a_memory_is_seen_by_document_and_never_its_padding(
     asks = torch.tensor([[0] * 4 + [1] * 5, [0] * 3 + [5] * 4 + [PADDING] * 2])
     given = torch.tensor([[0] * 3 + [1] * 4, [0, 0, PADDING, 5, 5, 5, PADDING]])
     got = stack(
-        x, Rows(torch.arange(9).expand(2, -1), asks), Memory(memory, Rows(torch.arange(7).expand(2, -1), given))
+        x,
+        TokenLayout(torch.arange(9).expand(2, -1), asks),
+        Memory(memory, TokenLayout(torch.arange(7).expand(2, -1), given)),
     )
-    plain = stack(x[:1], ramp(9), Memory(memory[1:], Rows(torch.arange(7).unsqueeze(0), given[1:].clamp(max=0)))).hidden
+    plain = stack(
+        x[:1], ramp(9), Memory(memory[1:], TokenLayout(torch.arange(7).unsqueeze(0), given[1:].clamp(max=0)))
+    ).hidden
     for row in range(2):
         for document in asks[row][asks[row] >= 0].unique():
             mine, theirs = asks[row] == document, given[row] == document
@@ -177,7 +181,7 @@ def test_decoding_beside_a_memory_is_one_pass(kind: str, causal: bool, stacked: 
     stack = stacked(**KINDS[kind], layers=2, memory_width=10, residual=True)
     x, hidden = drawn(2, 6, 12), drawn(2, 7, 10, seed=1)
     documents = torch.tensor([[0] * 7, [PADDING] * 2 + [0] * 5])
-    for rows in (ramp(7), Rows(torch.arange(7).unsqueeze(0), documents)):
+    for rows in (ramp(7), TokenLayout(torch.arange(7).unsqueeze(0), documents)):
         memory = Memory(hidden, rows)
         states = stack.start(2, 6)
         parts = [stack(x[:, at : at + 2], ramp(2, at), memory, states).hidden for at in (0, 2, 4)]
@@ -190,7 +194,7 @@ def test_cost_is_what_torch_counts(kind: str, causal: bool, length: int, stacked
     made: Any = stacked(**KINDS[kind], causal=causal).to("meta")
     x = torch.zeros(1, length, 12, device="meta", dtype=torch.float64)
     with counting() as counter:
-        made(x, Rows(torch.arange(length).unsqueeze(0).to("meta")))
+        made(x, TokenLayout(torch.arange(length).unsqueeze(0).to("meta")))
     assert made.layers[0].attention.cost(Load(length, length)).flops == counter.get_total_flops()
 
 
@@ -201,8 +205,8 @@ def test_the_cost_of_a_memory_is_what_torch_counts(kind: str, causal: bool, stac
     with counting() as counter:
         made(
             x,
-            *(Rows(torch.arange(20).unsqueeze(0).to("meta")),),
-            Memory(hidden, Rows(torch.arange(30)[None].to("meta"))),
+            *(TokenLayout(torch.arange(20).unsqueeze(0).to("meta")),),
+            Memory(hidden, TokenLayout(torch.arange(30)[None].to("meta"))),
         )
     assert made.layers[0].cross.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Memory, Rows, Scores, Stack
+from paribus import PADDING, Memory, ScoreOptions, Stack, TokenLayout
 from paribus.kernels import KERNELS
 from paribus_attention import attention
 from paribus_position import position
@@ -40,7 +40,7 @@ CELLS = [
     <= {"embed", *attention()[kind].traits["consumes"]}
 ]
 RAMP = torch.arange(9).unsqueeze(0)
-PACKED = Rows(RAMP % 5, torch.tensor([[0] * 5 + [1] * 4, [0] * 5 + [1] * 2 + [PADDING] * 2]))
+PACKED = TokenLayout(RAMP % 5, torch.tensor([[0] * 5 + [1] * 4, [0] * 5 + [1] * 2 + [PADDING] * 2]))
 
 
 def mixed(made: Any, weights: Tensor, source: Tensor) -> Tensor:
@@ -83,8 +83,8 @@ def test_weights_of_a_memory_are_those_of_its_rows(kind: str, stacked: Stacked, 
     )
     made: Any = stack.layers[0]
     x, memory = drawn(2, 3, stack.shape.width), drawn(2, 5, stack.shape.width, seed=1)
-    seen = Rows(torch.arange(5).unsqueeze(0), torch.tensor([[0] * 5, [0] * 3 + [PADDING] * 2]))
-    output = stack(x, Rows(torch.arange(3).unsqueeze(0)), Memory(memory, seen), capture=True)
+    seen = TokenLayout(torch.arange(5).unsqueeze(0), torch.tensor([[0] * 5, [0] * 3 + [PADDING] * 2]))
+    output = stack(x, TokenLayout(torch.arange(3).unsqueeze(0)), Memory(memory, seen), capture=True)
     weights = output.captured[0]["cross"]
     assert weights.shape[-2:] == (3, 5)
     assert (weights[1, ..., 3:] == 0).all()
@@ -95,25 +95,25 @@ def test_weights_of_a_memory_are_those_of_its_rows(kind: str, stacked: Stacked, 
 def test_a_step_shows_the_last_rows_of_the_whole(kind: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(kind, "none", **KINDS[kind])
     x = drawn(2, 9, stack.shape.width)
-    whole = stack(x, Rows(RAMP), capture=True).captured[0]["weights"]
+    whole = stack(x, TokenLayout(RAMP), capture=True).captured[0]["weights"]
     states = stack.start(2, 9)
-    stack(x[:, :7], Rows(RAMP[:, :7]), states=states)
+    stack(x[:, :7], TokenLayout(RAMP[:, :7]), states=states)
     for row in (7, 8):
-        step = stack(x[:, row : row + 1], Rows(RAMP[:, row : row + 1]), states=states, capture=True)
+        step = stack(x[:, row : row + 1], TokenLayout(RAMP[:, row : row + 1]), states=states, capture=True)
         assert torch.allclose(step.captured[0]["weights"], whole[:, :, row : row + 1, : row + 1], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_sink_takes_is_missing_from_a_row(kind: str, stacked: Stacked, drawn: Drawn) -> None:
     causal = attention()[kind].traits["causal"]
-    stack = stacked(kind, "none", **KINDS[kind], causal=causal, scores=Scores(sinks=True))
-    weights = stack(drawn(2, 9, stack.shape.width), Rows(RAMP), capture=True).captured[0]["weights"]
+    stack = stacked(kind, "none", **KINDS[kind], causal=causal, scores=ScoreOptions(sinks=True))
+    weights = stack(drawn(2, 9, stack.shape.width), TokenLayout(RAMP), capture=True).captured[0]["weights"]
     if attention()[kind].traits["shares"]:
         assert (weights >= 0).all()
         assert (weights.sum(-1) < 1).all()
     made: Any = stack.layers[0]
     assert torch.allclose(
-        stack(drawn(2, 9, stack.shape.width), Rows(RAMP)).hidden,
+        stack(drawn(2, 9, stack.shape.width), TokenLayout(RAMP)).hidden,
         mixed(made.attention, weights, drawn(2, 9, stack.shape.width)),
         rtol=0,
         atol=1e-9,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus import Load, Rows, Shape, Stream
+from paribus import Load, Shape, Stream, TokenLayout
 from paribus_embedding.token_table import TokenTable
 from paribus_norm.layer_norm import LayerNorm
 
@@ -110,7 +110,7 @@ def test_positions_run_on_from_the_past_unless_the_stream_says_otherwise(
         return x
 
     _, rows = table()(stream, past, place, None)
-    assert isinstance(rows, Rows)
+    assert isinstance(rows, TokenLayout)
     assert rows.positions.tolist() == placed[0].tolist() == expected
 
 

@@ -6,19 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import About, Role
+from paribus import ParameterInfo, Role
 
 
 @pytest.fixture
-def about() -> Callable[..., About]:
+def about() -> Callable[..., ParameterInfo]:
     def make(
         role: Role = "weight",
         shape: tuple[int, ...] = (300, 200),
         branches: int = 24,
         gain: float = 1.0,
         path: str = "body.layers.0.some.weight",
-    ) -> About:
-        return About(path, role, shape, layers=12, branches=branches, gain=gain, width=200, head_width=25)
+    ) -> ParameterInfo:
+        return ParameterInfo(path, role, shape, layers=12, branches=branches, gain=gain, width=200, head_width=25)
 
     return make
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import About, Role
+from paribus import ParameterInfo, Role
 from paribus_initialisation.gpt2 import Gpt2
 from paribus_initialisation.normal import Normal
 
@@ -16,21 +16,23 @@ OTHERS = sorted(set(get_args(Role)) - {"bias", "gain", "residual"})
 
 @pytest.mark.parametrize("layers", [1, 12])
 def test_a_residual_matrix_has_the_published_standard_deviation(
-    layers: int, about: Callable[..., About], unit: Tensor
+    layers: int, about: Callable[..., ParameterInfo], unit: Tensor
 ) -> None:
     drawn = Gpt2().draw(unit, about("residual", branches=2 * layers))
     assert drawn.std().item() == pytest.approx(0.02 / (2 * layers) ** 0.5, rel=0.01)
 
 
 @pytest.mark.parametrize("role", OTHERS)
-def test_everything_else_is_as_if_there_were_no_depth(role: Role, about: Callable[..., About], unit: Tensor) -> None:
+def test_everything_else_is_as_if_there_were_no_depth(
+    role: Role, about: Callable[..., ParameterInfo], unit: Tensor
+) -> None:
     assert torch.equal(Gpt2(std=0.05).draw(unit, about(role)), Normal(std=0.05).draw(unit, about(role)))
 
 
-def test_outside_of_a_stack_nothing_is_divided(about: Callable[..., About], unit: Tensor) -> None:
+def test_outside_of_a_stack_nothing_is_divided(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     torch.testing.assert_close(Gpt2().draw(unit, about("residual", branches=0)), unit * 0.02)
 
 
-def test_the_placement_has_its_say(about: Callable[..., About], unit: Tensor) -> None:
+def test_the_placement_has_its_say(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     plain = Gpt2().draw(unit, about("residual"))
     torch.testing.assert_close(Gpt2().draw(unit, about("residual", gain=0.5)), plain / 2)

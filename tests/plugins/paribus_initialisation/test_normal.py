@@ -7,24 +7,26 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import About, Role
+from paribus import ParameterInfo, Role
 from paribus_initialisation.normal import Normal
 
 DRAWN = sorted(set(get_args(Role)) - {"bias", "gain"})
 
 
 @pytest.mark.parametrize("role", DRAWN)
-def test_every_role_has_the_same_standard_deviation(role: Role, about: Callable[..., About], unit: Tensor) -> None:
+def test_every_role_has_the_same_standard_deviation(
+    role: Role, about: Callable[..., ParameterInfo], unit: Tensor
+) -> None:
     drawn = Normal(std=0.05).draw(unit, about(role))
     assert drawn.std().item() == pytest.approx(0.05, rel=0.01)
     assert drawn.mean().item() == pytest.approx(0, abs=0.05 / 50)
 
 
-def test_it_scales_the_draws_that_it_is_given_and_makes_none(about: Callable[..., About], unit: Tensor) -> None:
+def test_it_scales_the_draws_that_it_is_given_and_makes_none(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     drawn = Normal().draw(unit, about())
     assert drawn.dtype == unit.dtype
     torch.testing.assert_close(drawn / 0.02, unit)
 
 
-def test_the_placement_has_its_say(about: Callable[..., About], unit: Tensor) -> None:
+def test_the_placement_has_its_say(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     torch.testing.assert_close(Normal().draw(unit, about(gain=0.5)), Normal().draw(unit, about()) / 2)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import paribus
-from paribus import About, Role
+from paribus import ParameterInfo, Role
 from paribus_initialisation.t5 import T5
 
 
@@ -27,17 +27,17 @@ from paribus_initialisation.t5 import T5
     ],
 )
 def test_each_role_has_its_standard_deviation(
-    role: Role, path: str, std: float, about: Callable[..., About], unit: Tensor
+    role: Role, path: str, std: float, about: Callable[..., ParameterInfo], unit: Tensor
 ) -> None:
     assert torch.equal(T5().draw(unit, about(role, path=path)), unit * std)
 
 
-def test_a_narrow_way_back_to_the_stream_is_scaled_by_its_own_width(about: Callable[..., About]) -> None:
+def test_a_narrow_way_back_to_the_stream_is_scaled_by_its_own_width(about: Callable[..., ParameterInfo]) -> None:
     unit = torch.ones(200, 50)
     torch.testing.assert_close(T5().draw(unit, about("residual", shape=(200, 50))), unit * 50**-0.5)
 
 
-def test_the_placement_and_the_factor_have_their_say(about: Callable[..., About], unit: Tensor) -> None:
+def test_the_placement_and_the_factor_have_their_say(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     plain = T5().draw(unit, about("query"))
     torch.testing.assert_close(T5().draw(unit, about("query", gain=0.5)), plain / 2)
     torch.testing.assert_close(T5(factor=2.0).draw(unit, about("query")), plain * 2)

@@ -9,7 +9,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 import paribus
-from paribus import About
+from paribus import ParameterInfo
 from paribus_initialisation.gpt2 import Gpt2
 from paribus_initialisation.truncated import Truncated, truncated
 
@@ -45,7 +45,7 @@ def test_the_largest_draws_that_there_are_stay_finite(largest: float) -> None:
     assert math.isfinite(truncated(torch.tensor([largest]), 100.0).item())
 
 
-def test_the_standard_deviation_is_that_of_torchs_own(about: Callable[..., About], unit: Tensor) -> None:
+def test_the_standard_deviation_is_that_of_torchs_own(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     theirs = nn.init.trunc_normal_(
         torch.empty(300, 200), std=0.02, a=-0.04, b=0.04, generator=torch.Generator().manual_seed(1)
     )
@@ -54,19 +54,19 @@ def test_the_standard_deviation_is_that_of_torchs_own(about: Callable[..., About
     assert ours.abs().max().item() <= 0.04
 
 
-def test_what_writes_into_the_stream_is_divided_as_in_gpt2(about: Callable[..., About], unit: Tensor) -> None:
+def test_what_writes_into_the_stream_is_divided_as_in_gpt2(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     deep, shallow = Truncated(cutoff=8.0), Truncated(cutoff=8.0, deep=False)
     torch.testing.assert_close(deep.draw(unit, about("residual")), Gpt2().draw(unit, about("residual")))
     torch.testing.assert_close(shallow.draw(unit, about("residual")), unit * 0.02)
 
 
-def test_heads_may_have_a_standard_deviation_of_their_own(about: Callable[..., About], unit: Tensor) -> None:
+def test_heads_may_have_a_standard_deviation_of_their_own(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     plain = Truncated().draw(unit, about("head"))
     torch.testing.assert_close(Truncated(head=0.005).draw(unit, about("head")), plain / 4)
     assert torch.equal(Truncated(head=0.005).draw(unit, about("inner")), Truncated().draw(unit, about("inner")))
 
 
-def test_the_placement_has_its_say(about: Callable[..., About], unit: Tensor) -> None:
+def test_the_placement_has_its_say(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     torch.testing.assert_close(Truncated().draw(unit, about(gain=0.5)), Truncated().draw(unit, about()) / 2)
 
 

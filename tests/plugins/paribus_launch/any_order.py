@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, final
 
-from paribus import Ended, Job, Launcher, News, Plugins, Range, Zygote, hookimpl
+from paribus import Job, JobEnded, Launcher, LauncherEvent, Plugins, Range, Zygote, hookimpl
 
 
 @final
@@ -24,7 +24,7 @@ class AnyOrder(Launcher):
         self._diary = diary
         self._zygote = Zygote()
         self._waiting: list[Job] = []
-        self._news: list[News] = []
+        self._news: list[LauncherEvent] = []
         self._running: set[str] = set()
 
     def at_once(self, cores: int, gpus: int) -> int:
@@ -36,7 +36,7 @@ class AnyOrder(Launcher):
     def start(self, job: Job) -> None:
         self._waiting.append(job)
 
-    def news(self, seconds: float) -> Sequence[News]:
+    def news(self, seconds: float) -> Sequence[LauncherEvent]:
         while self._waiting and len(self._running) < self._width:
             job = self._waiting.pop(self._luck.randrange(len(self._waiting)))
             self._running.add(job.name)
@@ -46,7 +46,7 @@ class AnyOrder(Launcher):
                     file.write(f"{job.name}\n")
         told, self._news = self._news, []
         news = self._zygote.news(0.0 if told else seconds)
-        self._running -= {each.name for each in news if isinstance(each, Ended)}
+        self._running -= {each.name for each in news if isinstance(each, JobEnded)}
         return [*told, *news]
 
     def stop(self, name: str, signal: int) -> None:
@@ -54,7 +54,7 @@ class AnyOrder(Launcher):
             self._zygote.stop(name, signal)
         elif any(job.name == name for job in self._waiting):
             self._waiting = [job for job in self._waiting if job.name != name]
-            self._news.append(Ended(name, None, int(signal)))
+            self._news.append(JobEnded(name, None, int(signal)))
 
     def close(self) -> None:
         self._zygote.close()

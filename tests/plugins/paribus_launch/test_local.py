@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from paribus.slots.launcher import Ended, Job, News, Plugins, Started
+from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, Plugins
 from paribus_launch import launcher
 from paribus_launch.local import Local
 from paribus_launch.ray import Ray
 from paribus_launch.slurm import Slurm
 
 
-def ends(local: Local, seconds: float = 60.0) -> list[News]:
-    found: list[News] = []
+def ends(local: Local, seconds: float = 60.0) -> list[LauncherEvent]:
+    found: list[LauncherEvent] = []
     end = time.monotonic() + seconds
-    while not any(isinstance(news, Ended) for news in found):
+    while not any(isinstance(news, JobEnded) for news in found):
         assert time.monotonic() < end, found
         found += local.news(0.1)
     return found
@@ -41,9 +41,9 @@ def test_without_a_fork_each_job_is_a_python_of_its_own(job: Callable[..., Job],
     try:
         local.start(job())
         found = ends(local)
-        assert any(isinstance(news, Started) and news.where.startswith("process ") for news in found)
+        assert any(isinstance(news, JobStarted) and news.where.startswith("process ") for news in found)
         end = found[-1]
-        assert isinstance(end, Ended)
+        assert isinstance(end, JobEnded)
         assert end.code == 5  # the trial has no folder
         assert "nowhere" in end.last
         assert end.last in (tmp_path / "job.txt").read_text()
@@ -58,7 +58,7 @@ def test_a_job_is_stopped_and_what_is_closed_can_be_opened_again(job: Callable[.
         local.start(job())
         local.stop("job", signal.SIGKILL)
         end = ends(local)[-1]
-        assert isinstance(end, Ended)
+        assert isinstance(end, JobEnded)
         assert (end.code, end.signal) == (None, signal.SIGKILL)
         local.close()
     assert list(local.news(0.0)) == []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paribus.registry import installed
-from paribus.slots.launcher import Ended, Job, News, Plugins
+from paribus.slots.launcher import Job, JobEnded, LauncherEvent, Plugins
 from paribus.specs.resolve import resolved
 from paribus.storage.atomic import canonical
 from paribus.storage.saved_model import RECORD
@@ -50,7 +50,7 @@ def test_a_preempted_trial_is_queued_again_and_leaves_the_record_of_an_uncut_one
     order = {"store": str(tmp_path), "study": "study", "identity": "x", "spec": made, "plugins": {}}
     launcher = Slurm(executor="local")
     launcher.open(Plugins())
-    told: list[News] = []
+    told: list[LauncherEvent] = []
     try:
         launcher.start(Job("x", json.dumps(order), str(folder / "log.txt")))
         told += launcher.news(0.0)
@@ -59,12 +59,12 @@ def test_a_preempted_trial_is_queued_again_and_leaves_the_record_of_an_uncut_one
         (job,) = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
         os.kill(int(job), signal.SIGUSR1)
         end = time.monotonic() + 600
-        while not any(isinstance(news, Ended) for news in told):
+        while not any(isinstance(news, JobEnded) for news in told):
             assert time.monotonic() < end
             told += launcher.news(1.0)
     finally:
         launcher.close()
-    assert told[-1] == Ended("x", 0, None, "")
+    assert told[-1] == JobEnded("x", 0, None, "")
     assert any(folder.glob("checkpoints/step-*"))  # it was cut, and went on
     assert (folder / RECORD).exists()
     record = store.record("x")

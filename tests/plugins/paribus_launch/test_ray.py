@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from paribus import SpecError
-from paribus.slots.launcher import Ended, Job, News, Plugins, Started
+from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, Plugins
 from paribus_launch.ray import Ray
 
 
@@ -84,7 +84,7 @@ def job(tmp_path: Path) -> Job:
     return Job("a", json.dumps(order), str(tmp_path / "log.txt"))
 
 
-def until(launcher: Ray, kind: type[Started | Ended]) -> News:
+def until(launcher: Ray, kind: type[JobStarted | JobEnded]) -> LauncherEvent:
     end = time.monotonic() + 120
     while time.monotonic() < end:
         for news in launcher.news(1.0):
@@ -97,17 +97,17 @@ def until(launcher: Ray, kind: type[Started | Ended]) -> News:
 @pytest.mark.filterwarnings("default")  # of Ray's own making
 def test_each_end_of_a_job_is_news_of_it_alone(launcher: Ray, job: Job, tmp_path: Path) -> None:
     launcher.start(job._replace(name="broken", order="no order"))
-    broken = until(launcher, Ended)
-    assert isinstance(broken, Ended)
+    broken = until(launcher, JobEnded)
+    assert isinstance(broken, JobEnded)
     assert (broken.name, broken.code) == ("broken", 1)
     assert "JSONDecodeError" in broken.last
     assert broken.last in (tmp_path / "log.txt").read_text()
     launcher.start(job._replace(name="stopped"))
-    started = until(launcher, Started)
-    assert isinstance(started, Started)
+    started = until(launcher, JobStarted)
+    assert isinstance(started, JobStarted)
     assert f"on {os.uname().nodename}" in started.where
     launcher.stop("stopped", signal.SIGKILL)
-    assert until(launcher, Ended) == Ended("stopped", None, signal.SIGKILL)
+    assert until(launcher, JobEnded) == JobEnded("stopped", None, signal.SIGKILL)
     launcher.stop("stopped", signal.SIGTERM)  # what has ended is left
     assert launcher.news(0.1) == []
 
@@ -118,13 +118,13 @@ def test_each_end_of_a_job_is_news_of_it_alone(launcher: Ray, job: Job, tmp_path
 @pytest.mark.parametrize("victim", ["process", "worker"])
 def test_a_killed_process_or_worker_is_the_end_of_one_job(launcher: Ray, job: Job, victim: str) -> None:
     launcher.start(job)
-    started = until(launcher, Started)
-    assert isinstance(started, Started)
+    started = until(launcher, JobStarted)
+    assert isinstance(started, JobStarted)
     pid = int(started.where.split()[1])
     parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(pid if victim == "process" else parent, signal.SIGKILL)
-    ended = until(launcher, Ended)
-    assert isinstance(ended, Ended)
+    ended = until(launcher, JobEnded)
+    assert isinstance(ended, JobEnded)
     assert (ended.name, ended.code, ended.signal) == ("a", None, signal.SIGKILL)
     assert ("lost" in ended.last) == (victim == "worker")
     end = time.monotonic() + 20

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from paribus import SpecError
-from paribus.slots.launcher import Ended, Job, News, Note, Plugins, Started
+from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, LauncherMessage, Plugins
 from paribus_launch import _submitted
 from paribus_launch._submitted import Submitted
 from paribus_launch.slurm import Slurm
@@ -88,7 +88,7 @@ def job(folder: Path, name: str) -> Job:
     return Job(name, "{}", str(folder / "study" / name / "log.txt"))
 
 
-def heard(launcher: Slurm) -> list[News]:
+def heard(launcher: Slurm) -> list[LauncherEvent]:
     return [news for _ in range(3) for news in launcher.news(0.0)]
 
 
@@ -120,9 +120,9 @@ def test_a_job_tells_by_its_file_that_it_began_and_how_it_ended(cluster: Cluster
     assert heard(launcher) == []
     (found,) = cluster.arrays[0]
     found.says("running")
-    assert heard(launcher) == [Started("a", "process 7 on node")]
+    assert heard(launcher) == [JobStarted("a", "process 7 on node")]
     found.says("ended", code=5, signal=None, last="error")
-    assert heard(launcher) == [Ended("a", 5, None, "error")]
+    assert heard(launcher) == [JobEnded("a", 5, None, "error")]
     assert heard(launcher) == []
 
 
@@ -133,9 +133,9 @@ def test_a_preempted_job_is_waited_for(cluster: Cluster, tmp_path: Path) -> None
     (found,) = cluster.arrays[0]
     found.says("requeued", code=143, signal=None, last="asked to stop")
     found.state = "REQUEUED"
-    assert heard(launcher) == [Started("a", "process 7 on node")]
+    assert heard(launcher) == [JobStarted("a", "process 7 on node")]
     found.says("ended", code=0, signal=None, last="")
-    assert heard(launcher) == [Ended("a", 0, None, "")]
+    assert heard(launcher) == [JobEnded("a", 0, None, "")]
 
 
 @pytest.mark.parametrize(
@@ -149,14 +149,14 @@ def test_of_a_job_that_could_say_nothing_the_scheduler_tells(
     launcher.news(0.0)
     cluster.arrays[0][0].state = state
     time.sleep(0.001)
-    assert heard(launcher) == [Ended("a", None, number, f"of its job, 7_0, Slurm says {state}")]
+    assert heard(launcher) == [JobEnded("a", None, number, f"of its job, 7_0, Slurm says {state}")]
 
 
 def test_what_waits_is_cancelled_and_what_runs_is_asked(cluster: Cluster, tmp_path: Path) -> None:
     launcher = opened()
     launcher.start(job(tmp_path, "new"))
     launcher.stop("new", TERM)
-    assert heard(launcher) == [Ended("new", None, TERM)]
+    assert heard(launcher) == [JobEnded("new", None, TERM)]
     assert cluster.arrays == []
     for name in ("waits", "runs", "killed"):
         launcher.start(job(tmp_path, name))
@@ -169,7 +169,7 @@ def test_what_waits_is_cancelled_and_what_runs_is_asked(cluster: Cluster, tmp_pa
     launcher.stop("runs", TERM)
     launcher.stop("killed", KILL)
     launcher.stop("nobody", TERM)
-    assert heard(launcher) == [Ended("waits", None, TERM), Ended("killed", None, KILL)]
+    assert heard(launcher) == [JobEnded("waits", None, TERM), JobEnded("killed", None, KILL)]
     assert (waits.cancelled, runs.cancelled, killed.cancelled) == (True, False, True)
     assert (Path(runs.body.folder) / "stop").read_text() == "15"
     launcher.close()
@@ -182,8 +182,8 @@ def test_where_the_scheduler_is_away_jobs_may_be_tried_again(cluster: Cluster, t
     launcher.start(job(tmp_path, "a"))
     why = "sbatch: error: Unable to contact slurm controller"
     assert heard(launcher) == [
-        Note(f"Slurm took no job: {why}"),
-        Ended("a", 74, None, f"no job could be submitted: {why}"),
+        LauncherMessage(f"Slurm took no job: {why}"),
+        JobEnded("a", 74, None, f"no job could be submitted: {why}"),
     ]
 
 
@@ -203,13 +203,13 @@ class Process:
 
     def __init__(self, job: Job, home: object) -> None:
         self.heard: list[int] = []
-        self.ends: Ended | None = None
+        self.ends: JobEnded | None = None
 
     def send(self, number: int) -> None:
         self.heard.append(number)
-        self.ends = Ended("a", 143, None, "asked to stop")
+        self.ends = JobEnded("a", 143, None, "asked to stop")
 
-    def wait(self, seconds: float) -> Ended | None:
+    def wait(self, seconds: float) -> JobEnded | None:
         return self.ends
 
 
@@ -246,7 +246,7 @@ def test_before_it_is_queued_again_the_trial_writes_its_checkpoint(
     monkeypatch.setitem(sys.modules, "submitit", delayed)
     body = Submitted(job(tmp_path, "a"), Any, str(tmp_path))  # type: ignore[arg-type]  # its process is not started
     process = body._process = Process(body.job, None)  # type: ignore[assignment]  # one that a test ends
-    monkeypatch.setattr(process, "send", lambda number: setattr(process, "ends", Ended("a", code, None, "")))
+    monkeypatch.setattr(process, "send", lambda number: setattr(process, "ends", JobEnded("a", code, None, "")))
     again = body.checkpoint()
     assert (again is not None) == (how == "requeued")
     assert state(tmp_path)["how"] == how

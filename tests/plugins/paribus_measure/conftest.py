@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import Batch, Draw, Known, Rendering, Shape, Stream, Vocabulary
+from paribus import Batch, Draw, GeneratedPair, Shape, Stream, TrialInfo, Vocabulary
 
 SHAPE = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=24, layers=1)
 
 
 @dataclass
 class Shown:
-    """A `paribus.Subject` with batches, weights and scores that a test gives it."""
+    """A `paribus.EvaluatedModel` with batches, weights and scores that a test gives it."""
 
     shown: Sequence[Batch] = ()
     weighs: Any = None  # of a batch: the weights of each layer
@@ -23,7 +23,7 @@ class Shown:
     wrote: Any = None  # of how many pairs, and how: those, with what it made of them
     causal: bool = True
     curve: Sequence[Mapping[str, float]] = ()
-    known: Known = Known(("clm/loss",), 16)
+    known: TrialInfo = TrialInfo(("clm/loss",), 16)
     vocabulary: Vocabulary = Vocabulary(24, {"pad": 0, "eos": 1})
     device: torch.device = torch.device("cpu")
     asked: list[tuple[int, int]] = field(default_factory=list)
@@ -50,8 +50,8 @@ class Shown:
         found: list[Tensor] = self.weighs(batch)
         return found
 
-    def write(self, examples: int, **manner: Any) -> Sequence[Rendering]:
-        found: Sequence[Rendering] = self.wrote(examples, **manner)
+    def write(self, examples: int, **manner: Any) -> Sequence[GeneratedPair]:
+        found: Sequence[GeneratedPair] = self.wrote(examples, **manner)
         return found
 
     def draw(self, examples: int) -> Draw:

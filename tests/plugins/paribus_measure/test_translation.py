@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus import Known, Rendering, SpecError
+from paribus import GeneratedPair, SpecError, TrialInfo
 from paribus_measure.translation import Translation
 
 LIBRARY = "the library `sacrebleu` is not installed (extra `translation`)"
-KNOWN = Known(("seq2seq/loss",), 16)
+KNOWN = TrialInfo(("seq2seq/loss",), 16)
 PAIRS = (
-    Rendering("Das Haus ist alt.", "The house is old.", "The house is old."),
-    Rendering("Die Katze schläft.", "The cat is asleep, or so it seems.", "the cat is sleeping, so it seems."),
-    Rendering("Wo ist der Zug?", "Where is the train?", "Where is the Train"),
-    Rendering("Nichts.", "Nothing at all .", ""),
+    GeneratedPair("Das Haus ist alt.", "The house is old.", "The house is old."),
+    GeneratedPair("Die Katze schläft.", "The cat is asleep, or so it seems.", "the cat is sleeping, so it seems."),
+    GeneratedPair("Wo ist der Zug?", "Where is the train?", "Where is the Train"),
+    GeneratedPair("Nichts.", "Nothing at all .", ""),
 )
 
 
-def wrote(*pairs: Rendering) -> Any:
+def wrote(*pairs: GeneratedPair) -> Any:
     return lambda examples, **manner: list(pairs[:examples])
 
 
@@ -36,7 +36,7 @@ def test_what_is_written_without_a_fault_is_counted_without_a_library(
 def test_the_model_writes_as_the_options_say(shown: Any) -> None:
     asked: dict[str, Any] = {}
 
-    def write(examples: int, **manner: Any) -> list[Rendering]:
+    def write(examples: int, **manner: Any) -> list[GeneratedPair]:
         asked.update(manner, examples=examples)
         return list(PAIRS)
 
@@ -50,7 +50,7 @@ def test_the_model_writes_as_the_options_say(shown: Any) -> None:
 
 
 def test_where_nothing_is_written_the_reason_stands_for_every_number(shown: Any) -> None:
-    def refuse(examples: int, **manner: Any) -> list[Rendering]:
+    def refuse(examples: int, **manner: Any) -> list[GeneratedPair]:
         raise SpecError(paribus.Problem(code="mute", what="it has no voice", valid="another"))
 
     found = Translation(scores=()).measure(shown(wrote=refuse))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import Feed, Formed, Objective, Run, Shape, Stream, Tokens, Vocabulary
+from paribus import ForwardPass, Objective, Shape, StepInputFunction, Stream, Tokens, TrainingExamples, Vocabulary
 from paribus_objective import objective
 
 SPECIALS = {"pad": 0, "cls": 1, "sep": 2, "mask": 3, "bos": 4, "eos": 5}
@@ -19,7 +19,7 @@ SPECIALS = {"pad": 0, "cls": 1, "sep": 2, "mask": 3, "bos": 4, "eos": 5}
 class Table:
     """A pass of a model whose rows are looked up in a table and know nothing of each other."""
 
-    def __init__(self, formed: Formed, table: nn.Embedding) -> None:
+    def __init__(self, formed: TrainingExamples, table: nn.Embedding) -> None:
         self.streams: Mapping[str, Stream] = formed.streams
         self.targets: Mapping[str, Tensor] = formed.targets
         self.table = table
@@ -41,7 +41,7 @@ class Table:
         where = self.read().gather(1, at.unsqueeze(-1).expand_as(asking))
         return (asking + where) * 0.5**times
 
-    def led(self, feed: Feed) -> Tensor:
+    def led(self, feed: StepInputFunction) -> Tensor:
         """Each row knows nothing of the others, but may be told another token by what the one before it said."""
         tokens = self.streams["body"].tokens.clone()
         for row in range(1, tokens.shape[1]):
@@ -61,7 +61,7 @@ class Table:
         return self.unembed(self.hidden())
 
     @property
-    def teacher(self) -> Run:
+    def teacher(self) -> ForwardPass:
         raise AssertionError("a table has no teacher")
 
 
@@ -72,7 +72,7 @@ class Taught:
     rows: Tensor
     scored: Tensor
     targets: Mapping[str, Tensor]
-    learned_from: Run | None = None
+    learned_from: ForwardPass | None = None
     layers: Mapping[tuple[int, str], Tensor] = dataclasses.field(default_factory=dict)
 
     @property
@@ -91,7 +91,7 @@ class Taught:
     def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         raise AssertionError("rows are given")
 
-    def led(self, feed: Feed) -> Tensor:
+    def led(self, feed: StepInputFunction) -> Tensor:
         raise AssertionError("rows are given")
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -104,7 +104,7 @@ class Taught:
         return self.scored
 
     @property
-    def teacher(self) -> Run:
+    def teacher(self) -> ForwardPass:
         assert self.learned_from is not None
         return self.learned_from
 
@@ -149,7 +149,7 @@ def table() -> nn.Embedding:
 
 
 @pytest.fixture
-def passed(table: nn.Embedding) -> Callable[[Formed], Run]:
+def passed(table: nn.Embedding) -> Callable[[TrainingExamples], ForwardPass]:
     """A pass of a small random model over what an objective formed."""
     return lambda formed: Table(formed, table)
 

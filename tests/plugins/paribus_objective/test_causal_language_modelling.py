@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, Prompt, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, Objective, Prompt, Stream, TrainingExamples, Vocabulary
 
 Build = Callable[..., Objective]
 
@@ -15,7 +15,7 @@ def clm(build: Build, vocabulary: Vocabulary) -> Objective:
     return build("clm", vocabulary)
 
 
-def corrupted(clm: Objective, stream: Stream) -> Formed:
+def corrupted(clm: Objective, stream: Stream) -> TrainingExamples:
     return clm.corrupt({"body": stream}, {}, Draw(0, 0, torch.arange(len(stream.tokens))))
 
 

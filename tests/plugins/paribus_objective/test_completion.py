@@ -11,10 +11,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import IGNORED, PADDING, DataError, Draw, Formed, Objective, Run, SpecError, Tokens, Vocabulary
+from paribus import (
+    IGNORED,
+    PADDING,
+    DataError,
+    Draw,
+    ForwardPass,
+    Objective,
+    SpecError,
+    Tokens,
+    TrainingExamples,
+    Vocabulary,
+)
 
 Build = Callable[..., Objective]
-Passed = Callable[[Formed], Run]
+Passed = Callable[[TrainingExamples], ForwardPass]
 PAD, SEP, EOS = 0, 2, 5
 Pair = tuple[Sequence[int], Sequence[Sequence[int]]]  # a prompt, and the sentences of its answer
 PAIRS: list[Pair] = [([10, 11, 12], [[20, 21]]), ([13], [[22]]), ([14, 15], [[23], [24, 25], [26]])]
@@ -37,7 +48,7 @@ def corpus(pairs: Sequence[Pair], marks: Sequence[float] | None = None) -> Token
     return tokens
 
 
-def all_of(made: Objective, tokens: Tokens, length: int) -> Formed:
+def all_of(made: Objective, tokens: Tokens, length: int) -> TrainingExamples:
     return made.form(tokens, length, Draw(0, 0, torch.arange(made.examples(tokens, length))))
 
 

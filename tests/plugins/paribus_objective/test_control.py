@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from paribus import IGNORED, DataError, Draw, Formed, Labels, Objective, SpecError, Tokens, Vocabulary, Wish
+from paribus import (
+    IGNORED,
+    DataError,
+    Draw,
+    GenerationTarget,
+    Labels,
+    Objective,
+    SpecError,
+    Tokens,
+    TrainingExamples,
+    Vocabulary,
+)
 from paribus_objective.control import Index
 
 Build = Callable[..., Objective]
@@ -29,7 +40,7 @@ def tokens(corpus: Corpus) -> Any:
     return made
 
 
-def everything(made: Objective, tokens: Tokens, length: int) -> Formed:
+def everything(made: Objective, tokens: Tokens, length: int) -> TrainingExamples:
     count = made.examples(tokens, length)
     return made.form(tokens, length, Draw(0, 0, torch.arange(count)))
 
@@ -114,10 +125,10 @@ def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
 
 def test_a_text_goes_on_behind_the_code_that_was_asked_for(build: Build) -> None:
     made = build("control", VOCABULARY)
-    asked, first = made.prompt([20, 21], Wish(language=1, label=3)), made.prompt([])
+    asked, first = made.prompt([20, 21], GenerationTarget(language=1, label=3)), made.prompt([])
     assert asked is not None
     assert first is not None
     assert (asked.body, asked.source, asked.stop, asked.both) == ((CODES[3], 20, 21), None, EOS, False)
     assert first.body == (CODES[0],)
     with pytest.raises(SpecError, match=rf"label: control has codes for {len(CODES)} classes, and 99 is none of them"):
-        made.prompt([20], Wish(label=99))
+        made.prompt([20], GenerationTarget(label=99))

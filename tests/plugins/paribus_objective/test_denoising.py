@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, SpecError, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, Objective, SpecError, Stream, TrainingExamples, Vocabulary
 from paribus_objective.noise import Infilling
 
 Build = Callable[..., Objective]
@@ -29,7 +29,7 @@ def texts(count: int = B, length: int = N) -> Stream:
     return Stream(tokens, sentences=sentences)
 
 
-def formed(made: Objective, body: Stream, epoch: int = 0) -> Formed:
+def formed(made: Objective, body: Stream, epoch: int = 0) -> TrainingExamples:
     return made.corrupt({"body": body}, {}, Draw(0, epoch, torch.arange(len(body.tokens))))
 
 

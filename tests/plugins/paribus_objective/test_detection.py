@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from paribus import IGNORED, PADDING, Draw, Formed, Load, Objective, Run, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, ForwardPass, Load, Objective, Stream, TrainingExamples, Vocabulary
 
 Build = Callable[..., Objective]
-Passed = Callable[[Formed], Run]
+Passed = Callable[[TrainingExamples], ForwardPass]
 CLS = 1
 
 
@@ -22,7 +22,7 @@ def text(rows: int) -> Stream:
     return Stream(tokens, documents=documents)
 
 
-def replaced(made: Objective, rows: int) -> tuple[Stream, Formed]:
+def replaced(made: Objective, rows: int) -> tuple[Stream, TrainingExamples]:
     body = text(rows)
     return body, made.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(rows)))
 

@@ -10,13 +10,24 @@ import numpy as np
 import pytest
 import torch
 
-from paribus import DataError, Draw, Formed, Labels, Load, Objective, Run, SpecError, Tokens, Vocabulary
+from paribus import (
+    DataError,
+    Draw,
+    ForwardPass,
+    Labels,
+    Load,
+    Objective,
+    SpecError,
+    Tokens,
+    TrainingExamples,
+    Vocabulary,
+)
 from paribus_objective.extraction import spanned
 from paribus_objective.windows import contexts
 
 Build = Callable[..., Objective]
 Corpus = Callable[[list[list[int]]], Tokens]
-Passed = Callable[[Formed], Run]
+Passed = Callable[[TrainingExamples], ForwardPass]
 
 QUESTIONS, CONTEXTS = [[3, 2], [4], [30], [2]], [[2, 1, 3, 1], [1] * 40, [5] * 3, [2, 2]]
 ANSWERS = [[1.0, 2.0], [20.0, 22.0], [-1.0, -1.0], [0.0, 0.0]]

@@ -11,7 +11,18 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from paribus import DataError, Draw, Feed, Formed, Labels, Load, Objective, Run, Stream, Vocabulary
+from paribus import (
+    DataError,
+    Draw,
+    ForwardPass,
+    Labels,
+    Load,
+    Objective,
+    StepInputFunction,
+    Stream,
+    TrainingExamples,
+    Vocabulary,
+)
 
 Build = Callable[..., Objective]
 VALUES = 12
@@ -55,7 +66,7 @@ class Pass:
     def layer(self, layer: int, name: str) -> torch.Tensor:
         raise AssertionError("nothing here has layers")
 
-    def led(self, feed: Feed) -> torch.Tensor:
+    def led(self, feed: StepInputFunction) -> torch.Tensor:
         raise AssertionError("nothing here is fed")
 
     def unembed(self, h: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -68,11 +79,11 @@ class Pass:
         raise AssertionError("nothing here is distilled")
 
     @property
-    def teacher(self) -> Run:
+    def teacher(self) -> ForwardPass:
         raise AssertionError("nothing here learns from a teacher")
 
 
-def form(objective: Objective, tokens: Any, index: list[int]) -> Formed:
+def form(objective: Objective, tokens: Any, index: list[int]) -> TrainingExamples:
     return objective.form(tokens, 5, Draw(0, 0, torch.tensor(index)))
 
 

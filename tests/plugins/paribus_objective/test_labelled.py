@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from paribus import IGNORED, DataError, Draw, Labels, Objective, Run, SpecError, Tokens, Vocabulary
+from paribus import IGNORED, DataError, Draw, ForwardPass, Labels, Objective, SpecError, Tokens, Vocabulary
 
 Build = Callable[..., Objective]
 Corpus = Callable[[list[list[int]]], Tokens]
-Passed = Callable[[Any], Run]
+Passed = Callable[[Any], ForwardPass]
 
 TEXTS, OTHERS = [[3, 4], [20, 10], [1]], [[2], [9, 9], [40]]
 CLS, SEP, BOS = 1, 2, 4

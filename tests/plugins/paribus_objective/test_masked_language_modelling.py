@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, Run, SpecError, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, ForwardPass, Objective, SpecError, Stream, TrainingExamples, Vocabulary
 from paribus_objective.masking import OverTime, rows
 
 Build = Callable[..., Objective]
-Passed = Callable[[Formed], Run]
+Passed = Callable[[TrainingExamples], ForwardPass]
 
 
-def corrupted(made: Objective, **vectors: torch.Tensor) -> Formed:
+def corrupted(made: Objective, **vectors: torch.Tensor) -> TrainingExamples:
     tokens = torch.arange(4 * 32).reshape(4, 32) * 7 % 74 + 6
     return made.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(4)))
 

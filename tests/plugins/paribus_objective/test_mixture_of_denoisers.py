@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, SpecError, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, Objective, SpecError, Stream, TrainingExamples, Vocabulary
 from paribus_objective.mixture_of_denoisers import DENOISERS, SEQUENTIAL
 from paribus_objective.spans import sides
 
@@ -20,13 +20,15 @@ VOCABULARY = Vocabulary(1103, {"pad": PAD, "eos": EOS}, SENTINELS)
 B, N = 350, 200
 
 
-def formed(made: Objective, epoch: int = 0, index: torch.Tensor | None = None, **vectors: torch.Tensor) -> Formed:
+def formed(
+    made: Objective, epoch: int = 0, index: torch.Tensor | None = None, **vectors: torch.Tensor
+) -> TrainingExamples:
     index = torch.arange(B) if index is None else index
     text = torch.arange(N).repeat(len(index), 1) + 10
     return made.corrupt({"body": Stream(text, **vectors)}, {}, Draw(0, epoch, index))
 
 
-def rows(batch: Formed) -> list[tuple[int, list[int], list[int]]]:
+def rows(batch: TrainingExamples) -> list[tuple[int, list[int], list[int]]]:
     """The mode of each example, and both of its sides, without eos and padding."""
     encoder, labels = batch.streams["encoder"], batch.targets["labels"]
     assert encoder.documents is not None

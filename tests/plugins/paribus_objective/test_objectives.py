@@ -7,12 +7,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import IGNORED, Draw, Formed, Labels, Load, Objective, Run, Stream, Term, Tokens, Vocabulary
+from paribus import (
+    IGNORED,
+    Draw,
+    ForwardPass,
+    Labels,
+    Load,
+    LossTerm,
+    Objective,
+    Stream,
+    Tokens,
+    TrainingExamples,
+    Vocabulary,
+)
 from paribus.signatures import schema_of
 from paribus_objective import objective
 
 Build = Callable[..., Objective]
-Passed = Callable[[Formed], Run]
+Passed = Callable[[TrainingExamples], ForwardPass]
 Corpus = Callable[[list[list[int]]], Tokens]
 
 OF_IMAGES = {"image-classify"}  # which has a corpus of its own, and tests
@@ -35,12 +47,14 @@ def told(tokens: Tokens) -> Tokens:
     return tokens
 
 
-def formed(made: Objective, corpus: Corpus, batch: int, *, length: int = 32, seed: int = 0, epoch: int = 0) -> Formed:
+def formed(
+    made: Objective, corpus: Corpus, batch: int, *, length: int = 32, seed: int = 0, epoch: int = 0
+) -> TrainingExamples:
     """A batch as the engine makes it."""
     return examples(made, corpus, torch.arange(batch), length=length, seed=seed, epoch=epoch)
 
 
-def examples(made: Objective, corpus: Corpus, index: Tensor, *, length: int, seed: int, epoch: int) -> Formed:
+def examples(made: Objective, corpus: Corpus, index: Tensor, *, length: int, seed: int, epoch: int) -> TrainingExamples:
     draw = Draw(seed, epoch, index)
     if made.traits.get("forms"):
         documents = DOCUMENTS * (3 if "labels" in made.traits.get("needs", []) else 1)
@@ -52,21 +66,21 @@ def examples(made: Objective, corpus: Corpus, index: Tensor, *, length: int, see
     return made.corrupt({"body": Stream(flow[index])}, {}, draw)
 
 
-def summed(terms: Mapping[str, Term]) -> Tensor:
+def summed(terms: Mapping[str, LossTerm]) -> Tensor:
     """The totals of all terms."""
     return torch.stack([term.total for term in terms.values()]).sum()
 
 
-def part(whole: Formed, rows: slice) -> Formed:
+def part(whole: TrainingExamples, rows: slice) -> TrainingExamples:
     """Some of the examples of a batch."""
     streams = {
         path: Stream(*(None if vector is None else vector[rows] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         for path, stream in whole.streams.items()
     }
-    return Formed(streams, {name: target[rows] for name, target in whole.targets.items()})
+    return TrainingExamples(streams, {name: target[rows] for name, target in whole.targets.items()})
 
 
-def same(one: Formed, other: Formed) -> bool:
+def same(one: TrainingExamples, other: TrainingExamples) -> bool:
     vectors = [
         (mine, theirs)
         for path, stream in one.streams.items()
@@ -129,7 +143,7 @@ def test_where_nothing_is_to_be_predicted_the_loss_is_0_and_so_are_its_gradients
     made = build(name, vocabulary)
     batch = formed(made, corpus, 2)
     none = {label: torch.full_like(batch.targets[label], IGNORED) for label in made.terms.values()}
-    terms = made(passed(Formed(batch.streams, {**batch.targets, **none})))
+    terms = made(passed(TrainingExamples(batch.streams, {**batch.targets, **none})))
     for term in terms.values():
         assert term.total == 0
         assert term.count == 0
@@ -146,7 +160,7 @@ def test_a_row_whose_label_is_ignored_gets_no_gradient(
     labels = {label: batch.targets[label].clone() for label in made.terms.values()}
     for label in labels.values():
         label[1] = IGNORED
-    run = passed(Formed(batch.streams, {**batch.targets, **labels}))
+    run = passed(TrainingExamples(batch.streams, {**batch.targets, **labels}))
     hidden = run.hidden("body").detach().requires_grad_()
     run.hidden = lambda part="body", **_: hidden  # type: ignore[method-assign]  # the fake pass, and meant
     summed(made(run)).backward()

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, Run, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, ForwardPass, Objective, Stream, TrainingExamples, Vocabulary
 
 Build = Callable[..., Objective]
-Passed = Callable[[Formed], Run]
+Passed = Callable[[TrainingExamples], ForwardPass]
 
 LENGTH = 32
 
@@ -21,12 +21,12 @@ def made(build: Build, vocabulary: Vocabulary) -> Objective:
 
 def corrupted(
     made: Objective, rows: int = 64, epoch: int = 0, tokens: Tensor | None = None, **vectors: Tensor
-) -> Formed:
+) -> TrainingExamples:
     text = torch.arange(rows * LENGTH).reshape(rows, LENGTH) * 7 % 74 + 6 if tokens is None else tokens
     return made.corrupt({"body": Stream(text, **vectors)}, {}, Draw(0, epoch, torch.arange(len(text))))
 
 
-def asked(formed: Formed) -> tuple[Tensor, Tensor, Tensor]:
+def asked(formed: TrainingExamples) -> tuple[Tensor, Tensor, Tensor]:
     """Where rows ask, what order those places have, and what is to be predicted."""
     body = formed.streams["body"]
     assert body.asked is not None

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 import paribus
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, Shape, SpecError, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, Objective, Shape, SpecError, Stream, TrainingExamples, Vocabulary
 from paribus.assembly.forward_pass import Pass
 from paribus.parts.batch import Batch
 from paribus_objective.prefix_language_modelling import PrefixLanguageModelling
@@ -25,7 +25,7 @@ def tokens(count: int = B, length: int = N) -> torch.Tensor:
     return torch.arange(count * length).reshape(count, length) % 900 + 10
 
 
-def formed(made: Objective, epoch: int = 0, length: int = N, **vectors: torch.Tensor) -> Formed:
+def formed(made: Objective, epoch: int = 0, length: int = N, **vectors: torch.Tensor) -> TrainingExamples:
     return made.corrupt({"body": Stream(tokens(length=length), **vectors)}, {}, Draw(0, epoch, torch.arange(B)))
 
 

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, Run, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, ForwardPass, Objective, Stream, TrainingExamples, Vocabulary
 from paribus.assembly.forward_pass import Pass
 from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
@@ -23,13 +23,13 @@ from paribus.train.unigram_baseline import of_tokens, validated
 from paribus_objective.replaced_token_detection import sampled
 
 Build = Callable[..., Objective]
-Passed = Callable[[Formed], Run]
+Passed = Callable[[TrainingExamples], ForwardPass]
 
 SPECIALS = {name: at for at, name in enumerate(("pad", "cls", "sep", "mask", "bos", "eos"))}
 LENGTH = 32
 
 
-def formed(made: Objective, rows: int = 5, epoch: int = 0) -> Formed:
+def formed(made: Objective, rows: int = 5, epoch: int = 0) -> TrainingExamples:
     """Texts behind cls, each padded from another place on."""
     tokens = torch.arange(rows * LENGTH).reshape(rows, LENGTH) * 7 % 74 + 6
     tokens[:, 0] = SPECIALS["cls"]
@@ -38,7 +38,7 @@ def formed(made: Objective, rows: int = 5, epoch: int = 0) -> Formed:
     return made.corrupt({"body": body}, {}, Draw(0, epoch, torch.arange(rows)))
 
 
-def by_hand(made: Any, run: Run) -> tuple[Tensor, Tensor, list[list[int]]]:
+def by_hand(made: Any, run: ForwardPass) -> tuple[Tensor, Tensor, list[list[int]]]:
     """Both sums and the tokens that the body reads, a number at a time."""
     text, targets = run.streams["body"], run.targets
     assert text.documents is not None

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from paribus import DataError, Draw, Formed, Objective, Tokens, Vocabulary
+from paribus import DataError, Draw, Objective, Tokens, TrainingExamples, Vocabulary
 
 Build = Callable[..., Objective]
 Corpus = Callable[[Sequence[Sequence[int]]], Tokens]
@@ -19,12 +19,12 @@ def sop(build: Build, vocabulary: Vocabulary) -> Objective:
     return build("sop", vocabulary)
 
 
-def batches(sop: Objective, tokens: Tokens, length: int, epochs: int) -> list[Formed]:
+def batches(sop: Objective, tokens: Tokens, length: int, epochs: int) -> list[TrainingExamples]:
     index = torch.arange(sop.examples(tokens, length))
     return [sop.form(tokens, length, Draw(0, epoch, index)) for epoch in range(epochs)]
 
 
-def sides(batch: Formed, row: int) -> tuple[list[int], list[int]]:
+def sides(batch: TrainingExamples, row: int) -> tuple[list[int], list[int]]:
     """The ids of A and of B."""
     body = batch.streams["body"]
     assert body.segments is not None

@@ -12,7 +12,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import IGNORED, PADDING, DataError, Draw, Formed, Run, SpecError, Tokens, Vocabulary, Wish
+from paribus import (
+    IGNORED,
+    PADDING,
+    DataError,
+    Draw,
+    ForwardPass,
+    GenerationTarget,
+    SpecError,
+    Tokens,
+    TrainingExamples,
+    Vocabulary,
+)
 
 Build = Callable[..., Any]  # an objective of whose own methods some are asked for
 Texts = Sequence[Sequence[int]]
@@ -101,7 +112,7 @@ def test_a_source_is_read_from_its_end_where_that_was_asked_for(
         assert back[lead : lead + rows] == there[lead : lead + rows][::-1]
         assert (back[:lead], back[lead + rows :]) == (there[:lead], there[lead + rows :]), "marks stay where they are"
     assert torch.equal(one.streams["body"].tokens, two.streams["body"].tokens)
-    prompt = other.prompt(text(tokens, 0), Wish(1))
+    prompt = other.prompt(text(tokens, 0), GenerationTarget(1))
     assert prompt is not None
     assert prompt.source == tuple(two.streams["encoder"].tokens[0, : lead + 4].tolist())
 
@@ -214,7 +225,7 @@ def test_a_prompt_is_what_an_example_begins_with(build: Build, pairs: Any, vocab
         made = build("seq2seq", vocabulary, 12, **options)
         for document, language in ((0, 1), (1, 0)):
             formed = made.form(tokens, 12, draw(document))
-            prompt = made.prompt(text(tokens, document), Wish(language if options else None))
+            prompt = made.prompt(text(tokens, document), GenerationTarget(language if options else None))
             assert prompt is not None
             assert prompt.source is not None
             assert formed.streams["encoder"].tokens[0, : len(prompt.source)].tolist() == list(prompt.source)
@@ -226,14 +237,14 @@ def test_a_prompt_is_what_an_example_begins_with(build: Build, pairs: Any, vocab
 def test_among_three_languages_a_prompt_is_told_both(build: Build, vocabulary: Vocabulary) -> None:
     made = build("seq2seq", vocabulary, languages=3)
     asked: Any = made.prompt
-    assert asked([9], Wish(2, 1)).source == (FIRST + 1, 9, EOS)
-    assert asked([FIRST, 9], Wish(2)).source == (FIRST, 9, EOS)
+    assert asked([9], GenerationTarget(2, 1)).source == (FIRST + 1, 9, EOS)
+    assert asked([FIRST, 9], GenerationTarget(2)).source == (FIRST, 9, EOS)
     with pytest.raises(SpecError, match=r"nobody says which of them it is to be read in; valid: 0 to 2"):
-        asked([9], Wish(2))
+        asked([9], GenerationTarget(2))
     with pytest.raises(SpecError, match=r"nobody says which of them it is to be written in; valid: 0 to 2"):
         asked([9])
     with pytest.raises(SpecError, match=r"3 is none of them it is to be written in; valid: 0 to 2"):
-        asked([9], Wish(3))
+        asked([9], GenerationTarget(3))
 
 
 # --- the loss ---
@@ -251,7 +262,11 @@ def smoothed(logits: Tensor, labels: Tensor, share: float) -> float:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
 def test_labels_are_smoothed_while_training_and_not_when_evaluated(
-    smoothing: float, build: Build, pairs: Any, vocabulary: Vocabulary, passed: Callable[[Formed], Run]
+    smoothing: float,
+    build: Build,
+    pairs: Any,
+    vocabulary: Vocabulary,
+    passed: Callable[[TrainingExamples], ForwardPass],
 ) -> None:
     made = build("seq2seq", vocabulary, 12, smoothing=smoothing)
     run = passed(made.form(pairs([[3], [7]], [[2], [5]]), 12, draw(0, 1)))
@@ -263,7 +278,7 @@ def test_labels_are_smoothed_while_training_and_not_when_evaluated(
 
 
 def test_padding_changes_no_loss(
-    build: Build, pairs: Any, vocabulary: Vocabulary, passed: Callable[[Formed], Run]
+    build: Build, pairs: Any, vocabulary: Vocabulary, passed: Callable[[TrainingExamples], ForwardPass]
 ) -> None:
     made = build("seq2seq", vocabulary, 40)
     tokens = pairs([[3], [7]], [[2], [5]])

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 import paribus
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, Run, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, ForwardPass, Objective, Stream, TrainingExamples, Vocabulary
 from paribus_objective.span_masking import Spans
 
 SPANS = Spans(longest=10, ends=0.2, together=True)
 Build = Callable[..., Objective]
-Passed = Callable[[Formed], Run]
+Passed = Callable[[TrainingExamples], ForwardPass]
 
 
-def corrupted(made: Objective, rows: int = 6, **vectors: Tensor) -> Formed:
+def corrupted(made: Objective, rows: int = 6, **vectors: Tensor) -> TrainingExamples:
     tokens = torch.arange(rows * 32).reshape(rows, 32) * 7 % 74 + 6
     return made.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(rows)))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, Prompt, SpecError, Stream, Vocabulary
+from paribus import IGNORED, PADDING, Draw, Objective, Prompt, SpecError, Stream, TrainingExamples, Vocabulary
 from paribus_objective.spans import amount, sides
 
 Build = Callable[..., Objective]
@@ -20,7 +20,9 @@ def t5(build: Build) -> Objective:
     return build("span-corruption", VOCABULARY, 600)
 
 
-def corrupted(made: Objective, length: int, count: int = 3, **vectors: torch.Tensor) -> tuple[torch.Tensor, Formed]:
+def corrupted(
+    made: Objective, length: int, count: int = 3, **vectors: torch.Tensor
+) -> tuple[torch.Tensor, TrainingExamples]:
     tokens = torch.arange(count * length).reshape(count, length) % 900 + 10
     return tokens, made.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, length, torch.arange(count)))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from paribus import IGNORED, PADDING, Draw, Formed, Objective, SpecError, Stream, Tokens, Vocabulary
+from paribus import IGNORED, PADDING, Draw, Objective, SpecError, Stream, Tokens, TrainingExamples, Vocabulary
 
 Build = Callable[..., Objective]
 Corpus = Callable[[Sequence[Sequence[int]]], Tokens]
@@ -156,7 +156,7 @@ def test_what_is_formed_is_left_as_it_was(build: Build, tokens: Any) -> None:
     made = build("tlm", VOCABULARY)
     body = laid(made, tokens)
     before = body.tokens.clone()
-    made.corrupt(Formed({"body": body}, {}).streams, {}, Draw(0, 0, torch.arange(180)))
+    made.corrupt(TrainingExamples({"body": body}, {}).streams, {}, Draw(0, 0, torch.arange(180)))
     assert torch.equal(body.tokens, before)
 
 

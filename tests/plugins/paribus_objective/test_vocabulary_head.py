@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Adopting, Load, Objective, Vocabulary
+from paribus import Load, Objective, Vocabulary, WeightConverter
 from paribus_objective.vocabulary_head import Headed
 
 Build = Callable[..., Objective]
@@ -67,7 +67,7 @@ def test_of_another_vocabulary_the_biases_that_both_have_are_kept(
 ) -> None:
     options: dict[str, Any] = {"bias": True} if name == "clm" else {}
     made, other = build(name, vocabulary, **options), build(name, vocabulary._replace(size=110), **options)
-    assert isinstance(made, Adopting)
+    assert isinstance(made, WeightConverter)
     assert isinstance(other, Headed)
     assert other.bias is not None
     other.bias.uniform_()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paribus import DataError, unlettered
+from paribus import DataError, text_to_pixels
 from paribus_text.digits import Digits
 
 
@@ -27,7 +27,7 @@ def test_an_image_is_spread_over_all_values_and_stays_where_it_was(library: Any)
     assert len(documents) == 10
     for number, document in enumerate(documents):
         wanted = library.images[number].reshape(-1) * 255 // 16
-        assert unlettered(document.text).tolist() == wanted.tolist()
+        assert text_to_pixels(document.text).tolist() == wanted.tolist()
         assert document.labels == (number,)
 
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from paribus import DataError, SpecError, lettered
+from paribus import DataError, SpecError, pixels_to_text
 from paribus_text.pixels import Pixels
 
 
 def test_a_value_is_its_own_id() -> None:
     tokenizer = Pixels()
-    text = lettered(np.arange(256, dtype=np.uint8))
+    text = pixels_to_text(np.arange(256, dtype=np.uint8))
     assert tokenizer.encode_batch([text, text[:3]]) == [list(range(256)), [0, 1, 2]]
     assert tokenizer.decode([*range(256), 256, 257]) == text + "<mask><no token 257>"
 

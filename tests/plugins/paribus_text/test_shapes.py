@@ -6,14 +6,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from paribus import Document, unlettered
+from paribus import Document, text_to_pixels
 from paribus_text.shapes import SHAPES, Shapes
 
 TINY = {"image": 12, "channels": 1, "images": 16, "held_out": 8}
 
 
 def pixels(document: Document, side: int, channels: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    return unlettered(document.text).reshape(side, side, channels)
+    return text_to_pixels(document.text).reshape(side, side, channels)
 
 
 def label(document: Document) -> int:
@@ -61,8 +61,8 @@ def test_a_shape_lies_within_its_image_and_stands_out_from_it(name: str) -> None
 
 def test_noise_moves_each_value_by_no_more_than_it_may() -> None:
     plain, noisy = (list(Shapes(**TINY, noise=noise).documents("train")) for noise in (0, 9))
-    moves = np.concatenate([unlettered(b.text) - unlettered(a.text) for a, b in zip(plain, noisy, strict=True)])
-    kept = np.concatenate([(unlettered(a.text) > 9) & (unlettered(a.text) < 246) for a in plain])
+    moves = np.concatenate([text_to_pixels(b.text) - text_to_pixels(a.text) for a, b in zip(plain, noisy, strict=True)])
+    kept = np.concatenate([(text_to_pixels(a.text) > 9) & (text_to_pixels(a.text) < 246) for a in plain])
     assert set(moves[kept].tolist()) == set(range(-9, 10))
     assert abs(moves[kept].mean()) < 0.5
 

@@ -14,7 +14,7 @@ from paribus import (
     Builder,
     Context,
     Cost,
-    Crossing,
+    CrossAttention,
     Embedding,
     FeedForward,
     Load,
@@ -118,7 +118,7 @@ class PartsBuilder:
     def owned(self, path: str) -> nn.ModuleDict | None:
         raise NotImplementedError
 
-    def crossing(self, path: str, memory_width: int) -> tuple[Attention, Crossing]:
+    def crossing(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
         raise NotImplementedError
 
     def layer(self, shape: Shape) -> Layer:

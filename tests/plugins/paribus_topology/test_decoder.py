@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from paribus import Memory, Rows, Stream, Topology
+from paribus import Memory, Stream, TokenLayout, Topology
 from paribus_topology.decoder import Decoder
 from paribus_topology.encoder import Encoder
 
@@ -53,6 +53,6 @@ def test_it_has_no_other_part(build: Build) -> None:
 
 
 def test_it_attends_to_no_memory(build: Build) -> None:
-    memory = Memory(torch.zeros(2, 3, 4), Rows(torch.arange(3).unsqueeze(0)))
+    memory = Memory(torch.zeros(2, 3, 4), TokenLayout(torch.arange(3).unsqueeze(0)))
     with pytest.raises(AssertionError, match="nothing here that attends"):
         build(Decoder).run({"body": Stream(TOKENS)}, "body", memory=memory)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from paribus import Memory, Rows, Stream, Topology
+from paribus import Memory, Stream, TokenLayout, Topology
 from paribus_topology.encoder import Encoder
 
 TOKENS = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])
@@ -29,7 +29,7 @@ def test_it_gives_rows_that_are_embedded_placed_and_passed_through_its_stack(enc
     positions = torch.tensor([[0, 1, 0, 1], [5, 6, 7, 8]])
     output = encoder.run({"body": Stream(TOKENS, positions=positions)}, "body")
     x = encoder.get_parameter("embedding.tokens.weight")[TOKENS] + positions.unsqueeze(-1) * torch.arange(4)
-    torch.testing.assert_close(output.hidden, encoder.body(x, Rows(positions)).hidden)
+    torch.testing.assert_close(output.hidden, encoder.body(x, TokenLayout(positions)).hidden)
     assert output.rows.positions is positions
 
 
@@ -44,6 +44,6 @@ def test_it_has_no_other_part(encoder: Topology) -> None:
 
 
 def test_it_attends_to_no_memory(encoder: Topology) -> None:
-    memory = Memory(torch.zeros(2, 3, 4), Rows(torch.arange(3).unsqueeze(0)))
+    memory = Memory(torch.zeros(2, 3, 4), TokenLayout(torch.arange(3).unsqueeze(0)))
     with pytest.raises(AssertionError, match="nothing here that attends"):
         encoder.run({"body": Stream(TOKENS)}, "body", memory=memory)

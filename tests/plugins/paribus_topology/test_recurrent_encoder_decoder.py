@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import paribus
-from paribus import Fed, Output, SpecError, Stream, memory_of
+from paribus import Output, SpecError, StepInput, Stream, memory_of
 from paribus.assembly.cost import costs, given_to_parts
 from paribus.registry import installed
 from paribus.testing.forward_checks import counting
@@ -60,12 +60,12 @@ def test_rows_that_are_fed_are_those_of_what_they_were_fed(
     memory = memory_of(model.topology.run({"encoder": source}, "encoder"))
     said: dict[int, Tensor] = {}
 
-    def feed(row: int, before: Tensor) -> Fed | None:
+    def feed(row: int, before: Tensor) -> StepInput | None:
         said[row - 1] = before
         if row not in read:
             return None
         nothing = torch.zeros(2, 300, dtype=torch.float64)
-        return Fed(read[row], nothing if row == 3 else None)
+        return StepInput(read[row], nothing if row == 3 else None)
 
     hidden = model.topology.led({"body": target}, feed, memory).hidden
     tokens = target.tokens.clone()
@@ -75,11 +75,11 @@ def test_rows_that_are_fed_are_those_of_what_they_were_fed(
     assert list(said) == [0, 1, 2]
     same(torch.stack([*said.values()], dim=1), hidden[:, :-1])
 
-    def mean(row: int, before: Tensor) -> Fed:
+    def mean(row: int, before: Tensor) -> StepInput:
         weights = torch.nn.functional.one_hot(torch.tensor([50, 51]), 300) - torch.nn.functional.one_hot(
             tokens[:, row], 300
         )
-        return Fed(tokens[:, row], weights.double())
+        return StepInput(tokens[:, row], weights.double())
 
     other = torch.cat([tokens[:, :1], torch.tensor([[50], [51]]).expand(-1, 3)], dim=1)
     same(

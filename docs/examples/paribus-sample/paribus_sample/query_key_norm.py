@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
@@ -20,12 +20,12 @@ from paribus import (
     Load,
     Range,
     Role,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 
 
@@ -36,7 +36,7 @@ class QueryKeyNorm(Attention):
     No score is larger than the scale, however long queries and keys grow.
     """
 
-    traits = SOFTMAX
+    traits = SOFTMAX_TRAITS
     roles: ClassVar[Mapping[str, Role]] = {"gain": "gain"}
 
     def __init__(
@@ -54,7 +54,7 @@ class QueryKeyNorm(Attention):
         self.scale = math.log2(longest**2 - longest) if scale is None else scale
         self.gain = nn.Parameter(torch.ones(1))  # what is learned is scale * gain: a gain starts at 1
         self.heads = Heads(shape, kv_heads=shape.heads, bias=bias)
-        self.attend = Attend(shape, sight_of(shape), Scores(bias=bias, scaled=False))
+        self.attend = Attend(shape, visibility_of(shape), ScoreOptions(bias=bias, scaled=False))
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

@@ -15,14 +15,14 @@ from paribus import (
     Context,
     Cost,
     Heads,
-    Keyed,
+    KeyedDraws,
     Load,
     Range,
-    Scores,
+    ScoreOptions,
     Shape,
-    Sight,
     State,
     Traits,
+    Visibility,
     softmax_cost,
 )
 from paribus.analysis.certificates import Certificate, certify
@@ -57,7 +57,7 @@ class Forgetful(Attention):
         self.shape = shape
         self.window = window
         self.heads = Heads(shape, kv_heads=shape.heads, bias=True)
-        self.attend = Attend(shape, Sight(causal=shape.causal), Scores())
+        self.attend = Attend(shape, Visibility(causal=shape.causal), ScoreOptions())
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         return self.heads.merge(self.attend(self.heads, x, ctx))
@@ -79,7 +79,7 @@ class Frozen(Attention):
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=shape.heads, bias=True)
-        self.attend = Attend(shape, Sight(causal=shape.causal), Scores())
+        self.attend = Attend(shape, Visibility(causal=shape.causal), ScoreOptions())
         if not thawed:
             self.heads.q.requires_grad_(False)
 
@@ -230,10 +230,10 @@ def test_a_buffer_that_moves_with_another_component_withholds_the_verdict(
     """What is computed once and never trained belongs to its own component: a swap of another leaves it as it is."""
     calls = iter(range(100))
 
-    def drawn(attention: Forgetful, keyed: Keyed) -> None:
+    def drawn(attention: Forgetful, keyed: KeyedDraws) -> None:
         attention.register_buffer("places", keyed("places", (2, 4)))
 
-    def moved(attention: Forgetful, keyed: Keyed) -> None:
+    def moved(attention: Forgetful, keyed: KeyedDraws) -> None:
         attention.register_buffer("places", keyed("places", (2, 4)) + next(calls))
 
     forgetful = {"attention": {"name": "forgetful"}}

@@ -11,24 +11,24 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import (
-    About,
+    AddPositions,
     Cost,
     Embedding,
     FeedForward,
     Initialisation,
-    Keyed,
+    KeyedDraws,
     Load,
     Norm,
-    Place,
+    ParameterInfo,
     Placement,
     PluginError,
     Role,
-    Rows,
     Shape,
     Stream,
     Sublayer,
+    TokenLayout,
     Traits,
-    rows_of,
+    token_layout,
 )
 from paribus.assembly.cost import costs
 from paribus.assembly.initialise import unit
@@ -51,8 +51,10 @@ class TiedHead(Embedding):
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         self.head.weight = self.tokens.weight
 
-    def forward(self, stream: Stream, past: int, place: Place, own: nn.ModuleDict | None) -> tuple[Tensor, Rows]:
-        rows = rows_of(stream, past)
+    def forward(
+        self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
+    ) -> tuple[Tensor, TokenLayout]:
+        rows = token_layout(stream, past)
         return place(self.tokens(stream.tokens), rows.positions), rows
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -156,7 +158,7 @@ def test_a_tensor_that_was_computed_without_storage_is_refused(
 
 
 def test_a_buffer_made_in_prepare_is_keyed_by_its_path(odd: Callable[..., Model]) -> None:
-    def prepare(self: Any, keyed: Keyed) -> None:
+    def prepare(self: Any, keyed: KeyedDraws) -> None:
         self.register_buffer("features", keyed("features", (4, 3)))
 
     model = odd(lambda module: None, prepare=prepare)
@@ -227,9 +229,9 @@ def test_a_placement_scales_the_roles_of_its_own_layers(scheme: str, assemble: A
 class Told(Initialisation):
     """Writes down what it is told."""
 
-    seen: ClassVar[dict[str, About]] = {}
+    seen: ClassVar[dict[str, ParameterInfo]] = {}
 
-    def draw(self, unit: Tensor, about: About) -> Tensor:
+    def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:
         self.seen[about.path] = about
         return unit
 

@@ -6,42 +6,44 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Pair, Rows, Sight
-from paribus.parts.context import Demand, Kernel, Plan
-from paribus.parts.visibility import ordered
+from paribus import PADDING, Pair, TokenLayout, Visibility
+from paribus.parts.context import AttentionPlan, Kernel, KernelRequest
+from paribus.parts.visibility import with_order
 
 
 @pytest.fixture(scope="session")
-def planned() -> Callable[..., Plan]:
+def planned() -> Callable[..., AttentionPlan]:
     def plan(
         kernel: Kernel,
-        sight: Sight,
-        q: Rows,
-        k: Rows | None = None,
+        sight: Visibility,
+        q: TokenLayout,
+        k: TokenLayout | None = None,
         *,
         like: Tensor,
         bias: Callable[[Pair], Tensor] | None = None,
-        demand: Demand | None = None,
+        demand: KernelRequest | None = None,
         past: int = 0,
-    ) -> Plan:
+    ) -> AttentionPlan:
         """As a stack makes it, for 4 heads and a scale of 0.7; `like` is (B, T, …)."""
         kind = "none" if bias is None else "positions"
         by_row = q.documents is None or q.counted is not None
         aligned = k is None and past == 0
-        asked = demand or Demand(sight, kind, ordered=q.order is not None, by_row=by_row, aligned=aligned)
-        keys = ordered(q if k is None else k)
-        made = Plan(kernel, asked, 0.7, 2.0 if asked.soft_cap else None, ordered(q, past), keys, None, None, None)
+        asked = demand or KernelRequest(sight, kind, ordered=q.order is not None, by_row=by_row, aligned=aligned)
+        keys = with_order(q if k is None else k)
+        made = AttentionPlan(
+            kernel, asked, 0.7, 2.0 if asked.soft_cap else None, with_order(q, past), keys, None, None, None
+        )
         return made._replace(prepared=kernel.prepare(made, bias, 4, like))
 
     return plan
 
 
 @pytest.fixture(scope="session")
-def rows() -> Callable[[str, int], Rows]:
+def rows() -> Callable[[str, int], TokenLayout]:
     return rows_like
 
 
-def rows_like(kind: str, length: int) -> Rows:
+def rows_like(kind: str, length: int) -> TokenLayout:
     """Two rows of a batch (one where they are `shared`), in each of the ways in which streams come."""
     ramp = torch.arange(length)
     both, filled, short = ramp.expand(2, -1), torch.zeros(2, length, dtype=torch.long), length // 3
@@ -49,15 +51,15 @@ def rows_like(kind: str, length: int) -> Rows:
     halves = torch.stack([ramp * 5 // (2 * length), ramp * 3 // length])  # two documents and padding; three documents
     starts = (halves.unsqueeze(-1) == halves.unsqueeze(-2)).int().argmax(-1)
     kinds = {
-        "plain": Rows(both),
-        "shared": Rows(ramp.unsqueeze(0)),
-        "right": Rows(both, filled.masked_fill(ramp >= length - lost, PADDING), None, both),
-        "apart": Rows(ramp.unsqueeze(0), halves, None, ramp.unsqueeze(0)),
-        "left": Rows(ramp - lost, filled.masked_fill(ramp < lost, PADDING)),
-        "packed": Rows(both - starts, halves.masked_fill(halves == torch.tensor([[2], [9]]), PADDING)),
-        "nothing": Rows(both, filled + torch.tensor([[0], [PADDING]]), None, both),
-        "restarted": Rows(both % max(short, 1)),  # without a document's saying so: nothing is hidden by it
-        "gaps": Rows(both * 2, filled),
-        "order": Rows(both, None, torch.stack([(ramp * 7) % length, ramp.clamp(min=short)])),
+        "plain": TokenLayout(both),
+        "shared": TokenLayout(ramp.unsqueeze(0)),
+        "right": TokenLayout(both, filled.masked_fill(ramp >= length - lost, PADDING), None, both),
+        "apart": TokenLayout(ramp.unsqueeze(0), halves, None, ramp.unsqueeze(0)),
+        "left": TokenLayout(ramp - lost, filled.masked_fill(ramp < lost, PADDING)),
+        "packed": TokenLayout(both - starts, halves.masked_fill(halves == torch.tensor([[2], [9]]), PADDING)),
+        "nothing": TokenLayout(both, filled + torch.tensor([[0], [PADDING]]), None, both),
+        "restarted": TokenLayout(both % max(short, 1)),  # without a document's saying so: nothing is hidden by it
+        "gaps": TokenLayout(both * 2, filled),
+        "order": TokenLayout(both, None, torch.stack([(ramp * 7) % length, ramp.clamp(min=short)])),
     }
     return kinds[kind]

@@ -7,30 +7,32 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus import Rows, Sight
+from paribus import TokenLayout, Visibility
 from paribus.kernels import KERNELS
 from paribus.kernels.blocked import Blocked, Blocks, Grid, grid_of, stretches, unfolded
-from paribus.parts.attention_plan import chosen
-from paribus.parts.context import Demand, Plan
+from paribus.parts.attention_plan import choose_kernel
+from paribus.parts.context import AttentionPlan, KernelRequest
 
-Planned = Callable[..., Plan]
-Kinds = Callable[[str, int], Rows]
+Planned = Callable[..., AttentionPlan]
+Kinds = Callable[[str, int], TokenLayout]
 BLOCKED = Blocked()
-WINDOWED = Demand(Sight(causal=True, window=8))
+WINDOWED = KernelRequest(Visibility(causal=True, window=8))
 
 
 def test_it_is_chosen_where_a_window_is_short_against_the_rows() -> None:
-    assert chosen(KERNELS, WINDOWED).name == "blocked"
-    assert chosen(KERNELS, WINDOWED._replace(rows=4096)).name == "blocked"
-    assert chosen(KERNELS, WINDOWED._replace(rows=4096, bias="positions")).name == "blocked"
-    assert chosen(KERNELS, WINDOWED._replace(rows=32)).name == "sdpa"
-    assert chosen(KERNELS, WINDOWED._replace(rows=4096, sight=Sight(causal=True, window=4000))).name == "sdpa"
+    assert choose_kernel(KERNELS, WINDOWED).name == "blocked"
+    assert choose_kernel(KERNELS, WINDOWED._replace(rows=4096)).name == "blocked"
+    assert choose_kernel(KERNELS, WINDOWED._replace(rows=4096, bias="positions")).name == "blocked"
+    assert choose_kernel(KERNELS, WINDOWED._replace(rows=32)).name == "sdpa"
+    assert (
+        choose_kernel(KERNELS, WINDOWED._replace(rows=4096, sight=Visibility(causal=True, window=4000))).name == "sdpa"
+    )
 
 
 @pytest.mark.parametrize(
     "demand",
     [
-        WINDOWED._replace(sight=Sight(causal=True)),
+        WINDOWED._replace(sight=Visibility(causal=True)),
         WINDOWED._replace(aligned=False),
         WINDOWED._replace(ordered=True),
         WINDOWED._replace(bias="content"),
@@ -39,14 +41,14 @@ def test_it_is_chosen_where_a_window_is_short_against_the_rows() -> None:
         WINDOWED._replace(soft_cap=True),
     ],
 )
-def test_it_leaves_to_others_what_it_cannot_compute(demand: Demand) -> None:
+def test_it_leaves_to_others_what_it_cannot_compute(demand: KernelRequest) -> None:
     assert not BLOCKED.serves(demand)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [1, 2, 16, 17, 64, 65, 300])
 def test_a_stretch_holds_every_key_in_the_window_of_its_block(causal: bool, window: int) -> None:
-    grid = grid_of(Sight(causal, window))
+    grid = grid_of(Visibility(causal, window))
     assert grid.left >= window - 1
     assert grid.right >= (0 if causal else window - 1)
     assert grid.stretch <= 5 * window + 128  # and not many more
@@ -77,7 +79,7 @@ def test_stretches_are_the_rows_around_each_block_and_give_back_the_sum_of_their
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
-def padded_positions(plan: Plan) -> tuple[Tensor, Tensor]:
+def padded_positions(plan: AttentionPlan) -> tuple[Tensor, Tensor]:
     """The positions that a bias was shown: of the queries and of the keys."""
     shown: list[tuple[Tensor, Tensor]] = []
 
@@ -92,8 +94,8 @@ def padded_positions(plan: Plan) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("causal", [False, True])
 def test_padding_continues_the_positions_on_both_sides(causal: bool, planned: Planned) -> None:
     positions = torch.arange(40, 110).unsqueeze(0)
-    sight = Sight(causal, 9)
-    plan = planned(BLOCKED, sight, Rows(positions), like=torch.zeros(1, 70, 8))
+    sight = Visibility(causal, 9)
+    plan = planned(BLOCKED, sight, TokenLayout(positions), like=torch.zeros(1, 70, 8))
     queries, keys = padded_positions(plan)
     grid = grid_of(sight)
     assert torch.equal(queries.flatten(), torch.arange(40, 40 + 3 * grid.size))
@@ -102,7 +104,7 @@ def test_padding_continues_the_positions_on_both_sides(causal: bool, planned: Pl
 
 
 def test_sequences_of_a_batch_never_see_each_other(planned: Planned, rows: Kinds) -> None:
-    sight = Sight(window=9)
+    sight = Visibility(window=9)
     draw = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 2, 4, 64, 6, generator=draw, dtype=torch.float64)
     plan = planned(BLOCKED, sight, rows("shared", 64), like=torch.zeros(2, 64, 24, dtype=torch.float64))
@@ -114,7 +116,7 @@ def test_sequences_of_a_batch_never_see_each_other(planned: Planned, rows: Kinds
 
 def measured(length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]:
     """Floating-point operations, bytes kept for the backward pass, and those of the mask."""
-    sight = Sight(causal=True, window=16)
+    sight = Visibility(causal=True, window=16)
     plan = planned(BLOCKED, sight, rows("shared", length), like=torch.zeros(1, length, 24))
     assert isinstance(plan.prepared, Blocks)
     kept: dict[int, int] = {}
@@ -140,10 +142,10 @@ def test_work_and_memory_are_linear_in_the_rows(planned: Planned, rows: Kinds) -
 
 
 def test_it_compiles_into_one_graph(planned: Planned) -> None:
-    sight = Sight(causal=True, window=4)
+    sight = Visibility(causal=True, window=4)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        plan = planned(BLOCKED, sight, Rows(positions), like=q.transpose(1, 2).flatten(2))
+        plan = planned(BLOCKED, sight, TokenLayout(positions), like=q.transpose(1, 2).flatten(2))
         return BLOCKED(q, k, v, plan, None, 0.0)
 
     q, k, v = (torch.randn(2, 4, 70, 8, dtype=torch.float64) for _ in range(3))

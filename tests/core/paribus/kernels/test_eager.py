@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import Rows, Sight
+from paribus import TokenLayout, Visibility
 from paribus.kernels.eager import Eager
 from paribus.parts.attention_weights import attention_weights
-from paribus.parts.context import Content, Demand, Pair, Plan
+from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pair
 
-Planned = Callable[..., Plan]
-Kinds = Callable[[str, int], Rows]
+Planned = Callable[..., AttentionPlan]
+Kinds = Callable[[str, int], TokenLayout]
 EAGER = Eager()
 SCALE = 0.7  # that of the plans
 
@@ -27,7 +27,7 @@ def drawn(length: int, groups: int, width: int = 3) -> tuple[Tensor, Tensor, Ten
     return q, k, v
 
 
-def sees(sight: Sight, rows: Rows, batch: int, i: int, j: int) -> bool:
+def sees(sight: Visibility, rows: TokenLayout, batch: int, i: int, j: int) -> bool:
     """Whether row i sees row j, said once more and without tensors."""
     at = min(batch, rows.positions.shape[0] - 1)
     position = rows.positions[at].tolist()
@@ -40,7 +40,7 @@ def sees(sight: Sight, rows: Rows, batch: int, i: int, j: int) -> bool:
     return rows.documents is None or bool(rows.documents[at, i] == rows.documents[at, j] >= 0)
 
 
-def looped(q: Tensor, k: Tensor, v: Tensor, sight: Sight, rows: Rows, cap: float | None = None) -> Tensor:
+def looped(q: Tensor, k: Tensor, v: Tensor, sight: Visibility, rows: TokenLayout, cap: float | None = None) -> Tensor:
     out = torch.zeros(*q.shape[:3], v.shape[-1], dtype=q.dtype)
     sharing = q.shape[1] // k.shape[1]
     for b in range(q.shape[0]):
@@ -56,11 +56,13 @@ def looped(q: Tensor, k: Tensor, v: Tensor, sight: Sight, rows: Rows, cap: float
     return out
 
 
-@pytest.mark.parametrize("sight", [Sight(), Sight(causal=True), Sight(False, 3), Sight(True, 3)], ids=str)
+@pytest.mark.parametrize(
+    "sight", [Visibility(), Visibility(causal=True), Visibility(False, 3), Visibility(True, 3)], ids=str
+)
 @pytest.mark.parametrize(
     "kind", ["plain", "shared", "right", "left", "packed", "nothing", "restarted", "gaps", "order"]
 )
-def test_it_is_what_loops_make_of_it(sight: Sight, kind: str, planned: Planned, rows: Kinds) -> None:
+def test_it_is_what_loops_make_of_it(sight: Visibility, kind: str, planned: Planned, rows: Kinds) -> None:
     q, k, v = drawn(7, groups=2)
     batch = rows(kind, 7)
     got = EAGER(q, k, v, planned(EAGER, sight, batch, like=torch.zeros(2, 7, 12, dtype=q.dtype)), None, 0.0)
@@ -68,16 +70,16 @@ def test_it_is_what_loops_make_of_it(sight: Sight, kind: str, planned: Planned, 
 
 
 def test_a_soft_cap_squashes_scores_before_they_are_masked(planned: Planned, rows: Kinds) -> None:
-    sight = Sight(causal=True)
+    sight = Visibility(causal=True)
     q, k, v = (x * 3 for x in drawn(6, groups=4))
-    plan = planned(EAGER, sight, rows("right", 6), like=q[:, 0], demand=Demand(sight, soft_cap=True))
+    plan = planned(EAGER, sight, rows("right", 6), like=q[:, 0], demand=KernelRequest(sight, soft_cap=True))
     assert torch.allclose(EAGER(q, k, v, plan, None, 0.0), looped(q, k, v, sight, rows("right", 6), 2.0), atol=1e-9)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_torch_computes_the_same(causal: bool, planned: Planned, rows: Kinds) -> None:
     q, k, v = drawn(9, groups=2)
-    got = EAGER(q, k, v, planned(EAGER, Sight(causal), rows("plain", 9), like=q[:, 0]), None, 0.0)
+    got = EAGER(q, k, v, planned(EAGER, Visibility(causal), rows("plain", 9), like=q[:, 0]), None, 0.0)
     wanted = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=SCALE, enable_gqa=True)
     assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
 
@@ -85,7 +87,7 @@ def test_torch_computes_the_same(causal: bool, planned: Planned, rows: Kinds) ->
 @pytest.mark.parametrize("kind", ["plain", "packed", "nothing"])
 def test_weights_of_a_row_sum_to_one_or_it_sees_nothing(kind: str, planned: Planned, rows: Kinds) -> None:
     q, k, _ = drawn(9, groups=4)
-    weights = attention_weights(q, k, planned(EAGER, Sight(causal=True), rows(kind, 9), like=q[:, 0]), None)
+    weights = attention_weights(q, k, planned(EAGER, Visibility(causal=True), rows(kind, 9), like=q[:, 0]), None)
     assert ((weights >= 0) & (weights <= 1)).all()
     sums = weights.sum(-1)
     documents = rows(kind, 9).documents
@@ -96,7 +98,7 @@ def test_weights_of_a_row_sum_to_one_or_it_sees_nothing(kind: str, planned: Plan
 def test_equal_values_come_out_as_they_went_in(planned: Planned, rows: Kinds) -> None:
     q, k, _ = drawn(9, groups=4)
     v = torch.tensor([1.0, -2.0, 3.0], dtype=q.dtype).expand(2, 4, 9, 3)
-    got = EAGER(q, k, v, planned(EAGER, Sight(causal=True, window=3), rows("packed", 9), like=q[:, 0]), None, 0.0)
+    got = EAGER(q, k, v, planned(EAGER, Visibility(causal=True, window=3), rows("packed", 9), like=q[:, 0]), None, 0.0)
     documents = rows("packed", 9).documents
     assert documents is not None
     assert torch.allclose(got.transpose(1, 2)[documents >= 0], v[0, :, 0], rtol=0, atol=1e-12)
@@ -105,8 +107,8 @@ def test_equal_values_come_out_as_they_went_in(planned: Planned, rows: Kinds) ->
 def test_a_position_may_mix_into_what_the_weights_are_applied_to(planned: Planned, rows: Kinds) -> None:
     q, k, v = drawn(5, groups=2)
     table = torch.randn(5, 5, 3, dtype=q.dtype)
-    demand = Demand(Sight(), mixes=True)
-    plan = planned(EAGER, Sight(), rows("plain", 5), like=q[:, 0], demand=demand)
+    demand = KernelRequest(Visibility(), mixes=True)
+    plan = planned(EAGER, Visibility(), rows("plain", 5), like=q[:, 0], demand=demand)
 
     def mix(weights: Tensor, pair: Pair) -> Tensor:
         assert pair.k is not None
@@ -114,7 +116,7 @@ def test_a_position_may_mix_into_what_the_weights_are_applied_to(planned: Planne
         return torch.einsum("bhts,tsk->bhtk", weights, table)
 
     without = EAGER(q, k, v, plan, None, 0.0)
-    mixed = EAGER(q, k, v, plan, Content(None, lambda x: (x, x), mix), 0.0)
+    mixed = EAGER(q, k, v, plan, LayerScoring(None, lambda x: (x, x), mix), 0.0)
     weights = attention_weights(q, k, plan, None)
     assert torch.allclose(mixed - without, (weights.unsqueeze(-1) * table).sum(3), rtol=0, atol=1e-9)
-    assert torch.equal(EAGER(q, k, v, plan, Content(None, lambda x: (x, x), lambda *_: None), 0.0), without)
+    assert torch.equal(EAGER(q, k, v, plan, LayerScoring(None, lambda x: (x, x), lambda *_: None), 0.0), without)

@@ -8,28 +8,32 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_mask
 
-from paribus import Blocks, Pair, Rows, Sight
+from paribus import BlockPattern, Pair, TokenLayout, Visibility
 from paribus.kernels import KERNELS
 from paribus.kernels.flex import Flex, Functions, distances, scored, seen
-from paribus.parts.attention_plan import chosen
-from paribus.parts.context import Demand, Plan
-from paribus.parts.visibility import ordered, relations, visible
+from paribus.parts.attention_plan import choose_kernel
+from paribus.parts.context import AttentionPlan, KernelRequest
+from paribus.parts.visibility import relations, visibility_mask, with_order
 
-Planned = Callable[..., Plan]
-Kinds = Callable[[str, int], Rows]
+Planned = Callable[..., AttentionPlan]
+Kinds = Callable[[str, int], TokenLayout]
 FLEX, EAGER = Flex(), KERNELS[-1]
 ROWS = ("plain", "shared", "right", "apart", "left", "packed", "nothing", "restarted", "gaps", "order")
 COUNTED = ("right", "apart", "nothing", "plain", "shared")  # where positions are the rows' own index
-DRAWN = Blocks(8, 1, tuple((block * 5 % 13,) for block in range(13)))
+DRAWN = BlockPattern(8, 1, tuple((block * 5 % 13,) for block in range(13)))
 SIGHTS = [
-    *(Sight(causal, window) for causal in (True, False) for window in (None, 1, 4)),
-    *(Sight(causal, 4, dilation, first) for causal in (True, False) for dilation, first in ((3, 0), (1, 2), (2, 1))),
-    *(Sight(causal, None, 1, first, DRAWN) for causal in (True, False) for first in (0, 8)),
+    *(Visibility(causal, window) for causal in (True, False) for window in (None, 1, 4)),
+    *(
+        Visibility(causal, 4, dilation, first)
+        for causal in (True, False)
+        for dilation, first in ((3, 0), (1, 2), (2, 1))
+    ),
+    *(Visibility(causal, None, 1, first, DRAWN) for causal in (True, False) for first in (0, 8)),
 ]
 SIZES = (2, 1, 29, 29)
 
 
-def named(sight: Sight) -> str:
+def named(sight: Visibility) -> str:
     return f"{sight.window}x{sight.dilation}+{sight.first}{'-causal' * sight.causal}{'-blocks' * bool(sight.blocks)}"
 
 
@@ -56,22 +60,22 @@ def projected(rows: int, keys: int | None = None, groups: int = 2, width: int = 
 
 
 @pytest.mark.parametrize("sight", SIGHTS, ids=named)
-def test_its_mask_written_out_is_what_every_query_sees(sight: Sight, rows: Kinds) -> None:
+def test_its_mask_written_out_is_what_every_query_sees(sight: Visibility, rows: Kinds) -> None:
     index = [torch.arange(size).view([-1 if axis == at else 1 for axis in range(4)]) for at, size in enumerate(SIZES)]
     for kind, by_row in itertools.product(ROWS, (True, False)):
-        both = ordered(rows(kind, 29))
+        both = with_order(rows(kind, 29))
         found = relations(sight, both, both, by_row=by_row)
-        wanted = visible(sight, both, both, by_row=by_row)
+        wanted = visibility_mask(sight, both, both, by_row=by_row)
         assert bool(found) == (wanted is not None)
         if wanted is not None:
             assert torch.equal(seen(found)(*index).expand(SIZES), wanted.expand(SIZES)), kind
 
 
 @pytest.mark.parametrize("sight", SIGHTS[3:7], ids=named)
-def test_its_mask_is_what_torch_makes_of_the_function(sight: Sight, rows: Kinds) -> None:
-    both = ordered(rows("packed", 29))
+def test_its_mask_is_what_torch_makes_of_the_function(sight: Visibility, rows: Kinds) -> None:
+    both = with_order(rows("packed", 29))
     mask = create_mask(seen(relations(sight, both, both)), 2, 1, 29, 29, device="cpu")
-    wanted = visible(sight, both, both)
+    wanted = visibility_mask(sight, both, both)
     assert wanted is not None
     assert torch.equal(mask, wanted)
 
@@ -103,21 +107,23 @@ def test_a_score_that_nothing_is_done_to_needs_no_function() -> None:
 
 
 CELLS = [  # few, as torch compiles the function of each
-    (Sight(True), "right"),
-    (Sight(True, 4), "packed"),
-    (Sight(False, 4, 3), "gaps"),
-    (Sight(False, None, 1, 8, DRAWN), "apart"),
-    (Sight(), "nothing"),
-    (Sight(True), "order"),
+    (Visibility(True), "right"),
+    (Visibility(True, 4), "packed"),
+    (Visibility(False, 4, 3), "gaps"),
+    (Visibility(False, None, 1, 8, DRAWN), "apart"),
+    (Visibility(), "nothing"),
+    (Visibility(True), "order"),
 ]
 
 
 @unfused
 @pytest.mark.parametrize(("sight", "kind"), CELLS)
-def test_unfused_it_gives_what_the_readable_one_gives(sight: Sight, kind: str, planned: Planned, rows: Kinds) -> None:
+def test_unfused_it_gives_what_the_readable_one_gives(
+    sight: Visibility, kind: str, planned: Planned, rows: Kinds
+) -> None:
     batch, bias = rows(kind, 29), Slopes() if kind in COUNTED else None
     q, k, v = projected(29, width=8)
-    demand = Demand(sight, "positions" if bias else "none", soft_cap=kind != "plain", ordered=kind == "order")
+    demand = KernelRequest(sight, "positions" if bias else "none", soft_cap=kind != "plain", ordered=kind == "order")
     like = torch.zeros(2, 29, 24, dtype=torch.float64)
     with torch.no_grad():
         got, wanted = (
@@ -131,9 +137,12 @@ def test_unfused_it_gives_what_the_readable_one_gives(sight: Sight, kind: str, p
 def test_unfused_it_reads_a_memory_and_rows_that_ask_behind_their_keys(planned: Planned, rows: Kinds) -> None:
     q, k, v = projected(5, 8)
     rank = torch.tensor([[2, 0, 3, 1], [0, 1, 2, 3]])
-    content = Rows(torch.arange(4).expand(2, -1), None, 2 * rank)
-    both = Rows(content.positions.repeat(1, 2), None, torch.cat([2 * rank, 2 * rank - 1], dim=1))
-    for sight, asks, keys in ((Sight(), rows("plain", 5), rows("left", 8)), (Sight(causal=True), both, content)):
+    content = TokenLayout(torch.arange(4).expand(2, -1), None, 2 * rank)
+    both = TokenLayout(content.positions.repeat(1, 2), None, torch.cat([2 * rank, 2 * rank - 1], dim=1))
+    for sight, asks, keys in (
+        (Visibility(), rows("plain", 5), rows("left", 8)),
+        (Visibility(causal=True), both, content),
+    ):
         queries, length = asks.positions.shape[1], keys.positions.shape[1]
         q, k, v = projected(queries, length)
         like = torch.zeros(2, queries, 24, dtype=torch.float64)
@@ -142,29 +151,29 @@ def test_unfused_it_reads_a_memory_and_rows_that_ask_behind_their_keys(planned: 
 
 
 def test_nothing_is_hidden_where_all_see_all(planned: Planned, rows: Kinds) -> None:
-    made: Functions = planned(FLEX, Sight(), rows("plain", 9), like=torch.zeros(2, 9, 24)).prepared
+    made: Functions = planned(FLEX, Visibility(), rows("plain", 9), like=torch.zeros(2, 9, 24)).prepared
     assert made == (None, None)
 
 
-THERE = Demand(Sight(causal=True), device="cuda", rows=512)
+THERE = KernelRequest(Visibility(causal=True), device="cuda", rows=512)
 
 
 @pytest.mark.parametrize(
     ("asked", "kernel"),
     [
         ({}, "sdpa"),
-        ({"sight": Sight()}, "sdpa"),
+        ({"sight": Visibility()}, "sdpa"),
         ({"hidden": True}, "flex"),
         ({"ordered": True}, "flex"),
         ({"soft_cap": True}, "flex"),
         ({"bias": "positions", "distances": True}, "flex"),
         ({"bias": "positions"}, "sdpa"),
-        ({"sight": Sight(), "aligned": False, "hidden": True}, "flex"),
-        ({"sight": Sight(causal=True, window=8), "ordered": True}, "flex"),
-        ({"sight": Sight(causal=True, window=8)}, "blocked"),
-        ({"sight": Sight(causal=True, window=8, dilation=2)}, "gathered"),
-        ({"sight": Sight(causal=True, window=400, first=8)}, "flex"),
-        ({"sight": Sight(causal=True, window=8), "soft_cap": True}, "flex"),
+        ({"sight": Visibility(), "aligned": False, "hidden": True}, "flex"),
+        ({"sight": Visibility(causal=True, window=8), "ordered": True}, "flex"),
+        ({"sight": Visibility(causal=True, window=8)}, "blocked"),
+        ({"sight": Visibility(causal=True, window=8, dilation=2)}, "gathered"),
+        ({"sight": Visibility(causal=True, window=400, first=8)}, "flex"),
+        ({"sight": Visibility(causal=True, window=8), "soft_cap": True}, "flex"),
         ({"hidden": True, "aligned": False}, "sdpa"),
         ({"hidden": True, "rows": 64}, "sdpa"),
         ({"hidden": True, "double": True}, "sdpa"),
@@ -181,18 +190,20 @@ def test_it_is_chosen_where_plain_attention_would_need_a_mask_of_all_pairs(
     asked: dict[str, object], kernel: str
 ) -> None:
     demand = THERE._replace(**asked)  # type: ignore[arg-type]  # of as many types as fields
-    assert chosen(KERNELS, demand).name == kernel
+    assert choose_kernel(KERNELS, demand).name == kernel
     assert not FLEX.serves(demand._replace(device="cpu"))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("sight", SIGHTS, ids=named)
-def test_a_gpu_fuses_it_and_gives_the_same_gradients_included(sight: Sight, planned: Planned, rows: Kinds) -> None:
+def test_a_gpu_fuses_it_and_gives_the_same_gradients_included(sight: Visibility, planned: Planned, rows: Kinds) -> None:
     length = 300 if sight.blocks is None else 97
     for kind, groups in itertools.product(ROWS, (2, 4)):
         batch = rows(kind, length)
         here, there = (Slopes(), Slopes()) if kind in COUNTED else (None, None)
-        demand = Demand(sight, "positions" if here else "none", soft_cap=kind != "plain", ordered=kind == "order")
+        demand = KernelRequest(
+            sight, "positions" if here else "none", soft_cap=kind != "plain", ordered=kind == "order"
+        )
         leaves = [leaf.requires_grad_() for leaf in projected(length, groups=groups)]
         fused = [leaf.detach().float().cuda().requires_grad_() for leaf in leaves]
         like = torch.zeros(2, length, 24, dtype=torch.float64)
@@ -214,9 +225,9 @@ def test_on_a_gpu_its_blocks_are_made_without_a_mask_of_all_pairs(planned: Plann
     rows = 16_384
     like = torch.zeros(1, rows, 8, device="cuda")
     ramp = torch.arange(rows, device="cuda").unsqueeze(0)
-    batch = Rows(ramp, torch.zeros_like(ramp), None, ramp)
-    planned(FLEX, Sight(causal=True), batch, like=like)  # compiled
+    batch = TokenLayout(ramp, torch.zeros_like(ramp), None, ramp)
+    planned(FLEX, Visibility(causal=True), batch, like=like)  # compiled
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    planned(FLEX, Sight(causal=True), batch, like=like, bias=Slopes())
+    planned(FLEX, Visibility(causal=True), batch, like=like, bias=Slopes())
     assert torch.cuda.max_memory_allocated() - before < rows * rows / 8

@@ -8,45 +8,47 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus import Blocks, Rows, Sight
+from paribus import BlockPattern, TokenLayout, Visibility
 from paribus.kernels import KERNELS
 from paribus.kernels.gathered import Gathered, Layout, Meeting, gather, layout_of, looked_at, met
-from paribus.parts.attention_plan import chosen
-from paribus.parts.context import Content, Demand, Plan
-from paribus.parts.visibility import ordered, visible
+from paribus.parts.attention_plan import choose_kernel
+from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring
+from paribus.parts.visibility import visibility_mask, with_order
 
-Planned = Callable[..., Plan]
-Kinds = Callable[[str, int], Rows]
+Planned = Callable[..., AttentionPlan]
+Kinds = Callable[[str, int], TokenLayout]
 GATHERED = Gathered()
-GAPS = Demand(Sight(causal=True, window=8, dilation=3))
+GAPS = KernelRequest(Visibility(causal=True, window=8, dilation=3))
 
 
-def drawn(count: int, most: int, size: int = 8, near: int = 1) -> Blocks:
+def drawn(count: int, most: int, size: int = 8, near: int = 1) -> BlockPattern:
     """Blocks that see others all over the place: some near, some twice over, some fewer than others."""
-    return Blocks(
+    return BlockPattern(
         size, near, tuple(tuple((block * 5 + 3 * at) % count for at in range(most)) for block in range(count))
     )
 
 
-BLOCKS = Demand(Sight(blocks=drawn(512, 2), first=8))
+BLOCKS = KernelRequest(Visibility(blocks=drawn(512, 2), first=8))
 
 
-@pytest.mark.parametrize("demand", [GAPS, BLOCKS, Demand(Sight(window=8, first=3))], ids=["gaps", "blocks", "first"])
-def test_it_is_chosen_where_what_is_seen_is_little_against_the_rows(demand: Demand) -> None:
-    assert chosen(KERNELS, demand).name == "gathered"
-    assert chosen(KERNELS, demand._replace(rows=4096)).name == "gathered"
-    assert chosen(KERNELS, demand._replace(rows=4096, bias="positions")).name == "gathered"
-    assert chosen(KERNELS, demand._replace(rows=4096, sinks=True)).name == "gathered"
-    assert chosen(KERNELS, demand._replace(rows=32)).name == "sdpa"
+@pytest.mark.parametrize(
+    "demand", [GAPS, BLOCKS, KernelRequest(Visibility(window=8, first=3))], ids=["gaps", "blocks", "first"]
+)
+def test_it_is_chosen_where_what_is_seen_is_little_against_the_rows(demand: KernelRequest) -> None:
+    assert choose_kernel(KERNELS, demand).name == "gathered"
+    assert choose_kernel(KERNELS, demand._replace(rows=4096)).name == "gathered"
+    assert choose_kernel(KERNELS, demand._replace(rows=4096, bias="positions")).name == "gathered"
+    assert choose_kernel(KERNELS, demand._replace(rows=4096, sinks=True)).name == "gathered"
+    assert choose_kernel(KERNELS, demand._replace(rows=32)).name == "sdpa"
 
 
 @pytest.mark.parametrize("demand", [GAPS, BLOCKS], ids=["gaps", "blocks"])
 @pytest.mark.parametrize(
     "asked",
     [
-        {"sight": Sight()},
-        {"sight": Sight(window=8)},
-        {"sight": Sight(first=8)},
+        {"sight": Visibility()},
+        {"sight": Visibility(window=8)},
+        {"sight": Visibility(first=8)},
         {"aligned": False},
         {"ordered": True},
         {"by_row": False},
@@ -58,7 +60,7 @@ def test_it_is_chosen_where_what_is_seen_is_little_against_the_rows(demand: Dema
     ],
     ids=str,
 )
-def test_it_leaves_to_others_what_it_cannot_compute(demand: Demand, asked: dict[str, object]) -> None:
+def test_it_leaves_to_others_what_it_cannot_compute(demand: KernelRequest, asked: dict[str, object]) -> None:
     assert not GATHERED.serves(demand._replace(**asked))  # type: ignore[arg-type]  # of as many types as fields
 
 
@@ -68,25 +70,25 @@ def test_it_leaves_rows_behind_the_last_drawn_block_to_others() -> None:
 
 
 SIGHTS = [
-    Sight(True, 5, 3, 2),
-    Sight(False, 5, 3, 0),
-    Sight(False, 5, 3, 2),
-    Sight(False, 40, 1, 21),
-    Sight(True, 1, 7),
-    Sight(True, None, 1, 8, drawn(13, 2)),
-    Sight(False, None, 1, 19, drawn(13, 2)),
-    Sight(False, None, 1, 0, drawn(13, 0, near=2)),
+    Visibility(True, 5, 3, 2),
+    Visibility(False, 5, 3, 0),
+    Visibility(False, 5, 3, 2),
+    Visibility(False, 40, 1, 21),
+    Visibility(True, 1, 7),
+    Visibility(True, None, 1, 8, drawn(13, 2)),
+    Visibility(False, None, 1, 19, drawn(13, 2)),
+    Visibility(False, None, 1, 0, drawn(13, 0, near=2)),
 ]
 
 
 @pytest.mark.parametrize("sight", SIGHTS, ids=str)
 @pytest.mark.parametrize("rows", [1, 60, 97])
-def test_each_block_meets_every_key_that_its_queries_see(sight: Sight, rows: int) -> None:
+def test_each_block_meets_every_key_that_its_queries_see(sight: Visibility, rows: int) -> None:
     layout = layout_of(sight)
     own = layout.own(rows, torch.device("cpu"))
     meets = met(sight, layout, rows, torch.device("cpu"))
-    every = ordered(Rows(torch.arange(rows).unsqueeze(0)))
-    seen = visible(sight, every, every, by_row=True)
+    every = with_order(TokenLayout(torch.arange(rows).unsqueeze(0)))
+    seen = visibility_mask(sight, every, every, by_row=True)
     assert seen is not None
     asked = [query for block in own.tolist() for query in block if query < rows]
     assert sorted(asked) == list(range(min(layout.start, rows), rows))  # each row in one block
@@ -119,13 +121,13 @@ def test_gathered_rows_are_those_of_their_own_sequence() -> None:
 
 @pytest.mark.parametrize("sight", SIGHTS, ids=str)
 @pytest.mark.parametrize("kind", ["plain", "right", "apart", "nothing"])
-def test_it_agrees_where_queries_may_weigh_nothing(sight: Sight, kind: str, planned: Planned, rows: Kinds) -> None:
+def test_it_agrees_where_queries_may_weigh_nothing(sight: Visibility, kind: str, planned: Planned, rows: Kinds) -> None:
     draw = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, heads, 97, 6, generator=draw, dtype=torch.float64) for heads in (4, 2, 2))
     sinks = torch.linspace(-1, 2, 4, dtype=torch.float64)
     leaves = [leaf.requires_grad_() for leaf in (q, k, v, sinks)]
-    content = Content(None, lambda table: (table, table), sinks=sinks)
-    like, demand = torch.zeros(2, 97, 24, dtype=torch.float64), Demand(sight, sinks=True)
+    content = LayerScoring(None, lambda table: (table, table), sinks=sinks)
+    like, demand = torch.zeros(2, 97, 24, dtype=torch.float64), KernelRequest(sight, sinks=True)
     outputs = [
         kernel(q, k, v, planned(kernel, sight, rows(kind, 97), like=like, demand=demand), content, 0.0)
         for kernel in (GATHERED, KERNELS[-1])
@@ -136,8 +138,8 @@ def test_it_agrees_where_queries_may_weigh_nothing(sight: Sight, kind: str, plan
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("sight", [Sight(False, 5, 3, 2), Sight(True, None, 1, 8, drawn(13, 2))], ids=str)
-def test_dropout_leaves_a_weight_out_or_raises_it(sight: Sight, planned: Planned, rows: Kinds) -> None:
+@pytest.mark.parametrize("sight", [Visibility(False, 5, 3, 2), Visibility(True, None, 1, 8, drawn(13, 2))], ids=str)
+def test_dropout_leaves_a_weight_out_or_raises_it(sight: Visibility, planned: Planned, rows: Kinds) -> None:
     torch.manual_seed(0)
     q, k = torch.randn(2, 2, 4, 97, 97, dtype=torch.float64)
     v = torch.eye(97, dtype=torch.float64).expand(2, 4, 97, 97)  # so that what comes out are the weights
@@ -150,14 +152,14 @@ def test_dropout_leaves_a_weight_out_or_raises_it(sight: Sight, planned: Planned
 
 
 LONG = [
-    Sight(True, 16, 4),
-    Sight(False, 16, 4, 2),
-    Sight(True, None, 1, 32, drawn(128, 3, size=16)),
-    Sight(False, None, 1, 32, drawn(128, 3, size=16)),
+    Visibility(True, 16, 4),
+    Visibility(False, 16, 4, 2),
+    Visibility(True, None, 1, 32, drawn(128, 3, size=16)),
+    Visibility(False, None, 1, 32, drawn(128, 3, size=16)),
 ]
 
 
-def measured(sight: Sight, length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]:
+def measured(sight: Visibility, length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]:
     """Floating-point operations, bytes kept for the backward pass, and those of what was prepared."""
     plan = planned(GATHERED, sight, rows("shared", length), like=torch.zeros(1, length, 24))
     assert isinstance(plan.prepared, Meeting)
@@ -178,9 +180,9 @@ def measured(sight: Sight, length: int, planned: Planned, rows: Kinds) -> tuple[
 
 
 @pytest.mark.parametrize("sight", LONG, ids=["gaps", "gaps-first", "blocks-causal", "blocks"])
-def test_work_and_memory_are_linear_in_the_rows(sight: Sight, planned: Planned, rows: Kinds) -> None:
-    assert GATHERED.serves(Demand(sight, rows=512))
-    assert GATHERED.serves(Demand(sight, rows=2048))
+def test_work_and_memory_are_linear_in_the_rows(sight: Visibility, planned: Planned, rows: Kinds) -> None:
+    assert GATHERED.serves(KernelRequest(sight, rows=512))
+    assert GATHERED.serves(KernelRequest(sight, rows=2048))
     short, long = measured(sight, 512, planned, rows), measured(sight, 2048, planned, rows)
     for one, other in zip(short, long, strict=True):
         assert 0 < other <= 4.3 * one  # blocks that see all are not cut, so that a few are missing from the short one
@@ -188,20 +190,20 @@ def test_work_and_memory_are_linear_in_the_rows(sight: Sight, planned: Planned, 
 
 
 @pytest.mark.parametrize("sight", LONG[2:], ids=["causal", "both"])
-def test_of_blocks_no_more_is_computed_than_they_are_said_to_cost(sight: Sight) -> None:
+def test_of_blocks_no_more_is_computed_than_they_are_said_to_cost(sight: Visibility) -> None:
     assert looked_at(sight, 2048) == sight.pairs(2048, 2048)
 
 
 @pytest.mark.parametrize("sight", LONG[:2], ids=["gaps", "first"])
-def test_of_windows_less_than_thrice_what_they_see_is_computed(sight: Sight) -> None:
+def test_of_windows_less_than_thrice_what_they_see_is_computed(sight: Visibility) -> None:
     assert sight.pairs(2048, 2048) <= looked_at(sight, 2048) < 3 * sight.pairs(2048, 2048)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # dynamo's own
 @pytest.mark.parametrize("sight", [SIGHTS[2], SIGHTS[5], SIGHTS[6]], ids=str)
-def test_it_compiles_into_one_graph(sight: Sight, planned: Planned) -> None:
+def test_it_compiles_into_one_graph(sight: Visibility, planned: Planned) -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        plan = planned(GATHERED, sight, Rows(positions), like=q.transpose(1, 2).flatten(2))
+        plan = planned(GATHERED, sight, TokenLayout(positions), like=q.transpose(1, 2).flatten(2))
         return GATHERED(q, k, v, plan, None, 0.0)
 
     q, k, v = (torch.randn(2, 4, 97, 8, dtype=torch.float64).requires_grad_() for _ in range(3))
@@ -217,7 +219,7 @@ def test_it_compiles_into_one_graph(sight: Sight, planned: Planned) -> None:
 
 def test_a_layout_is_of_half_a_windows_span() -> None:
     for window in (1, 2, 16, 65, 500):
-        layout = layout_of(Sight(False, window, 2))
+        layout = layout_of(Visibility(False, window, 2))
         assert layout.left == layout.right == window - 1
         assert 16 <= layout.size <= 128
         assert layout.size in (16, 128) or 0.7 < layout.size / max(window - 1, 1) < math.sqrt(2) + 1e-9

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import Blocks, Rows, Scoring, Sight
+from paribus import BlockPattern, ScoreFunctions, TokenLayout, Visibility
 from paribus.kernels import KERNELS
-from paribus.parts.context import Content, Demand, Kernel, Pair, Plan
+from paribus.parts.context import AttentionPlan, Kernel, KernelRequest, LayerScoring, Pair
 
-Planned = Callable[..., Plan]
-Kinds = Callable[[str, int], Rows]
+Planned = Callable[..., AttentionPlan]
+Kinds = Callable[[str, int], TokenLayout]
 
 TOLERANCE = 1e-9
 ROWS = ("plain", "shared", "right", "apart", "left", "packed", "nothing", "restarted", "gaps", "order")
@@ -24,7 +24,7 @@ HERE = [
 ]  # which has gradients on a GPU alone, and a file of tests
 
 
-def faster(demand: Demand) -> pytest.MarkDecorator:
+def faster(demand: KernelRequest) -> pytest.MarkDecorator:
     """The kernels besides the readable one that serve a demand."""
     return pytest.mark.parametrize("kernel", [kernel for kernel in FASTER if kernel.serves(demand)], ids=name_of)
 
@@ -58,18 +58,22 @@ def compared(got: Tensor, wanted: Tensor, leaves: tuple[Tensor, ...]) -> None:
         assert torch.allclose(ours, theirs, rtol=0, atol=TOLERANCE)
 
 
-DRAWN = Blocks(8, 1, tuple((block * 5 % 13,) for block in range(13)))  # 13 blocks of 8 rows: 97 are rows enough
+DRAWN = BlockPattern(8, 1, tuple((block * 5 % 13,) for block in range(13)))  # 13 blocks of 8 rows: 97 are rows enough
 
 
-def name_of_sight(sight: Sight) -> str:
+def name_of_sight(sight: Visibility) -> str:
     said = f"{sight.window}x{sight.dilation}+{sight.first}" if sight.blocks is None else f"blocks+{sight.first}"
     return f"{said}-causal" if sight.causal else said
 
 
 SIGHTS = [
-    *(Sight(causal, window) for causal in (True, False) for window in (None, 1, 4, 40)),
-    *(Sight(causal, 4, dilation, first) for causal in (True, False) for dilation, first in ((3, 0), (1, 2), (2, 1))),
-    *(Sight(causal, None, 1, first, DRAWN) for causal in (True, False) for first in (0, 8)),
+    *(Visibility(causal, window) for causal in (True, False) for window in (None, 1, 4, 40)),
+    *(
+        Visibility(causal, 4, dilation, first)
+        for causal in (True, False)
+        for dilation, first in ((3, 0), (1, 2), (2, 1))
+    ),
+    *(Visibility(causal, None, 1, first, DRAWN) for causal in (True, False) for first in (0, 8)),
 ]
 CELLS = [
     pytest.param(kernel, sight, kind, bias, id=f"{kernel.name}-{name_of_sight(sight)}-{kind}-{bias}")
@@ -77,13 +81,13 @@ CELLS = [
     for sight in SIGHTS
     for kind in ROWS
     for bias in ("none", "positions")
-    if kernel.serves(Demand(sight, bias, ordered=kind == "order", by_row=kind not in BY_POSITION))
+    if kernel.serves(KernelRequest(sight, bias, ordered=kind == "order", by_row=kind not in BY_POSITION))
 ]
 
 
 @pytest.mark.parametrize(("kernel", "sight", "kind", "biased"), CELLS)
 def test_a_kernel_agrees_with_the_readable_one(
-    kernel: Kernel, sight: Sight, kind: str, biased: str, planned: Planned, rows: Kinds
+    kernel: Kernel, sight: Visibility, kind: str, biased: str, planned: Planned, rows: Kinds
 ) -> None:
     slopes = torch.tensor([0.5, 0.25, 0.1, 0.0], dtype=torch.float64, requires_grad=True)
 
@@ -102,18 +106,18 @@ def test_a_kernel_agrees_with_the_readable_one(
         compared(got, wanted, (q, k, v, slopes) if added else (q, k, v))
 
 
-@faster(Demand(Sight(), sinks=True))
-@pytest.mark.parametrize("sight", [Sight(), Sight(causal=True), Sight(causal=True, window=3)], ids=str)
+@faster(KernelRequest(Visibility(), sinks=True))
+@pytest.mark.parametrize("sight", [Visibility(), Visibility(causal=True), Visibility(causal=True, window=3)], ids=str)
 @pytest.mark.parametrize("fresh", [1, 97])
 def test_a_kernel_agrees_where_queries_may_weigh_nothing(
-    kernel: Kernel, sight: Sight, fresh: int, planned: Planned, rows: Kinds
+    kernel: Kernel, sight: Visibility, fresh: int, planned: Planned, rows: Kinds
 ) -> None:
     sinks = torch.linspace(-1, 2, 4, dtype=torch.float64, requires_grad=True)
-    content = Content(None, lambda table: (table, table), sinks=sinks)
+    content = LayerScoring(None, lambda table: (table, table), sinks=sinks)
     for kind in ("plain", "right", "packed", "nothing"):
         keys = rows(kind, 97)
-        last = Rows(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-        demand = Demand(sight, sinks=True, aligned=fresh == 97)
+        last = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        demand = KernelRequest(sight, sinks=True, aligned=fresh == 97)
         if not kernel.serves(demand):
             continue
         q, k, v = projected(fresh, 97, groups=2)
@@ -131,22 +135,22 @@ def test_a_kernel_agrees_where_queries_may_weigh_nothing(
         compared(got, wanted, (q, k, v, sinks))
 
 
-@faster(Demand(Sight(causal=True, window=3)))
-@pytest.mark.parametrize("sight", [Sight(causal=True), Sight(causal=True, window=3)], ids=str)
+@faster(KernelRequest(Visibility(causal=True, window=3)))
+@pytest.mark.parametrize("sight", [Visibility(causal=True), Visibility(causal=True, window=3)], ids=str)
 @pytest.mark.parametrize("width", [2, 9])
 @pytest.mark.parametrize("fresh", [1, 97])
 def test_values_may_be_narrower_or_wider_than_keys(
-    kernel: Kernel, sight: Sight, width: int, fresh: int, planned: Planned, rows: Kinds
+    kernel: Kernel, sight: Visibility, width: int, fresh: int, planned: Planned, rows: Kinds
 ) -> None:
     sinks = torch.linspace(-1, 2, 4, dtype=torch.float64, requires_grad=True)
     q, k, v = projected(fresh, 97, groups=2)
     v = torch.cat([v.detach(), 2 * v.detach()], dim=-1)[..., :width].requires_grad_()
-    for weighs in (None, Content(None, lambda table: (table, table), sinks=sinks)):
-        demand = Demand(sight, sinks=weighs is not None, aligned=fresh == 97)
+    for weighs in (None, LayerScoring(None, lambda table: (table, table), sinks=sinks)):
+        demand = KernelRequest(sight, sinks=weighs is not None, aligned=fresh == 97)
         if not kernel.serves(demand):
             continue
         keys = rows("right", 97)
-        last = Rows(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        last = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         plans = [
             planned(each, sight, last, keys, like=like(fresh), demand=demand, past=97 - fresh)
             for each in (kernel, EAGER)
@@ -160,8 +164,8 @@ def test_a_sink_takes_its_share_of_the_weights(planned: Planned, rows: Kinds) ->
     q, k, _ = projected(5)
     v = torch.eye(5, dtype=torch.float64).expand(2, 4, 5, 5)  # so that what comes out are the weights
     sinks = torch.tensor([-torch.inf, 0.0, 1.0, 50.0], dtype=torch.float64)
-    plan = planned(EAGER, Sight(), rows("plain", 5), like=like(5), demand=Demand(Sight(), sinks=True))
-    weights = EAGER(q, k, v, plan, Content(None, lambda table: (table, table), sinks=sinks), 0.0)
+    plan = planned(EAGER, Visibility(), rows("plain", 5), like=like(5), demand=KernelRequest(Visibility(), sinks=True))
+    weights = EAGER(q, k, v, plan, LayerScoring(None, lambda table: (table, table), sinks=sinks), 0.0)
     scores = (q @ k.transpose(-1, -2) * 0.7).exp()
     wanted = scores / (scores.sum(-1, keepdim=True) + sinks.exp().view(1, 4, 1, 1))
     assert torch.allclose(weights, wanted, rtol=0, atol=TOLERANCE)
@@ -171,14 +175,18 @@ def test_a_sink_takes_its_share_of_the_weights(planned: Planned, rows: Kinds) ->
 def test_an_attention_may_have_a_say_in_scores_and_weights(planned: Planned, rows: Kinds) -> None:
     q, k, v = projected(6, groups=2)
     plan = planned(
-        EAGER, Sight(causal=True), rows("right", 6), like=like(6), demand=Demand(Sight(causal=True), scored=True)
+        EAGER,
+        Visibility(causal=True),
+        rows("right", 6),
+        like=like(6),
+        demand=KernelRequest(Visibility(causal=True), scored=True),
     )
-    scoring = Scoring(
+    scoring = ScoreFunctions(
         lambda q, k, scale: -(q.unsqueeze(3) - k.unsqueeze(2)).square().sum(-1) * scale,
         lambda scores: scores.flip(1),
         lambda weights: weights * 2,
     )
-    mixed = EAGER(q, k, v, plan, Content(None, lambda table: (table, table), scoring=scoring), 0.0)
+    mixed = EAGER(q, k, v, plan, LayerScoring(None, lambda table: (table, table), scoring=scoring), 0.0)
     spread = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
     for b, h, t in itertools.product(range(2), range(4), range(6)):
         seen = [s for s in range(t + 1) if plan.k.documents is None or bool(plan.k.documents[b, s] >= 0)]
@@ -189,12 +197,12 @@ def test_an_attention_may_have_a_say_in_scores_and_weights(planned: Planned, row
         assert torch.allclose(mixed[b, h, t], wanted, rtol=0, atol=TOLERANCE)
 
 
-@faster(Demand(Sight(), "content"))
-@pytest.mark.parametrize("sight", [Sight(), Sight(causal=True), Sight(causal=True, window=3)], ids=str)
+@faster(KernelRequest(Visibility(), "content"))
+@pytest.mark.parametrize("sight", [Visibility(), Visibility(causal=True), Visibility(causal=True, window=3)], ids=str)
 def test_a_kernel_agrees_where_the_bias_reads_content(
-    kernel: Kernel, sight: Sight, planned: Planned, rows: Kinds
+    kernel: Kernel, sight: Visibility, planned: Planned, rows: Kinds
 ) -> None:
-    demand = Demand(sight, "content")
+    demand = KernelRequest(sight, "content")
     q, k, v = projected(9, groups=2)
 
     def bias(pair: Pair) -> Tensor:
@@ -203,7 +211,7 @@ def test_a_kernel_agrees_where_the_bias_reads_content(
         assert pair.k.shape == pair.q.shape  # as many heads as queries, whatever is shared
         return (pair.q.sum(-1).unsqueeze(-1) * pair.k.prod(-1).unsqueeze(-2)) * pair.scale
 
-    content = Content(bias, lambda table: (table, table))
+    content = LayerScoring(bias, lambda table: (table, table))
     for kind in ("plain", "right", "nothing"):
         got, wanted = (
             each(q, k, v, planned(each, sight, rows(kind, 9), like=like(9), demand=demand), content, 0.0)
@@ -212,7 +220,7 @@ def test_a_kernel_agrees_where_the_bias_reads_content(
         compared(got, wanted, (q, k, v))
 
 
-@faster(Demand(Sight(), aligned=False))
+@faster(KernelRequest(Visibility(), aligned=False))
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("fresh", [1, 3])
 @pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
@@ -225,9 +233,9 @@ def test_a_kernel_agrees_on_the_last_rows_against_a_cache(
         distance = (pair.q_positions.unsqueeze(-1) - pair.k_positions.unsqueeze(-2)).to(torch.float64)
         return torch.stack([distance, -distance, distance * 2, distance**2], dim=1)
 
-    sight = Sight(causal=True, window=window)
+    sight = Visibility(causal=True, window=window)
     keys = rows(kind, 10)
-    last = Rows(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    last = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
     q, k, v = projected(fresh, 10, groups)
     got, wanted = (
         each(
@@ -240,27 +248,27 @@ def test_a_kernel_agrees_on_the_last_rows_against_a_cache(
     compared(got, wanted, (q, k, v))
 
 
-@faster(Demand(Sight(), aligned=False))
+@faster(KernelRequest(Visibility(), aligned=False))
 def test_a_kernel_agrees_on_a_memory_of_another_length(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
     q, k, v = projected(5, 8, 2)
     for kind in ("plain", "right", "left", "nothing"):
         memory = rows(kind, 8)
         got, wanted = (
-            each(q, k, v, planned(each, Sight(), rows("plain", 5), memory, like=like(5)), None, 0.0)
+            each(q, k, v, planned(each, Visibility(), rows("plain", 5), memory, like=like(5)), None, 0.0)
             for each in (kernel, EAGER)
         )
         compared(got, wanted, (q, k, v))
 
 
-@faster(Demand(Sight(causal=True), ordered=True, aligned=False))
+@faster(KernelRequest(Visibility(causal=True), ordered=True, aligned=False))
 def test_a_kernel_agrees_where_a_second_stream_asks_the_first(kernel: Kernel, planned: Planned) -> None:
     rank = torch.tensor([[2, 0, 3, 1], [0, 1, 2, 3]])
     positions = torch.arange(4).expand(2, -1)
-    content = Rows(positions, None, 2 * rank)
-    both = Rows(positions.repeat(1, 2), None, torch.cat([2 * rank, 2 * rank - 1], dim=1))
+    content = TokenLayout(positions, None, 2 * rank)
+    both = TokenLayout(positions.repeat(1, 2), None, torch.cat([2 * rank, 2 * rank - 1], dim=1))
     q, k, v = projected(8, 4, 2)
     got, wanted = (
-        each(q, k, v, planned(each, Sight(causal=True), both, content, like=like(8)), None, 0.0)
+        each(q, k, v, planned(each, Visibility(causal=True), both, content, like=like(8)), None, 0.0)
         for each in (kernel, EAGER)
     )
     compared(got, wanted, (q, k, v))
@@ -271,7 +279,7 @@ def test_a_kernel_agrees_where_a_second_stream_asks_the_first(kernel: Kernel, pl
 def test_a_row_that_sees_nothing_gets_nothing_and_gives_nothing_back(
     kernel: Kernel, kind: str, planned: Planned, rows: Kinds
 ) -> None:
-    sight = Sight(causal=True, window=4)
+    sight = Visibility(causal=True, window=4)
     batch = rows(kind, 70)
     assert batch.documents is not None
     hidden = batch.documents < 0
@@ -286,7 +294,7 @@ def test_a_row_that_sees_nothing_gets_nothing_and_gives_nothing_back(
 
 @pytest.mark.parametrize("kernel", HERE, ids=name_of)
 def test_dropout_leaves_a_weight_out_or_raises_it(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
-    sight = Sight(causal=True, window=5)
+    sight = Visibility(causal=True, window=5)
     torch.manual_seed(0)
     q, k = torch.randn(2, 2, 4, 64, 64, dtype=torch.float64)
     v = torch.eye(64, dtype=torch.float64).expand(2, 4, 64, 64)  # so that what comes out are the weights
@@ -301,11 +309,13 @@ def test_dropout_leaves_a_weight_out_or_raises_it(kernel: Kernel, planned: Plann
 def test_the_last_kernel_serves_whatever_the_others_do_not() -> None:
     assert EAGER.name == "eager"
     for demand in (
-        Demand(Sight(), weights=True),
-        Demand(Sight(), mixes=True),
-        Demand(Sight(), soft_cap=True),
-        Demand(Sight(), scored=True),
-        Demand(Sight(causal=True, window=3), "content", weights=True, mixes=True, soft_cap=True, ordered=True),
+        KernelRequest(Visibility(), weights=True),
+        KernelRequest(Visibility(), mixes=True),
+        KernelRequest(Visibility(), soft_cap=True),
+        KernelRequest(Visibility(), scored=True),
+        KernelRequest(
+            Visibility(causal=True, window=3), "content", weights=True, mixes=True, soft_cap=True, ordered=True
+        ),
     ):
         assert [kernel.name for kernel in KERNELS if kernel.serves(demand)] == ["eager"]
 
@@ -320,9 +330,9 @@ def test_names_are_those_of_their_files() -> None:
 @pytest.mark.parametrize("kernel", HERE, ids=name_of)
 def test_a_gpu_computes_the_same(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
     for kind, window, groups in itertools.product(ROWS, (None, 4), (2, 4)):
-        sight, batch = Sight(causal=True, window=window), rows(kind, 97)
+        sight, batch = Visibility(causal=True, window=window), rows(kind, 97)
         by_row = batch.documents is None or batch.counted is not None
-        if not kernel.serves(Demand(sight, ordered=batch.order is not None, by_row=by_row)):
+        if not kernel.serves(KernelRequest(sight, ordered=batch.order is not None, by_row=by_row)):
             continue
         q, k, v = projected(97, groups=groups)
         wanted = EAGER(q, k, v, planned(EAGER, sight, batch, like=like(97)), None, 0.0)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Capture, Load, Rows, repeated
+from paribus import PADDING, Capture, Load, TokenLayout, append_copies
 from paribus.kernels import KERNELS
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
@@ -30,14 +30,14 @@ def made(components: Registry, *overrides: str, **options: Any) -> Specimen:
     return Specimen(resolved("encoder-tiny", *TINY, *overrides, registry=components), components, **options)
 
 
-def streams(kind: str) -> tuple[Rows, Rows]:
+def streams(kind: str) -> tuple[TokenLayout, TokenLayout]:
     """What all rows are, and what the leading ones are."""
     ramp = torch.arange(LENGTH).unsqueeze(0)
     keys = {
-        "plain": Rows(ramp, None, None, ramp),
-        "ordered": Rows(ramp, None, ORDER),
-        "apart": Rows(ramp, DOCUMENTS, ORDER),
-        "padded": Rows(ramp - 2, DOCUMENTS),
+        "plain": TokenLayout(ramp, None, None, ramp),
+        "ordered": TokenLayout(ramp, None, ORDER),
+        "apart": TokenLayout(ramp, DOCUMENTS, ORDER),
+        "padded": TokenLayout(ramp - 2, DOCUMENTS),
     }[kind]
     rows = keys.again(AT)
     if rows.order is not None:
@@ -45,7 +45,7 @@ def streams(kind: str) -> tuple[Rows, Rows]:
     return rows, keys
 
 
-def looped(specimen: Specimen, x: Tensor, rows: Rows, keys: Rows) -> Tensor:
+def looped(specimen: Specimen, x: Tensor, rows: TokenLayout, keys: TokenLayout) -> Tensor:
     """The stack row by row, as its formulas say."""
     stack: Any = specimen.stack()
     shape = stack.shape
@@ -68,7 +68,7 @@ def looped(specimen: Specimen, x: Tensor, rows: Rows, keys: Rows) -> Tensor:
     return x
 
 
-def sees(rows: Rows, keys: Rows, b: int, i: int, j: int) -> bool:
+def sees(rows: TokenLayout, keys: TokenLayout, b: int, i: int, j: int) -> bool:
     if rows.order is not None and keys.order is not None and int(keys.order[b, j]) > int(rows.order[b, i]):
         return False
     if rows.documents is None or keys.documents is None:
@@ -133,7 +133,7 @@ def test_what_asks_the_last_layer_again_is_what_stood_behind_all_along(component
         torch.testing.assert_close(stack.again(output.read, asking, AT, 2), stack.norm(twice), rtol=0, atol=1e-12)
 
 
-def layer(stack: Any, content: Tensor, asking: Tensor, keys: Rows) -> Tensor:
+def layer(stack: Any, content: Tensor, asking: Tensor, keys: TokenLayout) -> Tensor:
     """The last layer alone, on both, before the final norm; of the first it keeps the values."""
     last, first = stack.layers[-1], stack.layers[0].attention
     both = torch.cat([content, asking], dim=1)
@@ -156,9 +156,9 @@ def layer(stack: Any, content: Tensor, asking: Tensor, keys: Rows) -> Tensor:
 def test_an_order_that_rows_come_with_is_obeyed_on_both_sides(components: Registry) -> None:
     specimen = made(components)
     x, ramp = noise("rows", 2, LENGTH, 16), torch.arange(LENGTH).unsqueeze(0)
-    before = specimen.stack()(x, Rows(ramp, None, ORDER)).hidden
+    before = specimen.stack()(x, TokenLayout(ramp, None, ORDER)).hidden
     x[:, 2] += 1
-    moved = (specimen.stack()(x, Rows(ramp, None, ORDER)).hidden - before).abs().amax(-1) > 1e-12
+    moved = (specimen.stack()(x, TokenLayout(ramp, None, ORDER)).hidden - before).abs().amax(-1) > 1e-12
     assert moved.tolist() == (ORDER[:, 2:3] <= ORDER).tolist()
 
 
@@ -166,7 +166,7 @@ def test_where_only_an_order_says_what_came_before_one_is_needed(components: Reg
     specimen = Specimen(resolved("gpt-tiny", registry=components), components)
     ramp = torch.arange(LENGTH).unsqueeze(0)
     with pytest.raises(AssertionError, match="only an order says"):
-        specimen.stack()(noise("rows", 2, 10, 64), Rows(ramp).again(AT), keys=Rows(ramp))
+        specimen.stack()(noise("rows", 2, 10, 64), TokenLayout(ramp).again(AT), keys=TokenLayout(ramp))
 
 
 def test_states_know_nothing_of_rows_that_only_ask(components: Registry) -> None:
@@ -187,12 +187,12 @@ def test_what_an_attention_costs_counts_their_queries_and_no_keys_of_theirs(
     ramp = torch.arange(LENGTH, device="meta").unsqueeze(0)
     x, at = torch.empty(1, LENGTH + 3, 16, device="meta"), AT[:1].to("meta")
     with counting() as counter:
-        stack(x.double(), Rows(ramp).again(at), keys=Rows(ramp))
+        stack(x.double(), TokenLayout(ramp).again(at), keys=TokenLayout(ramp))
     load = Load(LENGTH + 3, LENGTH)
     costs = [part.cost(load) for each in stack.layers for part in (each.attention, each.feedforward, stack.position[0])]
     assert sum(cost.flops for cost in costs) == counter.get_total_flops()
 
 
 def test_repeating_takes_what_a_batch_shares() -> None:
-    both = repeated(torch.arange(LENGTH).unsqueeze(0), AT)
+    both = append_copies(torch.arange(LENGTH).unsqueeze(0), AT)
     assert both.tolist() == [[*range(LENGTH), 3, 0, 5], [*range(LENGTH), 6, 6, 2]]

@@ -8,12 +8,25 @@ import torch
 from torch import Tensor
 
 import paribus
-from paribus import Attend, Context, Heads, Pair, Position, Rows, Scores, Scoring, Shape, Sight, State, Traits
-from paribus.parts.attend import leading, remember
-from paribus.parts.attention_plan import demanded
-from paribus.parts.attention_weights import Dense
-from paribus.parts.context import Content, Demand, Plan
-from paribus.parts.visibility import ordered
+from paribus import (
+    Attend,
+    Context,
+    Heads,
+    Pair,
+    Position,
+    ScoreFunctions,
+    ScoreOptions,
+    Shape,
+    State,
+    TokenLayout,
+    Traits,
+    Visibility,
+)
+from paribus.parts.attend import append_to_cache, leading_positions
+from paribus.parts.attention_plan import kernel_request
+from paribus.parts.attention_weights import DensePlan
+from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring
+from paribus.parts.visibility import with_order
 
 SHAPE = Shape(width=6, heads=4, head_width=4, length=8, vocabulary=11, layers=1)
 
@@ -56,32 +69,34 @@ class Telling:
     def __init__(self) -> None:
         self.told: dict[str, Any] = {}
 
-    def serves(self, demand: Demand) -> bool:
+    def serves(self, demand: KernelRequest) -> bool:
         return True
 
-    def prepare(self, plan: Plan, bias: Any, heads: int, like: Tensor) -> Dense:
-        return Dense(None, None)
+    def prepare(self, plan: AttentionPlan, bias: Any, heads: int, like: Tensor) -> DensePlan:
+        return DensePlan(None, None)
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
+    ) -> Tensor:
         self.told = {"q": q, "k": k, "v": v, "content": content, "dropout": dropout}
         return q
 
 
-def plan_of(kernel: Telling, queries: int, keys: int, q_table: float = 1.0, k_table: float = 0.0) -> Plan:
-    q, k = (ordered(Rows(torch.arange(count).unsqueeze(0))) for count in (queries, keys))
+def plan_of(kernel: Telling, queries: int, keys: int, q_table: float = 1.0, k_table: float = 0.0) -> AttentionPlan:
+    q, k = (with_order(TokenLayout(torch.arange(count).unsqueeze(0))) for count in (queries, keys))
     tables = torch.tensor(q_table), torch.tensor(k_table)
-    return Plan(kernel, Demand(Sight()), 0.5, None, q, k, *tables, Dense(None, None))
+    return AttentionPlan(kernel, KernelRequest(Visibility()), 0.5, None, q, k, *tables, DensePlan(None, None))
 
 
 def around(
-    *plans: Plan, memory: Tensor | None = None, state: State | None = None, past: int = 0, capture: Any = None
+    *plans: AttentionPlan, memory: Tensor | None = None, state: State | None = None, past: int = 0, capture: Any = None
 ) -> Context:
     return Context(plans, plans[0].q, plans[0].k, memory, state, past, {}, capture)
 
 
-def built(position: Position | None = None, scores: Scores = Scores(), dropout: float = 0.0) -> Attend:
+def built(position: Position | None = None, scores: ScoreOptions = ScoreOptions(), dropout: float = 0.0) -> Attend:
     shape = Shape(6, 4, 4, 8, 11, 1, dropout=dropout)
-    attend = Attend(shape, Sight(), scores)
+    attend = Attend(shape, Visibility(), scores)
     attend.bind(position or Marking(), 0)
     return attend
 
@@ -107,7 +122,7 @@ def test_the_plan_that_was_bound_is_the_one_that_is_read() -> None:
 
 
 def test_a_position_is_bound_and_does_not_become_a_child() -> None:
-    attend, position = Attend(SHAPE, Sight(), Scores()), Marking()
+    attend, position = Attend(SHAPE, Visibility(), ScoreOptions()), Marking()
     attend.bind(position, 0)
     assert attend.position is position
     assert list(attend.children()) == []
@@ -116,7 +131,7 @@ def test_a_position_is_bound_and_does_not_become_a_child() -> None:
 def test_scores_are_divided_by_the_root_of_the_head_width_and_of_the_terms() -> None:
     assert built().scale == 1 / 2
     assert built(Reading()).scale == pytest.approx(1 / math.sqrt(4 * 3))
-    assert built(scores=Scores(scaled=False)).scale == 1
+    assert built(scores=ScoreOptions(scaled=False)).scale == 1
 
 
 def test_leading_rows_are_the_keys_where_a_second_stream_asks_behind_them() -> None:
@@ -124,7 +139,7 @@ def test_leading_rows_are_the_keys_where_a_second_stream_asks_behind_them() -> N
     built()(heads, x, around(plan_of(kernel, 6, 3)))
     assert torch.equal(kernel.told["q"], heads.queries(x))
     assert torch.equal(kernel.told["k"], heads.keys(x[:, :3]))
-    assert leading(x, 6) is x
+    assert leading_positions(x, 6) is x
 
 
 def test_keys_are_remembered_behind_those_that_are_there() -> None:
@@ -141,7 +156,7 @@ def test_keys_are_remembered_behind_those_that_are_there() -> None:
 def test_remembering_writes_in_place() -> None:
     state: State = {"k": torch.zeros(1, 1, 4, 2), "v": torch.zeros(1, 1, 4, 2)}
     kept = state["k"]
-    k, v = remember(state, torch.ones(1, 1, 2, 2), torch.full((1, 1, 2, 2), 2.0), 1)
+    k, v = append_to_cache(state, torch.ones(1, 1, 2, 2), torch.full((1, 1, 2, 2), 2.0), 1)
     assert state["k"] is kept
     assert k[0, 0, :, 0].tolist() == [0, 1, 1]
     assert v[0, 0, :, 0].tolist() == [0, 2, 2]
@@ -168,11 +183,11 @@ def test_a_kernel_is_given_the_moments_that_read_content_and_no_others() -> None
     built()(heads, x, around(plan_of(kernel, 3, 3)))
     assert kernel.told["content"] is None
     built(position)(heads, x, around(plan_of(kernel, 3, 3)))
-    assert kernel.told["content"] == Content(position.bias, heads.project, position.mix)
+    assert kernel.told["content"] == LayerScoring(position.bias, heads.project, position.mix)
 
 
 def test_a_bias_is_shown_heads_without_the_columns_that_are_turned_beside_them() -> None:
-    attend, position = Attend(SHAPE, Sight(), Scores(), rotary=2), Reading()
+    attend, position = Attend(SHAPE, Visibility(), ScoreOptions(), rotary=2), Reading()
     attend.bind(position, 0)
     content = attend.content(heads_of(), None)
     assert content is not None
@@ -204,10 +219,10 @@ def test_a_position_may_leave_out_what_its_traits_allow() -> None:
     kernel, heads, position = Telling(), heads_of(), Sparing()
     attend = built(position)
     attend(heads, torch.randn(1, 3, 6), around(plan_of(kernel, 3, 3)))
-    assert kernel.told["content"] == Content(position.bias, heads.project, None)
+    assert kernel.told["content"] == LayerScoring(position.bias, heads.project, None)
     assert attend.scale == 1 / 2
-    assert not demanded(attend, position, cross=False).mixes
-    assert demanded(built(Reading()), Reading(), cross=False).mixes
+    assert not kernel_request(attend, position, cross=False).mixes
+    assert kernel_request(built(Reading()), Reading(), cross=False).mixes
 
 
 def test_a_kernel_is_given_the_part_that_a_layer_has_of_a_position() -> None:
@@ -221,7 +236,7 @@ def test_a_kernel_is_given_the_part_that_a_layer_has_of_a_position() -> None:
 
 def test_queries_and_keys_may_be_normalised_before_they_are_turned() -> None:
     kernel, heads, x = Telling(), heads_of(), torch.randn(2, 3, 6)
-    attend = built(scores=Scores(qk_norm=True))
+    attend = built(scores=ScoreOptions(qk_norm=True))
     with torch.no_grad():
         attend.q_norm.weight.fill_(2.0)
     attend(heads, x, around(plan_of(kernel, 3, 3, 3.0, 5.0)))
@@ -234,7 +249,7 @@ def test_values_are_mixed_with_those_of_the_first_layer_that_has_as_many_heads()
     kernel, heads, others = Telling(), [heads_of() for _ in range(3)], heads_of(4)
     ctx, x = around(plan_of(kernel, 3, 3)), torch.randn(2, 3, 6)
     for at, share in enumerate((0.3, 0.0, 0.2)):
-        attend = built(scores=Scores(value_residual=True))
+        attend = built(scores=ScoreOptions(value_residual=True))
         assert attend.own_share is not None
         torch.nn.init.constant_(attend.own_share, share)
         attend(heads[at], x, ctx)
@@ -246,19 +261,21 @@ def test_values_are_mixed_with_those_of_the_first_layer_that_has_as_many_heads()
 
 def test_sinks_and_a_say_in_the_scores_reach_the_kernel() -> None:
     kernel, heads, x = Telling(), heads_of(), torch.randn(2, 3, 6)
-    attend = built(scores=Scores(sinks=True))
+    attend = built(scores=ScoreOptions(sinks=True))
     attend(heads, x, around(plan_of(kernel, 3, 3)))
     assert kernel.told["content"].sinks is attend.sinks
-    said = Attend(SHAPE, Sight(), Scores(), scored=True)
+    said = Attend(SHAPE, Visibility(), ScoreOptions(), scored=True)
     said.bind(Marking(), 0)
-    scoring = Scoring(before=torch.tanh)
+    scoring = ScoreFunctions(before=torch.tanh)
     said(heads, x, around(plan_of(kernel, 3, 3)), scoring)
     assert kernel.told["content"].scoring is scoring
 
 
-@pytest.mark.parametrize("scores", [Scores(qk_norm=True), Scores(sinks=True), Scores(value_residual=True)], ids=str)
+@pytest.mark.parametrize(
+    "scores", [ScoreOptions(qk_norm=True), ScoreOptions(sinks=True), ScoreOptions(value_residual=True)], ids=str
+)
 @pytest.mark.parametrize("attention", ["mha", "gqa", "restricted"])
-def test_with_every_option_step_by_step_is_the_whole(scores: Scores, attention: str) -> None:
+def test_with_every_option_step_by_step_is_the_whole(scores: ScoreOptions, attention: str) -> None:
     option = next(name for name, on in vars(scores).items() if on and name not in {"bias", "scaled"})
     window = ["attention.window=3"] if attention == "restricted" else []
     model = paribus.assemble(

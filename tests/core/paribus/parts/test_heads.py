@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from paribus import Heads, Shape
-from paribus.parts.heads import spread
+from paribus.parts.heads import repeat_heads
 
 SHAPE = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1)
 
@@ -32,14 +32,14 @@ def test_a_key_head_is_read_by_a_run_of_query_heads(groups: int) -> None:
     heads = Heads(SHAPE, kv_heads=groups, bias=False)
     x = torch.randn(2, 5, 6)
     assert heads.keys(x).shape == heads.values(x).shape == (2, groups, 5, 3)
-    repeated = spread(heads.keys(x), 4)
+    repeated = repeat_heads(heads.keys(x), 4)
     for head in range(4):
         assert torch.equal(repeated[:, head], heads.keys(x)[:, head * groups // 4])
 
 
 def test_what_is_not_shared_is_not_copied() -> None:
     x = torch.randn(2, 4, 5, 3)
-    assert spread(x, 4) is x
+    assert repeat_heads(x, 4) is x
 
 
 def test_a_table_is_projected_as_queries_and_as_keys_of_all_heads() -> None:
@@ -72,7 +72,7 @@ def test_a_memory_that_is_read_raw_is_its_own_values_and_comes_back_as_wide_as_i
     memory = torch.randn(2, 5, 8)
     values = heads.values(memory)
     assert values.shape == (2, groups, 5, 8 // groups)
-    assert torch.equal(heads.merge(spread(values, 4)), memory)
+    assert torch.equal(heads.merge(repeat_heads(values, 4)), memory)
 
 
 def test_heads_that_share_a_memory_share_it_evenly() -> None:

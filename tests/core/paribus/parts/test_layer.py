@@ -6,10 +6,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from paribus import Attention, Context, Cost, FeedForward, Load, Placement, Rows, Shape, State, Sublayer
+from paribus import Attention, Context, Cost, FeedForward, Load, Placement, Shape, State, Sublayer, TokenLayout
 from paribus.parts.layer import Layer
 
-ROWS = Rows(torch.zeros(1, 1, dtype=torch.long))
+ROWS = TokenLayout(torch.zeros(1, 1, dtype=torch.long))
 OWN = Context((), ROWS, ROWS)
 CROSS = Context((), ROWS, ROWS, memory=torch.full((1, 1, 2), 100.0))
 

@@ -20,20 +20,20 @@ from paribus import (
     Pair,
     Placement,
     Position,
-    Rows,
-    Scores,
+    ScoreOptions,
     Shape,
-    Sight,
     State,
     States,
     Stream,
     Sublayer,
+    TokenLayout,
     Traits,
-    rows_of,
+    Visibility,
+    token_layout,
 )
-from paribus.parts.attention_plan import chosen
-from paribus.parts.attention_weights import Dense, attention_weights, dense
-from paribus.parts.context import Content, Demand, Plan
+from paribus.parts.attention_plan import choose_kernel
+from paribus.parts.attention_weights import DensePlan, attention_weights, dense_plan
+from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring
 from paribus.parts.layer import Layer
 from paribus.parts.stack import Stack
 
@@ -76,7 +76,7 @@ class Scored(Attention):
         super().__init__()
         shape = Shape(4, 2, 2, 16, 11, 3, memory_width=4 if memory else None)
         self.heads = Heads(shape, kv_heads=2, bias=False)
-        self.attend = Attend(shape, Sight(causal=causal, window=window), Scores(bias=False))
+        self.attend = Attend(shape, Visibility(causal=causal, window=window), ScoreOptions(bias=False))
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         return self.heads.merge(self.attend(self.heads, x, ctx))
@@ -153,13 +153,17 @@ class Written:
 
     name = "written"
 
-    def serves(self, demand: Demand) -> bool:
+    def serves(self, demand: KernelRequest) -> bool:
         return True
 
-    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Dense:
-        return dense(plan, bias, heads, like)
+    def prepare(
+        self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor
+    ) -> DensePlan:
+        return dense_plan(plan, bias, heads, like)
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
+    ) -> Tensor:
         return attention_weights(q, k, plan, content) @ v
 
 
@@ -170,16 +174,18 @@ class Hasty:
     name = "hasty"
 
     def __init__(self) -> None:
-        self.demands: list[Demand] = []
+        self.demands: list[KernelRequest] = []
 
-    def serves(self, demand: Demand) -> bool:
+    def serves(self, demand: KernelRequest) -> bool:
         self.demands.append(demand)
         return not demand.weights
 
-    def prepare(self, plan: Plan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> None:
+    def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> None:
         return None
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, content: Content | None, dropout: float) -> Tensor:
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
+    ) -> Tensor:
         return torch.zeros_like(q)
 
 
@@ -210,8 +216,8 @@ def stack_of(
     return Stack(SHAPE, layers, [*dict.fromkeys(positions), *others], wiring, norm, kernels).double()
 
 
-def rows(length: int, past: int = 0) -> Rows:
-    return Rows(torch.arange(past, past + length).unsqueeze(0))
+def rows(length: int, past: int = 0) -> TokenLayout:
+    return TokenLayout(torch.arange(past, past + length).unsqueeze(0))
 
 
 def hidden(length: int = 5) -> Tensor:
@@ -385,8 +391,8 @@ def test_a_kernel_is_told_what_it_must_serve() -> None:
     states = stack.start(batch=2, length=5)
     stack(hidden(3), rows(3), Memory(hidden(7), rows(7)), states)
     stack(hidden(2), rows(2, 3), Memory(hidden(7), rows(7)), states)
-    own = Demand(Sight(causal=True, window=3), rows=3, double=True)
-    across = Demand(Sight(), rows=3, aligned=False, double=True)
+    own = KernelRequest(Visibility(causal=True, window=3), rows=3, double=True)
+    across = KernelRequest(Visibility(), rows=3, aligned=False, double=True)
     assert hasty.demands == [own, across, own._replace(rows=2, aligned=False), across._replace(rows=2)]
 
 
@@ -401,7 +407,7 @@ def test_a_kernel_is_told_whether_rows_are_where_they_stand() -> None:
         Stream(tokens, None, torch.tensor([[0, 1, 0]])),
     )
     for stream in streams:
-        stack(hidden(3), rows_of(stream))
+        stack(hidden(3), token_layout(stream))
     assert [demand.by_row for demand in hasty.demands] == [True, True, False, True]
 
 
@@ -411,21 +417,21 @@ def test_a_kernel_is_told_what_is_hidden_and_whether_positions_are_distances() -
     tokens, documents = torch.zeros(1, 3, dtype=torch.int64), torch.tensor([[0, 0, 1]])
     streams = (Stream(tokens), Stream(tokens, documents), Stream(tokens, documents, torch.tensor([[0, 1, 0]])))
     for stream in streams:
-        stack(hidden(3), rows_of(stream))
+        stack(hidden(3), token_layout(stream))
     assert [demand.hidden for demand in hasty.demands] == [False, True, True]
     assert not any(demand.distances for demand in hasty.demands)  # a ramp has no bias at all
 
 
 def test_rows_behind_a_cache_no_longer_say_where_they_stand() -> None:
     states = States([])
-    states.extend(rows_of(Stream(torch.zeros(1, 2, dtype=torch.int64))))
+    states.extend(token_layout(Stream(torch.zeros(1, 2, dtype=torch.int64))))
     assert torch.equal(states.extend(rows(1, 2)).positions, torch.arange(3).unsqueeze(0))
 
 
 def test_the_first_kernel_that_serves_is_taken() -> None:
     kernels = (Hasty(), Written())
-    assert chosen(kernels, Demand(Sight())).name == "hasty"
-    assert chosen(kernels, Demand(Sight(), weights=True)).name == "written"
+    assert choose_kernel(kernels, KernelRequest(Visibility())).name == "hasty"
+    assert choose_kernel(kernels, KernelRequest(Visibility(), weights=True)).name == "written"
     stack = stack_of([Scored(), Summing()], [Ramp()], kernels=kernels)
     assert stack.kernels() == ("hasty", "its own")
 

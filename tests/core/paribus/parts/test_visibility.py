@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from paribus import PADDING, Blocks, Rows, Sight
-from paribus.parts.visibility import ordered, visible
+from paribus import PADDING, BlockPattern, TokenLayout, Visibility
+from paribus.parts.visibility import visibility_mask, with_order
 
 POSITIONS = torch.tensor([[0, 1, 2, 0, 1, 2], [4, 5, 6, 7, 9, 10]])
 DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 1], [PADDING, 3, 3, 3, 3, PADDING]])
@@ -21,8 +21,8 @@ ORDER = torch.tensor([[5, 3, 1, 0, 2, 4], [2, 2, 2, 3, 4, 5]])
 def test_a_mask_is_what_a_loop_says(
     causal: bool, window: int | None, documents: torch.Tensor | None, order: torch.Tensor | None, by_row: bool
 ) -> None:
-    rows = ordered(Rows(POSITIONS, documents, order))
-    mask = visible(Sight(causal, window), rows, rows, by_row=by_row)
+    rows = with_order(TokenLayout(POSITIONS, documents, order))
+    mask = visibility_mask(Visibility(causal, window), rows, rows, by_row=by_row)
     if mask is None:
         assert not causal
         assert window is None
@@ -48,8 +48,8 @@ def test_a_mask_is_what_a_loop_says(
 @pytest.mark.parametrize("first", [0, 1, 3])
 def test_a_dilated_window_with_rows_that_all_see_is_what_a_loop_says(causal: bool, dilation: int, first: int) -> None:
     positions = torch.arange(-2, 9)  # two rows of padding before the first
-    rows = ordered(Rows(positions.unsqueeze(0)))
-    mask = visible(Sight(causal, 2, dilation, first), rows, rows)
+    rows = with_order(TokenLayout(positions.unsqueeze(0)))
+    mask = visibility_mask(Visibility(causal, 2, dilation, first), rows, rows)
     assert mask is not None
     for i, j in itertools.product(range(11), repeat=2):
         away = int(positions[i] - positions[j])
@@ -61,9 +61,9 @@ def test_a_dilated_window_with_rows_that_all_see_is_what_a_loop_says(causal: boo
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("near", [0, 1])
 def test_blocks_see_their_neighbours_and_those_that_were_drawn(causal: bool, near: int) -> None:
-    blocks = Blocks(2, near, ((3,), (), (0, 1), (3,)))
-    rows = ordered(Rows(torch.arange(9).unsqueeze(0)))  # one more than there are blocks for
-    mask = visible(Sight(causal, blocks=blocks), rows, rows)
+    blocks = BlockPattern(2, near, ((3,), (), (0, 1), (3,)))
+    rows = with_order(TokenLayout(torch.arange(9).unsqueeze(0)))  # one more than there are blocks for
+    mask = visibility_mask(Visibility(causal, blocks=blocks), rows, rows)
     assert mask is not None
     for i, j in itertools.product(range(8), repeat=2):
         drawn = j // 2 in blocks.drawn[i // 2]
@@ -73,27 +73,32 @@ def test_blocks_see_their_neighbours_and_those_that_were_drawn(causal: bool, nea
 
 
 def test_a_row_comes_before_the_next_one_whatever_their_positions() -> None:
-    rows = ordered(Rows(torch.tensor([[0, 1, 0, 1]])))
-    mask = visible(Sight(causal=True), rows, rows)
+    rows = with_order(TokenLayout(torch.tensor([[0, 1, 0, 1]])))
+    mask = visibility_mask(Visibility(causal=True), rows, rows)
     assert mask is not None
     assert torch.equal(mask[0, 0], torch.ones(4, 4, dtype=torch.bool).tril())
 
 
 def test_order_runs_on_behind_a_cache() -> None:
-    q, k = ordered(Rows(torch.tensor([[0, 1]])), past=3), ordered(Rows(torch.zeros(1, 5, dtype=torch.long)))
-    mask = visible(Sight(causal=True), q, k)
+    q, k = (
+        with_order(TokenLayout(torch.tensor([[0, 1]])), past=3),
+        with_order(TokenLayout(torch.zeros(1, 5, dtype=torch.long))),
+    )
+    mask = visibility_mask(Visibility(causal=True), q, k)
     assert mask is not None
     assert mask[0, 0].tolist() == [[True, True, True, True, False], [True] * 5]
 
 
 def test_an_order_that_is_given_stays() -> None:
-    rows = Rows(POSITIONS, None, ORDER)
-    assert ordered(rows) is rows
+    rows = TokenLayout(POSITIONS, None, ORDER)
+    assert with_order(rows) is rows
 
 
 def test_rows_without_documents_are_those_of_the_first() -> None:
-    memory = ordered(Rows(torch.arange(3).unsqueeze(0), torch.tensor([[0, 0, PADDING], [0, PADDING, PADDING]])))
-    mask = visible(Sight(), ordered(Rows(torch.arange(2).unsqueeze(0))), memory)
+    memory = with_order(
+        TokenLayout(torch.arange(3).unsqueeze(0), torch.tensor([[0, 0, PADDING], [0, PADDING, PADDING]]))
+    )
+    mask = visibility_mask(Visibility(), with_order(TokenLayout(torch.arange(2).unsqueeze(0))), memory)
     assert mask is not None
     assert mask[:, 0].tolist() == [[[True, True, False]] * 2, [[True, False, False]] * 2]
 
@@ -101,21 +106,21 @@ def test_rows_without_documents_are_those_of_the_first() -> None:
 @pytest.mark.parametrize(
     ("sight", "keys", "span"),
     [
-        (Sight(), 100, 100),
-        (Sight(causal=True), 100, 100),
-        (Sight(causal=True, window=5), 100, 5),
-        (Sight(window=5), 100, 9),
-        (Sight(window=5), 4, 4),
-        (Sight(window=5, dilation=3), 100, 9),
-        (Sight(window=5, first=2), 100, 11),
-        (Sight(causal=True, blocks=Blocks(8, 1, ((), (0, 3), (), ()))), 100, 32),
-        (Sight(blocks=Blocks(8, 1, ((), (0, 3), (), ())), first=4), 100, 44),
+        (Visibility(), 100, 100),
+        (Visibility(causal=True), 100, 100),
+        (Visibility(causal=True, window=5), 100, 5),
+        (Visibility(window=5), 100, 9),
+        (Visibility(window=5), 4, 4),
+        (Visibility(window=5, dilation=3), 100, 9),
+        (Visibility(window=5, first=2), 100, 11),
+        (Visibility(causal=True, blocks=BlockPattern(8, 1, ((), (0, 3), (), ()))), 100, 32),
+        (Visibility(blocks=BlockPattern(8, 1, ((), (0, 3), (), ())), first=4), 100, 44),
     ],
 )
-def test_the_span_is_what_a_query_in_the_middle_sees(sight: Sight, keys: int, span: int) -> None:
+def test_the_span_is_what_a_query_in_the_middle_sees(sight: Visibility, keys: int, span: int) -> None:
     assert sight.span(keys) == span
-    rows = ordered(Rows(torch.arange(keys).unsqueeze(0)))
-    mask = visible(sight, rows, rows)
+    rows = with_order(TokenLayout(torch.arange(keys).unsqueeze(0)))
+    mask = visibility_mask(sight, rows, rows)
     if mask is not None and sight.window is not None:
         assert int(mask[0, 0, keys // 2].sum()) == span
 
@@ -123,7 +128,7 @@ def test_the_span_is_what_a_query_in_the_middle_sees(sight: Sight, keys: int, sp
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("first", [0, 2])
 def test_pairs_that_are_looked_at_are_those_of_every_query(causal: bool, first: int) -> None:
-    sight = Sight(causal, 3, 2, first)
+    sight = Visibility(causal, 3, 2, first)
     whole = 0 if causal else first
     assert sight.pairs(50, 50) == 50 * sight.span(50) + whole * (50 - sight.span(50))
     assert sight._replace(causal=True).pairs(1, 50) == 3 + first  # a step of decoding
@@ -132,10 +137,10 @@ def test_pairs_that_are_looked_at_are_those_of_every_query(causal: bool, first: 
 
 def test_blocks_say_which_others_they_see_as_a_table_and_as_a_mask() -> None:
     cpu = torch.device("cpu")
-    blocks = Blocks(4, 0, ((1, 2), (), (0,)))
+    blocks = BlockPattern(4, 0, ((1, 2), (), (0,)))
     assert blocks.table(cpu).tolist() == [[1, 2], [-1, -1], [0, -1]]
     assert blocks.seen(cpu).int().tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
-    nothing = Blocks(4, 1, ((), ()))
+    nothing = BlockPattern(4, 1, ((), ()))
     assert nothing.most == 0
     assert nothing.table(cpu).shape == (2, 0)
     assert not nothing.seen(cpu).any()

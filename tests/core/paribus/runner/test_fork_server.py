@@ -15,7 +15,7 @@ import pytest
 
 from paribus.errors import PluginError
 from paribus.runner.fork_server import Zygote, environment
-from paribus.slots.launcher import Ended, Job, News, Note, Plugins, Started
+from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, LauncherMessage, Plugins
 
 TOY = """
 import sys
@@ -69,16 +69,16 @@ def job(tmp_path: Path) -> Callable[..., Job]:
     return lambda order, name="job": Job(name, order, str(tmp_path / f"{name}.txt"))
 
 
-def until(zygote: Zygote, *names: str, seconds: float = 30.0) -> list[News]:
+def until(zygote: Zygote, *names: str, seconds: float = 30.0) -> list[LauncherEvent]:
     """All news up to the ends of the jobs with these names."""
-    found: list[News] = []
+    found: list[LauncherEvent] = []
     left = set(names)
     end = time.monotonic() + seconds
     while left:
         assert time.monotonic() < end, found
         for news in zygote.news(0.1):
             found.append(news)
-            if isinstance(news, Ended):
+            if isinstance(news, JobEnded):
                 left.discard(news.name)
     return found
 
@@ -88,7 +88,7 @@ def started(zygote: Zygote, seconds: float = 30.0) -> int:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for news in zygote.news(0.1):
-            if isinstance(news, Started):
+            if isinstance(news, JobStarted):
                 return int(news.where.removeprefix("process "))
     raise AssertionError("no job has started")
 
@@ -119,8 +119,8 @@ def test_jobs_run_in_processes_of_their_own_and_each_end_is_told(zygote: Zygote,
     for code in (0, 3):
         zygote.start(job(f"import os; print(os.getpid()); code = {code}", f"job-{code}"))
     news = until(zygote, "job-0", "job-3")
-    ends = {each.name: each for each in news if isinstance(each, Ended)}
-    starts = {each.name: each.where for each in news if isinstance(each, Started)}
+    ends = {each.name: each for each in news if isinstance(each, JobEnded)}
+    starts = {each.name: each.where for each in news if isinstance(each, JobStarted)}
     assert {name: (end.code, end.signal) for name, end in ends.items()} == {"job-0": (0, None), "job-3": (3, None)}
     assert {name: f"process {end.last}" for name, end in ends.items()} == starts
     assert str(os.getpid()) not in {end.last for end in ends.values()}
@@ -132,16 +132,16 @@ def test_a_job_that_crashes_is_told_of_and_the_others_go_on(
 ) -> None:
     zygote.start(job(HEARING, "other"))
     zygote.start(job(f"import os; os.kill(os.getpid(), {int(number)})", "crash"))
-    (end,) = (each for each in until(zygote, "crash") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "crash") if isinstance(each, JobEnded))
     assert (end.name, end.code, end.signal) == ("crash", None, number)
     zygote.stop("other", signal.SIGTERM)
-    (end,) = (each for each in until(zygote, "other") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "other") if isinstance(each, JobEnded))
     assert end.code == 143
 
 
 def test_the_last_words_of_a_crash_are_in_the_log(zygote: Zygote, job: Callable[..., Job], tmp_path: Path) -> None:
     zygote.start(job("print('here'); import ctypes; ctypes.string_at(0)"))
-    (end,) = (each for each in until(zygote, "job") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.signal == signal.SIGSEGV
     log = (tmp_path / "job.txt").read_text()
     assert log.startswith("here\n")
@@ -152,7 +152,7 @@ def test_the_last_words_of_a_crash_are_in_the_log(zygote: Zygote, job: Callable[
 def test_code_that_ends_its_process_or_raises_ends_its_own_job(zygote: Zygote, job: Callable[..., Job]) -> None:
     zygote.start(job("import os; os._exit(9)", "exit"))
     zygote.start(job("raise SystemExit('no')", "raise"))
-    ends = {each.name: each for each in until(zygote, "exit", "raise") if isinstance(each, Ended)}
+    ends = {each.name: each for each in until(zygote, "exit", "raise") if isinstance(each, JobEnded)}
     assert ends["exit"].code == 9
     assert (ends["raise"].code, ends["raise"].last) == (70, "SystemExit: no")
 
@@ -165,9 +165,9 @@ def test_the_first_signal_asks_and_the_second_ends_at_once(
     printed(tmp_path / "job.txt", "deaf")
     zygote.stop("job", signal.SIGTERM)
     zygote.stop("job", signal.SIGTERM)  # an echo
-    assert not [each for each in zygote.news(0.7) if isinstance(each, Ended)]
+    assert not [each for each in zygote.news(0.7) if isinstance(each, JobEnded)]
     zygote.stop("job", signal.SIGTERM)
-    (end,) = (each for each in until(zygote, "job") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.code == 143
 
 
@@ -177,14 +177,14 @@ def test_a_job_that_has_not_begun_to_listen_ends_at_the_first_signal(
     zygote.start(job("import time\nprint('importing', flush=True)\nwhile True: time.sleep(0.01)"))
     printed(tmp_path / "job.txt", "importing")
     zygote.stop("job", signal.SIGINT)
-    (end,) = (each for each in until(zygote, "job") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.code == 130
 
 
 def test_a_signal_sent_with_the_start_is_not_lost(zygote: Zygote, job: Callable[..., Job]) -> None:
     zygote.start(job("import time\nwhile True: time.sleep(0.01)"))
     zygote.stop("job", signal.SIGTERM)
-    (end,) = (each for each in until(zygote, "job") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.code == 143
 
 
@@ -194,7 +194,7 @@ def test_whoever_took_the_signals_loses_them_at_the_next_step(
     zygote.start(job("import signal; signal.signal(signal.SIGTERM, lambda *a: print('mine'))\n" + HEARING))
     printed(tmp_path / "job.txt", "on")
     zygote.stop("job", signal.SIGTERM)
-    (end,) = (each for each in until(zygote, "job") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.code == 143
     assert "mine" not in (tmp_path / "job.txt").read_text()
 
@@ -223,11 +223,13 @@ def test_a_zygote_that_is_killed_takes_its_jobs_along_and_is_replaced(zygote: Zy
     pid = started(zygote)
     os.kill(parent_of(pid), signal.SIGKILL)
     note, end = until(zygote, "job")
-    assert note == Note("the process from which trials are forked ended with signal 9 (SIGKILL); it is started anew")
-    assert end == Ended("job", None, signal.SIGKILL, "its parent process ended")
+    assert note == LauncherMessage(
+        "the process from which trials are forked ended with signal 9 (SIGKILL); it is started anew"
+    )
+    assert end == JobEnded("job", None, signal.SIGKILL, "its parent process ended")
     assert gone(pid)
     zygote.start(job("code = 5", "next"))
-    (end,) = (each for each in until(zygote, "next") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "next") if isinstance(each, JobEnded))
     assert end.code == 5
 
 
@@ -260,7 +262,7 @@ def test_signals_to_a_whole_group_of_processes_are_not_for_the_zygote(zygote: Zy
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         os.kill(parent_of(pid), number)
     zygote.stop("job", signal.SIGTERM)
-    (end,) = (each for each in until(zygote, "job") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.code == 143
 
 
@@ -275,7 +277,7 @@ def test_a_plugin_changes_nothing_for_the_trials(zygote_of: MakeZygote, job: Cal
             " signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, signal.getsignal(signal.SIGCHLD))"
         )
     )
-    (end,) = (each for each in until(zygote, "job") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     mask = os.umask(0)
     os.umask(mask)
     expected = subprocess.run(
@@ -293,10 +295,10 @@ def test_a_plugin_that_starts_a_thread_costs_the_fork_and_is_told_of(
     zygote = zygote_of("import threading, time; threading.Thread(target=time.sleep, args=[60], name='poll').start()")
     zygote.start(job("this is no order that a process of its own could read"))
     note, begun, end = until(zygote, "job")
-    assert isinstance(note, Note)
+    assert isinstance(note, LauncherMessage)
     assert "each trial starts a Python of its own, which takes seconds: it has 2 threads (`poll`)" in note.text
-    assert isinstance(begun, Started)
-    assert isinstance(end, Ended)
+    assert isinstance(begun, JobStarted)
+    assert isinstance(end, JobEnded)
     assert "JSONDecodeError" in end.last  # paribus.runner.worker was given the order
 
 
@@ -324,7 +326,7 @@ def test_a_plugin_that_breaks_the_zygote_is_an_error_of_plugins(
 def test_a_log_is_cut_at_its_limit_and_keeps_its_end(zygote: Zygote, job: Callable[..., Job], tmp_path: Path) -> None:
     line = "x" * 99
     zygote.start(job(f"for n in range(200_000): print('{line}')\nprint('the end')"))
-    (end,) = (each for each in until(zygote, "job") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.last == "the end"
     log = (tmp_path / "job.txt").read_text()
     assert 10_000_000 < len(log) < 10_100_000
@@ -334,13 +336,13 @@ def test_a_log_is_cut_at_its_limit_and_keeps_its_end(zygote: Zygote, job: Callab
 
 def test_a_log_that_cannot_be_written_hurts_nobody(zygote: Zygote, tmp_path: Path) -> None:
     zygote.start(Job("job", "print('hello'); code = 4", str(tmp_path / "nowhere" / "log.txt")))
-    (end,) = (each for each in until(zygote, "job") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert (end.code, end.last) == (4, "hello")
 
 
 def test_a_zygote_imports_no_torch_until_it_is_told_to(zygote: Zygote, job: Callable[..., Job]) -> None:
     zygote.start(job("import sys; print('torch' in sys.modules)"))
-    (end,) = (each for each in until(zygote, "job") if isinstance(each, Ended))
+    (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.last == "False"
 
 

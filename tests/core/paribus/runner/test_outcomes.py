@@ -6,7 +6,7 @@ import pytest
 
 from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED
 from paribus.runner.outcomes import EXIT_AGAIN, EXIT_MEMORY, outcome
-from paribus.slots.launcher import Ended
+from paribus.slots.launcher import JobEnded
 
 SAID = {"state": "failed", "why": "ValueError: no"}
 
@@ -30,11 +30,11 @@ SAID = {"state": "failed", "why": "ValueError: no"}
 def test_an_end_means_a_state_and_whether_to_try_again(
     code: int | None, number: int | None, failure: dict[str, str] | None, state: str, again: bool
 ) -> None:
-    found = outcome(Ended("a", code, number, "its last line"), failure)
+    found = outcome(JobEnded("a", code, number, "its last line"), failure)
     assert (found.state, found.again) == (state, again)
-    assert outcome(Ended("a", code, number), failure, 60.0).state == "timeout"
-    assert outcome(Ended("a", None, 9), failure, ours=True).state == "interrupted"
+    assert outcome(JobEnded("a", code, number), failure, 60.0).state == "timeout"
+    assert outcome(JobEnded("a", None, 9), failure, ours=True).state == "interrupted"
 
 
 def test_on_a_full_disk_the_last_line_is_the_reason() -> None:
-    assert outcome(Ended("a", EXIT_AGAIN, None, "no space left"), None).why == "no space left"
+    assert outcome(JobEnded("a", EXIT_AGAIN, None, "no space left"), None).why == "no space left"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paribus.runner.remote_process import Home, JobProcess
-from paribus.slots.launcher import Ended, Job
+from paribus.slots.launcher import Job, JobEnded
 
 
 def begun(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str, home: Home | None = None) -> JobProcess:
@@ -20,7 +20,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str, home: Home
     return JobProcess(Job("a", '{"an": "order"}', str(folder / "log.txt")), home or Home({}, str(folder)))
 
 
-def end(process: JobProcess) -> Ended:
+def end(process: JobProcess) -> JobEnded:
     ended = process.wait(60)
     assert ended is not None
     assert process.wait(0) == ended
@@ -33,7 +33,7 @@ def test_it_reads_its_order_where_the_study_runs_and_its_words_are_kept(
     script = "import os, sys; print(os.getcwd(), os.environ['NAME']); print(sys.stdin.read()); sys.exit(7)"
     process = begun(monkeypatch, tmp_path, script, Home({"NAME": "value"}, str(tmp_path)))
     assert process.where == f"process {process._process.pid} on {os.uname().nodename}"
-    assert end(process) == Ended("a", 7, None, '{"an": "order"}')
+    assert end(process) == JobEnded("a", 7, None, '{"an": "order"}')
     assert (tmp_path / "log.txt").read_text() == f'{tmp_path} value\n{{"an": "order"}}\n'
 
 
@@ -46,7 +46,7 @@ def test_a_signal_reaches_it_and_a_kill_what_it_started_too(monkeypatch: pytest.
     while not (tmp_path / "log.txt").exists() or not (tmp_path / "log.txt").read_text():
         assert process.wait(0.05) is None
     process.send(signal.SIGTERM)
-    assert end(process) == Ended("a", None, signal.SIGTERM, "on")
+    assert end(process) == JobEnded("a", None, signal.SIGTERM, "on")
     process.send(signal.SIGTERM)  # what has ended does not mind
     script = "import os, time; os.write(1, b'%d\\n' % os.fork()); time.sleep(60)"
     process = begun(monkeypatch, tmp_path, script)

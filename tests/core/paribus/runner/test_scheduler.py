@@ -22,7 +22,7 @@ from paribus.runner.outcomes import EXIT_AGAIN, EXIT_HELD, EXIT_MEMORY
 from paribus.runner.scheduler import Rules, run_trials
 from paribus.runner.signals import InterruptedStudyError, Stop
 from paribus.runner.worker import Order
-from paribus.slots.launcher import Ended, Job, Launcher, News, Note, Plugins, Started
+from paribus.slots.launcher import Job, JobEnded, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins
 from paribus.storage.atomic import FILES, make_folder, write_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import FAILURE, LOG, PROGRESS, Store, Trial
@@ -44,7 +44,7 @@ class Acted(Launcher):
         self.deaf: set[str] = set()  # jobs that only SIGKILL ends
         self.last = "its last line"
         self.silent_until = 0.0
-        self._news: deque[News] = deque()
+        self._news: deque[LauncherEvent] = deque()
 
     def open(self, plugins: Plugins) -> None: ...
 
@@ -53,17 +53,17 @@ class Acted(Launcher):
         self.orders.append(order)
         self.running[job.name] = job
         self.most = max(self.most, len(self.running))
-        self._news.append(Started(job.name, "a process"))
+        self._news.append(JobStarted(job.name, "a process"))
         end = self.act(order)
         if end is not None:
             self._end(job.name, end)
 
-    def news(self, seconds: float) -> Sequence[News]:
+    def news(self, seconds: float) -> Sequence[LauncherEvent]:
         if not self._news or time.monotonic() < self.silent_until:
             time.sleep(min(seconds, 0.01))
             return []
         news = self._news.popleft()
-        if isinstance(news, Ended):
+        if isinstance(news, JobEnded):
             del self.running[news.name]
         return [news]
 
@@ -74,14 +74,14 @@ class Acted(Launcher):
 
     def close(self) -> None: ...
 
-    def say(self, news: News) -> None:
+    def say(self, news: LauncherEvent) -> None:
         self._news.append(news)
 
     def _end(self, name: str, end: int | signal.Signals) -> None:
         if isinstance(end, signal.Signals):
-            self._news.append(Ended(name, None, int(end), self.last))
+            self._news.append(JobEnded(name, None, int(end), self.last))
         else:
-            self._news.append(Ended(name, end, None, self.last))
+            self._news.append(JobEnded(name, end, None, self.last))
 
     @property
     def ran(self) -> list[str]:
@@ -519,7 +519,7 @@ def test_progress_and_notes_are_passed_on(store: Store) -> None:
 
 def test_what_a_launcher_notes_is_passed_on(store: Store) -> None:
     launcher = Acted(done)
-    launcher.say(Note("it rains"))
+    launcher.say(LauncherMessage("it rains"))
     assert texts(supervised(store, launcher, of("a"))[1], "note") == ["it rains"]
 
 

@@ -10,7 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Attention, Context, Cost, Divides, Load, Range, Role, Shape, State, Traits, sight_of, softmax_cost
+from paribus import (
+    Attention,
+    Context,
+    Cost,
+    Divides,
+    Load,
+    Range,
+    Role,
+    Shape,
+    State,
+    Traits,
+    softmax_cost,
+    visibility_of,
+)
 
 
 @final
@@ -103,4 +116,4 @@ class ByHand(Attention):
         return {"k": like.new_zeros(size), "v": like.new_zeros(size)}
 
     def cost(self, load: Load) -> Cost:
-        return softmax_cost(self.shape, self.kv_heads, sight_of(self.shape), load)
+        return softmax_cost(self.shape, self.kv_heads, visibility_of(self.shape), load)

@@ -7,7 +7,7 @@ import pytest
 from torch import Tensor, nn
 
 from paribus import (
-    SOFTMAX,
+    SOFTMAX_TRAITS,
     Attend,
     Attention,
     Context,
@@ -18,14 +18,14 @@ from paribus import (
     Norm,
     Placement,
     Position,
-    Scores,
+    ScoreOptions,
     Shape,
     State,
     Sublayer,
     Traits,
     empty_cache,
-    sight_of,
     softmax_cost,
+    visibility_of,
 )
 from paribus.registry import Registry
 from paribus.testing import examine
@@ -53,11 +53,11 @@ Faulty = Callable[..., Any]
 def attention() -> Faulty:
     """A multi-head attention as it should be, but for what is replaced in it."""
 
-    def begin(self: Any, shape: Shape, *, scores: Scores = Scores()) -> None:
+    def begin(self: Any, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
         super(Attention, self).__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias)
-        self.attend = Attend(shape, sight_of(shape), scores)
+        self.attend = Attend(shape, visibility_of(shape), scores)
 
     def forward(self: Any, x: Tensor, ctx: Context) -> Any:
         return self.heads.merge(self.attend(self.heads, x, ctx))
@@ -68,7 +68,13 @@ def attention() -> Faulty:
     def cost(self: Any, load: Load) -> Cost:
         return softmax_cost(self.shape, self.shape.heads, self.attend.sight, load)
 
-    own: dict[str, Any] = {"traits": SOFTMAX, "__init__": begin, "forward": forward, "start": start, "cost": cost}
+    own: dict[str, Any] = {
+        "traits": SOFTMAX_TRAITS,
+        "__init__": begin,
+        "forward": forward,
+        "start": start,
+        "cost": cost,
+    }
     return lambda **replaced: made(Attention, {**own, **replaced})
 
 

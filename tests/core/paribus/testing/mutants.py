@@ -83,8 +83,8 @@ ATTENTION: Final = (
     Mutant(
         "half of the cost is declared",
         HAND,
-        "return softmax_cost(self.shape, self.kv_heads, sight_of(self.shape), load)",
-        "return Cost(softmax_cost(self.shape, self.kv_heads, sight_of(self.shape), load).flops // 2)",
+        "return softmax_cost(self.shape, self.kv_heads, visibility_of(self.shape), load)",
+        "return Cost(softmax_cost(self.shape, self.kv_heads, visibility_of(self.shape), load).flops // 2)",
         "cost",
     ),
     Mutant(
@@ -135,8 +135,8 @@ ATTENTION: Final = (
     Mutant(
         "heads share a window that is an option in name alone",
         "attention.restricted",
-        "sight_of(shape, window)",
-        "sight_of(shape, 8)",
+        "visibility_of(shape, window)",
+        "visibility_of(shape, 8)",
         "schema",
     ),
     Mutant("groups are always pairs", "attention.gqa", "kv_heads=kv_heads", "kv_heads=2", "schema"),
@@ -171,7 +171,7 @@ SHARED: Final = (
     ),
     Mutant(
         "a cache is written at its beginning",
-        "paribus.parts.attend:remember",
+        "paribus.parts.attend:append_to_cache",
         "[:, :, past:end] = fresh",
         "[:, :, : end - past] = fresh",
         "decoding",
@@ -179,7 +179,7 @@ SHARED: Final = (
     ),
     Mutant(
         "heads are tiled in place of repeated",
-        "paribus.parts.heads:spread",
+        "paribus.parts.heads:repeat_heads",
         "x.repeat_interleave(heads // x.shape[-3], dim=-3)",
         "x.repeat(1, heads // x.shape[-3], 1, 1)",
         "kernels",
@@ -187,7 +187,7 @@ SHARED: Final = (
     ),
     Mutant(
         "positions begin anew in each step",
-        "paribus.parts.batch:rows_of",
+        "paribus.parts.batch:token_layout",
         "torch.arange(past, past + length",
         "torch.arange(0, length",
         "decoding",
@@ -443,8 +443,8 @@ ROWS: Final = (
     Mutant(
         "an embedding forgets how many rows came before",
         "embedding.tokens",
-        "rows_of(stream, past)",
-        "rows_of(stream, 0)",
+        "token_layout(stream, past)",
+        "token_layout(stream, 0)",
         "decoding",
     ),
     Mutant(
@@ -509,8 +509,8 @@ SURVIVORS: Final = (
     Mutant(
         "a window is wider by one",
         "attention.restricted",
-        "sight_of(shape, window)",
-        "sight_of(shape, window + 1)",
+        "visibility_of(shape, window)",
+        "visibility_of(shape, window + 1)",
         why="a window is as wide as its option says in words; ours are held against loops",
     ),
     Mutant(

@@ -7,7 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paribus import SOFTMAX, Attend, Context, Cost, Heads, Load, Pair, Scores, Shape, Sight, empty_cache, sight_of
+from paribus import (
+    SOFTMAX_TRAITS,
+    Attend,
+    Context,
+    Cost,
+    Heads,
+    Load,
+    Pair,
+    ScoreOptions,
+    Shape,
+    Visibility,
+    empty_cache,
+    visibility_of,
+)
 
 Faulty = Callable[..., Any]
 Found = Callable[[type[Any], str], str]
@@ -53,7 +66,7 @@ def test_a_window_may_cost_less_than_all_and_never_more(attention: Faulty, found
             nn.Module.__init__(self)
             self.shape = shape
             self.heads = Heads(shape, kv_heads=shape.heads, bias=True)
-            self.attend = Attend(shape, Sight(causal=shape.causal, window=4), Scores())
+            self.attend = Attend(shape, Visibility(causal=shape.causal, window=4), ScoreOptions())
 
         return attention(__init__=begin, cost=lambda self, load: Cost(cost))
 
@@ -77,7 +90,7 @@ def test_a_parameter_that_is_never_used_is_named(attention: Faulty, found: Found
         nn.Module.__init__(self)
         self.shape = shape
         self.heads = Heads(shape, kv_heads=shape.heads, bias=True)
-        self.attend = Attend(shape, sight_of(shape), Scores())
+        self.attend = Attend(shape, visibility_of(shape), ScoreOptions())
         self.extra = nn.Linear(2, 2)
 
     said = found(attention(__init__=begin), "gradients")
@@ -102,7 +115,7 @@ def test_rows_that_ask_a_memory_in_vain_are_shown_unless_that_is_declared(attent
     deaf = {"forward": averaging, "__init__": averages, "start": lambda self, batch, length, like: {}}
     said = found(attention(**deaf, cost=lambda self, load: Cost()), "gradients")
     assert "gradients (seq2seq-tiny): no gradient reaches `body.layers.0.placement.norms.cross.weight`" in said
-    assert found(attention(**deaf, traits={**SOFTMAX, "asks": False}), "gradients") == ""
+    assert found(attention(**deaf, traits={**SOFTMAX_TRAITS, "asks": False}), "gradients") == ""
 
 
 def test_a_gradient_of_nothing_is_shown(feedforward: Faulty, found: Found) -> None:

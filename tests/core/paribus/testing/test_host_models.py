@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paribus import SOFTMAX
+from paribus import SOFTMAX_TRAITS
 from paribus.registry import Registry
 from paribus.testing.host_models import PRESETS, Case, Cell, bases, cells
 
@@ -49,7 +49,7 @@ def test_an_attention_that_asks_a_position_for_nothing_is_tried_without_one_that
 def test_an_attention_that_sees_both_sides_stands_in_the_encoder_and_before_the_memory_alone(
     components: Registry, attention: Callable[..., Any]
 ) -> None:
-    both = attention(traits={**SOFTMAX, "causal": False})
+    both = attention(traits={**SOFTMAX_TRAITS, "causal": False})
     found = tried(components.with_(attention={"both": both}), "attention", "both")
     assert "gpt-tiny" not in found
     spec: Any = found["seq2seq-tiny"].spec

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paribus import About, Initialisation
+from paribus import Initialisation, ParameterInfo
 
 Faulty = Callable[..., Any]
 Found = Callable[[type[Any], str], str]
@@ -41,7 +41,7 @@ def test_a_scheme_that_reads_the_global_generator_is_shown(filling: Faulty, foun
 
 
 def test_a_scheme_that_reads_no_seed_is_shown(filling: Faulty, found: Found) -> None:
-    def draw(self: Any, unit: Tensor, about: About) -> Tensor:
+    def draw(self: Any, unit: Tensor, about: ParameterInfo) -> Tensor:
         return torch.linspace(-1, 1, unit.numel()).reshape(unit.shape)
 
     assert "and all others are the same for two seeds" in found(filling(Initialisation, {"draw": draw}), "keyed")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
-from paribus import Known, Measure, Problem, SpecError, Subject, Traits
+from paribus import EvaluatedModel, Measure, Problem, SpecError, Traits, TrialInfo
 from paribus.registry import Registry
 from paribus.testing import conform, examine
 
@@ -14,10 +14,10 @@ class Writes(Measure):
 
     traits: ClassVar[Traits] = {"needs": ["pairs"]}
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         return ("pairs",)
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         return {"pairs": float(len(subject.write(4, tokens=2)))}
 
 
@@ -25,10 +25,10 @@ class Writes(Measure):
 class Lacks(Measure):
     """Nothing, for want of a library."""
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         raise SpecError(Problem(code="not-installed", what="there is no library", valid="another"))
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         return dict.fromkeys(self.names(subject.known), 1.0)
 
 
@@ -36,10 +36,10 @@ class Lacks(Measure):
 class Breaks(Measure):
     """Nothing, for another reason."""
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         raise SpecError(Problem(code="out-of-range", what="it is 3", valid="2"))
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         return dict.fromkeys(self.names(subject.known), 1.0)
 
 

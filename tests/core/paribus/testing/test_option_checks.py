@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from torch import Tensor, nn
 
-from paribus import About, Initialisation, Range, Shape
+from paribus import Initialisation, ParameterInfo, Range, Shape
 from paribus.schema import Option
 from paribus.signatures import schema_of
 from paribus.testing.host_models import values
@@ -77,7 +77,7 @@ def test_an_option_that_is_about_heads_alone_is_honoured(filling: Faulty, found:
     def begin(self: Any, *, knob: Any = 1.0) -> None:
         self.std = knob
 
-    def draw(self: Any, unit: Tensor, about: About) -> Tensor:
+    def draw(self: Any, unit: Tensor, about: ParameterInfo) -> Tensor:
         return unit * (self.std if about.role == "head" else 1.0)
 
     begin.__annotations__["knob"] = NUMBER

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import SOFTMAX, Attend, Context, Heads, Scores, Shape, Sight
+from paribus import SOFTMAX_TRAITS, Attend, Context, Heads, ScoreOptions, Shape, Visibility
 from paribus.testing import examine
 from paribus.testing.token_checks import padded
 
@@ -25,12 +25,12 @@ def adding(extra: Callable[[Tensor], Tensor]) -> Callable[[Any, Tensor, Context]
     return forward
 
 
-def blind(self: Any, shape: Shape, *, scores: Scores = Scores()) -> None:
+def blind(self: Any, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
     """Sees both sides, wherever it stands."""
     torch.nn.Module.__init__(self)
     self.shape = shape
     self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias)
-    self.attend = Attend(shape, Sight(causal=False), scores)
+    self.attend = Attend(shape, Visibility(causal=False), scores)
 
 
 def test_an_attention_that_sees_the_future_is_shown_with_two_rows(attention: Faulty, found: Found) -> None:
@@ -53,17 +53,19 @@ def test_an_attention_that_mixes_nothing_is_shown(attention: Faulty, found: Foun
 def test_one_that_reads_more_rows_than_it_declares_is_shown(
     sees: str, declared: int, attention: Faulty, found: Found
 ) -> None:
-    said = found(attention(traits={**SOFTMAX, "sees": sees}), "mixing")
+    said = found(attention(traits={**SOFTMAX_TRAITS, "sees": sees}), "mixing")
     assert f"mixing (encoder-tiny): of 3 rows, 3 move others when they change, but it declares {declared}" in said
 
 
 def test_one_that_mixes_nothing_and_says_so_is_right(attention: Faulty, found: Found) -> None:
-    alone = attention(forward=lambda self, x, ctx: self.heads.o(self.heads.v(x)), traits={**SOFTMAX, "sees": "none"})
+    alone = attention(
+        forward=lambda self, x, ctx: self.heads.o(self.heads.v(x)), traits={**SOFTMAX_TRAITS, "sees": "none"}
+    )
     assert found(alone, "mixing") == ""
 
 
 def test_one_that_leaves_out_padding_alone_is_held_to_that(attention: Faulty, found: Found) -> None:
-    traits = {**SOFTMAX, "documents": False, "padding": True}
+    traits = {**SOFTMAX_TRAITS, "documents": False, "padding": True}
     shifting = attention(forward=adding(lambda x: torch.nn.functional.pad(x, (0, 0, 1, -1))), traits=traits)
     assert "padding (encoder-tiny): " in found(shifting, "padding")
     assert found(attention(traits=traits), "padding") == ""
@@ -75,7 +77,7 @@ def test_a_token_that_no_sight_lets_another_row_see_need_not_reach_one(attention
             torch.nn.Module.__init__(self)
             self.shape = shape
             self.heads = Heads(shape, kv_heads=shape.heads, bias=True)
-            self.attend = Attend(shape, Sight(causal=shape.causal, window=4, dilation=2), Scores())
+            self.attend = Attend(shape, Visibility(causal=shape.causal, window=4, dilation=2), ScoreOptions())
 
         return attention(__init__=init, **forward)
 
@@ -104,7 +106,7 @@ def test_an_attention_that_reads_its_neighbour_whatever_it_is_is_shown(
 
 
 def test_one_that_declares_neither_is_not_asked(attention: Faulty, components: Any) -> None:
-    traits = {**SOFTMAX, "documents": False, "order": False}
+    traits = {**SOFTMAX_TRAITS, "documents": False, "order": False}
     report = examine(attention(traits=traits), registry=components, only=["padding", "documents", "order"])
     assert report.ok
     assert report.skipped == ("padding", "documents", "order")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from paribus import Corpus, Document, Optimizer, Schedule, Tokenizer, Vocabulary, pictured
+from paribus import Corpus, Document, Optimizer, Schedule, Tokenizer, Vocabulary, image_document
 from paribus.testing import examine
 from paribus.testing.synthetic_corpus import Babble
 
@@ -118,7 +118,8 @@ def test_a_fingerprint_that_changes_is_shown(filling: Faulty, found: Found) -> N
 def pictures(values: int, label: int, **traits: Any) -> dict[str, Any]:
     """A corpus of images of 16 values and 3 classes, if that is what they have."""
     documents = {
-        split: [pictured(split, np.full(values, at, np.uint8), label)] for at, split in enumerate(("train", "val"))
+        split: [image_document(split, np.full(values, at, np.uint8), label)]
+        for at, split in enumerate(("train", "val"))
     }
     return {
         "traits": {"modality": "images", "tells": {"image": 4, "channels": 1, "classes": 3, **traits}},
@@ -152,7 +153,7 @@ def test_a_class_that_nobody_told_of_is_shown(filling: Faulty, components: Any) 
 
 def test_what_is_no_image_is_shown(filling: Faulty, components: Any) -> None:
     members = pictures(16, 0) | {"documents": lambda self, split: iter([Document(split, ("text",), ("ab",))])}
-    assert looked(members, filling, components) == "'train' is no image with its label, as `pictured` makes it"
+    assert looked(members, filling, components) == "'train' is no image with its label, as `image_document` makes it"
 
 
 def test_a_corpus_of_files_that_are_not_here_is_not_asked(components: Any) -> None:

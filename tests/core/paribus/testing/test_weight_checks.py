@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from paribus import SOFTMAX, Context
+from paribus import SOFTMAX_TRAITS, Context
 from paribus.registry import Registry
 from paribus.testing import examine
 
@@ -36,13 +36,13 @@ def test_weights_below_0_are_shown(attention: Faulty, found: Found) -> None:
 
 
 def test_weights_of_rows_that_come_later_are_shown(attention: Faulty, found: Found) -> None:
-    traits = {**SOFTMAX, "shares": False, "documents": False}
+    traits = {**SOFTMAX_TRAITS, "shares": False, "documents": False}
     late = attention(forward=changed(lambda weights: weights.flip(-1)), traits=traits)
     assert "(gpt-tiny): layer 0: `weights` weigh rows that come later by" in found(late, "weights")
 
 
 def test_weights_of_padding_are_shown(attention: Faulty, found: Found) -> None:
-    traits = {**SOFTMAX, "causal": False}
+    traits = {**SOFTMAX_TRAITS, "causal": False}
     even = attention(forward=changed(lambda weights: weights * 0 + 1 / weights.shape[-1]), traits=traits)
     assert "layer 0: padding on the right is weighed by 0.14" in found(even, "weights")
 
@@ -69,7 +69,7 @@ def test_a_pass_that_is_another_where_weights_are_asked_for_is_shown(attention: 
 
 
 def test_no_weights_are_declared_and_none_are_given(attention: Faulty, components: Registry) -> None:
-    silent = attention(traits={**SOFTMAX, "weights": False, "cross": False})
+    silent = attention(traits={**SOFTMAX_TRAITS, "weights": False, "cross": False})
     report = examine(silent, registry=components, only=["weights"])
     assert [finding.what for finding in report.findings] == [
         "layer 0: its trait `weights` is False, but there are `weights`"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import paribus
-from paribus import Example, Known, Measure, Problem, Range, Rendering, SpecError, Subject, Traits
+from paribus import EvaluatedModel, Example, GeneratedPair, Measure, Problem, Range, SpecError, Traits, TrialInfo
 from paribus.assembly.metric_names import measured
 from paribus.planning.identity import components_of
 from paribus.registry import Registry
@@ -32,10 +32,10 @@ class Nine(Measure):
 
     traits: ClassVar[Traits] = {"often": True}
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         return ("is", "step")
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         return {"is": 9.0, "step": subject.curve[-1]["step"]}
 
 
@@ -46,10 +46,10 @@ class Late(Measure):
     def __init__(self, *, least: Annotated[int, "of it", Range(0), Example(1)]) -> None:
         self.least = least
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         return ("again", "never", "nan")
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         found = subject.curve[-1]["val/nine/is"]
         return {"again": max(found, self.least), "never": "nobody knows", "nan": float("nan")}
 
@@ -60,10 +60,10 @@ class Weighing(Measure):
 
     traits: ClassVar[Traits] = {"needs": ["weights", "shares"]}
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         return ("largest",)
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         return {"largest": max(float(layer.max()) for batch in subject.batches(4) for layer in subject.weights(batch))}
 
 
@@ -73,10 +73,10 @@ class Inventing(Measure):
 
     traits: ClassVar[Traits] = {"own": True, "sight": "past"}
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         return ("widest",)
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         tokens = subject.draw(3).below("tokens", subject.vocabulary.size, 5)
         return {"widest": float(subject.scores(subject.rows(tokens)).shape[-1])}
 
@@ -90,12 +90,12 @@ class Pairing(Measure):
     def __init__(self, *, library: Annotated[bool, "whether it is there"] = True) -> None:
         self.library = library
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         if not self.library:
             raise SpecError(Problem(code="not-installed", what="there is no library", valid="another"))
         return ("pairs",)
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         try:
             return {"pairs": float(len(subject.write(3, beam=2)))}
         except SpecError as error:
@@ -112,10 +112,10 @@ class Showing(Measure):
 
     traits: ClassVar[Traits] = {"own": True}
 
-    def names(self, known: Known) -> Sequence[str]:
+    def names(self, known: TrialInfo) -> Sequence[str]:
         return ("tokens",)
 
-    def measure(self, subject: Subject) -> Mapping[str, float | str]:
+    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         return {"tokens": 5.0}
 
 
@@ -172,9 +172,9 @@ PAIRS = (*TINY, "dims.length=32", "trainer.max_steps=1", "corpus={name: dates, p
 def test_a_model_writes_where_whoever_runs_it_lets_it(registry: Registry, tmp_path: Path) -> None:
     asked: dict[str, Any] = {}
 
-    def writer(model: Model, text: Any, examples: int, **manner: Any) -> list[Rendering]:
+    def writer(model: Model, text: Any, examples: int, **manner: Any) -> list[GeneratedPair]:
         asked.update(manner, examples=examples, training=model.training)
-        return [Rendering("one", "eins", "zwei")] * examples
+        return [GeneratedPair("one", "eins", "zwei")] * examples
 
     spec = resolved("transformer-tiny", *PAIRS, "measure=pairing", registry=registry)
     (tmp_path / "b").mkdir()

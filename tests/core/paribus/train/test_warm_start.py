@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paribus.errors import PluginError, StoreError
 from paribus.parts.heads import Heads
-from paribus.parts.weight_conversion import Converted
+from paribus.parts.weight_conversion import ConvertedTensor
 from paribus.train.model import Model
 from paribus.train.warm_start import Adoption, Fate, adopt
 
@@ -206,7 +206,7 @@ def test_what_is_kept_in_another_precision_is_said_to_be_rounded(assemble: Assem
 def test_what_is_converted_into_nothing_that_the_model_has_is_a_plugins_mistake(
     assemble: Assemble, monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, int], message: str
 ) -> None:
-    monkeypatch.setattr(Heads, "adopt", lambda own, other: {name: Converted(torch.zeros(shape), "anyhow")})
+    monkeypatch.setattr(Heads, "adopt", lambda own, other: {name: ConvertedTensor(torch.zeros(shape), "anyhow")})
     with pytest.raises(PluginError, match=message):
         adopt(assemble("gpt-tiny", "attention={name: gqa, kv_heads: 2}"), assemble("gpt-tiny"))
 
