@@ -66,7 +66,6 @@ class Supervision:
         self._queue(trials)
         while self.waiting or self.running or self.held:
             if self.stop.asked:
-                self.end()
                 raise InterruptedStudyError(self.stop.signal or signal.SIGINT, self.resume)
             self._follow()
             self._fill()

@@ -1,4 +1,4 @@
-"""Who works on a folder: a lock that its holder's death releases, and that names the holder to everybody else."""
+"""File lock (`flock`) that the kernel releases when its owner dies, and that names its owner."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import errno
 import fcntl
 import json
 import os
+import random
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, final
+from weakref import WeakSet
 
 from paribus.errors import Problem, StoreError
 
-_MOST_BYTES: Final = 4096
-_LOCKLESS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # a network's folder, as a rule
+OWNER_BYTES: Final = 4096  # read at most
+NO_LOCK_ERRORS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # usually a network folder
+QUERY_SECONDS: Final = 1.0  # limit of waiting for `is_free` calls of other processes, which take microseconds
+QUERY_PAUSE: Final = 0.001
 
 
 @final
@@ -34,9 +40,11 @@ class Owner:
 
 @final
 class Lock:
-    """An advisory lock on a file, for the processes of one host: `flock`, which the kernel drops when its holder dies.
+    """Advisory lock on a file for the processes of one host; the kernel releases it when the owner dies.
 
-    The file stays where it is after the release; to remove it would let two processes each lock a file of that name.
+    The owner has an exclusive `flock`. `is_free` takes a shared one for a moment, so that queries do not hide each
+    other, and `try_acquire` waits for queries to end. `release` leaves the file in place: if it were removed, two
+    processes could each lock a file of that name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,7 +52,7 @@ class Lock:
         self._descriptor: int | None = None
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody holds it, and say whether it is ours now."""
+        """Take the lock if it is free, and return whether this object owns it now."""
         if self._descriptor is not None:
             return True
         try:
@@ -52,61 +60,51 @@ class Lock:
         except OSError as error:
             raise self._unusable(error) from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
+            is_locked = _lock_exclusively(descriptor)
         except OSError as error:
             os.close(descriptor)
             raise self._unusable(error) from error
+        if not is_locked:
+            os.close(descriptor)
+            return False
         self._descriptor = descriptor
-        # A forked child (a data worker) shares the lock: were it to outlive us, the lock would outlive us too.
-        os.register_at_fork(after_in_child=self.release)
-        _sign(descriptor)
+        _locks_of_this_process().add(self)
+        _write_owner(descriptor)
         return True
 
-    def free(self) -> bool:
-        """Whether nobody has it, without taking it: nothing is made or written."""
+    def is_free(self) -> bool:
+        """Return whether no process owns the lock; creates and writes nothing."""
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return True
         except OSError as error:
             raise self._unusable(error) from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+            return _try_flock(descriptor, fcntl.LOCK_SH)
         except OSError as error:
             raise self._unusable(error) from error
         finally:
             os.close(descriptor)
-        return True
 
     def acquire(self) -> None:
-        """Take the lock, or raise an error that names its holder. It never waits."""
+        """Take the lock without waiting, or raise an error that names its owner."""
         if not self.try_acquire():
-            holder = self.owner() or "another process"
-            raise StoreError(
-                Problem(
-                    code="held",
-                    where=str(self.path),
-                    what=f"held by {holder}; wait until it has ended, or end it first",
-                )
-            )
+            message = f"locked by {self.owner() or 'another process'}; wait for it, or end it first"
+            raise StoreError(Problem(code="locked", where=str(self.path), what=message))
 
     def release(self) -> None:
-        """Give the lock back. Closing, and not unlocking: in a forked child, that leaves the parent's lock alone."""
+        """Release the lock by closing the file: in a forked child, this does not release the lock of the parent."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)
 
     def owner(self) -> Owner | None:
-        """Who took the lock last; nobody where that is not to be read. Only a failed `try_acquire` says it is held."""
+        """Return the last owner, which may have ended since; None if the file cannot be read."""
         try:
             with self.path.open("rb") as file:
-                found = json.loads(file.read(_MOST_BYTES))
-            return Owner(host=str(found["host"]), pid=int(found["pid"]), since=str(found["since"]))
+                owner = json.loads(file.read(OWNER_BYTES))
+            return Owner(host=str(owner["host"]), pid=int(owner["pid"]), since=str(owner["since"]))
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
@@ -114,19 +112,51 @@ class Lock:
         self.acquire()
         return self
 
-    def __exit__(self, *raised: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.release()
 
     def _unusable(self, error: OSError) -> StoreError:
-        what = f"this file could not be locked: {error.strerror or error}; use a writable folder on a local disk"
-        code = "no-locks" if error.errno in _LOCKLESS else "cannot-lock"
-        return StoreError(Problem(code=code, where=str(self.path), what=what))
+        message = f"cannot lock this file: {error.strerror or error}; use a writable folder on a local disk"
+        code = "no-locks" if error.errno in NO_LOCK_ERRORS else "cannot-lock"
+        return StoreError(Problem(code=code, where=str(self.path), what=message))
 
 
-def _sign(descriptor: int) -> None:
-    """Write who we are into the lock's file."""
+def _lock_exclusively(descriptor: int) -> bool:
+    """Take an exclusive lock, and wait for shared ones, which are queries of other processes."""
+    end = time.monotonic() + QUERY_SECONDS
+    while not _try_flock(descriptor, fcntl.LOCK_EX):
+        if not _try_flock(descriptor, fcntl.LOCK_SH) or time.monotonic() > end:
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        time.sleep(random.uniform(0, QUERY_PAUSE))  # two takers must not stay in step
+    return True
+
+
+def _try_flock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@cache
+def _locks_of_this_process() -> WeakSet[Lock]:
+    """Return the set of owned locks, which a forked child (a data worker) releases: it may outlive this process."""
+    locks: WeakSet[Lock] = WeakSet()
+
+    def release_all() -> None:
+        for lock in list(locks):
+            lock.release()
+
+    os.register_at_fork(after_in_child=release_all)
+    return locks
+
+
+def _write_owner(descriptor: int) -> None:
+    """Write this process into the lock's file."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     owner = Owner(host=os.uname().nodename, pid=os.getpid(), since=since)
-    with suppress(OSError):  # on a full disk the lock is held all the same
+    with suppress(OSError):  # a full disk does not affect the lock itself
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(asdict(owner)).encode(), 0)

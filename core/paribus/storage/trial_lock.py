@@ -47,8 +47,8 @@ class Claim:
     def acquire(self) -> None:
         """Take it, or raise an error that names its holder. It never waits."""
         if not self.try_acquire():
-            what = f"held by {self.owner() or 'another process'}; wait until it has ended, or end it first"
-            raise StoreError(Problem(code="held", where=str(self.path), what=what))
+            message = f"locked by {self.owner() or 'another process'}; wait for it, or end it first"
+            raise StoreError(Problem(code="locked", where=str(self.path), what=message))
 
     def keep(self) -> None:
         """Have other machines see that its holder lives, from now on."""
@@ -60,7 +60,7 @@ class Claim:
 
     def free(self) -> bool:
         """Whether nobody has it, without taking it."""
-        return self._asked(self._lock.free) and not self.elsewhere()
+        return self._asked(self._lock.is_free) and not self.elsewhere()
 
     def elsewhere(self) -> bool:
         """Whether it is, or was until a death, on another machine."""

@@ -53,11 +53,12 @@ class Diary(Callback):
         if points > self._points or time.monotonic() - self._last >= EVERY:
             self._write()
 
-    def close(self, ended: str) -> None:
-        """The last of it: a trial that diverged or was interrupted has a diary as well."""
+    def close(self, status: str) -> None:
+        """Write the remaining entries and finalize the loggers: status `success`, `failed` or `aborted`."""
         self._write()
         for name, logger in list(self._loggers.items()):
-            self._trying(name, partial(logger.finalize, ended))
+            status_name = "KILLED" if name == "mlflow" and status == "aborted" else status
+            self._trying(name, partial(logger.finalize, status_name))
 
     def _begin(self, node: Mapping[str, Any]) -> None:
         logger = made(node, self._run)

@@ -123,16 +123,19 @@ def _run(spec: Spec, classes: Registry, terms: Terms) -> Record:
     trainer = _trainer(
         spec, steps - keeper.step if given else -1, [keeper] if diary is None else [keeper, diary], terms
     )
-    ended = "failed"
+    status = "failed"
     try:
         if keeper.step < steps:
             _fit(spec, trainer, model, data, terms)
-        ended = "success"
+        status = "success"
     except DivergedError as error:
         diverged = error
+    except InterruptedTrialError:
+        status = "aborted"
+        raise
     finally:
         if diary is not None:
-            diary.close(ended)
+            diary.close(status)
     begun = {} if adapted is None else {"from": adapted.to_json()}
     record: Record = {
         "identity": terms.identity,

@@ -42,6 +42,7 @@ class Acted(Launcher):
         self.running: dict[str, Job] = {}
         self.most = 0
         self.deaf: set[str] = set()  # jobs that only SIGKILL ends
+        self.immortal: set[str] = set()  # jobs whose end is never reported
         self.last = "its last line"
         self.silent_until = 0.0
         self._news: deque[LauncherEvent] = deque()
@@ -69,6 +70,8 @@ class Acted(Launcher):
 
     def stop(self, name: str, signal: int) -> None:
         self.stops.append((name, signal))
+        if name in self.immortal:
+            return
         if name not in self.deaf or signal == KILL:
             self._end(name, KILL if signal == KILL else EXIT_TERMINATED)
 
@@ -445,6 +448,16 @@ def test_what_does_not_hear_the_wish_to_stop_is_killed_in_the_end(store: Store) 
     launcher = Acted(lambda order: stop.ask(signal.SIGTERM))
     launcher.deaf.add("a-0")
     with pytest.raises(InterruptedStudyError, match="SIGTERM"):
+        supervised(store, launcher, of("a"), stop=stop, grace_seconds=0.1)
+    assert launcher.stops == [("a-0", signal.SIGTERM), ("a-0", KILL)]
+
+
+def test_an_interruption_shuts_down_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "END_SECONDS", 0.1)
+    stop = Stop()
+    launcher = Acted(lambda order: stop.ask(signal.SIGINT))
+    launcher.immortal.add("a-0")
+    with pytest.raises(InterruptedStudyError, match="Ctrl-C"):
         supervised(store, launcher, of("a"), stop=stop, grace_seconds=0.1)
     assert launcher.stops == [("a-0", signal.SIGTERM), ("a-0", KILL)]
 

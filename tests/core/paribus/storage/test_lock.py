@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -24,19 +25,76 @@ time.sleep(60)
 """
 
 
-def test_a_lock_is_taken_once_and_given_back(tmp_path: Path) -> None:
+def test_acquire_and_release(tmp_path: Path) -> None:
     first, second = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
+    assert first.is_free()
     assert first.try_acquire()
     assert first.try_acquire()
+    assert not second.is_free()
     assert not second.try_acquire()
     first.release()
     first.release()
+    assert second.is_free()
     assert second.try_acquire()
     second.release()
 
 
-def test_who_finds_it_held_is_told_by_whom_where_and_since_when(tmp_path: Path) -> None:
-    with Lock(tmp_path / "lock"), pytest.raises(StoreError, match=r"held.*lock\): held by process \d+ on ") as caught:
+def test_queries_do_not_prevent_acquiring(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    stop = threading.Event()
+
+    def query() -> None:
+        while not stop.is_set():
+            Lock(path).is_free()
+
+    threads = [threading.Thread(target=query) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for attempt in range(300):
+            lock = Lock(path)
+            assert lock.try_acquire(), attempt
+            lock.release()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_query_does_not_hide_the_lock_from_another_query(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    with path.open() as query:
+        fcntl.flock(query, fcntl.LOCK_SH | fcntl.LOCK_NB)  # a query of another process that is not finished
+        assert Lock(path).is_free()
+
+
+def test_a_query_works_in_a_read_only_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    open_file = os.open
+
+    def open_read_only(file: Path, flags: int, *mode: int) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT):
+            raise PermissionError(errno.EROFS, os.strerror(errno.EROFS))
+        return open_file(file, flags, *mode)
+
+    monkeypatch.setattr(os, "open", open_read_only)
+    assert Lock(path).is_free()
+
+
+def test_all_locks_share_one_fork_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks: list[object] = []
+    monkeypatch.setattr(os, "register_at_fork", lambda **hook: hooks.append(hook))
+    for name in "abc":
+        with Lock(tmp_path / name):
+            pass
+    assert len(hooks) <= 1
+
+
+def test_a_failed_acquire_names_owner_file_and_time(tmp_path: Path) -> None:
+    with Lock(tmp_path / "lock"), pytest.raises(StoreError, match=r"\[locked\].*lock\).* process \d+ on ") as caught:
         Lock(tmp_path / "lock").acquire()
     assert f"process {os.getpid()} on {os.uname().nodename} since 20" in str(caught.value)
     assert caught.value.exit_code == EXIT_STORE
@@ -44,7 +102,7 @@ def test_who_finds_it_held_is_told_by_whom_where_and_since_when(tmp_path: Path) 
         pass
 
 
-def test_another_process_holds_it_until_it_is_killed(tmp_path: Path) -> None:
+def test_a_lock_is_free_after_its_owner_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -61,7 +119,7 @@ def test_another_process_holds_it_until_it_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # 3.12 warns where torch has threads; we use none
-def test_a_forked_child_neither_keeps_the_lock_nor_gives_it_back(tmp_path: Path) -> None:
+def test_a_forked_child_neither_keeps_nor_releases_the_lock(tmp_path: Path) -> None:
     lock = Lock(tmp_path / "lock")
     lock.acquire()
     child = os.fork()
@@ -80,31 +138,31 @@ def test_a_forked_child_neither_keeps_the_lock_nor_gives_it_back(tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"host": "a", "pid": "x", "since": ""}', b"\xff", b"[" * 9000])
-def test_a_lock_whose_owner_cannot_be_read_is_still_held(tmp_path: Path, content: bytes) -> None:
+def test_a_lock_with_an_unreadable_owner_is_still_locked(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "lock"
     with Lock(path):
         path.write_bytes(content)
         assert Lock(path).owner() is None
-        with pytest.raises(StoreError, match="held by another process; wait until"):
+        with pytest.raises(StoreError, match=r"\[locked\].* another process"):
             Lock(path).acquire()
     assert Lock(tmp_path / "none").owner() is None
 
 
-def test_a_file_that_cannot_be_opened_or_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StoreError, match=r"none/lock\): this file could not be locked: No such file.*local disk"):
+def test_an_error_names_the_file_that_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StoreError, match=r"\[cannot-lock\].*none/lock\).*No such file"):
         Lock(tmp_path / "none" / "lock").try_acquire()
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(StoreError, match="could not be locked: No locks available"):
+    open_files = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(StoreError, match=r"\[no-locks\].*No locks available"):
         Lock(tmp_path / "lock").try_acquire()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_files
 
 
-def test_a_full_disk_does_not_keep_anybody_from_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_prevent_locking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import CSVLogger, Logger
 
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
@@ -68,6 +68,16 @@ def test_a_trial_that_goes_on_tells_it_all_once_more(train: Train, tmp_path: Pat
     train("a", [{"name": "csv"}])
     steps = [int(row["step"]) for row in rows(tmp_path) if row["train/loss"]]
     assert steps == list(range(1, 9))
+
+
+def test_an_interrupted_trial_is_finalized_as_aborted(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses: list[str] = []
+    monkeypatch.setattr(CSVLogger, "finalize", lambda logger, status: statuses.append(status))
+    asked = iter([False, True])
+    with pytest.raises(InterruptedTrialError, match="checkpoint"):
+        train("a", [{"name": "csv"}], asked_to_stop=lambda: next(asked))
+    train("a", [{"name": "csv"}])
+    assert statuses == ["aborted", "success"]
 
 
 def test_a_logger_that_fails_or_draws_ends_nothing(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
