@@ -1,7 +1,7 @@
 """The public API: every name that `from paribus import …` gives. `__init__.py` loads each from here on first use."""
 
-from .analysis.api import compare as compare
 from .analysis.calibrate import calibrate as calibrate
+from .api import compare as compare
 from .api import run as run
 from .conversion.api import convert as convert
 from .conversion.api import export as export

@@ -1,12 +1,18 @@
-"""The public `paribus.run`: run a study, and stop variants early by the verdicts of its records."""
+"""Public functions that connect layers: `run` stops early by verdicts, and `compare` renders its tables."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
+from typing import final
 
+from paribus.analysis.api import compare as compare_records
 from paribus.analysis.api import stopping_decision
+from paribus.analysis.table import Table
 from paribus.planning.api import Planned, study
 from paribus.registry import Registry
+from paribus.report.markdown import markdown
+from paribus.report.terminal import rendered
 from paribus.runner.api import run_study
 from paribus.runner.events import OnEvent, unwatched
 from paribus.slots.launcher import Plugins
@@ -42,3 +48,22 @@ def run(
         resume=resume,
         timing=timing,
     )
+
+
+@final
+class TableRenderer:
+    """Prints a table as in a terminal, and shows it as Markdown in a notebook."""
+
+    def text(self, table: Table, width: int) -> str:
+        return rendered(table, width)
+
+    def markdown(self, table: Table) -> str:
+        return markdown(table)
+
+
+def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ()) -> Table:
+    """Return the verdict table of a study, from the records in its store.
+
+    `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
+    """
+    return compare_records(planned, accept_code=accept_code).with_renderer(TableRenderer())

@@ -26,10 +26,7 @@ from paribus.studies.designs import BASELINE, about
 
 
 def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ()) -> Table:
-    """The verdict table of a study, from the records that it has.
-
-    `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
-    """
+    """Return the verdict table of a study, from the records in its store."""
     if not isinstance(planned, Planned):
         planned = study(planned)
     planned = planned.again()

@@ -9,10 +9,9 @@ from typing import Any, Final, final
 
 from paribus.analysis.benchmark_rounds import Report, is_report, read_report, refuse_unlike
 from paribus.analysis.benchmark_speeds import BATCHES, RUNS, Speed, Timed, judge
-from paribus.analysis.formatting import clean, percent, plural, span
+from paribus.analysis.formatting import NO_VALUE, clean, percent, plural, span
+from paribus.analysis.grid import Cell, Column, Grid, row_cells
 from paribus.errors import DataError, NotComparableError, Problem, listed
-from paribus.report.cells import NONE
-from paribus.report.grid import Cell, Grid, Head, line
 
 MOST: Final = 8
 
@@ -51,7 +50,7 @@ class Ratio:
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Ratios:
-    """What changed between two sides of reports: `print(ratios)` shows it."""
+    """The differences between two sides of reports."""
 
     sides: tuple[str, str]
     rows: tuple[Ratio, ...]
@@ -59,9 +58,6 @@ class Ratios:
     warnings: tuple[str, ...]
     notes: tuple[str, ...]  # what is on one side only
     caption: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return self.grid().rendered(100).rstrip()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -76,18 +72,18 @@ class Ratios:
 
     def grid(self) -> Grid:
         heads = (
-            Head("benchmark", folds="name"),
-            Head("before", right=True),
-            Head("after", right=True),
-            Head("after / before"),
-            Head("A/A", right=True),
-            Head("verdict", folds="verdict"),
+            Column("benchmark", wrap="name"),
+            Column("before", align_right=True),
+            Column("after", align_right=True),
+            Column("after / before"),
+            Column("A/A", align_right=True),
+            Column("verdict", wrap="verdict"),
         )
         return Grid(
             title="time of a round: less is better",
-            heads=heads,
+            columns=heads,
             rows=[_cells(row) for row in self.rows],
-            before=self.first,
+            header=self.first,
             remarks=[("!", self.warnings), ("-", self.notes), ("·", self.caption)],
             records=[_record(row) for row in self.rows],
         )
@@ -220,11 +216,11 @@ def _caption(rows: Sequence[Ratio], before: int, after: int) -> Iterator[str]:
 
 def _cells(row: Ratio) -> list[Cell]:
     speed = row.speed
-    ratio = NONE if speed.ratio is None else f"{speed.ratio:.3g}" if speed.ratio >= 10 else f"{speed.ratio:.3f}"
+    ratio = NO_VALUE if speed.ratio is None else f"{speed.ratio:.3g}" if speed.ratio >= 10 else f"{speed.ratio:.3f}"
     if speed.low is not None and speed.high is not None:
         ratio += f" {spanned(speed.low, speed.high)}"
-    noise = NONE if speed.noise is None else strays(speed.noise)
-    return line([row.benchmark, _seconds(row.before), _seconds(row.after), ratio, noise, row.verdict], speed.kind)
+    noise = NO_VALUE if speed.noise is None else strays(speed.noise)
+    return row_cells([row.benchmark, _seconds(row.before), _seconds(row.after), ratio, noise, row.verdict], speed.kind)
 
 
 def spanned(low: float, high: float) -> str:
@@ -243,7 +239,7 @@ def strays(noise: float) -> str:
 
 def _seconds(value: float | None) -> str:
     if value is None:
-        return NONE
+        return NO_VALUE
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= size:
             return f"{value / size:.3g} {unit}"

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from paribus.analysis.costs import costs, machine
-from paribus.analysis.formatting import clean, percent, plural, span
+from paribus.analysis.formatting import MAX_DECIMALS, clean, format_number, percent, plural, span
+from paribus.analysis.grid import Cell, Column, Grid, format_count, format_difference, row_cells
 from paribus.analysis.load_runs import Key, Side
 from paribus.analysis.pairing import RUNTIME
 from paribus.analysis.select_trials import SHORT
@@ -20,8 +21,6 @@ from paribus.analysis.table import Row, decided, finite
 from paribus.analysis.trials import Entry
 from paribus.analysis.verdicts import Better, Paired, Verdict, decide
 from paribus.errors import NotComparableError, Problem, SpecError, listed, nearest
-from paribus.report import cells
-from paribus.report.grid import Cell, Grid, Head, line
 from paribus.studies.designs import BASELINE
 
 Pair = tuple[Entry, Entry]
@@ -153,23 +152,23 @@ class Across:
         }
 
     def grid(self) -> Grid:
-        heads = [Head("variant", folds="name"), Head("n", right=True), Head("before", right=True)]
-        heads += [Head("after", right=True), Head("after - before"), Head("verdict", folds="verdict")]
+        heads = [Column("variant", wrap="name"), Column("n", align_right=True), Column("before", align_right=True)]
+        heads += [Column("after", align_right=True), Column("after - before"), Column("verdict", wrap="verdict")]
         return Grid(
             title=f"{clean(self.metric)}, {self.better} is better",
-            heads=heads,
+            columns=heads,
             rows=[self._cells(row) for row in self.rows],
-            before=self.first,
+            header=self.first,
             remarks=[("!", self.warnings), ("-", self.notes), ("·", self.caption)],
             records=[_record(self, row) for row in self.rows],
         )
 
     def _cells(self, row: Row) -> list[Cell]:
         half = (row.high - row.low) / 2 if row.low is not None and row.high is not None else abs(row.difference or 0)
-        decimals = min(cells.FINEST, max(3, 1 - math.floor(math.log10(half)))) if half else 4
-        numbers = (cells.number(value, decimals) for value in (self.before[row.variant], row.mean))
-        difference = "0" if row.verdict == SAME else cells.difference(row, decimals)
-        return line([row.variant, cells.count(row), *numbers, difference, row.verdict], row.kind)
+        decimals = min(MAX_DECIMALS, max(3, 1 - math.floor(math.log10(half)))) if half else 4
+        numbers = (format_number(value, decimals) for value in (self.before[row.variant], row.mean))
+        difference = "0" if row.verdict == SAME else format_difference(row, decimals)
+        return row_cells([row.variant, format_count(row), *numbers, difference, row.verdict], row.kind)
 
 
 def across(before: Side, after: Side, *, metric: str = "", elsewhere: bool = False) -> Across:

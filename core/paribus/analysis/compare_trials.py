@@ -8,14 +8,13 @@ from typing import Any, Final, final
 
 from paribus.analysis.certificates import Certificate, certify_line
 from paribus.analysis.compare_runs import Pair, changed, refuse_unlike
-from paribus.analysis.costs import DECLARED, MEASURED, contended
-from paribus.analysis.formatting import clean
+from paribus.analysis.costs import DECLARED, LABELS, MEASURED, contended
+from paribus.analysis.formatting import clean, format_number
+from paribus.analysis.grid import Cell, Column, Grid, row_cells
 from paribus.analysis.load_runs import Side, spec_key
 from paribus.analysis.table import finite
 from paribus.analysis.trials import Entry
 from paribus.errors import listed
-from paribus.report import cells
-from paribus.report.grid import Cell, Grid, Head, line
 from paribus.specs.diff import differences
 
 MOST: Final = 8
@@ -45,14 +44,14 @@ class Duel:
         told = [f"{'✓' if self.certificate.ok else '✗'} {self.certificate.text}"] if self.certificate else []
         return Grid(
             title="two trials",
-            heads=[
-                Head("", folds="name"),
-                Head("before", right=True),
-                Head("after", right=True),
-                Head("after - before", right=True),
+            columns=[
+                Column("", wrap="name"),
+                Column("before", align_right=True),
+                Column("after", align_right=True),
+                Column("after - before", align_right=True),
             ],
             rows=[_cells(*row) for row in self.rows],
-            before=self.first,
+            header=self.first,
             remarks=[("!", self.warnings), ("-", [clean(line) for line in told]), ("·", self.caption)],
             records=[_record(*row) for row in self.rows],
         )
@@ -97,15 +96,15 @@ def _numbers(pair: Pair) -> Iterator[tuple[str, float | None, float | None]]:
     for name, of in {**DECLARED, **MEASURED}.items():
         values = of(one), of(other)
         if values != (None, None):
-            yield cells.COSTS[name], *values
+            yield LABELS[name], *values
 
 
 def _cells(name: str, before: float | None, after: float | None) -> list[Cell]:
     large = max(abs(before or 0), abs(after or 0)) >= 1000
     decimals = 0 if large else 4
     difference = after - before if before is not None and after is not None else None
-    numbers = (cells.number(before, decimals), cells.number(after, decimals))
-    return line([clean(name), *numbers, cells.number(difference, decimals, signed=True)])
+    numbers = (format_number(before, decimals), format_number(after, decimals))
+    return row_cells([clean(name), *numbers, format_number(difference, decimals, signed=True)])
 
 
 def _record(name: str, before: float | None, after: float | None) -> dict[str, Any]:

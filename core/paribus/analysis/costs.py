@@ -9,6 +9,15 @@ from typing import Final, final
 
 from paribus.analysis.trials import Entry, Pace
 
+LABELS: Final[Mapping[str, str]] = {
+    "parameters": "params",
+    "flops_per_token": "FLOPs/token",
+    "cache_bytes_per_token": "cache/token",
+    "total_flops": "train FLOPs",
+    "tokens_per_second": "tokens/s",
+    "peak_bytes": "memory",
+}
+
 Number = Callable[[Entry], float | None]
 Pairs = Sequence[tuple[Entry, Entry]]
 

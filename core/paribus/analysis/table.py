@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, Protocol, final
 
 from paribus.analysis.certificates import Certificate
 from paribus.analysis.costs import Cost
@@ -143,7 +143,17 @@ class Section:
     ok: bool = True  # whether all is there that the study plans
 
 
-COLUMNS: Final = 80  # of the text that is printed where no terminal says how wide it is
+TEXT_WIDTH: Final = 80  # of a printed table, in columns
+
+
+class Renderer(Protocol):
+    """Output formats of a table. `paribus.compare` hands one in, so that `print(table)` works."""
+
+    def text(self, table: Table, width: int) -> str:
+        """Return the table as plain text."""
+
+    def markdown(self, table: Table) -> str:
+        """Return the table as Markdown."""
 
 
 @final
@@ -169,6 +179,7 @@ class Table:
     further: tuple[Table, ...] = ()  # the same in the other settings
     sections: tuple[Section, ...] = ()  # what is said of all of them: what transfers, what was tuned
     differences: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # by variant and seed
+    renderer: Renderer | None = field(default=None, compare=False)  # without one, a table prints as its `repr`
 
     @property
     def ok(self) -> bool:
@@ -177,6 +188,11 @@ class Table:
         whole = all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
         families = [family for each in self.every for family in each.besides]
         return whole and all(each.ok for each in families) and all(each.ok for each in self.sections)
+
+    def with_renderer(self, renderer: Renderer) -> Table:
+        """Return the table of a study, and of its other settings, with the renderer that prints them."""
+        settings = tuple(replace(setting, renderer=renderer) for setting in self.further)
+        return replace(self, renderer=renderer, further=settings)
 
     @property
     def every(self) -> tuple[Table, ...]:
@@ -188,15 +204,11 @@ class Table:
         return f"<verdicts of {self.study} on {self.metric}: {verdicts}>"
 
     def __str__(self) -> str:
-        from paribus.report.terminal import rendered
-
-        return rendered(self, COLUMNS).rstrip()
+        return repr(self) if self.renderer is None else self.renderer.text(self, TEXT_WIDTH).rstrip()
 
     def to_markdown(self) -> str:
         """The table for a README or a pull request."""
-        from paribus.report.markdown import markdown
-
-        return markdown(self)
+        return repr(self) if self.renderer is None else self.renderer.markdown(self)
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final, Literal, NamedTuple, final
 
-from paribus.analysis.formatting import percent, plural
+from paribus.analysis.formatting import NO_VALUE, percent, plural
+from paribus.analysis.grid import format_bare_difference, table_decimals
 from paribus.analysis.student_t import summarise, t_quantile
 from paribus.analysis.table import Row, Section, Table
 from paribus.errors import listed
 from paribus.planning.plan import Plan
 from paribus.planning.settings import BEST, SAME, Setting
 from paribus.planning.tuning import Tried, Tuned, told, unknown
-from paribus.report import cells
 from paribus.studies.designs import said
 from paribus.studies.study import Study
 
@@ -210,7 +210,7 @@ def _row(table: Table, variant: str) -> Row | None:
 def _shown(table: Table, row: Row | None) -> str:
     if row is None:
         return "no trial"
-    return cells.figure(row, cells.digits(table)[row.variant]) or cells.NONE
+    return format_bare_difference(row, table_decimals(table)[row.variant]) or NO_VALUE
 
 
 def _orders(scales: Mapping[str, Table], alpha: float) -> Iterator[tuple[str, dict[str, Any]]]:

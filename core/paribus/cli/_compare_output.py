@@ -14,8 +14,8 @@ from paribus.errors import EXIT_FAILED, EXIT_OK, NotComparableError, Problem, Sp
 
 if TYPE_CHECKING:
     from paribus.analysis.gates import Gate, Held
+    from paribus.analysis.grid import Grid
     from paribus.analysis.load_runs import Side
-    from paribus.report.grid import Grid
 
 
 def reports(before: str, after: str | None, gates: Sequence[Gate], shape: str, *, across: bool) -> int | None:
@@ -34,8 +34,7 @@ def reports(before: str, after: str | None, gates: Sequence[Gate], shape: str, *
     table = ratios(*sides, across=across)
     held = gate_ratios(gates, table)
     grid = table.grid()
-    ways = {"text": grid.show, "markdown": lambda: out(grid.markdown())}
-    shown(shape, ways, lambda: grid, table.to_json, "benchmarks", held)
+    _show(shape, grid, table.to_json, "benchmarks", held)
     return EXIT_FAILED if tripped(held) else EXIT_OK
 
 
@@ -108,4 +107,8 @@ def _side(text: str, store: Path) -> Side:
 
 
 def _show(shape: str, grid: Grid, document: Callable[[], dict[str, Any]], name: str, held: Sequence[Held] = ()) -> None:
-    shown(shape, {"text": grid.show, "markdown": lambda: out(grid.markdown())}, lambda: grid, document, name, held)
+    from paribus.report.markdown import grid_markdown
+    from paribus.report.terminal import show_grid
+
+    ways = {"text": lambda: show_grid(grid), "markdown": lambda: out(grid_markdown(grid))}
+    shown(shape, ways, lambda: grid, document, name, held)

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from paribus.analysis.formatting import compact
 from paribus.cli._progress import duration
 from paribus.cli.console import Session, out, out_json, table
 from paribus.errors import EXIT_OK
-from paribus.report.cells import compact
 
 if TYPE_CHECKING:
     from paribus.planning.api import Planned

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from paribus.analysis.costs import machine
 from paribus.analysis.formatting import clean
+from paribus.analysis.grid import Grid
 from paribus.analysis.table import Table
 from paribus.analysis.trials import Entry
 from paribus.errors import listed
 from paribus.report import cells, table_views
-from paribus.report.grid import Grid
 from paribus.report.svg import curves, forest
 
 MADE: Final = '<meta name="generator" content="paribus report">'
@@ -131,8 +131,8 @@ def _table(grid: Grid) -> str:
         names = " ".join(filter(None, classes))
         return f"<{tag}{f' class={chr(34)}{names}{chr(34)}' if names else ''}>{_said(text)}</{tag}>"
 
-    kinds = ["right" if head.right else "folds" if head.folds else "" for head in grid.heads]
-    heads = "".join(cell("th", head.name, own) for head, own in zip(grid.heads, kinds, strict=True))
+    kinds = ["right" if head.align_right else "folds" if head.wrap else "" for head in grid.columns]
+    heads = "".join(cell("th", head.name, own) for head, own in zip(grid.columns, kinds, strict=True))
     rows = (
         "".join(cell("td", text, own, kind) for (text, kind), own in zip(row, kinds, strict=True)) for row in grid.rows
     )

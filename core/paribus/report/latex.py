@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from paribus.analysis.formatting import clean
-from paribus.report.grid import Grid
+from paribus.analysis.grid import Grid
 
 LETTERS: Final = {
     "\\": r"\textbackslash{}",
@@ -56,7 +56,7 @@ SIGN: Final = re.compile(r"(?<![\w}-])-(?=\d)")  # a minus, and no hyphen
 
 def latex(grid: Grid, label: str) -> str:
     r"""One `table` environment, and one for each further grid. It needs `\usepackage{booktabs}`, and nothing else."""
-    further = [latex(each, f"{label}-{each.title}") for each in grid.further]
+    further = [latex(each, f"{label}-{each.title}") for each in grid.extra]
     return "\n".join([*_lines(grid, label), "", *further])
 
 
@@ -67,9 +67,9 @@ def _lines(grid: Grid, label: str) -> Iterator[str]:
     said = [grid.title + ".", *(line for mark, lines in grid.remarks if mark == "·" for line in lines)]
     yield rf"  \caption{{{escaped(' '.join(said))}}}"
     yield rf"  \label{{tab:{re.sub(r'[^a-z0-9]+', '-', label.lower()).strip('-') or 'table'}}}"
-    yield rf"  \begin{{tabular}}{{{''.join('r' if head.right else 'l' for head in grid.heads)}}}"
+    yield rf"  \begin{{tabular}}{{{''.join('r' if head.align_right else 'l' for head in grid.columns)}}}"
     yield r"    \toprule"
-    yield f"    {' & '.join(escaped(head.name) for head in grid.heads)} \\\\"
+    yield f"    {' & '.join(escaped(head.name) for head in grid.columns)} \\\\"
     yield r"    \midrule"
     for row in grid.rows:
         yield f"    {' & '.join(_cell(cell.text) for cell in row)} \\\\"

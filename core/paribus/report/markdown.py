@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from paribus.analysis.formatting import clean
+from paribus.analysis.grid import Cell, Column, Grid
 from paribus.analysis.table import Table
 from paribus.report import cells, table_views
-from paribus.report.grid import Cell, Grid, Head
 
 CLAIMED: Final = ("better", "worse", "equivalent", "faster", "slower")
 SPECIAL: Final = re.compile(r"([\\`*_<>|#~\[\]])")
@@ -20,9 +20,9 @@ def markdown(table: Table, *, heading: int = 2) -> str:
     return "\n".join([*_lines(table, heading), ""])
 
 
-def compared(grid: Grid) -> str:
+def grid_markdown(grid: Grid) -> str:
     """A table of two sides: what they are is said first."""
-    first = (f"- {escaped(line)}" for line in grid.before)
+    first = (f"- {escaped(line)}" for line in grid.header)
     return "\n".join([f"## {escaped(grid.title)}", "", *first, "", *_bars(grid), *_remarks(grid.remarks), ""])
 
 
@@ -65,16 +65,16 @@ def _body(table: Table, heading: int) -> Iterator[str]:
 
 def _bars(grid: Grid) -> Iterator[str]:
     """A table: names as code, claims in bold, figures as they are."""
-    yield _line([escaped(head.name) for head in grid.heads])
-    yield _line(["--:" if head.right else ":--" for head in grid.heads])
+    yield _line([escaped(head.name) for head in grid.columns])
+    yield _line(["--:" if head.align_right else ":--" for head in grid.columns])
     for row in grid.rows:
-        yield _line([_cell(head, cell) for head, cell in zip(grid.heads, row, strict=True)])
+        yield _line([_cell(head, cell) for head, cell in zip(grid.columns, row, strict=True)])
 
 
-def _cell(head: Head, cell: Cell) -> str:
-    if head.folds == "name":
+def _cell(head: Column, cell: Cell) -> str:
+    if head.wrap == "name":
         return code(cell.text, cell=True)
-    text = escaped(cell.text) if head.folds else cell.text
+    text = escaped(cell.text) if head.wrap else cell.text
     return f"**{text}**" if cell.kind in CLAIMED else text
 
 

@@ -16,52 +16,63 @@ from dataclasses import replace
 from typing import Any, Final
 
 from paribus.analysis.certificates import Certificate
-from paribus.analysis.formatting import clean
+from paribus.analysis.costs import LABELS
+from paribus.analysis.formatting import MAX_DECIMALS, NO_VALUE, clean, format_number
+from paribus.analysis.grid import (
+    Cell,
+    Column,
+    Grid,
+    format_bare_difference,
+    format_count,
+    format_difference,
+    row_cells,
+    row_decimals,
+    table_decimals,
+)
 from paribus.analysis.table import Family, Row, Table
 from paribus.report import cells
-from paribus.report.grid import Cell, Grid, Head, line
 
 
 def verdicts(table: Table, costs: Sequence[str] | None = None) -> Grid:
     """The baseline, and each variant with its verdict and these costs, or with all that any has."""
     costs = cells.costs(table) if costs is None else costs
     rows = (table.baseline, *table.rows)
-    digits = cells.digits(table)
+    digits = table_decimals(table)
     return Grid(
         title=cells.title(table),
-        heads=[
-            Head("variant", folds="name"),
-            Head("n", right=True),
-            Head(clean(table.metric.rpartition("/")[2]), right=True),
-            Head("difference"),
-            Head("verdict", folds="verdict"),
-            *(Head(cells.COSTS[name], right=True) for name in costs),
+        columns=[
+            Column("variant", wrap="name"),
+            Column("n", align_right=True),
+            Column(clean(table.metric.rpartition("/")[2]), align_right=True),
+            Column("difference"),
+            Column("verdict", wrap="verdict"),
+            *(Column(LABELS[name], align_right=True) for name in costs),
         ],
         rows=[_verdict(row, digits[row.variant], costs) for row in rows],
-        narrow=[_lines(row, digits[row.variant], clean(table.metric), costs) for row in rows],
-        costs=len(costs),
+        narrow_rows=[_lines(row, digits[row.variant], clean(table.metric), costs) for row in rows],
+        cost_columns=len(costs),
     )
 
 
 def of_family(family: Family) -> Grid:
     """Steps say what they are steps from; effects, what they are not told apart from."""
-    digits = {name: min(each, cells.FINEST) for name, each in cells.shared(family.rows).items()}  # finer is rounding
+    digits = {name: min(each, MAX_DECIMALS) for name, each in row_decimals(family.rows).items()}  # finer is rounding
     stepped = any(row.against for row in family.rows)
-    names = [Head("rung", folds="name"), Head("from", folds="name")] if stepped else [Head("effect", folds="name")]
+    names = [Column("rung", wrap="name"), Column("from", wrap="name")] if stepped else [Column("effect", wrap="name")]
     called = [(clean(", or ".join((row.variant, *row.aliases))), clean(row.against)) for row in family.rows]
-    found = [(row, cells.difference(row, digits[row.variant])) for row in family.rows]
+    found = [(row, format_difference(row, digits[row.variant])) for row in family.rows]
     return Grid(
         title=clean(family.title),
-        heads=[*names, Head("n", right=True), Head("difference"), Head("verdict", folds="verdict")],
+        columns=[*names, Column("n", align_right=True), Column("difference"), Column("verdict", wrap="verdict")],
         rows=[
-            line([*name[: len(names)], cells.count(row), difference, cells.verdict(row)], row.kind)
+            row_cells([*name[: len(names)], format_count(row), difference, cells.verdict(row)], row.kind)
             for name, (row, difference) in zip(called, found, strict=True)
         ],
-        narrow=[
+        narrow_rows=[
             [
                 Cell(" from ".join(name[: len(names)])),
                 Cell(cells.verdict(row), row.kind),
-                Cell(f"{difference}, n {cells.count(row)}"),
+                Cell(f"{difference}, n {format_count(row)}"),
             ]
             for name, (row, difference) in zip(called, found, strict=True)
         ],
@@ -71,18 +82,18 @@ def of_family(family: Family) -> Grid:
 def overview(table: Table) -> Grid:
     """Every variant of any setting, and what came of it in each."""
     rows = [{row.variant: row for row in each.rows} for each in table.every]
-    digits = [cells.digits(each) for each in table.every]
+    digits = [table_decimals(each) for each in table.every]
     names = list(dict.fromkeys(row.variant for each in table.every for row in each.rows))
     found = [
         [
-            Cell(_glance(own[name], decimals[name]), own[name].kind) if name in own else Cell(cells.NONE)
+            Cell(_glance(own[name], decimals[name]), own[name].kind) if name in own else Cell(NO_VALUE)
             for own, decimals in zip(rows, digits, strict=True)
         ]
         for name in names
     ]
     return Grid(
         title=cells.title(table),
-        heads=[Head("variant", folds="name"), *(Head(clean(each.setting)) for each in table.every)],
+        columns=[Column("variant", wrap="name"), *(Column(clean(each.setting)) for each in table.every)],
         rows=[[Cell(clean(name)), *told] for name, told in zip(names, found, strict=True)],
     )
 
@@ -99,7 +110,7 @@ def certificates_of(family: Family) -> list[tuple[str, str, str]]:
 
 
 def _verdict(row: Row, digits: int, costs: Sequence[str]) -> list[Cell]:
-    first = (clean(row.variant), cells.count(row), cells.number(row.mean, digits), cells.difference(row, digits))
+    first = (clean(row.variant), format_count(row), format_number(row.mean, digits), format_difference(row, digits))
     kind = row.kind if row.kind == "baseline" else ""  # which is no verdict: all of its row is shown alike
     told = [Cell(text, kind) for text in (*first, cells.verdict(row), *(cells.cost(row, name) for name in costs))]
     told[len(first)] = told[len(first)]._replace(kind=row.kind)
@@ -107,19 +118,19 @@ def _verdict(row: Row, digits: int, costs: Sequence[str]) -> list[Cell]:
 
 
 def _lines(row: Row, digits: int, metric: str, costs: Sequence[str]) -> list[Cell]:
-    told = [Cell(cells.difference(row, digits))] if row.difference is not None else []
+    told = [Cell(format_difference(row, digits))] if row.difference is not None else []
     return [
         Cell(clean(row.variant)),
         Cell(cells.verdict(row), row.kind),
         *told,
-        Cell(f"{metric} {cells.number(row.mean, digits)}, n {cells.count(row)}"),
-        Cell(", ".join(f"{cells.COSTS[name]} {cells.cost(row, name)}" for name in costs), "aside"),
+        Cell(f"{metric} {format_number(row.mean, digits)}, n {format_count(row)}"),
+        Cell(", ".join(f"{LABELS[name]} {cells.cost(row, name)}" for name in costs), "aside"),
     ]
 
 
 def _glance(row: Row, decimals: int) -> str:
     """`+0.031 worse`."""
-    return f"{cells.figure(row, decimals)} {row.kind}".strip()
+    return f"{format_bare_difference(row, decimals)} {row.kind}".strip()
 
 
 def grid_of(table: Table) -> Grid:
@@ -129,17 +140,17 @@ def grid_of(table: Table) -> Grid:
     several = bool(table.further)
     return replace(
         every[0],
-        heads=[*([Head("setting")] if several else []), *every[0].heads],
+        columns=[*([Column("setting")] if several else []), *every[0].columns],
         rows=[
             [*([Cell(clean(each.setting))] if several else []), *row]
             for each, grid in zip(table.every, every, strict=True)
             for row in grid.rows
         ],
-        narrow=(),
-        costs=0,
+        narrow_rows=(),
+        cost_columns=0,
         remarks=_remarks(table),
         records=[*_records(table)],
-        further=[_family(each, family) for each in table.every for family in each.besides],
+        extra=[_family(each, family) for each in table.every for family in each.besides],
     )
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from paribus.analysis.formatting import clean
+from paribus.analysis.formatting import TIMES, clean
+from paribus.analysis.grid import Cell, Column, Grid
 from paribus.analysis.table import Table
 from paribus.report import cells, table_views
 from paribus.report.forest import LEAST, Forest
-from paribus.report.grid import Cell, Grid, Head
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -43,7 +43,7 @@ MARKS: Final[Mapping[str, tuple[str, str]]] = {  # how a mark is shown, and how 
     "✗": ("bold magenta", ""),
 }
 PLAIN: Final = str.maketrans(
-    {cells.TIMES: "x", "≥": ">=", "●": "o", "○": "o", "━": "=", "│": "|", "┿": "+", "┊": ":", "◂": "<", "▸": ">"}
+    {TIMES: "x", "≥": ">=", "●": "o", "○": "o", "━": "=", "│": "|", "┿": "+", "┊": ":", "◂": "<", "▸": ">"}
     | {"✓": "+", "✗": "x", "·": "-", "…": "...", "→": "->", "±": "+-", "µ": "u"}
 )
 WIDEST: Final = 41  # places of a picture
@@ -51,7 +51,7 @@ NAMES: Final = range(30, 13, -1)  # places that names may be folded to, the best
 VERDICTS: Final = (30, 20)  # the same of verdicts
 GAP: Final = 2
 
-Picture = Callable[[int], tuple[Head, Sequence[Cell]]]  # a column of so many places, or fewer
+Picture = Callable[[int], tuple[Column, Sequence[Cell]]]  # a column of so many places, or fewer
 Folds = Mapping[str, int]
 
 
@@ -74,10 +74,10 @@ class Pen:
 
     def grid(self, grid: Grid, picture: Picture | None = None) -> Iterator[RenderableType]:
         """The first arrangement that there is room for: one table, two, two without a picture, or a list."""
-        first, costs = grid.parted()
+        first, costs = grid.split_costs()
         left = self._left(grid, {})
         if left >= (LEAST if picture else -GAP):
-            yield self._table(grid.pictured(*picture(min(left, WIDEST))) if picture else grid, {})
+            yield self._table(grid.with_column(*picture(min(left, WIDEST))) if picture else grid, {})
             return
         rooms = [(LEAST, VERDICTS[0])] if picture else []
         for room, verdict in (*rooms, *((-GAP, verdict) for verdict in VERDICTS)):
@@ -86,8 +86,8 @@ class Pen:
                 left = self._left(first, folds)
                 if left < room or (costs is not None and self._left(costs, folds) < -GAP):
                     continue
-                drawn = first.pictured(*picture(min(left, WIDEST))) if picture and room > 0 else first
-                told = self._needed(first, len(first.heads) - 1, folds)  # which may be less than it may have
+                drawn = first.with_column(*picture(min(left, WIDEST))) if picture and room > 0 else first
+                told = self._needed(first, len(first.columns) - 1, folds)  # which may be less than it may have
                 wider = told + (max(left - WIDEST, 0) if room > 0 else left + GAP)
                 yield self._table(drawn, {**folds, "verdict": wider})
                 yield from ("", self._table(costs, folds)) if costs is not None else ()
@@ -113,18 +113,18 @@ class Pen:
             yield from ("", self.marked([(mark, line) for line in lines])) if lines else ()
 
     def _text(self, grid: Grid, cell: Cell, at: int, folds: Folds) -> str:
-        text, how = self.plain(cell.text), grid.heads[at].folds
+        text, how = self.plain(cell.text), grid.columns[at].wrap
         return cells.folded(text, folds[how]) if how in folds else text
 
     def _left(self, grid: Grid, folds: Folds) -> int:
         """How many places are left beside these columns for another one; -2 where they just fit."""
-        return self.width - sum(GAP + self._needed(grid, at, folds) for at in range(len(grid.heads)))
+        return self.width - sum(GAP + self._needed(grid, at, folds) for at in range(len(grid.columns)))
 
     def _needed(self, grid: Grid, at: int, folds: Folds) -> int:
         """How many places a column takes."""
         from rich.cells import cell_len
 
-        texts = [self.plain(grid.heads[at].name), *(self._text(grid, row[at], at, folds) for row in grid.rows)]
+        texts = [self.plain(grid.columns[at].name), *(self._text(grid, row[at], at, folds) for row in grid.rows)]
         return max(cell_len(line) for text in texts for line in text.split("\n"))
 
     def _table(self, grid: Grid, folds: Folds) -> RenderableType:
@@ -132,8 +132,8 @@ class Pen:
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-        for head in grid.heads:
-            table.add_column(Text(self.plain(head.name)), justify="right" if head.right else "left", no_wrap=True)
+        for head in grid.columns:
+            table.add_column(Text(self.plain(head.name)), justify="right" if head.align_right else "left", no_wrap=True)
         for row in grid.rows:
             texts = (self._text(grid, cell, at, folds) for at, cell in enumerate(row))
             table.add_row(*(Text(text, STYLES.get(cell.kind, "")) for text, cell in zip(texts, row, strict=True)))
@@ -144,7 +144,7 @@ class Pen:
         from rich.padding import Padding
         from rich.text import Text
 
-        for name, *lines in grid.told:
+        for name, *lines in grid.stacked:
             yield Text(self.plain(name.text), style="bold")
             for text, kind in lines:
                 said = Text(self.plain(text), style=STYLES.get(kind, ""), overflow="fold")
@@ -159,10 +159,20 @@ def compared(grid: Grid, pen: Pen) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield pen.title(grid.title)
-    yield from (Text(pen.plain(line), style="dim", overflow="fold") for line in grid.before)
+    yield from (Text(pen.plain(line), style="dim", overflow="fold") for line in grid.header)
     yield ""
     yield from pen.grid(grid)
     yield from pen.remarks(grid.remarks)
+
+
+def show_grid(grid: Grid, console: Console | None = None) -> None:
+    """Print a grid as wide as its columns need and the console allows."""
+    printed(partial(compared, grid), console)
+
+
+def grid_text(grid: Grid, width: int) -> str:
+    """Return a grid as text of at most `width` columns."""
+    return as_text(partial(compared, grid), width)
 
 
 def printed(parts: Parts, console: Console | None = None) -> None:
@@ -232,9 +242,9 @@ def _body(table: Table, pen: Pen) -> Iterator[RenderableType]:
     yield from pen.remarks(cells.remarks(table))
 
 
-def _picture(table: Table, width: int) -> tuple[Head, Sequence[Cell]]:
+def _picture(table: Table, width: int) -> tuple[Column, Sequence[Cell]]:
     """A column with the intervals, each in its line."""
     forest = Forest(table, width)
     sides = ("better", "worse") if table.better == "lower" else ("worse", "better")
     header = sides[0] + sides[1].rjust(forest.width - len(sides[0]))
-    return Head(header), [Cell(forest.line(row), row.kind) for row in (table.baseline, *table.rows)]
+    return Column(header), [Cell(forest.line(row), row.kind) for row in (table.baseline, *table.rows)]

@@ -13,7 +13,9 @@ from paribus.analysis.benchmark_rounds import read_report
 from paribus.analysis.gates import gate_ratios, gates_of
 from paribus.errors import DataError, NotComparableError, SpecError
 from paribus.report.latex import latex
+from paribus.report.markdown import grid_markdown
 from paribus.report.table_views import separated
+from paribus.report.terminal import grid_text
 
 Make = Callable[..., dict[str, Any]]
 
@@ -112,10 +114,15 @@ def test_every_shape_holds_every_row(tmp_path: Path, report: Make) -> None:
     (row,) = found.to_json()["rows"]
     assert row["kind"] == "slower"
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))
-    shapes = [str(found), found.grid().markdown(), latex(found.grid(), "benchmarks"), separated(found.grid().records)]
+    shapes = [
+        grid_text(found.grid(), 100),
+        grid_markdown(found.grid()),
+        latex(found.grid(), "benchmarks"),
+        separated(found.grid().records),
+    ]
     assert all("1.4" in shape and "slower" in shape for shape in shapes)
     assert all("\x1b" not in shape and "\u202e" not in shape for shape in shapes)
-    assert all(len(line) <= 50 for line in found.grid().rendered(50).splitlines())
+    assert all(len(line) <= 50 for line in grid_text(found.grid(), 50).splitlines())
 
 
 def test_a_report_against_a_study_is_refused(tmp_path: Path, report: Make) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from paribus.analysis.certificates import certify, certify_line
 from paribus.analysis.compare import compare
 from paribus.analysis.trials import Entry
+from paribus.report.terminal import rendered
 
 Make = Callable[..., Entry]
 
@@ -66,6 +67,6 @@ def test_a_fine_tuning_of_what_diverged_counts_as_diverged(make: Make, ask: Call
     table = compare([*base, *mine, lost], ask([*base, *mine, lost], stage="finetune/order"))
     assert (table.rows[0].diverged, table.rows[0].n) == (1, 2)
     assert "diverged 1/3" in table.rows[0].verdict
-    assert str(table).startswith("attention: val/mlm/loss after finetune/order, lower is better")
+    assert rendered(table, 80).startswith("attention: val/mlm/loss after finetune/order, lower is better")
     assert "Each begins from the trial of `pretrain` of its own variant and seed" in table.caption[3]
     assert table.to_json()["metric"]["stage"] == "finetune/order"

@@ -13,6 +13,7 @@ from paribus.analysis.gates import gate_table, gates_of
 from paribus.analysis.load_runs import Side, side_of
 from paribus.analysis.trials import Entry
 from paribus.errors import NotComparableError, SpecError, StoreError
+from paribus.report.terminal import grid_text
 from paribus.storage.atomic import write_json
 
 Make = Callable[..., Entry]
@@ -194,7 +195,7 @@ def test_two_trials_have_a_difference_and_a_certificate_and_nothing_is_claimed(k
     assert found.certificate is not None
     assert found.certificate.ok
     assert any("attention.name mha → mqa" in line for line in found.first)
-    shown = found.grid().rendered(80)
+    shown = grid_text(found.grid(), 80)
     assert "+0.5000" in shown
     assert "✓ 13/21 tensors equal at step 0" in shown
     assert "there is no interval and no verdict" in shown

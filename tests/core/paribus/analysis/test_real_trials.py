@@ -24,7 +24,7 @@ from paribus.analysis.student_t import t_quantile
 from paribus.analysis.verdicts import Kind, Paired, Verdict, decide
 
 Floats = NDArray[np.float64]
-FILE = Path(__file__).parents[5] / "benchmarks" / "results" / "trials" / "coverage.json"
+FILE = Path(__file__).parents[4] / "benchmarks" / "results" / "trials" / "coverage.json"
 FOUR = ("attention=mqa", "attention=restricted(window=4)", "norm=rmsnorm", "dropout=0.1")
 SAME = "norm.eps=1e-06"  # a swap that cannot matter: what differs is what rounding grows to
 SIZES = (3, 5, 8)

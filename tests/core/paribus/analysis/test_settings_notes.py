@@ -19,6 +19,7 @@ from paribus.planning.plan import plan
 from paribus.planning.settings import BEST, SAME
 from paribus.planning.tuning import scored
 from paribus.registry import index
+from paribus.report.markdown import markdown
 from paribus.report.table_views import grid_of
 from paribus.report.terminal import rendered
 from paribus.specs.input_limits import plain
@@ -101,7 +102,7 @@ def test_settings_stand_side_by_side_where_there_is_room(two: Table, width: int)
 
 
 def test_markdown_shows_both_settings_and_each_in_full(two: Table) -> None:
-    text = two.to_markdown()
+    text = markdown(two)
     assert "| variant | params | flops |" in text
     assert "### params" in text
     assert "### flops" in text
@@ -110,7 +111,7 @@ def test_markdown_shows_both_settings_and_each_in_full(two: Table) -> None:
 
 def test_a_sheet_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
     grid = grid_of(two)
-    assert [head.name for head in grid.heads[:2]] == ["setting", "variant"]
+    assert [head.name for head in grid.columns[:2]] == ["setting", "variant"]
     assert [[cell.text for cell in row[:2]] for row in grid.rows] == [
         ["params", "baseline"],
         ["params", "mqa"],
@@ -119,7 +120,7 @@ def test_a_sheet_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
     ]
     assert [record["setting"] for record in grid.records] == ["params", "params", "flops", "flops"]
     assert sum("All verdicts" in line for _, lines in grid.remarks for line in lines) == 1
-    assert grid_of(two.further[0]).heads[0].name == "variant"
+    assert grid_of(two.further[0]).columns[0].name == "variant"
 
 
 def test_a_code_is_readmitted_in_the_settings_that_have_it(study: Study, ask: Ask) -> None:

@@ -9,6 +9,7 @@ import pytest
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
 from paribus.analysis.trials import Entry, Question
+from paribus.api import TableRenderer
 from paribus.report.markdown import markdown
 from paribus.report.terminal import rendered
 
@@ -19,7 +20,7 @@ Study = Callable[..., list[Entry]]
 @pytest.fixture
 def table(study: Study, ask: Ask) -> Table:
     entries = study(baseline=[2.0, 2.1, 1.9], mqa=[2.5, 2.61, 2.39], gqa=[2.0, 2.1, 1.95])
-    return compare(entries, ask(entries))
+    return compare(entries, ask(entries)).with_renderer(TableRenderer())
 
 
 def test_printed_it_is_the_terminals_text_in_80_columns_without_colours(table: Table) -> None:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.analysis.compare import compare
-from paribus.analysis.costs import Cost
-from paribus.analysis.formatting import clean
+from paribus.analysis.costs import LABELS, Cost
+from paribus.analysis.formatting import TIMES, clean, format_number
+from paribus.analysis.grid import format_count, format_difference, table_decimals
 from paribus.analysis.table import Row, Table
 from paribus.analysis.trials import Entry, Question
 from paribus.report import cells
@@ -19,7 +20,7 @@ from paribus.report import cells
 Ask = Callable[..., Question]
 Study = Callable[..., list[Entry]]
 
-COSTS = {name: Cost(value=1234.0, ratio=0.5) for name in cells.COSTS}
+COSTS = {name: Cost(value=1234.0, ratio=0.5) for name in LABELS}
 
 
 def row(variant: str = "mqa", **more: Any) -> Row:
@@ -57,13 +58,13 @@ def table_with(*rows: Row, mean: float | None = 2.0) -> Table:
     ],
 )
 def test_a_number_is_written_with_its_digits(value: float | None, decimals: int, signed: bool, expected: str) -> None:
-    assert cells.number(value, decimals, signed=signed) == expected
+    assert format_number(value, decimals, signed=signed) == expected
 
 
 @given(middle=st.floats(-5, 5), half=st.floats(1e-4, 100))
 def test_an_interval_is_shown_with_two_digits_of_its_half(middle: float, half: float) -> None:
     shown = row(difference=middle, low=middle - half, high=middle + half)
-    digits = cells.digits(table_with(shown))["mqa"]
+    digits = table_decimals(table_with(shown))["mqa"]
     step = 10.0**-digits
     assert half >= 9.99 * step or digits <= 0
     assert half < 100.01 * step
@@ -71,27 +72,27 @@ def test_an_interval_is_shown_with_two_digits_of_its_half(middle: float, half: f
 
 def test_rows_of_one_table_have_the_same_decimals_where_that_hides_nothing() -> None:
     near = [row("a", difference=0.1, low=0.0, high=0.2), row("b", difference=0.1, low=0.09, high=0.11)]
-    assert cells.digits(table_with(*near)) == {"baseline": 3, "a": 3, "b": 3}
+    assert table_decimals(table_with(*near)) == {"baseline": 3, "a": 3, "b": 3}
     far = [row("a", difference=10.0, low=0.0, high=20.0), row("b", difference=0.1, low=0.0998, high=0.1002)]
-    assert cells.digits(table_with(*far)) == {"baseline": 2, "a": 2, "b": 5}
+    assert table_decimals(table_with(*far)) == {"baseline": 2, "a": 2, "b": 5}
 
 
 def test_without_an_interval_the_difference_says_how_many_digits() -> None:
-    assert cells.digits(table_with(row(difference=0.0312)))["mqa"] == 3
-    assert cells.digits(table_with(row(difference=None))) == {"baseline": 3, "mqa": 3}
-    assert cells.digits(table_with(row(difference=0.0), mean=None)) == {"baseline": 3, "mqa": 3}
+    assert table_decimals(table_with(row(difference=0.0312)))["mqa"] == 3
+    assert table_decimals(table_with(row(difference=None))) == {"baseline": 3, "mqa": 3}
+    assert table_decimals(table_with(row(difference=0.0), mean=None)) == {"baseline": 3, "mqa": 3}
 
 
 def test_a_difference_comes_with_its_interval() -> None:
-    assert cells.difference(row(difference=0.031, low=0.012, high=0.05), 3) == "+0.031 [+0.012, +0.050]"
-    assert cells.difference(row(difference=0.031), 3) == "+0.031"
-    assert cells.difference(row(), 3) == "-"
-    assert cells.difference(row(kind="baseline"), 3) == ""
+    assert format_difference(row(difference=0.031, low=0.012, high=0.05), 3) == "+0.031 [+0.012, +0.050]"
+    assert format_difference(row(difference=0.031), 3) == "+0.031"
+    assert format_difference(row(), 3) == "-"
+    assert format_difference(row(kind="baseline"), 3) == ""
 
 
 def test_a_count_says_what_is_missing() -> None:
-    assert cells.count(row()) == "5"
-    assert cells.count(row(n=3)) == "3/5"
+    assert format_count(row()) == "5"
+    assert format_count(row(n=3)) == "3/5"
 
 
 def test_a_verdict_comes_with_what_must_be_read_with_it() -> None:
@@ -119,7 +120,7 @@ def test_a_verdict_comes_with_what_must_be_read_with_it() -> None:
 )
 def test_a_cost_is_the_baselines_own_or_a_multiple_of_it(kind: Any, name: str, cost: Cost, expected: str) -> None:
     shown = row(kind=kind, costs={**COSTS, name: cost})
-    assert cells.cost(shown, name) == expected.replace("x", cells.TIMES)
+    assert cells.cost(shown, name) == expected.replace("x", TIMES)
 
 
 @given(value=st.floats(1, 1e20))
@@ -134,8 +135,8 @@ def test_a_cost_that_nobody_has_is_no_column() -> None:
     none = {**COSTS, "cache_bytes_per_token": Cost(value=None, ratio=None)}
     shown = table_with(row(costs=none))
     shown = dataclasses.replace(shown, baseline=dataclasses.replace(shown.baseline, costs=none))
-    assert cells.costs(shown) == [name for name in cells.COSTS if name != "cache_bytes_per_token"]
-    assert cells.costs(table_with(row(costs=none))) == list(cells.COSTS)
+    assert cells.costs(shown) == [name for name in LABELS if name != "cache_bytes_per_token"]
+    assert cells.costs(table_with(row(costs=none))) == list(LABELS)
 
 
 @pytest.mark.parametrize(

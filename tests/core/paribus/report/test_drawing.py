@@ -9,7 +9,7 @@ from io import BytesIO, TextIOWrapper
 import pytest
 from rich.console import Console
 
-from paribus.report.grid import Cell, Grid, Head, line
+from paribus.analysis.grid import Cell, Column, Grid, row_cells
 from paribus.report.terminal import Pen, as_text, printed
 
 LONG = "attention=restricted(window=16), norm=rmsnorm"
@@ -17,15 +17,23 @@ WHY = "withheld (outputs are the same: the swap changes nothing)"
 
 
 def grid_of(costs: int = 0, narrow: Sequence[Sequence[Cell]] = ()) -> Grid:
-    heads = [Head("variant", folds="name"), Head("n", right=True), Head("difference"), Head("verdict", folds="verdict")]
-    rows = [line([LONG, "5", "+0.031 [+0.012, +0.050]", WHY], "withheld"), line(["mqa", "12", "", "worse"], "worse")]
+    heads = [
+        Column("variant", wrap="name"),
+        Column("n", align_right=True),
+        Column("difference"),
+        Column("verdict", wrap="verdict"),
+    ]
+    rows = [
+        row_cells([LONG, "5", "+0.031 [+0.012, +0.050]", WHY], "withheld"),
+        row_cells(["mqa", "12", "", "worse"], "worse"),
+    ]
     prices = [Cell(f"{at}.25×") for at in range(costs)]  # noqa: RUF001  # times, and no letter
     return Grid(
         title="a table",
-        heads=[*heads, *(Head(f"cost {at}", right=True) for at in range(costs))],
+        columns=[*heads, *(Column(f"cost {at}", align_right=True) for at in range(costs))],
         rows=[[*row, *prices] for row in rows],
-        narrow=narrow,
-        costs=costs,
+        narrow_rows=narrow,
+        cost_columns=costs,
     )
 
 
@@ -63,9 +71,9 @@ def test_a_row_in_a_narrow_terminal_has_the_lines_that_it_brings() -> None:
 def test_a_picture_stands_before_the_verdict_where_there_is_room() -> None:
     grid, asked = grid_of(costs=1), []
 
-    def picture(width: int) -> tuple[Head, list[Cell]]:
+    def picture(width: int) -> tuple[Column, list[Cell]]:
         asked.append(width)
-        return Head("less" + "more".rjust(width - 4)), [Cell("#" * width), Cell("#" * width)]
+        return Column("less" + "more".rjust(width - 4)), [Cell("#" * width), Cell("#" * width)]
 
     def lines(width: int) -> list[str]:
         asked.clear()

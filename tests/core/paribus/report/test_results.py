@@ -12,6 +12,7 @@ from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
 from paribus.analysis.trials import Entry, Question
 from paribus.planning.api import Planned, study
+from paribus.report.markdown import markdown
 from paribus.report.results import keep, opening
 from paribus.storage.atomic import write_json
 from paribus.storage.saved_model import RECORD
@@ -49,7 +50,7 @@ def test_the_table_stands_with_machine_date_versions_and_commit(done: Planned, t
     assert text.startswith(
         "# attention\n\nDoes sharing heads cost anything? Two *minutes*.\n\n## attention: val/mlm/loss"
     )
-    assert table.to_markdown().rstrip() in text
+    assert markdown(table).rstrip() in text
     records = [record for trial in done.plan.trials if (record := done.store.record(trial.identity))]
     assert "- trials: 4 of 4, " in text
     for name, version in records[0]["provenance"]["versions"].items():
