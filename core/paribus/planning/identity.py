@@ -1,170 +1,188 @@
-"""Which trial a trial is: the hash of its spec, of the code of its components, and of its data.
+"""Identity of a trial: the hash of its spec, of the code that it runs, and of its data.
 
-Change a plugin's file and its old records belong to another trial: they are stale, and are not compared in silence.
+A trial whose component changed has another identity. Its old record is stale, and is not compared with new ones.
 """
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 import paribus
 from paribus.hookspecs import SLOTS
+from paribus.planning.code_hash import CodeHashes
 from paribus.planning.source_imports import closure
 from paribus.registry import Index
 from paribus.specs.diff import WITHOUT_EFFECT
 from paribus.storage.atomic import canonical, digest, digest_json
 
-ENGINE = ("slots", "parts", "kernels", "assembly", "train")
-LENGTH = 24  # hexadecimal digits of an identity: 96 bits
+RECORD_VERSION: Final = 2  # raised when the records of before cannot be compared with those of today
+LENGTH: Final = 24  # hexadecimal digits of an identity: 96 bits
+ENGINE: Final = ("keyed.py", "slots", "parts", "kernels", "assembly", "train", "inference")
+UNHASHED: Final = frozenset(
+    f"{name}.py"
+    for name in (
+        "train/api",  # public functions, which trials do not call
+        "train/counting",  # sizes that planning matches; their result is in the spec
+        "train/cpu_model",
+        "train/logger_callback",
+        "train/loggers",
+        "train/progress",
+        "train/provenance",
+        "train/step_timing",  # speed, measured after a study
+        "inference/attention_maps",
+        "inference/embed",
+        "inference/fill_mask",
+    )
+)
+"""Files of the engine that cannot change a number of a record."""
 
 Spec = Mapping[str, Any]
 
 
 def identity_of(spec: Spec, code: str, corpus: str) -> str:
-    """The name of a trial's folder."""
-    return Spelling().identity(spec, code, corpus)
+    """Return the identity of a trial, which is the name of its folder."""
+    return CanonicalCache().identity(spec, code, corpus)
 
 
 @final
-class Spelling:
-    """The canonical spelling of specs that share values with each other: what is one object is spelt once."""
+class CanonicalCache:
+    """Canonical JSON of specs that share values: an object that several specs hold is serialised once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[Any, str]] = {}
+        self._cache: dict[tuple[str, int], tuple[Any, str]] = {}
 
     def identity(self, spec: Spec, code: str, corpus: str) -> str:
-        """As `identity_of` has it."""
-        spelt = f'{{{self.of("code", code)},{self.of("corpus", corpus)},"spec":{self.spec(spec)}}}'
-        return digest(spelt.encode())[:LENGTH]
+        """Return the same as `identity_of`."""
+        text = f'{{{self.pair("code", code)},{self.pair("corpus", corpus)},"spec":{self.spec(spec)}}}'
+        return digest(text.encode())[:LENGTH]
 
     def spec(self, spec: Spec) -> str:
-        """A resolved spec, without what has no effect on a trial."""
-        return "{" + ",".join(self.items(spec)) + "}"
+        """Return a resolved spec without the options that have no effect on a trial."""
+        return "{" + ",".join(self.pairs(spec)) + "}"
 
-    def items(self, spec: Spec) -> list[str]:
-        """Its keys in order, each with its value."""
-        return [self.of(key, spec[key]) for key in sorted(spec)]
+    def pairs(self, spec: Spec) -> list[str]:
+        """Return each key with its value, sorted by key."""
+        return [self.pair(key, spec[key]) for key in sorted(spec)]
 
-    def of(self, key: str, value: Any) -> str:
-        """A key with its value, without what of that has no effect."""
-        known = self._known.get((key, id(value)))
-        return self._spell(key, value) if known is None else known[1]
+    def pair(self, key: str, value: Any) -> str:
+        """Return a key with its value, without the options that have no effect."""
+        cached = self._cache.get((key, id(value)))
+        return self._serialise(key, value) if cached is None else cached[1]
 
-    def _spell(self, key: str, value: Any) -> str:
-        """A key with its value; the value is kept beside the spelling, so that no other can come to have its id."""
-        plain = value
+    def _serialise(self, key: str, value: Any) -> str:
+        effective = value
         if isinstance(value, Mapping):
-            plain = {own: item for own, item in value.items() if (key, own) not in WITHOUT_EFFECT}
-        spelt = f"{_spelt(key)}:{_spelt(plain)}"
-        self._known[key, id(value)] = value, spelt
-        return spelt
+            effective = {name: option for name, option in value.items() if (key, name) not in WITHOUT_EFFECT}
+        text = f"{canonical(key).decode()}:{canonical(effective).decode()}"
+        self._cache[key, id(value)] = value, text  # with the value, so that its id is not given to another object
+        return text
 
 
 @final
-class Sown:
-    """The identities of one spec with one seed after another: all that they share is spelt once."""
+class SeededIdentity:
+    """Identities of one spec with different seeds: everything else is serialised once."""
 
-    def __init__(self, spelling: Spelling, spec: Spec, code: str, corpus: str) -> None:
-        self._spelling = spelling
-        self._places = {key: place for place, key in enumerate(sorted(spec))}
-        self._items = spelling.items(spec)
-        self._before = f'{{{spelling.of("code", code)},{spelling.of("corpus", corpus)},"spec":{{'
+    def __init__(self, cache: CanonicalCache, spec: Spec, code: str, corpus: str) -> None:
+        self._cache = cache
+        self._index_by_key = {key: index for index, key in enumerate(sorted(spec))}
+        self._pairs = cache.pairs(spec)
+        self._prefix = f'{{{cache.pair("code", code)},{cache.pair("corpus", corpus)},"spec":{{'
 
-    def identity(self, **values: Any) -> str:
-        """Of the spec with these values in place of its own; it has all of the keys."""
-        items = self._items.copy()
-        for key, value in values.items():
-            items[self._places[key]] = self._spelling.of(key, value)
-        return digest(f"{self._before}{','.join(items)}}}}}".encode())[:LENGTH]
-
-
-def _spelt(value: Any) -> str:
-    return canonical(value).decode()
+    def identity(self, **overrides: Any) -> str:
+        """Return the identity of the spec with some of its values replaced; it must have these keys."""
+        pairs = self._pairs.copy()
+        for key, value in overrides.items():
+            pairs[self._index_by_key[key]] = self._cache.pair(key, value)
+        return digest(f"{self._prefix}{','.join(pairs)}}}}}".encode())[:LENGTH]
 
 
 def components_of(spec: Spec, index: Index) -> Iterator[tuple[str, str]]:
-    """Every (slot, name) that a resolved spec names, its parts' and nested ones included."""
-    for slot, value in _filled(spec):
-        yield from _named(slot, value, index)
+    """Yield the (slot, name) of every component in a resolved spec, also of its parts and of nested components."""
+    for slot, value in _filled_slots(spec):
+        yield from _components_in_slot(slot, value, index)
 
 
-def _filled(spec: Spec) -> Iterator[tuple[str, Any]]:
-    """Each slot that a spec fills, with what fills it: in its parts as well."""
+def _filled_slots(spec: Spec) -> Iterator[tuple[str, Any]]:
+    """Yield each slot that a spec or one of its parts fills, with its value."""
     yield from ((slot, spec[slot]) for slot in SLOTS if spec.get(slot) is not None)
     if spec.get("evaluate") is not None:
         yield "objective", spec["evaluate"]
     for part in (spec.get("parts") or {}).values():
-        yield from _filled(part)
-        yield from _filled(part.get("cross") or {})
+        yield from _filled_slots(part)
+        yield from _filled_slots(part.get("cross") or {})
 
 
-def _named(slot: str, value: Any, index: Index) -> Iterator[tuple[str, str]]:
+def _components_in_slot(slot: str, value: Any, index: Index) -> Iterator[tuple[str, str]]:
     for node in value if isinstance(value, (list, tuple)) else [value]:
-        yield from _within(slot, node, index)
+        yield from _nested_components(slot, node, index)
 
 
-def _within(slot: str, node: Mapping[str, Any], index: Index) -> Iterator[tuple[str, str]]:
-    """A component, and those that its options name."""
+def _nested_components(slot: str, node: Mapping[str, Any], index: Index) -> Iterator[tuple[str, str]]:
+    """Yield a component and the components in its options."""
     yield slot, node["name"]
     for option in index.find(slot, node["name"]).options:
         if option.kind.name == "slot" and node.get(option.name) is not None:
-            yield from _within(option.kind.slot, node[option.name], index)
-
-
-def code_of(files: Iterable[Path], hashed: Callable[[Path], str] | None = None) -> str:
-    """One hash of the components' files, of what these import of their own package, and of the engine."""
-    parts = sorted(map(hashed or file_hash, {each for file in files for each in closure(file)}))
-    return digest_json([engine_hash(), *parts])
+            yield from _nested_components(option.kind.slot, node[option.name], index)
 
 
 @final
-class Code:
-    """The code behind the specs of one plan: what the same components are made of is read once."""
+class ComponentCode:
+    """Hashes of the code behind the specs of one plan: each file is read once."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._known: dict[frozenset[tuple[str, str]], str] = {}
-        self._named: dict[tuple[str, int], tuple[Any, frozenset[tuple[str, str]]]] = {}
-        self._hashed = lru_cache(maxsize=None)(file_hash)
+        self._files = CodeHashes()
+        self._hashes: dict[frozenset[tuple[str, str]], str] = {}
+        self._components: dict[tuple[str, int], tuple[Any, frozenset[tuple[str, str]]]] = {}
 
-    def behind(self, spec: Spec) -> str:
-        """One hash of the code of all components that a spec names."""
-        named = frozenset[tuple[str, str]]().union(*(self._of(slot, value) for slot, value in _filled(spec)))
-        if named not in self._known:
-            files = [self._index.find(slot, name).file for slot, name in named]
-            self._known[named] = code_of((Path(file) for file in files), self._hashed) if all(files) else unidentified()
-        return self._known[named]
+    def hash(self, spec: Spec) -> str:
+        """Return one hash of the engine and of all components of a spec."""
+        components = frozenset[tuple[str, str]]().union(*(self._in_slot(*filled) for filled in _filled_slots(spec)))
+        if components not in self._hashes:
+            files = [self._index.find(slot, name).file for slot, name in components]
+            is_known = all(files)
+            self._hashes[components] = code_of(map(Path, files), self._files) if is_known else unidentified()
+        return self._hashes[components]
 
-    def _of(self, slot: str, value: Any) -> frozenset[tuple[str, str]]:
-        """The components of what fills a slot, beside which it is kept, so that no other can come to have its id."""
-        if (slot, id(value)) not in self._named:
-            self._named[slot, id(value)] = value, frozenset(_named(slot, value, self._index))
-        return self._named[slot, id(value)][1]
+    def _in_slot(self, slot: str, value: Any) -> frozenset[tuple[str, str]]:
+        if (slot, id(value)) not in self._components:  # kept with the value, so that its id stays its own
+            self._components[slot, id(value)] = value, frozenset(_components_in_slot(slot, value, self._index))
+        return self._components[slot, id(value)][1]
+
+
+def code_of(files: Iterable[Path], hashes: CodeHashes | None = None) -> str:
+    """Return one hash of the engine, of components' files and of the modules that these import from their package."""
+    hashes = hashes or CodeHashes()
+    parts = sorted(map(hashes.hash, {path for file in files for path in closure(file)}))
+    hashes.save()
+    return digest_json([RECORD_VERSION, engine_hash(), *parts])
 
 
 @lru_cache(maxsize=1)
 def unidentified() -> str:
-    """The code of a class without a file (a notebook's): it runs, but no other process will take it for the same."""
+    """Return the code of a class without a file, as in a notebook: it is never equal to that of another process."""
     return f"unidentified-{secrets.token_hex(16)}"
 
 
 @lru_cache(maxsize=1)
 def engine_hash() -> str:
-    """One hash of all that every trial runs through."""
-    root = _engine()
-    files = sorted(path for folder in ENGINE for path in (root / folder).rglob("*.py"))
-    return digest_json([[str(path.relative_to(root)), file_hash(path)] for path in files])
+    """Return one hash of the code that every trial runs."""
+    root, hashes = _engine_root(), CodeHashes()
+    engine = digest_json([[path.relative_to(root).as_posix(), hashes.hash(path)] for path in engine_files(root)])
+    hashes.save()
+    return engine
 
 
-def _engine() -> Path:
+def engine_files(root: Path) -> list[Path]:
+    """Return the modules of the engine that can change a number of a record."""
+    patterns = (name if name.endswith(".py") else f"{name}/**/*.py" for name in ENGINE)
+    modules = (path for pattern in patterns for path in root.glob(pattern))
+    return sorted(path for path in modules if path.relative_to(root).as_posix() not in UNHASHED)
+
+
+def _engine_root() -> Path:
     return Path(paribus.__file__).parent
-
-
-def file_hash(path: Path) -> str:
-    """sha256 of a source file; line endings do not count, since git may change them."""
-    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()

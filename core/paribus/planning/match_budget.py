@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from paribus.errors import Problem, SpecError
-from paribus.planning.identity import Code
+from paribus.planning.identity import ComponentCode
 from paribus.planning.match_search import Matched, solve
 from paribus.planning.time_matches import key_of
 from paribus.planning.variants import Spec, Specs, at, resolve
@@ -43,14 +43,14 @@ def matched_of(
     if match is None:
         return {}
     decides = study.metric.stage
-    base, code = resolved[BASELINE][decides], Code(index)
+    base, code = resolved[BASELINE][decides], ComponentCode(index)
     target = None
     found: dict[str, Matched] = {}
     for variant in (each for each in kept.values() if each.name != BASELINE):
         own = resolved[variant.name][decides]
         start = value_at(own, match.by, study)
         if match.on == TIME:
-            codes = f"{code.behind(base)} {code.behind(own)}"
+            codes = f"{code.hash(base)} {code.hash(own)}"
             known = solved(key_of(base, own, match.by), codes) if solved is not None else None
             if known is None:
                 continue

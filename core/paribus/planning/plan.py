@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final, final
 
 from paribus.errors import Problem, SpecError
-from paribus.planning.identity import Code, identity_of
+from paribus.planning.identity import ComponentCode, identity_of
 from paribus.planning.match_budget import Count, Solved, counts, matched_of, spent, untimed_of
 from paribus.planning.match_search import Matched
 from paribus.planning.settings import Excluded, Setting, repeats, settings_of
@@ -208,5 +208,5 @@ def _spent(
 
 def single(spec: Spec, index: Index, fingerprint: Fingerprint) -> Trial:
     """A spec by itself, as a trial of no study."""
-    code, corpus = Code(index).behind(spec), fingerprint(dict(spec))
+    code, corpus = ComponentCode(index).hash(spec), fingerprint(dict(spec))
     return Trial(identity_of(spec, code, corpus), "alone", spec["seed"], spec, {}, code, corpus)

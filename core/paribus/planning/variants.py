@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, final
 
 from paribus.errors import ParibusError, Problem
-from paribus.planning.identity import Code, Sown, Spelling
+from paribus.planning.identity import CanonicalCache, ComponentCode, SeededIdentity
 from paribus.planning.match_search import Matched
 from paribus.planning.settings import Excluded
 from paribus.registry import Index
@@ -86,19 +86,19 @@ def trials_of(
     matched: Mapping[str, Matched],
     index: Index,
     fingerprint: Fingerprint,
-    spelling: Spelling | None = None,
+    spelling: CanonicalCache | None = None,
 ) -> list[Trial]:
     """For each seed the trials of a stage, variant by variant; what begins from another follows it."""
-    spelling, code = spelling or Spelling(), Code(index)
+    spelling, code = spelling or CanonicalCache(), ComponentCode(index)
     following = {stage.name: (*references(study.base.data), *references(stage.says.data)) for stage in study.stages}
     described = {
-        (variant.name, stage.name): (code.behind(spec), fingerprint(spec))
+        (variant.name, stage.name): (code.hash(spec), fingerprint(spec))
         for variant in variants
         for stage in study.stages
         for spec in [resolved[variant.name][stage.name]]
     }
     sown = {
-        (variant, stage): Sown(spelling, resolved[variant][stage], *described[variant, stage])
+        (variant, stage): SeededIdentity(spelling, resolved[variant][stage], *described[variant, stage])
         for variant, stage in described
     }
     changed = {
@@ -206,7 +206,7 @@ class Cells:
     kept: dict[str, Variant] = field(default_factory=dict)
     excluded: list[Excluded] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)  # each once: the base's own are those of every variant
-    spelling: Spelling = field(default_factory=Spelling)  # of the specs, for whoever names their trials
+    spelling: CanonicalCache = field(default_factory=CanonicalCache)  # of the specs, for whoever names their trials
 
 
 def cells_of(

@@ -14,7 +14,7 @@ from typing import Any, Final
 from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError, listed
 from paribus.planning import rehearsal
 from paribus.planning.api import Planned
-from paribus.planning.identity import Code
+from paribus.planning.identity import ComponentCode
 from paribus.planning.paired_ratio import Ratio
 from paribus.planning.settings import Setting
 from paribus.planning.time_matches import FOLDER, key_of, path_of
@@ -55,7 +55,7 @@ def matched_on_time(
             on_event(Event(kind="note", text=text))
 
         found, problems = paced(asked, take, note)
-        code, files = Code(planned.index), claim.fenced(store.files)
+        code, files = ComponentCode(planned.index), claim.fenced(store.files)
         for key, each in found.items():
             write_json(path_of(store, key), _document(asked[key], each, code), files=files)
     if problems:
@@ -126,7 +126,7 @@ def _turned(planned: Planned, setting: Setting, trial: Trial, memory: Memory, va
     return spec
 
 
-def _document(asked: Asked, found: Paced, code: Code) -> dict[str, Any]:
+def _document(asked: Asked, found: Paced, code: ComponentCode) -> dict[str, Any]:
     """A solution, with all values that were tried, and where that was."""
     strays = [abs(end - 1) for end in found.twin[:3] if math.isfinite(end)]
     return {
@@ -138,7 +138,7 @@ def _document(asked: Asked, found: Paced, code: Code) -> dict[str, Any]:
         "twin": max(strays),
         "nanoseconds": list(found.nanoseconds),
         "tried": [{"value": each.value, **_plain(each.ratio)} for each in found.tried],
-        "code": f"{code.behind(dict(asked.spec))} {code.behind(dict(asked.turned(found.value)))}",
+        "code": f"{code.hash(dict(asked.spec))} {code.hash(dict(asked.turned(found.value)))}",
         **{key: found.document[key] for key in ("started", "ended", "host", "machine", "versions", "clock")},
     }
 

@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paribus.errors import SpecError
-from paribus.planning.identity import LENGTH, Code, Sown, Spelling, code_of, components_of, identity_of
+from paribus.planning.identity import (
+    LENGTH,
+    CanonicalCache,
+    ComponentCode,
+    SeededIdentity,
+    code_of,
+    components_of,
+    identity_of,
+)
 from paribus.planning.plan import plan
 from paribus.planning.variants import resolve
 from paribus.registry import Index
@@ -99,7 +107,7 @@ SPECS = st.dictionaries(KEYS, JSON | st.dictionaries(KEYS, JSON, max_size=3), ma
 @settings(max_examples=40)
 @given(st.lists(SPECS, min_size=1, max_size=4))
 def test_an_identity_is_the_hash_of_the_whole_document_however_it_is_spelt(specs: list[dict[str, Any]]) -> None:
-    spelling = Spelling()
+    spelling = CanonicalCache()
     for spec in (*specs, {**specs[0], **specs[-1]}):
         kept = {
             key: {own: item for own, item in value.items() if (key, own) not in WITHOUT_EFFECT}
@@ -117,16 +125,16 @@ def test_a_spec_with_one_seed_after_another_has_the_identities_of_as_many_specs(
     spec: dict[str, Any], seeds: list[Any], begun: Any
 ) -> None:
     spec = {**spec, "seed": 0, "from": None}
-    sown = Sown(Spelling(), spec, "some", "text")
+    seeded = SeededIdentity(CanonicalCache(), spec, "some", "text")
     for seed in seeds:
-        assert sown.identity(seed=seed) == identity_of({**spec, "seed": seed}, "some", "text")
+        assert seeded.identity(seed=seed) == identity_of({**spec, "seed": seed}, "some", "text")
         both = {"seed": seed, "from": begun}
-        assert sown.identity(**both) == identity_of({**spec, **both}, "some", "text")
+        assert seeded.identity(**both) == identity_of({**spec, **both}, "some", "text")
 
 
 def test_the_code_of_components_is_the_same_whether_it_is_asked_once_or_often(known: Index) -> None:
-    code = Code(known)
+    code = ComponentCode(known)
     study = read(known, {**MIXED, "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]}})
     for trial in plan(study, known, fingerprint=lambda spec: "text").trials:
         files = [known.find(slot, name).file for slot, name in components_of(trial.spec, known)]
-        assert trial.code == code.behind(trial.spec) == code_of(Path(file) for file in files if file)
+        assert trial.code == code.hash(trial.spec) == code_of(Path(file) for file in files if file)
