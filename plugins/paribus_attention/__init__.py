@@ -1,4 +1,4 @@
-"""Attentions: one variant a file, one line here."""
+"""Attention components: one file a variant, and one line here that registers it."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The attention `additive`."""
+"""Additive attention (`additive`)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from paribus import (
     softmax_cost,
     visibility_of,
 )
-from paribus_attention.summed_scores import summed_scores
+from paribus_attention.additive_scores import additive_scores
 
 
 @final
 class Additive(Attention):
-    """Scores v · tanh(W q + U k): "Neural Machine Translation by Jointly Learning to Align and Translate" (Bahdanau et
-    al. 2015).
+    """Additive attention, v · tanh(W q + U k) (Bahdanau et al. 2015).
 
-    W and U are the projections of queries and keys, and each head has a v. Luong's "concat" is the same, with W and U
-    side by side. The paper has one head and scales nothing (`scores.scaled: false`). A rotation would mean nothing
-    where no product of a query and a key is taken.
+    "Neural Machine Translation by Jointly Learning to Align and Translate". W and U are the query and key projections;
+    each head has its own v. Luong's "concat" score is the same function, with W and U side by side. The paper has one
+    head and does not scale its scores (`scores.scaled: false`). Rotary positions do not apply, because no product of a
+    query and a key is computed.
     """
 
     traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "consumes": ["bias", "mix"]}
@@ -55,10 +55,12 @@ class Additive(Attention):
 
     def compare(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
         """(B, H, T, K), (B, H, S, K) -> (B, H, T, S)."""
-        return summed_scores(q, k, self.outer) * scale
+        return additive_scores(q, k, self.outer) * scale
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return empty_cache(self.shape, self.shape.heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return softmax_cost(self.shape, self.shape.heads, self.attend.sight, load)  # v takes what a product would
+        return softmax_cost(
+            self.shape, self.shape.heads, self.attend.sight, load
+        )  # multiplying by v costs as much as a dot product

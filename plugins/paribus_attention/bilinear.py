@@ -1,4 +1,4 @@
-"""The attention `bilinear`."""
+"""Bilinear attention (`bilinear`), Luong's "general" score."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ from paribus import (
     empty_cache,
     visibility_of,
 )
-from paribus_attention.row_heads import RowHeads, own_columns
+from paribus_attention.unprojected_heads import UnprojectedHeads, match_head_width
 
 
 @final
 class Bilinear(Attention):
-    """Rows score by a product with one matrix in it, Luong's "general": "Effective Approaches to Attention-based Neural
-    Machine Translation" (Luong et al. 2015).
+    """Bilinear attention, qᵀ W k, Luong's "general" score (Luong et al. 2015).
 
-    The matrix is on the side of the query: head h compares what it makes of that with the h-th stretch of columns of
-    the key's row, of which a memory may have more or fewer than the query, where that is read as it stands. The paper
-    scales nothing (`scores.scaled: false`).
+    "Effective Approaches to Attention-based Neural Machine Translation". Only queries are projected: head h compares
+    its projected query with the h-th slice of the unprojected key. A raw memory may be wider or narrower than the
+    query. The paper does not scale its scores (`scores.scaled: false`).
     """
 
     traits = SOFTMAX_TRAITS
 
     def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
         super().__init__()
-        self.shape = shape = own_columns(shape)
-        self.heads = RowHeads(shape, asks=True, bias=scores.bias)
+        self.shape = shape = match_head_width(shape)
+        self.heads = UnprojectedHeads(shape, project_queries=True, bias=scores.bias)
         self.attend = Attend(shape, visibility_of(shape), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:

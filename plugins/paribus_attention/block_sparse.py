@@ -1,4 +1,4 @@
-"""The attention `block-sparse`."""
+"""Block-sparse attention (`block-sparse`), BigBird's."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ from paribus import (
 
 @final
 class BlockSparse(Attention):
-    """Blocks of rows see their neighbours, the first blocks, and some drawn at random: "Big Bird" (Zaheer et al. 2020).
+    """Block-sparse attention with neighbouring, global and random blocks (Zaheer et al. 2020).
 
-    The variant ITC, whose paper has blocks of 64: those next to a block's own, 2 that see all and are seen by all, and
-    3 drawn once for each layer from all others; causal, from those before. `transformers` differs in that it has the
-    first and the last block global where here it is the first `first`, and in that it draws for each head.
+    "Big Bird: Transformers for Longer Sequences", variant ITC. The paper uses blocks of 64 tokens, the adjacent blocks,
+    2 global blocks and 3 random blocks, drawn once for each layer. In causal stacks, random blocks are drawn from
+    earlier blocks only. Differences from `transformers`: its global blocks are the first and the last, here they are
+    the first `global_blocks`; and it draws random blocks for each head.
     """
 
     traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "cross": False}
@@ -46,11 +47,13 @@ class BlockSparse(Attention):
         self,
         shape: Shape,
         *,
-        size: Annotated[int, "rows of a block", Range(1), AtMost("length", "that equals full attention"), Example(2)],
-        near: Annotated[int, "neighbours that a block sees to each side", Range(0)] = 1,
-        first: Annotated[int, "so many first blocks see all, and all see them", Range(0)] = 2,
-        drawn: Annotated[int, "other blocks that each sees", Range(0)] = 3,
-        seed: Annotated[int, "another seed draws other blocks", Range(0)] = 0,
+        block_size: Annotated[
+            int, "tokens in a block", Range(1), AtMost("length", "one block of that size is full attention"), Example(2)
+        ],
+        neighbours: Annotated[int, "adjacent blocks that a block sees on each side", Range(0)] = 1,
+        global_blocks: Annotated[int, "leading blocks that see all tokens and are seen by all", Range(0)] = 2,
+        random_blocks: Annotated[int, "random blocks that each block sees in addition", Range(0)] = 3,
+        seed: Annotated[int, "seed of the random blocks", Range(0)] = 0,
         kv_heads: Annotated[
             int | None, "key/value heads; null: one for each query head", Range(1), Divides("heads")
         ] = None,
@@ -59,9 +62,11 @@ class BlockSparse(Attention):
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=kv_heads or shape.heads, bias=scores.bias)
-        count, key = -(-shape.length // size), _key(shape, seed)
-        others = draw(count, drawn, near=near, first=first, causal=shape.causal, key=key)
-        sight = visibility_of(shape)._replace(first=first * size, blocks=BlockPattern(size, near, others))
+        count, key = -(-shape.length // block_size), _draw_key(shape, seed)
+        drawn = draw_blocks(count, random_blocks, near=neighbours, first=global_blocks, causal=shape.causal, key=key)
+        sight = visibility_of(shape)._replace(
+            first=global_blocks * block_size, blocks=BlockPattern(block_size, neighbours, drawn)
+        )
         self.attend = Attend(shape, sight, scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
@@ -75,18 +80,20 @@ class BlockSparse(Attention):
         return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)
 
 
-def draw(count: int, most: int, *, near: int, first: int, causal: bool, key: int) -> tuple[tuple[int, ...], ...]:
-    """For each of `count` blocks up to `most` others, none of which it sees already; the first see all as it is."""
-    numbers = random.Random(key)  # nothing here is a secret, and its floats are the same in every Python
-    drawn: list[tuple[int, ...]] = []
+def draw_blocks(
+    count: int, limit: int, *, near: int, first: int, causal: bool, key: int
+) -> tuple[tuple[int, ...], ...]:
+    """Draw up to `limit` random blocks for each of `count` blocks, without those that the block sees already."""
+    rng = random.Random(key)  # not for cryptography; its floats are the same in every Python version
+    blocks: list[tuple[int, ...]] = []
     for block in range(count):
         end = block if causal else count
-        unseen = [] if block < first else [other for other in range(first, end) if abs(other - block) > near]
-        taken = [unseen.pop(int(numbers.random() * len(unseen))) for _ in range(min(most, len(unseen)))]
-        drawn.append(tuple(sorted(taken)))
-    return tuple(drawn)
+        candidates = [] if block < first else [other for other in range(first, end) if abs(other - block) > near]
+        chosen = [candidates.pop(int(rng.random() * len(candidates))) for _ in range(min(limit, len(candidates)))]
+        blocks.append(tuple(sorted(chosen)))
+    return tuple(blocks)
 
 
-def _key(shape: Shape, seed: int) -> int:
-    """Layers that share their parameters share what is drawn."""
+def _draw_key(shape: Shape, seed: int) -> int:
+    """Return the key of the random blocks. Layers that share their parameters share the blocks."""
     return key32(seed, "blocks", "shared" if shape.layer is None else shape.layer, shape.length)

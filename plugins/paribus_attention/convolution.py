@@ -1,4 +1,4 @@
-"""The attention `conv`."""
+"""Depthwise separable convolution (`conv`)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import PADDING, AtMost, Attention, Context, Cost, Load, Range, Role, Shape, State, Traits
-from paribus_attention.documents import awake
+from paribus_attention.documents import is_content
 
 
 @final
 class Convolution(Attention):
-    """Each column is a weighted sum of nearby rows, with the same weights everywhere, and columns are mixed after that:
-    the depthwise separable convolution of "Pay Less Attention" (Wu et al. 2019), without its softmax over weights.
+    """Depthwise separable convolution over nearby tokens (Wu et al. 2019).
 
-    Where rows see the past, a row reads itself and the `kernel` - 1 rows before it; else as many on both sides, and one
-    more before it if they are odd. Rows are near that have no other but padding between them. A decoding step keeps the
-    last `kernel` - 1 rows.
+    "Pay Less Attention with Lightweight and Dynamic Convolutions", without the softmax over weights. Each channel is a
+    weighted sum of nearby tokens, with the same weights at every position; a linear map then mixes the channels.
+
+    In causal stacks a token reads itself and the `kernel` - 1 tokens before it. Otherwise the window is centred; for an
+    even `kernel` it has one more token on the left. Padding between two tokens does not count towards their distance.
+    Decoding keeps the last `kernel` - 1 tokens.
     """
 
     traits: ClassVar[Traits] = {
@@ -40,74 +42,81 @@ class Convolution(Attention):
         shape: Shape,
         *,
         kernel: Annotated[
-            int, "how many rows a row reads", Range(2), AtMost("length", "there are no more rows to read")
+            int, "tokens in the window of the convolution", Range(2), AtMost("length", "a sequence has no more tokens")
         ] = 7,
         bias: Annotated[bool, "whether both convolutions have a bias"] = True,
     ) -> None:
         super().__init__()
         self.kernel = kernel
-        self.before = kernel - 1 if shape.causal else kernel // 2
+        self.left = kernel - 1 if shape.causal else kernel // 2
         self.width = shape.width
-        self.depthwise = nn.Linear(kernel, shape.width, bias=bias)  # for each column as many weights as rows
+        self.depthwise = nn.Linear(kernel, shape.width, bias=bias)  # `kernel` weights for each channel
         self.pointwise = nn.Linear(shape.width, shape.width, bias=bias)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        near = self._near(x, ctx) if ctx.rows.documents is None else self._near_in_documents(x, ctx.rows.documents, ctx)
-        mixed: Tensor = self.pointwise(near)
+        convolved = (
+            self._convolve(x, ctx)
+            if ctx.rows.documents is None
+            else self._convolve_documents(x, ctx.rows.documents, ctx)
+        )
+        mixed: Tensor = self.pointwise(convolved)
         return mixed
 
-    def _near(self, x: Tensor, ctx: Context) -> Tensor:
-        after = self.kernel - 1 - self.before
+    def _convolve(self, x: Tensor, ctx: Context) -> Tensor:
+        right = self.kernel - 1 - self.left
         if ctx.state is None:
-            given = functional.pad(x, (0, 0, self.before, after))
+            inputs = functional.pad(x, (0, 0, self.left, right))
         else:
-            given = torch.cat([ctx.state["rows"].to(x.dtype), x], dim=1)
-            ctx.state["rows"] = given[:, -self.before :]
-        weight, columns = self.depthwise.weight.unsqueeze(1), given.transpose(1, 2)
+            inputs = torch.cat([ctx.state["inputs"].to(x.dtype), x], dim=1)
+            ctx.state["inputs"] = inputs[:, -self.left :]
+        weight, columns = self.depthwise.weight.unsqueeze(1), inputs.transpose(1, 2)
         return functional.conv1d(columns, weight, self.depthwise.bias, groups=self.width).transpose(1, 2)
 
-    def _near_in_documents(self, x: Tensor, documents: Tensor, ctx: Context) -> Tensor:
-        """The same with padding moved to the front, and rows of other documents left out of each sum."""
-        kept = 0
+    def _convolve_documents(self, x: Tensor, documents: Tensor, ctx: Context) -> Tensor:
+        """Convolve each document separately: move padding to the front and mask tokens of other documents."""
+        past_tokens = 0
         documents = documents.expand(x.shape[0], -1)
         if ctx.state is not None:
-            kept = self.before
-            x = torch.cat([ctx.state["rows"].to(x.dtype), x], dim=1)
-            documents = torch.cat([self._documents_before(ctx).expand(x.shape[0], -1), documents], dim=1)
-        behind = _behind(documents)
-        line, runs = x.gather(1, behind.unsqueeze(-1).expand_as(x)), documents.gather(1, behind)
+            past_tokens = self.left
+            x = torch.cat([ctx.state["inputs"].to(x.dtype), x], dim=1)
+            documents = torch.cat([self._past_documents(ctx).expand(x.shape[0], -1), documents], dim=1)
+        order = _padding_first(documents)
+        packed, packed_documents = x.gather(1, order.unsqueeze(-1).expand_as(x)), documents.gather(1, order)
         if ctx.state is not None:
-            ctx.state["rows"] = line[:, -self.before :]
-        sums = self._summed(line, runs)
-        back = behind.argsort(dim=1).unsqueeze(-1).expand_as(sums)
-        return sums.gather(1, back)[:, kept:]
+            ctx.state["inputs"] = packed[:, -self.left :]
+        sums = self._weighted_sums(packed, packed_documents)
+        inverse = order.argsort(dim=1).unsqueeze(-1).expand_as(sums)
+        return sums.gather(1, inverse)[:, past_tokens:]
 
-    def _summed(self, line: Tensor, runs: Tensor) -> Tensor:
-        around = (self.before, self.kernel - 1 - self.before)
-        rows, others = functional.pad(line, (0, 0, *around)), functional.pad(runs, around, value=PADDING)
-        weights = self.depthwise.weight.to(line.dtype)
-        length = line.shape[1]
-        sums = torch.zeros_like(line) if self.depthwise.bias is None else self.depthwise.bias.expand_as(line)
+    def _weighted_sums(self, packed: Tensor, packed_documents: Tensor) -> Tensor:
+        padding = (self.left, self.kernel - 1 - self.left)
+        inputs, neighbour_documents = (
+            functional.pad(packed, (0, 0, *padding)),
+            functional.pad(packed_documents, padding, value=PADDING),
+        )
+        weights = self.depthwise.weight.to(packed.dtype)
+        length = packed.shape[1]
+        sums = torch.zeros_like(packed) if self.depthwise.bias is None else self.depthwise.bias.expand_as(packed)
         for tap in range(self.kernel):
-            here = slice(tap, tap + length)
-            near = (others[:, here] == runs) & awake(runs)
-            sums = sums + weights[:, tap] * (rows[:, here] * near.unsqueeze(-1))
+            window = slice(tap, tap + length)
+            same_document = (neighbour_documents[:, window] == packed_documents) & is_content(packed_documents)
+            sums = sums + weights[:, tap] * (inputs[:, window] * same_document.unsqueeze(-1))
         return sums
 
-    def _documents_before(self, ctx: Context) -> Tensor:
-        """(B|1, kernel - 1): the documents of the rows that the state holds."""
-        assert ctx.keys.documents is not None, "what rows say now, they said before"
-        past = functional.pad(ctx.keys.documents[:, : ctx.past], (self.before, 0), value=PADDING)
-        return past.gather(1, _behind(past))[:, -self.before :]
+    def _past_documents(self, ctx: Context) -> Tensor:
+        """Return the documents (B|1, kernel - 1) of the tokens in the decoding state."""
+        assert ctx.keys.documents is not None, "either all decoding steps have documents, or none"
+        past = functional.pad(ctx.keys.documents[:, : ctx.past], (self.left, 0), value=PADDING)
+        return past.gather(1, _padding_first(past))[:, -self.left :]
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
-        return {"rows": like.new_zeros(batch, self.before, self.width)}
+        return {"inputs": like.new_zeros(batch, self.left, self.width)}
 
     def cost(self, load: Load) -> Cost:
-        return Cost(2 * load.queries * self.width * (self.kernel + self.width), state=self.before * self.width)
+        return Cost(2 * load.queries * self.width * (self.kernel + self.width), state=self.left * self.width)
 
 
-def _behind(documents: Tensor) -> Tensor:
-    """(B|1, T) -> (B|1, T): the rows of padding, and then those that hold something, in order."""
-    return awake(documents).to(torch.uint8).argsort(dim=-1, stable=True)
+def _padding_first(documents: Tensor) -> Tensor:
+    """Return the order (B|1, T) that puts padding first and keeps the order of the other tokens."""
+    return is_content(documents).to(torch.uint8).argsort(dim=-1, stable=True)

@@ -1,4 +1,4 @@
-"""The attention `differential`."""
+"""Differential attention (`differential`)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ from paribus import (
 
 @final
 class Differential(Attention):
-    """Weighs by the difference of two softmaxes, which cancels what both take for noise: "Differential Transformer" (Ye
-    et al. 2024).
+    """Differential attention, the difference of two softmaxes (Ye et al. 2024).
 
-    Heads come in pairs, h and h + H/2, whose values are of double width: as many parameters as plain heads have. A pair
-    gives (softmax(q1 k1) - lambda softmax(q2 k2)) [v1; v2], divided by its root mean square and times 1 - lambda_init.
-    Lambda is exp(lq1 lk1) - exp(lq2 lk2) + lambda_init, which is 0.8 - 0.6 exp(-0.3 l) in layer l, counted from 0. The
-    vectors in it start as the scheme starts any matrix; the paper draws them from N(0, 0.1²). Its weights are those of
-    the H/2 pairs, softmax less lambda softmax, as the paper draws them: a row's sum to 1 - lambda.
+    "Differential Transformer". Heads come in pairs, h and h + H/2, whose values have double width, so that the number
+    of parameters equals that of multi-head attention. A pair computes (softmax(q1 k1) - lambda softmax(q2 k2)) [v1;
+    v2], divides it by its root mean square and multiplies it by 1 - lambda_init.
+
+    lambda = exp(lq1 lk1) - exp(lq2 lk2) + lambda_init, with lambda_init = 0.8 - 0.6 exp(-0.3 l) in layer l, counted
+    from 0. The vectors lq and lk are initialised like any matrix; the paper draws them from N(0, 0.1²). The reported
+    attention weights are those of the H/2 pairs, softmax - lambda softmax; the weights of a query sum to 1 - lambda.
     """
 
     traits: ClassVar[Traits] = {
@@ -64,10 +65,8 @@ class Differential(Attention):
         super().__init__()
         groups = kv_heads or shape.heads
         if shape.heads % 2 or groups % 2:
-            raise ValueError(
-                f"heads come in pairs, but there are {shape.heads}, and {groups} for keys; valid: even numbers"
-            )
-        assert shape.layer is not None, "a rule refuses layers that share their parameters"
+            raise ValueError(f"expected even numbers of heads and kv_heads, got {shape.heads} and {groups}")
+        assert shape.layer is not None, "validation rejects layers that share parameters"
         self.shape = shape
         self.heads = Heads(shape, kv_heads=groups, bias=scores.bias)
         self.attend = Attend(shape, visibility_of(shape), scores)
@@ -79,20 +78,20 @@ class Differential(Attention):
         """(B, T, D) -> (B, T, D)."""
         q = self.attend.queries(self.heads, x, ctx)
         k, v = self.attend.keys_and_values(self.heads, x, ctx)  # (B, G, S, K)
-        # One call for each half of the values: fused kernels want values as wide as keys.
+        # One call for each half of the values: fused kernels need values as wide as keys.
         halves = [self.attend.mixed(q, k, half.repeat(1, 2, 1, 1), self.heads, ctx) for half in v.chunk(2, dim=1)]
-        one, two = torch.cat(halves, dim=-1).chunk(2, dim=1)  # (B, H/2, T, 2K)
-        less = self.less()
+        first_mix, second_mix = torch.cat(halves, dim=-1).chunk(2, dim=1)  # (B, H/2, T, 2K)
+        factor = self.lambda_value()
         if ctx.capture is not None:
-            first, second = ctx.capture["weights"].chunk(2, dim=1)
-            ctx.capture["weights"] = first - less * second  # (B, H/2, T, S)
+            first_weights, second_weights = ctx.capture["weights"].chunk(2, dim=1)
+            ctx.capture["weights"] = first_weights - factor * second_weights  # (B, H/2, T, S)
         if ctx.heads is not None:
             ctx.heads["v"] = v  # both halves
-        pairs = self.norm(one - less * two) * (1 - self.lambda_init)
+        pairs = self.norm(first_mix - factor * second_mix) * (1 - self.lambda_init)
         return self.heads.merge(pairs)
 
-    def less(self) -> Tensor:
-        """Lambda: what share of the second softmax is taken from the first."""
+    def lambda_value(self) -> Tensor:
+        """Return lambda, the factor of the second softmax."""
         powers = (self.lambda_q * self.lambda_k).sum(-1).exp()  # (2,)
         return powers[0] - powers[1] + self.lambda_init
 
@@ -101,5 +100,5 @@ class Differential(Attention):
 
     def cost(self, load: Load) -> Cost:
         keys = load.keys if self.shape.memory_width is None else load.memory
-        scored_again = 4 * load.queries * keys * self.shape.heads * self.shape.head_width
-        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load) + Cost(flops=scored_again)
+        second_value_flops = 4 * load.queries * keys * self.shape.heads * self.shape.head_width
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load) + Cost(flops=second_value_flops)

@@ -1,4 +1,4 @@
-"""The attention `dilated`."""
+"""Dilated sliding-window attention (`dilated`), Longformer's."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ from paribus import (
 
 @final
 class Dilated(Attention):
-    """A sliding window with gaps, and first rows that all see: "Longformer" (Beltagy et al. 2020), section 3.1.
+    """Dilated sliding-window attention with global tokens (Beltagy et al. 2020).
 
-    Row i sees the rows a multiple of `dilation` away, fewer than `window` such steps; the first `first` rows see all
-    and are seen by all, through the projections of all others. Causal, none of it lies in the future; with a stride
-    for a dilation it is a head of "Generating Long Sequences with Sparse Transformers" (Child et al. 2019).
+    "Longformer: The Long-Document Transformer", section 3.1. The token at position i sees positions i ± n `dilation`
+    for n < `window`. The first `global_tokens` tokens see all tokens and are seen by all, through the same projections.
+    Causal stacks see the past only; with the dilation equal to the stride this is one head of "Generating Long
+    Sequences with Sparse Transformers" (Child et al. 2019).
     """
 
     traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "cross": False}
@@ -45,14 +46,17 @@ class Dilated(Attention):
         *,
         window: Annotated[
             int,
-            "how many steps a row sees: |i - j| < window * dilation",
+            "steps that a token sees: |i - j| < window * dilation",
             Range(1),
-            AtMost("length", "that sees as far as there are rows"),
+            AtMost("length", "a longer window sees no more tokens"),
             Example(4),
         ],
-        dilation: Annotated[int, "how many rows a step is", Range(1), AtMost("length", "no row is that far away")] = 2,
-        first: Annotated[
-            int, "so many first rows see all, and all see them", Range(0), AtMost("length", "that is all rows")
+        dilation: Annotated[int, "tokens in one step", Range(1), AtMost("length", "no token is that far away")] = 2,
+        global_tokens: Annotated[
+            int,
+            "leading tokens that see all tokens and are seen by all",
+            Range(0),
+            AtMost("length", "that is every token"),
         ] = 0,
         kv_heads: Annotated[
             int | None, "key/value heads; null: one for each query head", Range(1), Divides("heads")
@@ -62,7 +66,9 @@ class Dilated(Attention):
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=kv_heads or shape.heads, bias=scores.bias)
-        self.attend = Attend(shape, visibility_of(shape, window)._replace(dilation=dilation, first=first), scores)
+        self.attend = Attend(
+            shape, visibility_of(shape, window)._replace(dilation=dilation, first=global_tokens), scores
+        )
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

@@ -1,6 +1,6 @@
-"""What rows are, for attentions that never compare each with each: documents as vectors, and no mask of T x S.
+"""Document boundaries as vectors, for attentions that compute no T x S mask.
 
-Documents are unbroken runs of rows, but for the padding among them.
+A document is a contiguous run of tokens, apart from padding among them.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from torch.nn import functional
 from paribus import PADDING, Context
 
 
-def awake(documents: Tensor) -> Tensor:
-    """(B|1, T) -> (B|1, T) bool: which rows hold something."""
+def is_content(documents: Tensor) -> Tensor:
+    """Return a mask (B|1, T), True at tokens that are not padding."""
     return documents >= 0
 
 
-def filled(documents: Tensor) -> Tensor:
-    """(B|1, T) -> (B|1, T): the document that each row is in or comes after; PADDING before the first."""
-    rows = torch.arange(documents.shape[-1], device=documents.device)
-    last = torch.where(awake(documents), rows, 0).cummax(-1).values
-    return documents.gather(-1, last)
+def fill_padding(documents: Tensor) -> Tensor:
+    """Replace padding by the document before it: (B|1, T) -> (B|1, T), with PADDING before the first document."""
+    index = torch.arange(documents.shape[-1], device=documents.device)
+    last_content = torch.where(is_content(documents), index, 0).cummax(-1).values
+    return documents.gather(-1, last_content)
 
 
-def running(ctx: Context) -> Tensor:
-    """(B|1, 1): the document that the rows which the state holds ended in; PADDING where it holds none."""
+def previous_document(ctx: Context) -> Tensor:
+    """Return the document (B|1, 1) of the last token in the decoding state, PADDING where the state is empty."""
     documents = ctx.keys.documents
-    assert documents is not None, "asked only where rows say which document they are of"
+    assert documents is not None, "called only for batches with documents"
     if ctx.past == 0:
         return torch.full_like(documents[:, :1], PADDING)
-    return filled(documents[:, : ctx.past])[:, -1:]
+    return fill_padding(documents[:, : ctx.past])[:, -1:]
 
 
-def numbered(queries: Tensor | None, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """(B|1, T), (B|1, S) -> (B|1, T), (B|1, S): both sides' documents counted from 0 on, the same number for the same.
+def number_documents(queries: Tensor | None, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Number the documents of queries and keys from 0: (B|1, T), (B|1, S) -> (B|1, T), (B|1, S).
 
-    Rows that say no document are of document 0.
+    The same document has the same number on both sides. Queries without documents belong to document 0.
     """
-    asks = torch.zeros_like(keys[:, :1]) if queries is None else queries
-    batch = max(asks.shape[0], keys.shape[0])
-    both = torch.cat([asks.expand(batch, -1), keys.expand(batch, -1)], dim=-1)
-    ascending, places = both.sort(dim=-1)
-    new = functional.pad(ascending[:, 1:] != ascending[:, :-1], (1, 0))
-    number = torch.empty_like(both).scatter(-1, places, new.cumsum(-1))
-    return number[:, : asks.shape[-1]], number[:, asks.shape[-1] :]
+    q_documents = torch.zeros_like(keys[:, :1]) if queries is None else queries
+    batch = max(q_documents.shape[0], keys.shape[0])
+    both = torch.cat([q_documents.expand(batch, -1), keys.expand(batch, -1)], dim=-1)
+    ascending, order = both.sort(dim=-1)
+    is_new = functional.pad(ascending[:, 1:] != ascending[:, :-1], (1, 0))
+    numbers = torch.empty_like(both).scatter(-1, order, is_new.cumsum(-1))
+    return numbers[:, : q_documents.shape[-1]], numbers[:, q_documents.shape[-1] :]
 
 
-def front(documents: Tensor) -> Tensor:
-    """(B|1, T) -> (B|1, T): the rows that hold something, in order, and then those of padding."""
-    return (~awake(documents)).to(torch.uint8).argsort(dim=-1, stable=True)
+def content_first(documents: Tensor) -> Tensor:
+    """Return the order (B|1, T) that puts padding last and keeps the order of the other tokens."""
+    return (~is_content(documents)).to(torch.uint8).argsort(dim=-1, stable=True)

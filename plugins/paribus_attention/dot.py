@@ -1,4 +1,4 @@
-"""The attention `dot`."""
+"""Dot-product attention without query and key projections (`dot`)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from paribus import (
     empty_cache,
     visibility_of,
 )
-from paribus_attention.row_heads import RowHeads
+from paribus_attention.unprojected_heads import UnprojectedHeads
 
 
 @final
 class Dot(Attention):
-    """Rows score by their own product, with nothing learned in it: "Effective Approaches to Attention-based Neural
-    Machine Translation" (Luong et al. 2015).
+    """Dot-product attention without query and key projections (Luong et al. 2015).
 
-    Head h compares the h-th stretch of columns of both; values and the way back are as everywhere. The paper scales
-    nothing (`scores.scaled: false`).
+    "Effective Approaches to Attention-based Neural Machine Translation". Head h compares the h-th slice of the query's
+    channels with that of the key's. Values and outputs are projected as in multi-head attention. The paper does not
+    scale its scores (`scores.scaled: false`).
     """
 
     traits = SOFTMAX_TRAITS
@@ -36,7 +36,7 @@ class Dot(Attention):
     def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
         super().__init__()
         self.shape = shape
-        self.heads = RowHeads(shape, asks=False, bias=scores.bias)
+        self.heads = UnprojectedHeads(shape, project_queries=False, bias=scores.bias)
         self.attend = Attend(shape, visibility_of(shape), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:

@@ -1,4 +1,4 @@
-"""The attention `fixed`."""
+"""Attention to the last token only (`fixed`)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from paribus import Attention, Context, Cost, Load, Shape, State, Traits
-from paribus_attention.documents import awake, numbered
+from paribus_attention.documents import is_content, number_documents
 from paribus_attention.values import Values
 
 
 @final
 class Fixed(Attention):
-    """Every row reads the last row and no other: the bottleneck of "Sequence to Sequence Learning" (Sutskever et al.
-    2014), which attention removed.
+    """Attention to the last token only, the bottleneck that attention removed (Sutskever et al. 2014).
 
-    As cross-attention each row is given the memory's last state; over rows that see both sides, that of its document.
-    Where rows see only the past, the last one that a row sees is itself: nothing would be mixed, so it is not causal.
+    "Sequence to Sequence Learning with Neural Networks". In cross-attention every query reads the last state of the
+    memory; in bidirectional self-attention it reads the last token of its document. It is not available in causal
+    stacks, where the last visible token is the query itself and nothing would be mixed.
     """
 
     traits: ClassVar[Traits] = {
@@ -44,23 +44,27 @@ class Fixed(Attention):
         source = x if ctx.memory is None else ctx.memory
         if ctx.keys.documents is None:
             return self.heads.merge(self.heads.values(source[:, -1:])).expand(-1, x.shape[1], -1)
-        last = _last(ctx.rows.documents, ctx.keys.documents).expand(x.shape[0], x.shape[1]).unsqueeze(-1)  # (B, T, 1)
-        given = source.gather(1, last.clamp_min(0).expand(-1, -1, source.shape[-1]))
-        values = self.heads.values(given)
-        return self.heads.merge(values.masked_fill(last < 0, 0))
+        index = (
+            _last_positions(ctx.rows.documents, ctx.keys.documents).expand(x.shape[0], x.shape[1]).unsqueeze(-1)
+        )  # (B, T, 1)
+        last_tokens = source.gather(1, index.clamp_min(0).expand(-1, -1, source.shape[-1]))
+        values = self.heads.values(last_tokens)
+        return self.heads.merge(values.masked_fill(index < 0, 0))
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return {}
 
     def cost(self, load: Load) -> Cost:
-        """Of one row: all are given the same."""
+        """Return the cost of one token, because all tokens of a document read the same value."""
         return Cost(self.heads.cost(1, 1))
 
 
-def _last(asks: Tensor | None, given: Tensor) -> Tensor:
-    """(B|1, T), (B|1, S) -> (B|1, T): which row is the last of each query's document, and -1 where there is none."""
-    mine, theirs = numbered(asks, given)
-    rows = torch.arange(theirs.shape[-1], device=given.device).expand_as(theirs)
-    rows = torch.where(awake(given), rows, -1)
-    last = torch.full((rows.shape[0], mine.shape[-1] + rows.shape[-1]), -1, device=given.device)
-    return last.scatter_reduce(1, theirs, rows, "amax").gather(1, mine)
+def _last_positions(q_documents: Tensor | None, k_documents: Tensor) -> Tensor:
+    """Return the index (B|1, T) of the last key in each query's document, -1 without such a key."""
+    q_numbers, k_numbers = number_documents(q_documents, k_documents)
+    positions = torch.arange(k_numbers.shape[-1], device=k_documents.device).expand_as(k_numbers)
+    positions = torch.where(is_content(k_documents), positions, -1)
+    last_positions = torch.full(
+        (positions.shape[0], q_numbers.shape[-1] + positions.shape[-1]), -1, device=k_documents.device
+    )
+    return last_positions.scatter_reduce(1, k_numbers, positions, "amax").gather(1, q_numbers)

@@ -1,4 +1,4 @@
-"""The attention `fourier`."""
+"""Fourier mixing (`fourier`), FNet's."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from paribus import Attention, Context, Cost, Load, Shape, State, Traits
 
 @final
 class Fourier(Attention):
-    """The real part of a Fourier transform over rows and width, with nothing to learn: "FNet" (Lee-Thorp et al. 2021).
+    """Fourier mixing, the real part of a 2D Fourier transform over tokens and channels (Lee-Thorp et al. 2021).
 
-    Every row meets every other, so it cannot be causal, and a row of padding would take part like any other: neither
-    padding nor a second document can be left out of a transform of all rows.
+    "FNet: Mixing Tokens with Fourier Transforms". It has no parameters. A transform mixes all tokens, so the stack
+    cannot be causal, and neither padding nor a second document can be masked.
     """
 
     traits: ClassVar[Traits] = {
@@ -37,7 +37,7 @@ class Fourier(Attention):
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))  # no transform is made of halves
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))  # torch has no transform in half precision
         mixed: Tensor = torch.fft.fft2(wide, dim=(-2, -1)).real
         return mixed.to(x.dtype)
 
@@ -45,6 +45,6 @@ class Fourier(Attention):
         return {}
 
     def cost(self, load: Load) -> Cost:
-        """5 N log2 N operations for a transform of N numbers, by the convention of those who measure them (FFTW)."""
+        """Return 5 N log2 N operations for a transform of N numbers, the convention of FFTW's benchmarks."""
         size = load.queries * self.width
         return Cost(round(5 * size * math.log2(size)))

@@ -1,4 +1,4 @@
-"""The attention `gru`."""
+"""Gated recurrent unit in place of attention (`gru`)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from paribus import Attention, Context, Cost, Load, Shape, State, Traits
-from paribus_attention.recurrence import Hidden, directions, inner_width, recurred
+from paribus_attention.recurrence import Hidden, directions, inner_width, run_recurrence
 
 
 @final
 class GatedRecurrentUnit(Attention):
-    """Rows are read one after the other into one gated state: "Learning Phrase Representations using RNN
-    Encoder-Decoder" (Cho et al. 2014), the reset gate behind the product, as cuDNN and so torch have it.
+    """Gated recurrent unit in place of attention (Cho et al. 2014).
 
-    Where rows see both sides, half of the width is read forwards and half backwards. A decoding step keeps h.
+    "Learning Phrase Representations using RNN Encoder-Decoder". The reset gate is applied after the product, as in
+    cuDNN and torch. In bidirectional stacks half of the width reads forwards and half backwards. Decoding keeps h.
     """
 
     traits: ClassVar[Traits] = {
@@ -38,15 +38,17 @@ class GatedRecurrentUnit(Attention):
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        return recurred(self._run, x, self.directions, ("h",), ctx)
+        return run_recurrence(self._run, x, self.directions, ("h",), ctx)
 
-    def _run(self, x: Tensor, sizes: Tensor | None, before: Hidden, weights: list[Tensor]) -> tuple[Tensor, Hidden]:
-        both = len(self.directions) == 2
-        if sizes is None:
-            y, after = torch.gru(x, before[0], weights, True, 1, 0.0, self.training, both, True)
+    def _run(
+        self, x: Tensor, batch_sizes: Tensor | None, initial: Hidden, weights: list[Tensor]
+    ) -> tuple[Tensor, Hidden]:
+        bidirectional = len(self.directions) == 2
+        if batch_sizes is None:
+            y, final = torch.gru(x, initial[0], weights, True, 1, 0.0, self.training, bidirectional, True)
         else:
-            y, after = torch.gru(x, sizes, before[0], weights, True, 1, 0.0, self.training, both)
-        return y, (after,)
+            y, final = torch.gru(x, batch_sizes, initial[0], weights, True, 1, 0.0, self.training, bidirectional)
+        return y, (final,)
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return {"h": like.new_zeros(batch, self.inner)}

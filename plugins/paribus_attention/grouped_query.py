@@ -1,4 +1,4 @@
-"""The attention `gqa`."""
+"""Grouped-query attention (`gqa`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from paribus import (
 
 @final
 class GroupedQuery(Attention):
-    """A key/value head for each group of query heads: "GQA" (Ainslie et al. 2023)."""
+    """Grouped-query attention (Ainslie et al. 2023).
+
+    "GQA: Training Generalized Multi-Query Transformer Models". Each key/value head serves a group of query heads.
+    """
 
     traits = SOFTMAX_TRAITS
 

@@ -1,4 +1,4 @@
-"""The attention `identity`."""
+"""Identity in place of attention (`identity`), a control."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from paribus import Attention, Context, Cost, Load, Shape, State, Traits
 
 @final
 class Identity(Attention):
-    """Rows as they are, so that none reads another: a control that asks what mixing is worth.
+    """Identity in place of attention: a control that measures what token mixing contributes.
 
-    In a residual branch, a layer adds the row that its placement hands in, normed or not, to the row itself: with
-    pre-norm x + norm(x), with post-norm norm(2x). Nothing is learned, and only the feed-forward is left.
+    It has no parameters; only the feed-forward remains. In a residual branch a layer adds its input, as the placement
+    passes it, to the stream: pre-norm computes x + norm(x), post-norm computes norm(2x).
     """
 
     traits: ClassVar[Traits] = {
         "consumes": [],
         "causal": True,
-        "cross": False,  # a memory that nobody reads would never learn
+        "cross": False,  # an unread memory would get no gradient
         "documents": True,
         "order": True,
         "appended": True,

@@ -1,4 +1,4 @@
-"""The projections of `mla`: down to a latent, and up again to the heads."""
+"""Projections of multi-head latent attention: down to latents, and from latents to heads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from paribus import Cost, Role, RootMeanSquare, Shape
 
 @final
 class LatentHeads(nn.Module):
-    """Queries, latents, the columns that are turned, and the ways up from latents and back to the width.
+    """Projections of multi-head latent attention.
 
-    What leads up from a latent has no bias, so that it can be taken over to the other side of a product. C is the width
-    of the latents, R how many columns are turned.
+    The projections from a latent to heads have no bias, so that decoding can move them to the other side of a product.
+    C is the width of the latents, R the number of rotary channels.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {
@@ -28,31 +28,31 @@ class LatentHeads(nn.Module):
         "o.weight": "residual",
     }
 
-    def __init__(self, shape: Shape, kv_rank: int, q_rank: int | None, turned: int, *, bias: bool) -> None:
+    def __init__(self, shape: Shape, kv_rank: int, q_rank: int | None, rotary_width: int, *, bias: bool) -> None:
         super().__init__()
         source, heads, width = shape.memory_width or shape.width, shape.heads, shape.head_width
         self.shape = shape
-        self.columns = turned
+        self.rotary_width = rotary_width
         self.q_rank, self.kv_rank = q_rank, kv_rank
         if q_rank is not None:
             self.q_down = nn.Linear(shape.width, q_rank, bias=bias)
             self.q_norm = RootMeanSquare(q_rank)
-        self.q = nn.Linear(q_rank or shape.width, heads * (width + turned), bias=bias and q_rank is None)
+        self.q = nn.Linear(q_rank or shape.width, heads * (width + rotary_width), bias=bias and q_rank is None)
         self.kv_down = nn.Linear(source, kv_rank, bias=bias)
         self.kv_norm = RootMeanSquare(kv_rank)
         self.k = nn.Linear(kv_rank, heads * width, bias=False)
         self.v = nn.Linear(kv_rank, heads * width, bias=False)
-        self.turned = nn.Linear(source, turned, bias=bias)
+        self.turned = nn.Linear(source, rotary_width, bias=bias)
         self.o = nn.Linear(heads * width, shape.width, bias=bias)
 
     def queries(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, T, D) -> (B, H, T, K), and (B, H, T, R) that are still to be turned."""
+        """Project queries: (B, T, D) -> (B, H, T, K), and (B, H, T, R) before rotation."""
         latent = x if self.q_rank is None else self.q_norm(self.q_down(x))
         q = self.split(self.q(latent))
         return q[..., : self.shape.head_width], q[..., self.shape.head_width :]
 
     def latents(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, S, D) -> (B, S, C), and (B, 1, S, R) that are still to be turned."""
+        """Project latents: (B, S, D) -> (B, S, C), and rotary keys (B, 1, S, R) before rotation."""
         return self.kv_norm(self.kv_down(source)), self.turned(source).unsqueeze(1)
 
     def keys(self, latents: Tensor) -> Tensor:
@@ -63,12 +63,12 @@ class LatentHeads(nn.Module):
         """(B, S, C) -> (B, H, S, K)."""
         return self.split(self.v(latents))
 
-    def lowered(self, q: Tensor) -> Tensor:
-        """(B, H, 1, K) -> (B, H, 1, C): what asks latents as `q` asks the keys that they become."""
+    def absorb_key_projection(self, q: Tensor) -> Tensor:
+        """Map queries to the latent space, where they score latents instead of keys: (B, H, 1, K) -> (B, H, 1, C)."""
         return q @ self.k.weight.view(self.shape.heads, -1, self.kv_rank)
 
-    def raised(self, mixed: Tensor) -> Tensor:
-        """(B, H, 1, C) -> (B, H, 1, K): the values that mixed latents become."""
+    def expand_values(self, mixed: Tensor) -> Tensor:
+        """Map weighted latents to values: (B, H, 1, C) -> (B, H, 1, K)."""
         return mixed @ self.v.weight.view(self.shape.heads, -1, self.kv_rank).transpose(1, 2)
 
     def merge(self, x: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class LatentHeads(nn.Module):
         return merged
 
     def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """A table as queries and as keys, without the columns that are turned: for biases that read content."""
+        """Project a table as queries and keys, without rotary channels, for biases that depend on content."""
         return self.queries(table)[0], self.keys(self.kv_norm(self.kv_down(table)))
 
     def split(self, x: Tensor) -> Tensor:
@@ -86,10 +86,10 @@ class LatentHeads(nn.Module):
         return headed.transpose(-3, -2)
 
     def cost(self, queries: int, fresh: int) -> Cost:
-        """Of everything but the ways from latents up: `fresh` rows become latents."""
+        """Return the cost of all projections but those from latents to heads; `fresh` tokens become latents."""
         shape = self.shape
-        asked = shape.heads * (shape.head_width + self.columns)
-        down = 2 * queries * shape.width * self.q_rank if self.q_rank is not None else 0
-        asking = down + 2 * queries * (self.q_rank or shape.width) * asked
-        keeping = 2 * fresh * (shape.memory_width or shape.width) * (self.kv_rank + self.columns)
-        return Cost(flops=asking + keeping + 2 * queries * shape.heads * shape.head_width * shape.width)
+        query_width = shape.heads * (shape.head_width + self.rotary_width)
+        down_flops = 2 * queries * shape.width * self.q_rank if self.q_rank is not None else 0
+        query_flops = down_flops + 2 * queries * (self.q_rank or shape.width) * query_width
+        latent_flops = 2 * fresh * (shape.memory_width or shape.width) * (self.kv_rank + self.rotary_width)
+        return Cost(flops=query_flops + latent_flops + 2 * queries * shape.heads * shape.head_width * shape.width)

@@ -1,4 +1,4 @@
-"""The attention `linear`."""
+"""Linear attention (`linear`)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus import Attention, Context, Cost, Divides, Heads, Load, Range, Shape, State, Traits
-from paribus_attention.scan import averaged, empty_sums, scan_flops
+from paribus_attention.scan import empty_sums, scan_flops, weighted_average
 
 
 @final
 class Linear(Attention):
-    """Weights are products of positive features in place of a softmax, in O(T): "Transformers are RNNs" (Katharopoulos
-    et al. 2020).
+    """Linear attention with a positive feature map in place of the softmax, O(T) (Katharopoulos et al. 2020).
 
-    y_i = (sum_j phi(q_i) · phi(k_j) v_j) / (sum_j phi(q_i) · phi(k_j)), with one sum over keys for all queries, or sums
-    that run on where rows see the past. A decoding step keeps those sums, K x K + K numbers a head at any length.
+    "Transformers are RNNs". y_i = (sum_j phi(q_i) · phi(k_j) v_j) / (sum_j phi(q_i) · phi(k_j)). The sums over keys are
+    computed once for all queries; in causal stacks they are running sums. Decoding keeps K x K + K numbers a head at
+    any length.
     """
 
     traits: ClassVar[Traits] = {
@@ -35,7 +35,9 @@ class Linear(Attention):
         self,
         shape: Shape,
         *,
-        features: Annotated[Literal["elu", "relu"], "phi, of queries and keys: elu(x) + 1, or relu(x)"] = "elu",
+        features: Annotated[
+            Literal["elu", "relu"], "feature map phi of queries and keys: elu(x) + 1, or relu(x)"
+        ] = "elu",
         kv_heads: Annotated[
             int | None, "key/value heads; null: one for each query head", Range(1), Divides("heads")
         ] = None,
@@ -50,10 +52,10 @@ class Linear(Attention):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         f = self._phi(self.heads.queries(x)).unflatten(1, (self.heads.kv_heads, -1))  # (B, G, R, T, K)
-        mixed = averaged(f, x, self._weighed, ctx, causal=self.causal)
+        mixed = weighted_average(f, x, self._keys_and_values, ctx, causal=self.causal)
         return self.heads.merge(mixed.flatten(1, 2))
 
-    def _weighed(self, source: Tensor) -> tuple[Tensor, Tensor]:
+    def _keys_and_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, D) -> (B, G, 1, S, K), (B, G, 1, S, K)."""
         return self._phi(self.heads.keys(source)).unsqueeze(2), self.heads.values(source).unsqueeze(2)
 
@@ -66,10 +68,10 @@ class Linear(Attention):
 
     def cost(self, load: Load) -> Cost:
         shape, groups, width = self.shape, self.heads.kv_heads, self.shape.head_width
-        source, seen = shape.memory_width or shape.width, load.memory if shape.memory_width else load.queries
-        projections = 4 * load.queries * shape.width * shape.heads * width + 4 * seen * source * groups * width
+        source, keys = shape.memory_width or shape.width, load.memory if shape.memory_width else load.queries
+        projections = 4 * load.queries * shape.width * shape.heads * width + 4 * keys * source * groups * width
         if self.causal:
             scan = scan_flops(load.queries, shape.heads, groups, width, width)
         else:
-            scan = 2 * width * width * (seen * groups + load.queries * shape.heads)
+            scan = 2 * width * width * (keys * groups + load.queries * shape.heads)
         return Cost(projections + scan, state=groups * width * (width + 1))

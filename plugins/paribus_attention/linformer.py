@@ -1,4 +1,4 @@
-"""The attention `linformer`."""
+"""Linformer attention (`linformer`)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ from paribus import (
     State,
     Traits,
 )
-from paribus_attention.documents import awake, front
+from paribus_attention.documents import content_first, is_content
 
 
 @final
 class Linformer(Attention):
-    """Keys and values of all rows are projected to `rank` of each, which every query sees: "Linformer: Self-Attention
-    with Linear Complexity" (Wang et al. 2020).
+    """Linformer attention, keys and values projected along the sequence to `rank` vectors (Wang et al. 2020).
 
-    softmax(q (E k)' / sqrt(K)) (F v), with E and F (rank, length) learned for each place, and the same for all heads.
-    A row's place is its number among those that are no padding. Each of the `rank` is a sum over all rows: it can hide
-    neither the future nor other documents.
+    "Linformer: Self-Attention with Linear Complexity". softmax(q (E k)' / sqrt(K)) (F v), with learned E and F of shape
+    (rank, length), shared by all heads. Padding is skipped when positions are counted. Each of the `rank` vectors sums
+    over all tokens, so it can mask neither the future nor other documents.
     """
 
     traits: ClassVar[Traits] = {
@@ -53,10 +52,10 @@ class Linformer(Attention):
         shape: Shape,
         *,
         rank: Annotated[
-            int, "to how many keys and values the rows are projected", Range(1), AtMost("length", "rows"), Example(8)
+            int, "projected keys and values", Range(1), AtMost("length", "a sequence has no more tokens"), Example(8)
         ],
-        shared: Annotated[bool, "whether keys and values are projected alike"] = False,
-        bias: Annotated[bool, "whether the four projections of the heads have a bias"] = True,
+        shared: Annotated[bool, "whether keys and values share one projection"] = False,
+        bias: Annotated[bool, "whether the query, key, value and output projections have a bias"] = True,
     ) -> None:
         super().__init__()
         self.shape = shape
@@ -67,27 +66,27 @@ class Linformer(Attention):
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        self._within(x.shape[1])
+        self._check_length(x.shape[1])
         q, k, v = self.heads.queries(x), self.heads.keys(x), self.heads.values(x)
         documents = ctx.rows.documents
         if documents is not None:
             documents = documents.expand(x.shape[0], -1)
-            k, v = (_in_front(side, documents) for side in (k, v))
+            k, v = (_move_padding_last(side, documents) for side in (k, v))
         dropout = self.shape.dropout if self.training else 0.0
         mixed = functional.scaled_dot_product_attention(
-            q, _projected(self.keys, k), _projected(self.values or self.keys, v), dropout_p=dropout
+            q, _project_positions(self.keys, k), _project_positions(self.values or self.keys, v), dropout_p=dropout
         )
         return self.heads.merge(mixed)
 
-    def _within(self, rows: int) -> None:
+    def _check_length(self, tokens: int) -> None:
         length = self.shape.length
-        if rows > length:
+        if tokens > length:
             raise DataError(
                 Problem(
                     code="past-the-table",
                     path="dims.length",
-                    what=f"{rows} rows are more than `linformer` projects, which is `dims.length` ({length})",
-                    valid=f"up to {length} rows, or a `dims.length` of at least {rows}",
+                    what=f"`linformer` projects at most `dims.length` ({length}) tokens, got {tokens}",
+                    valid=f"at most {length} tokens, or a `dims.length` of at least {tokens}",
                 )
             )
 
@@ -100,12 +99,12 @@ class Linformer(Attention):
         return Cost(heads + 8 * self.rank * load.queries * heads_width)
 
 
-def _projected(over: nn.Linear, x: Tensor) -> Tensor:
-    """(B, H, S, K) -> (B, H, rank, K), by the columns of as many places as there are rows."""
-    return over.weight[:, : x.shape[2]] @ x
+def _project_positions(projection: nn.Linear, x: Tensor) -> Tensor:
+    """Project along the sequence, with the columns of the first S positions: (B, H, S, K) -> (B, H, rank, K)."""
+    return projection.weight[:, : x.shape[2]] @ x
 
 
-def _in_front(x: Tensor, documents: Tensor) -> Tensor:
-    """(B, H, S, K), (B, S) -> (B, H, S, K): rows of padding are 0, and behind all others."""
-    empty = x * awake(documents)[:, None, :, None]
-    return empty.gather(2, front(documents)[:, None, :, None].expand_as(x))
+def _move_padding_last(x: Tensor, documents: Tensor) -> Tensor:
+    """Set padding to 0 and move it behind all other tokens: (B, H, S, K), (B, S) -> (B, H, S, K)."""
+    masked = x * is_content(documents)[:, None, :, None]
+    return masked.gather(2, content_first(documents)[:, None, :, None].expand_as(x))

@@ -1,4 +1,4 @@
-"""The attention `local-p`."""
+"""Local attention with predictive alignment (`local-p`)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from paribus import (
     empty_cache,
     visibility_of,
 )
-from paribus_attention.nearness import around, lengths
-from paribus_attention.row_heads import RowHeads, own_columns
+from paribus_attention.local_window import local_scoring, visible_key_counts
+from paribus_attention.unprojected_heads import UnprojectedHeads, match_head_width
 
 
 @final
 class LocalPredictive(Attention):
-    """A row says where in the memory it looks, and reads what stands near that place: "Effective Approaches to
-    Attention-based Neural Machine Translation" (Luong et al. 2015).
+    """Local attention with predictive alignment (Luong et al. 2015).
 
-    Of the S keys that it sees, the place is p = S sigmoid(v · tanh(W x)). Keys from p - D to p + D are weighed by the
-    scores of `bilinear` or of `dot`, and then by exp(-(s - p)² / (2 (D/2)²)), so that p is learned. All heads look at
-    one place. The paper scales nothing (`scores.scaled: false`).
+    "Effective Approaches to Attention-based Neural Machine Translation". The query x predicts the centre of its window,
+    p = S sigmoid(v · tanh(W x)), among the S keys that it sees. Keys from p - D to p + D are scored as in `bilinear` or
+    `dot`, and their weights are multiplied by exp(-(s - p)² / (2 (D/2)²)), which gives p a gradient. All heads share p.
+    The paper does not scale its scores (`scores.scaled: false`).
     """
 
     traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "shares": False}
@@ -44,27 +44,31 @@ class LocalPredictive(Attention):
         self,
         shape: Shape,
         *,
-        score: Annotated[Literal["general", "dot"], "how a row and a key are compared: bilinear, or dot"] = "general",
-        reach: Annotated[int, "keys to each side that are weighed, D", Range(1)] = 10,
+        score: Annotated[
+            Literal["general", "dot"], "score of a query and a key: general (`bilinear`) or dot"
+        ] = "general",
+        reach: Annotated[int, "keys on each side of the centre, D", Range(1)] = 10,
         scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
-        self.shape = shape = own_columns(shape) if score == "general" else shape
+        self.shape = shape = match_head_width(shape) if score == "general" else shape
         self.reach = reach
-        self.heads = RowHeads(shape, asks=score == "general", bias=scores.bias)
+        self.heads = UnprojectedHeads(shape, project_queries=score == "general", bias=scores.bias)
         self.attend = Attend(shape, visibility_of(shape), scores, scored=True)
         self.place = nn.Linear(shape.width, shape.width, bias=False)
         self.outer = nn.Linear(shape.width, 1, bias=False)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        share = self.outer(self.place(x).tanh()).squeeze(-1).sigmoid()  # (B, T)
-        scoring = around(lengths(ctx, self.attend.sight) * share, ctx, self.reach, falling=True)
+        relative_centre = self.outer(self.place(x).tanh()).squeeze(-1).sigmoid()  # (B, T)
+        scoring = local_scoring(
+            visible_key_counts(ctx, self.attend.sight) * relative_centre, ctx, self.reach, gaussian=True
+        )
         return self.heads.merge(self.attend(self.heads, x, ctx, scoring))
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return empty_cache(self.shape, self.shape.heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        predicting = 2 * load.queries * self.shape.width * (self.shape.width + 1)
-        return self.heads.cost(self.attend.sight, load) + Cost(flops=predicting)
+        centre_flops = 2 * load.queries * self.shape.width * (self.shape.width + 1)
+        return self.heads.cost(self.attend.sight, load) + Cost(flops=centre_flops)

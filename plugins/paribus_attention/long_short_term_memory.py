@@ -1,4 +1,4 @@
-"""The attention `lstm`."""
+"""Long short-term memory in place of attention (`lstm`)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import torch
 from torch import Tensor
 
 from paribus import Attention, Context, Cost, Load, Shape, State, Traits
-from paribus_attention.recurrence import Hidden, directions, inner_width, recurred
+from paribus_attention.recurrence import Hidden, directions, inner_width, run_recurrence
 
 
 @final
 class LongShortTermMemory(Attention):
-    """Rows are read one after the other, and what is kept of them is gated: "Long Short-Term Memory" (Hochreiter and
-    Schmidhuber 1997), with the forget gate of "Learning to Forget" (Gers et al. 2000).
+    """Long short-term memory in place of attention (Hochreiter & Schmidhuber 1997).
 
-    Where rows see both sides, half of the width is read forwards and half backwards (Graves and Schmidhuber 2005). A
-    decoding step keeps h and c, whatever the length.
+    It has the forget gate of "Learning to Forget" (Gers et al. 2000). In bidirectional stacks half of the width reads
+    forwards and half backwards (Graves & Schmidhuber 2005). Decoding keeps h and c at any length.
     """
 
     traits: ClassVar[Traits] = {
@@ -39,15 +38,17 @@ class LongShortTermMemory(Attention):
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        return recurred(self._run, x, self.directions, ("h", "c"), ctx)
+        return run_recurrence(self._run, x, self.directions, ("h", "c"), ctx)
 
-    def _run(self, x: Tensor, sizes: Tensor | None, before: Hidden, weights: list[Tensor]) -> tuple[Tensor, Hidden]:
-        both = len(self.directions) == 2
-        if sizes is None:
-            y, *after = torch.lstm(x, before, weights, True, 1, 0.0, self.training, both, True)
+    def _run(
+        self, x: Tensor, batch_sizes: Tensor | None, initial: Hidden, weights: list[Tensor]
+    ) -> tuple[Tensor, Hidden]:
+        bidirectional = len(self.directions) == 2
+        if batch_sizes is None:
+            y, *final = torch.lstm(x, initial, weights, True, 1, 0.0, self.training, bidirectional, True)
         else:
-            y, *after = torch.lstm(x, sizes, before, weights, True, 1, 0.0, self.training, both)
-        return y, tuple(after)
+            y, *final = torch.lstm(x, batch_sizes, initial, weights, True, 1, 0.0, self.training, bidirectional)
+        return y, tuple(final)
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return {name: like.new_zeros(batch, self.inner) for name in ("h", "c")}

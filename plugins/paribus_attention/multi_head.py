@@ -1,4 +1,4 @@
-"""The attention `mha`."""
+"""Multi-head attention (`mha`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from paribus import (
 
 @final
 class MultiHead(Attention):
-    """A key/value head for each query head: "Attention Is All You Need" (Vaswani et al. 2017)."""
+    """Multi-head attention (Vaswani et al. 2017).
+
+    "Attention Is All You Need". Each query head has its own key/value head.
+    """
 
     traits = SOFTMAX_TRAITS
 
@@ -33,7 +36,7 @@ class MultiHead(Attention):
         self,
         shape: Shape,
         *,
-        key_bias: Annotated[bool, "whether keys have a bias where the others have one (DeBERTa: no)"] = True,
+        key_bias: Annotated[bool, "whether keys have a bias when `scores.bias` is true (DeBERTa: no)"] = True,
         scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The attention `mla`."""
+"""Multi-head latent attention (`mla`)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from paribus_attention.latent_heads import LatentHeads
 
 @final
 class MultiHeadLatent(Attention):
-    """Keys and values of all heads come from one narrow latent a row, which alone is remembered: "DeepSeek-V2"
-    (DeepSeek-AI 2024).
+    """Multi-head latent attention (DeepSeek-AI 2024).
 
-    What a position turns is apart from it: behind its own `head_width`, each query head has `rotary` columns for that,
-    and all heads share those of the key. Latents are divided by their root mean square, scores by the root of both
-    widths together. One row alone asks the latents themselves, and no key is made of them.
+    "DeepSeek-V2". The keys and values of all heads are projected from one narrow latent a token, and only latents are
+    cached. Rotary positions apply to separate channels: each query head has `rotary` of them beside its `head_width`,
+    and all heads share those of the key. Latents are normalised by their root mean square; scores are divided by the
+    root of both widths together. A single decoding step scores the latents directly and computes no keys.
     """
 
     traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "raw": False}
@@ -42,87 +42,97 @@ class MultiHeadLatent(Attention):
         self,
         shape: Shape,
         *,
-        kv_rank: Annotated[int | None, "width of the latents; null: four times that of a head", Range(1)] = None,
+        kv_rank: Annotated[int | None, "width of the latents; null: four times the head width", Range(1)] = None,
         q_rank: Annotated[
-            int | None, "width of a latent that queries come from; null: straight from the rows", Range(1)
+            int | None,
+            "width of the latent that queries are projected from; null: queries are projected directly",
+            Range(1),
         ] = None,
         rotary: Annotated[
-            int | None, "columns beside a head's own that positions turn, an even number; null: half as many", Range(2)
+            int | None, "rotary channels of a head, an even number; null: half of the head width", Range(2)
         ] = None,
         scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
-        turned = rotary or max(2, shape.head_width // 4 * 2)
-        if turned % 2:
+        rotary_width = rotary or max(2, shape.head_width // 4 * 2)
+        if rotary_width % 2:
             raise ValueError(
-                f"columns are turned in pairs, but `rotary` is {turned}; valid: {turned - 1}, {turned + 1}"
+                f"`rotary` must be even, got {rotary_width}; valid: {rotary_width - 1}, {rotary_width + 1}"
             )
         self.shape = shape
-        self.heads = LatentHeads(shape, kv_rank or 4 * shape.head_width, q_rank, turned, bias=scores.bias)
-        # A key's own columns are normalised after they are made of a latent, so the norms stand here.
-        self.attend = Attend(shape, visibility_of(shape), replace(scores, qk_norm=False), rotary=turned)
+        self.heads = LatentHeads(shape, kv_rank or 4 * shape.head_width, q_rank, rotary_width, bias=scores.bias)
+        # Keys are normalised after they are projected from latents, so the norms are here and not in `Attend`.
+        self.attend = Attend(shape, visibility_of(shape), replace(scores, qk_norm=False), rotary=rotary_width)
         self.norms = nn.ModuleDict()
         if scores.qk_norm:
             for side in "qk":
                 self.norms[side] = RootMeanSquare(shape.head_width)
-                self.norms[f"turned_{side}"] = RootMeanSquare(turned)
+                self.norms[f"turned_{side}"] = RootMeanSquare(rotary_width)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        q, turned_q = self.heads.queries(x)
-        turned_q = self.attend.turned(self.normed("turned_q", turned_q), ctx, "query")
-        latents, turned_k = self.remembered(x, ctx)
-        if x.shape[1] == 1 and latents.shape[1] > 1 and self.lowers:
-            q = torch.cat([self.heads.lowered(q), turned_q], dim=-1)  # (B, H, 1, C + R)
-            k = torch.cat([latents.unsqueeze(1), turned_k], dim=-1)  # (B, 1, S, C + R): one head for all
-            mixed = self.heads.raised(self.attend.mixed(q, k, latents.unsqueeze(1), self.heads, ctx))
+        q, rotary_q = self.heads.queries(x)
+        rotary_q = self.attend.turned(self.normalise("turned_q", rotary_q), ctx, "query")
+        latents, rotary_k = self.cached_latents(x, ctx)
+        if x.shape[1] == 1 and latents.shape[1] > 1 and self.absorbs_projections:
+            q = torch.cat([self.heads.absorb_key_projection(q), rotary_q], dim=-1)  # (B, H, 1, C + R)
+            k = torch.cat([latents.unsqueeze(1), rotary_k], dim=-1)  # (B, 1, S, C + R): one head for all
+            mixed = self.heads.expand_values(self.attend.mixed(q, k, latents.unsqueeze(1), self.heads, ctx))
         else:
-            q = torch.cat([self.normed("q", q), turned_q], dim=-1)  # (B, H, T, K + R)
-            k = self.normed("k", self.heads.keys(latents))
-            k = torch.cat([k, turned_k.expand(-1, k.shape[1], -1, -1)], dim=-1)
+            q = torch.cat([self.normalise("q", q), rotary_q], dim=-1)  # (B, H, T, K + R)
+            k = self.normalise("k", self.heads.keys(latents))
+            k = torch.cat([k, rotary_k.expand(-1, k.shape[1], -1, -1)], dim=-1)
             v = self.attend.with_the_first(self.heads.values(latents), ctx, of="expanded values")
             mixed = self.attend.mixed(q, k, v, self.heads, ctx)
         return self.heads.merge(mixed)
 
     @property
-    def lowers(self) -> bool:
-        """Whether nothing is done to keys or values between latents and scores, so that queries may go down to them."""
+    def absorbs_projections(self) -> bool:
+        """Whether decoding may score latents directly: keys and values are not changed after their projection."""
         return not (len(self.norms) or self.attend.own_share is not None or self.attend.shows)
 
-    def normed(self, side: str, x: Tensor) -> Tensor:
-        made: Tensor = self.norms[side](x) if len(self.norms) else x
-        return made
+    def normalise(self, side: str, x: Tensor) -> Tensor:
+        normalised: Tensor = self.norms[side](x) if len(self.norms) else x
+        return normalised
 
-    def remembered(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        """(B, T, D) -> (B, S, C) and (B, 1, S, R): latents and turned columns of these rows and all before."""
+    def cached_latents(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+        """Return latents (B, S, C) and rotary keys (B, 1, S, R) of these tokens and all before: x is (B, T, D)."""
         state = ctx.state
         if ctx.memory is not None and state:
-            return state["latents"], state["turned"]
-        latents, turned = self.heads.latents(self.attend.source(x, ctx))
-        turned = self.attend.turned(self.normed("turned_k", turned), ctx, "key")
+            return state["latents"], state["rotary_keys"]
+        latents, rotary = self.heads.latents(self.attend.source(x, ctx))
+        rotary = self.attend.turned(self.normalise("turned_k", rotary), ctx, "key")
         if state is None:
-            return latents, turned
+            return latents, rotary
         if ctx.memory is not None:
-            state.update(latents=latents, turned=turned)
-            return latents, turned
+            state.update(latents=latents, rotary_keys=rotary)
+            return latents, rotary
         end = ctx.past + latents.shape[1]
         state["latents"][:, ctx.past : end] = latents
-        state["turned"][:, :, ctx.past : end] = turned
-        return state["latents"][:, :end], state["turned"][:, :, :end]
+        state["rotary_keys"][:, :, ctx.past : end] = rotary
+        return state["latents"][:, :end], state["rotary_keys"][:, :, :end]
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         if self.shape.memory_width is not None:
             return {}
-        latents, turned = self.heads.kv_rank, self.heads.columns
-        return {"latents": like.new_zeros(batch, length, latents), "turned": like.new_zeros(batch, 1, length, turned)}
+        latent_width, rotary_width = self.heads.kv_rank, self.heads.rotary_width
+        return {
+            "latents": like.new_zeros(batch, length, latent_width),
+            "rotary_keys": like.new_zeros(batch, 1, length, rotary_width),
+        }
 
     def cost(self, load: Load) -> Cost:
         crossing = self.shape.memory_width is not None
         keys, fresh = (load.memory, load.memory) if crossing else (load.keys, min(load.queries, load.keys))
-        heads, width, rank, turned = self.shape.heads, self.shape.head_width, self.heads.kv_rank, self.heads.columns
-        if load.queries == 1 and keys > 1 and self.lowers:
-            ways, asked, mixed = 4 * rank * heads * width, rank + turned, rank
+        heads, width, rank, rotary_width = (
+            self.shape.heads,
+            self.shape.head_width,
+            self.heads.kv_rank,
+            self.heads.rotary_width,
+        )
+        if load.queries == 1 and keys > 1 and self.absorbs_projections:
+            expansion, query_width, value_width = 4 * rank * heads * width, rank + rotary_width, rank
         else:
-            ways, asked, mixed = 4 * keys * rank * heads * width, width + turned, width
-        scored = 2 * load.queries * keys * heads * (asked + mixed)
-        return self.heads.cost(load.queries, fresh) + Cost(ways + scored, keys * (rank + turned))
+            expansion, query_width, value_width = 4 * keys * rank * heads * width, width + rotary_width, width
+        scoring = 2 * load.queries * keys * heads * (query_width + value_width)
+        return self.heads.cost(load.queries, fresh) + Cost(expansion + scoring, keys * (rank + rotary_width))

@@ -1,4 +1,4 @@
-"""The attention `mlp-score`."""
+"""Attention scored by a two-layer perceptron (`mlp-score`)."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from paribus import (
     softmax_cost,
     visibility_of,
 )
-from paribus_attention.summed_scores import summed_scores
+from paribus_attention.additive_scores import additive_scores
 
 
 @final
 class MultiLayerPerceptronScore(Attention):
-    """Scores by a perceptron of two layers over query and key, v · tanh(W [q; k] + b), after the "concat" of "Effective
-    Approaches to Attention-based Neural Machine Translation" (Luong et al. 2015).
+    """Attention scored by a two-layer perceptron, v · tanh(W [q; k] + b) (Luong et al. 2015).
 
-    Each head has a perceptron of its own, over the queries and keys that plain heads have. Its first layer is linear in
-    both, so that it is computed once for each row and not for each pair.
+    The "concat" score of "Effective Approaches to Attention-based Neural Machine Translation", with one perceptron for
+    each head, applied to projected queries and keys. The first layer is linear in both, so it is computed once for each
+    token and not for each pair.
     """
 
     traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "consumes": ["bias", "mix"]}
@@ -46,9 +46,7 @@ class MultiLayerPerceptronScore(Attention):
         self,
         shape: Shape,
         *,
-        hidden: Annotated[
-            int | None, "width of each head's perceptron between its layers; null: that of the head", Range(1)
-        ] = None,
+        hidden: Annotated[int | None, "hidden width of each head's perceptron; null: the head width", Range(1)] = None,
         scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
@@ -66,11 +64,11 @@ class MultiLayerPerceptronScore(Attention):
     def compare(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
         """(B, H, T, K), (B, H, S, K) -> (B, H, T, S)."""
         layer = self.inner.weight.view(self.shape.heads, self.hidden, -1).transpose(1, 2)  # (H, 2K, F)
-        of_q, of_k = layer.split(self.shape.head_width, dim=1)
-        q, k = q @ of_q, k @ of_k
+        q_weight, k_weight = layer.split(self.shape.head_width, dim=1)
+        q, k = q @ q_weight, k @ k_weight
         if self.inner.bias is not None:
             q = q + self.inner.bias.view(self.shape.heads, 1, self.hidden)
-        return summed_scores(q, k, self.outer) * scale
+        return additive_scores(q, k, self.outer) * scale
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return empty_cache(self.shape, self.shape.heads, batch, length, like)
@@ -78,5 +76,5 @@ class MultiLayerPerceptronScore(Attention):
     def cost(self, load: Load) -> Cost:
         shape, keys = self.shape, load.keys if self.shape.memory_width is None else load.memory
         first = 2 * (load.queries + keys) * shape.heads * shape.head_width * self.hidden
-        second = 2 * load.queries * keys * shape.heads * (self.hidden - shape.head_width)  # more than a product takes
+        second = 2 * load.queries * keys * shape.heads * (self.hidden - shape.head_width)  # beyond a dot product
         return softmax_cost(shape, shape.heads, self.attend.sight, load) + Cost(flops=first + second)

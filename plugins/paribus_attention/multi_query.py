@@ -1,4 +1,4 @@
-"""The attention `mqa`."""
+"""Multi-query attention (`mqa`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from paribus import (
 
 @final
 class MultiQuery(Attention):
-    """One key/value head for all query heads: "Fast Transformer Decoding" (Shazeer 2019)."""
+    """Multi-query attention, one key/value head for all query heads (Shazeer 2019).
+
+    "Fast Transformer Decoding: One Write-Head is All You Need".
+    """
 
     traits = SOFTMAX_TRAITS
 

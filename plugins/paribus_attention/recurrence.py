@@ -1,7 +1,7 @@
-"""Rows one after the other, each document by itself: what recurrent attentions have in common.
+"""Shared code of recurrent attentions: one pass over tokens, documents kept apart.
 
-Torch runs sequences of different lengths as one: their first rows, their second rows, and so on. So each document is a
-sequence of its own, padding is none, and nothing is computed in vain. Their lengths are read on the CPU.
+Torch runs packed sequences of different lengths together: all first tokens, all second tokens, and so on. Each document
+becomes a sequence, padding is dropped, and nothing is computed in vain. The lengths are read on the CPU.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from paribus import Context, Shape
-from paribus_attention.documents import awake, filled, running
+from paribus_attention.documents import fill_padding, is_content, previous_document
 
 
 @final
 class Direction(nn.Module):
-    """The weights of one direction: what a row gives to the gates, and what the state before it does."""
+    """Weights of one direction: the input and recurrent projections of all gates."""
 
     def __init__(self, width: int, inner: int, gates: int) -> None:
         super().__init__()
@@ -27,23 +27,23 @@ class Direction(nn.Module):
 
     @property
     def weights(self) -> list[Tensor]:
-        """As torch lists them."""
+        """Weights and biases in torch's order."""
         return [self.reads.weight, self.repeats.weight, self.reads.bias, self.repeats.bias]
 
 
 Hidden = tuple[Tensor, ...]
 """h, or h and c: (directions, sequences, K) each."""
-Pass = Callable[[Tensor, Tensor | None, Hidden, list[Tensor]], tuple[Tensor, Hidden]]
-"""Rows (B, T, D), or packed (M, D) with how many sequences have a first row, a second row and so on."""
+RecurrentKernel = Callable[[Tensor, Tensor | None, Hidden, list[Tensor]], tuple[Tensor, Hidden]]
+"""Run over tokens (B, T, D), or over packed tokens (M, D) and the batch sizes of `PackedSequence`."""
 
 
 def inner_width(shape: Shape) -> int:
-    """Of one direction: the whole width, or half of it for each of two."""
+    """Return the width of one direction: `dims.width` in causal stacks, else half of it."""
     if shape.causal:
         return shape.width
     if shape.width % 2:
         raise ValueError(
-            f"two directions share `dims.width` ({shape.width}), so it must be even; valid: {shape.width + 1}"
+            f"two directions share `dims.width`, so it must be even, got {shape.width}; valid: {shape.width + 1}"
         )
     return shape.width // 2
 
@@ -53,68 +53,78 @@ def directions(shape: Shape, gates: int) -> nn.ModuleList:
     return nn.ModuleList(Direction(shape.width, inner, gates) for _ in range(1 if shape.causal else 2))
 
 
-def recurred(run: Pass, x: Tensor, parts: nn.ModuleList, names: tuple[str, ...], ctx: Context) -> Tensor:
-    """(B, T, D) -> (B, T, D): `run` over these rows, behind the rows of the state, which has `names`."""
-    weights = [weight for part in parts for weight in part.weights]  # type: ignore[union-attr]  # all are directions
+def run_recurrence(
+    run: RecurrentKernel, x: Tensor, parts: nn.ModuleList, names: tuple[str, ...], ctx: Context
+) -> Tensor:
+    """Run over (B, T, D) from the decoding state, whose tensors are `names`, and update that state."""
+    weights = [weight for part in parts for weight in part.weights]  # type: ignore[union-attr]  # each is a Direction
     size = (len(parts), x.shape[0], weights[1].shape[1])
     if ctx.state is None:
-        before: Hidden = tuple(x.new_zeros(size) for _ in names)
+        initial: Hidden = tuple(x.new_zeros(size) for _ in names)
     else:
-        before = tuple(ctx.state[name].to(x.dtype).unsqueeze(0) for name in names)
+        initial = tuple(ctx.state[name].to(x.dtype).unsqueeze(0) for name in names)
     if ctx.rows.documents is None:
-        y, after = run(x, None, before, weights)
+        y, final = run(x, None, initial, weights)
     else:
-        y, after = _by_document(run, x, before, weights, ctx)
+        y, final = _run_by_document(run, x, initial, weights, ctx)
     if ctx.state is not None:
-        ctx.state.update({name: part[0] for name, part in zip(names, after, strict=True)})
+        ctx.state.update({name: part[0] for name, part in zip(names, final, strict=True)})
     return y
 
 
-class Sequences(NamedTuple):
-    """The documents of a batch as sequences, the longest first."""
+class PackedDocuments(NamedTuple):
+    """Documents of a batch as packed sequences, the longest first."""
 
-    rows: Tensor  # (M,) which of the B * T rows comes when, in packed order
-    sizes: Tensor  # how many sequences have a first row, a second row … (on the CPU)
-    owner: Tensor  # (N,) the row of the batch that each is in
-    document: Tensor  # (N,)
-
-
-def sequences(documents: Tensor) -> Sequences:
-    """(B, T) -> its documents, one sequence each, without padding."""
-    rows = awake(documents).flatten().nonzero().squeeze(1)
-    if not len(rows):  # torch knows no empty pack; what padding comes to is nobody's business
-        rows = torch.zeros(1, dtype=torch.long, device=documents.device)
-    names = torch.stack([rows // documents.shape[1], documents.flatten()[rows]])
-    found, which, lengths = names.unique(dim=1, return_inverse=True, return_counts=True)
-    together = which.argsort(stable=True)
-    first = (lengths.cumsum(0) - lengths)[which[together]]
-    step = torch.empty_like(which)
-    step[together] = torch.arange(len(rows), device=rows.device) - first
-    longest = lengths.argsort(descending=True, stable=True)
-    rank = torch.empty_like(longest)
-    rank[longest] = torch.arange(len(longest), device=rows.device)
-    packing = (step * len(longest) + rank[which]).argsort()
-    return Sequences(rows[packing], step.bincount().cpu(), found[0, longest], found[1, longest])
+    tokens: Tensor  # (M,): index of each token among the B * T tokens, in packed order
+    batch_sizes: Tensor  # sequences with a first token, a second token … (on the CPU)
+    example: Tensor  # (N,): the example that each sequence is part of
+    document: Tensor  # (N,): the number of each document
 
 
-def _by_document(run: Pass, x: Tensor, before: Hidden, weights: list[Tensor], ctx: Context) -> tuple[Tensor, Hidden]:
-    """A pass over each document by itself; what the state holds goes on in the document that it ended in."""
-    assert ctx.rows.documents is not None, "asked only where rows say which document they are of"
+def pack_documents(documents: Tensor) -> PackedDocuments:
+    """Pack the documents (B, T) as one sequence each, without padding."""
+    tokens = is_content(documents).flatten().nonzero().squeeze(1)
+    if not len(tokens):  # torch has no empty packed sequence; outputs of padding are ignored
+        tokens = torch.zeros(1, dtype=torch.long, device=documents.device)
+    keys = torch.stack([tokens // documents.shape[1], documents.flatten()[tokens]])
+    documents_seen, sequence, lengths = keys.unique(dim=1, return_inverse=True, return_counts=True)
+    grouped = sequence.argsort(stable=True)
+    starts = (lengths.cumsum(0) - lengths)[sequence[grouped]]
+    step = torch.empty_like(sequence)
+    step[grouped] = torch.arange(len(tokens), device=tokens.device) - starts
+    by_length = lengths.argsort(descending=True, stable=True)
+    rank = torch.empty_like(by_length)
+    rank[by_length] = torch.arange(len(by_length), device=tokens.device)
+    order = (step * len(by_length) + rank[sequence]).argsort()
+    return PackedDocuments(
+        tokens[order], step.bincount().cpu(), documents_seen[0, by_length], documents_seen[1, by_length]
+    )
+
+
+def _run_by_document(
+    run: RecurrentKernel, x: Tensor, initial: Hidden, weights: list[Tensor], ctx: Context
+) -> tuple[Tensor, Hidden]:
+    """Run over each document separately; the state continues in the document that it ended in."""
+    assert ctx.rows.documents is not None, "called only for batches with documents"
     documents = ctx.rows.documents.expand(x.shape[0], -1)
-    found = sequences(documents)
-    goes_on = torch.zeros_like(found.owner, dtype=torch.bool)
+    sequences = pack_documents(documents)
+    continues = torch.zeros_like(sequences.example, dtype=torch.bool)
     if ctx.state is not None:
-        goes_on = found.document == running(ctx).expand(x.shape[0], -1)[found.owner, 0]
-    begins = tuple(part[:, found.owner] * goes_on.unsqueeze(-1) for part in before)
-    packed, ended = run(x.flatten(0, 1)[found.rows], found.sizes, begins, weights)
-    y = packed.new_zeros(x.shape[0] * x.shape[1], packed.shape[-1]).index_copy(0, found.rows, packed)
-    return y.unflatten(0, x.shape[:2]), _behind_the_last(found, documents, before, ended)
+        continues = sequences.document == previous_document(ctx).expand(x.shape[0], -1)[sequences.example, 0]
+    starts = tuple(part[:, sequences.example] * continues.unsqueeze(-1) for part in initial)
+    outputs, final = run(x.flatten(0, 1)[sequences.tokens], sequences.batch_sizes, starts, weights)
+    y = outputs.new_zeros(x.shape[0] * x.shape[1], outputs.shape[-1]).index_copy(0, sequences.tokens, outputs)
+    return y.unflatten(0, x.shape[:2]), _final_states(sequences, documents, initial, final)
 
 
-def _behind_the_last(found: Sequences, documents: Tensor, before: Hidden, ended: Hidden) -> Hidden:
-    """The state of each row of the batch behind its last document; as it was, where all was padding."""
-    last = filled(documents)[:, -1]
-    batch = torch.arange(len(last), device=last.device)
-    mine = (found.owner == batch.unsqueeze(-1)) & (found.document == last.unsqueeze(-1)) & awake(last).unsqueeze(-1)
-    any_of, which = mine.any(1).unsqueeze(-1), mine.to(torch.uint8).argmax(1)
-    return tuple(torch.where(any_of, new[:, which], old) for new, old in zip(ended, before, strict=True))
+def _final_states(sequences: PackedDocuments, documents: Tensor, initial: Hidden, final: Hidden) -> Hidden:
+    """Return the state of each example after its last document; unchanged where all tokens are padding."""
+    last_documents = fill_padding(documents)[:, -1]
+    batch = torch.arange(len(last_documents), device=last_documents.device)
+    matches = (
+        (sequences.example == batch.unsqueeze(-1))
+        & (sequences.document == last_documents.unsqueeze(-1))
+        & is_content(last_documents).unsqueeze(-1)
+    )
+    has_match, index = matches.any(1).unsqueeze(-1), matches.to(torch.uint8).argmax(1)
+    return tuple(torch.where(has_match, new[:, index], old) for new, old in zip(final, initial, strict=True))

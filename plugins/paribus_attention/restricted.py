@@ -1,4 +1,4 @@
-"""The attention `restricted`."""
+"""Sliding-window attention (`restricted`)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from paribus import (
 
 @final
 class Restricted(Attention):
-    """Each row sees the rows fewer than `window` away: "Attention Is All You Need" (Vaswani et al. 2017), section 4.
+    """Sliding-window attention, restricted to nearby positions (Vaswani et al. 2017).
 
-    Causal, row i sees rows i - window + 1 up to i; else also as many behind it. A window of 1 is the row itself.
+    "Attention Is All You Need", section 4. In causal stacks the token at position i sees positions i - window + 1 to i;
+    otherwise as many after it, too. With a window of 1 a token sees itself only.
     """
 
     traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "cross": False}
@@ -43,9 +44,9 @@ class Restricted(Attention):
         *,
         window: Annotated[
             int,
-            "how far a row sees: |i - j| < window",
+            "how far a token sees: |i - j| < window",
             Range(1),
-            AtMost("length", "that equals full attention"),
+            AtMost("length", "a longer window is full attention"),
             Example(8),
         ],
         kv_heads: Annotated[

@@ -1,4 +1,4 @@
-"""The attention `talking-heads`."""
+"""Talking-heads attention (`talking-heads`)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ from paribus import (
 
 @final
 class TalkingHeads(Attention):
-    """Heads that mix their scores before the softmax and their weights behind it: "Talking-Heads Attention" (Shazeer et
-    al. 2020).
+    """Talking-heads attention, heads mixed before and after the softmax (Shazeer et al. 2020).
 
-    Head h scores with the sum over g of `before[h, g]` times what head g makes of query and key; what a position adds
-    comes after, and is the head's own. Both maps start as the scheme starts any matrix: under `xavier` that is the
-    variance-keeping start of the paper's own code. Its weights are those that values are weighed by, behind the second
-    map: those of a row need not sum to 1.
+    "Talking-Heads Attention". The score of head h is the sum over g of `before[h, g]` times the score of head g;
+    position biases are added afterwards, for each head. Both maps are initialised like any matrix; `xavier` gives the
+    variance-preserving initialisation of the paper's code. The reported weights are those after the second map, and
+    those of a query need not sum to 1.
     """
 
     traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "shares": False}
@@ -52,12 +51,12 @@ class TalkingHeads(Attention):
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        scoring = ScoreFunctions(compare=self.compare, after=lambda weights: spoken(self.after, weights))
+        scoring = ScoreFunctions(compare=self.compare, after=lambda weights: mix_heads(self.after, weights))
         return self.heads.merge(self.attend(self.heads, x, ctx, scoring))
 
     def compare(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
         """(B, H, T, K), (B, H, S, K) -> (B, H, T, S)."""
-        return spoken(self.before, q @ k.transpose(-1, -2) * scale)
+        return mix_heads(self.before, q @ k.transpose(-1, -2) * scale)
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return empty_cache(self.shape, self.shape.heads, batch, length, like)
@@ -68,6 +67,6 @@ class TalkingHeads(Attention):
         return softmax_cost(self.shape, self.shape.heads, self.attend.sight, load) + Cost(flops=talk)
 
 
-def spoken(talk: Tensor, x: Tensor) -> Tensor:
-    """(H, H), (B, H, T, S) -> (B, H, T, S): each head a sum over all of them."""
+def mix_heads(talk: Tensor, x: Tensor) -> Tensor:
+    """Mix heads by the matrix `talk`: (H, H), (B, H, T, S) -> (B, H, T, S)."""
     return (talk @ x.flatten(-2)).view_as(x)  # (H, H) @ (B, H, T*S)

@@ -1,4 +1,4 @@
-"""Values and the way back: what is left of heads where nothing is scored."""
+"""Value and output projections, for attentions without scores."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from paribus import Role, Shape
 
 @final
 class Values(nn.Module):
-    """`Heads` without queries and keys: the same tensors at the same paths, and so with the same draws.
+    """Value and output projections of `Heads`, with the same parameter paths and so the same initial weights.
 
-    A memory that is read raw is its own values, and what they come to is given back as it is.
+    A raw memory provides the values, and its weighted sum is returned without an output projection.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"v.weight": "value", "o.weight": "residual"}
@@ -37,5 +37,5 @@ class Values(nn.Module):
         return x if self.raw else self.o(x)
 
     def cost(self, keys: int, queries: int) -> int:
-        """The operations of both projections."""
+        """Return the operations of both projections."""
         return 0 if self.raw else 2 * self.inner * (keys * self.source + queries * self.width)

@@ -14,7 +14,7 @@ from paribus import PADDING, BlockPattern, Heads, Load, Shape, Stack, TokenLayou
 from paribus.kernels import KERNELS
 from paribus.parts.context import AttentionPlan, KernelRequest
 from paribus.parts.visibility import with_order
-from paribus_attention.block_sparse import BlockSparse, draw
+from paribus_attention.block_sparse import BlockSparse, draw_blocks
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
@@ -32,7 +32,7 @@ def blocks_of(shape: Shape, **options: Any) -> BlockPattern:
 @sides
 @pytest.mark.parametrize(("near", "first", "most"), [(1, 2, 3), (0, 0, 5), (3, 1, 0), (2, 9, 40)])
 def test_others_are_drawn_from_those_that_a_block_does_not_see(causal: bool, near: int, first: int, most: int) -> None:
-    drawn = draw(30, most, near=near, first=first, causal=causal, key=7)
+    drawn = draw_blocks(30, most, near=near, first=first, causal=causal, key=7)
     assert len(drawn) == 30
     for block, others in enumerate(drawn):
         unseen = {other for other in range(first, block if causal else 30) if abs(other - block) > near}
@@ -44,7 +44,7 @@ def test_others_are_drawn_from_those_that_a_block_does_not_see(causal: bool, nea
 def test_every_other_block_is_as_likely_to_be_drawn() -> None:
     counts = torch.zeros(12)
     for key in range(4000):
-        for other in draw(12, 2, near=1, first=1, causal=False, key=key)[5]:
+        for other in draw_blocks(12, 2, near=1, first=1, causal=False, key=key)[5]:
             counts[other] += 1
     unseen = [1, 2, 3, 7, 8, 9, 10, 11]
     assert counts.sum() == counts[unseen].sum() == 8000
@@ -52,17 +52,17 @@ def test_every_other_block_is_as_likely_to_be_drawn() -> None:
 
 
 def test_what_is_drawn_follows_from_seed_layer_and_length() -> None:
-    plain = blocks_of(SHAPE, size=4)
-    assert plain == blocks_of(SHAPE, size=4)
-    assert plain == blocks_of(replace(SHAPE, width=24, heads=2, dropout=0.1), size=4)
+    plain = blocks_of(SHAPE, block_size=4)
+    assert plain == blocks_of(SHAPE, block_size=4)
+    assert plain == blocks_of(replace(SHAPE, width=24, heads=2, dropout=0.1), block_size=4)
     others = [
-        blocks_of(SHAPE, size=4, seed=1),
-        blocks_of(replace(SHAPE, layer=1), size=4),
-        blocks_of(replace(SHAPE, layer=None), size=4),
-        blocks_of(replace(SHAPE, length=252), size=4),
+        blocks_of(SHAPE, block_size=4, seed=1),
+        blocks_of(replace(SHAPE, layer=1), block_size=4),
+        blocks_of(replace(SHAPE, layer=None), block_size=4),
+        blocks_of(replace(SHAPE, length=252), block_size=4),
     ]
     assert len({plain, *others}) == 5
-    assert blocks_of(replace(SHAPE, length=9), size=4).drawn == ((), (), ())
+    assert blocks_of(replace(SHAPE, length=9), block_size=4).drawn == ((), (), ())
 
 
 def looped(heads: Heads, x: Tensor, rows: TokenLayout, sight: Visibility) -> Tensor:
@@ -110,7 +110,7 @@ def rows_of(kind: str, length: int) -> TokenLayout:
 @pytest.mark.parametrize("kind", ["plain", "right", "apart", "left", "packed"])
 @pytest.mark.parametrize("length", [11, 83])
 def test_it_is_what_a_loop_makes_of_it(causal: bool, kind: str, length: int, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("block-sparse", "alibi", causal=causal, size=3, first=1, drawn=2, kv_heads=2)
+    stack = stacked("block-sparse", "alibi", causal=causal, block_size=3, global_blocks=1, random_blocks=2, kv_heads=2)
     made: Any = stack.layers[0]
     x, rows = drawn(2, length, 12), rows_of(kind, length)
     wanted = looped(made.attention.heads, x, rows, made.attention.attend.sight)
@@ -121,7 +121,7 @@ def test_it_is_what_a_loop_makes_of_it(causal: bool, kind: str, length: int, sta
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
 def test_a_stack_of_it_is_the_same_on_every_kernel(causal: bool, place: str, stacked: Stacked, drawn: Drawn) -> None:
     fast, readable = (
-        stacked("block-sparse", place, causal=causal, layers=2, size=4, kernels=kernels)
+        stacked("block-sparse", place, causal=causal, layers=2, block_size=4, kernels=kernels)
         for kernels in (KERNELS, KERNELS[-1:])
     )
     assert fast.kernels(rows=150) == ("gathered", "gathered")
@@ -139,7 +139,7 @@ def test_a_stack_of_it_is_the_same_on_every_kernel(causal: bool, place: str, sta
 
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
 def test_chunks_of_any_size_decode_what_one_pass_gives(place: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("block-sparse", place, layers=2, residual=True, size=4, first=1, kv_heads=2)
+    stack = stacked("block-sparse", place, layers=2, residual=True, block_size=4, global_blocks=1, kv_heads=2)
     x, rows = drawn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
     whole, states, start, chunks = stack(x, rows).hidden, stack.start(2, 120), 0, []
     for size in (100, 5, 1, 1, 5, 8):
@@ -157,7 +157,7 @@ def test_big_bird_computes_the_same_of_the_same_blocks(padded: int, drawn: Drawn
     config = bigbird.BigBirdConfig(hidden_size=12, num_attention_heads=3, block_size=8, num_random_blocks=2)
     theirs = bigbird.BigBirdBlockSparseAttention(config).double().eval()
     count, size = 12, 8
-    drawn_blocks = draw(count - 1, 2, near=1, first=1, causal=False, key=3)[1:]
+    drawn_blocks = draw_blocks(count - 1, 2, near=1, first=1, causal=False, key=3)[1:]
     theirs._bigbird_block_rand_mask_with_head = lambda **_: [torch.tensor(drawn_blocks).numpy()] * 3
     every = tuple(range(count))
     blocks = BlockPattern(size, 1, (every, *((*others, count - 1) for others in drawn_blocks), every))
@@ -180,7 +180,7 @@ def test_big_bird_computes_the_same_of_the_same_blocks(padded: int, drawn: Drawn
 
 @sides
 def test_it_costs_what_torch_counts(causal: bool, stacked: Stacked) -> None:
-    stack = stacked("block-sparse", causal=causal, size=4).to("meta")
+    stack = stacked("block-sparse", causal=causal, block_size=4).to("meta")
     made: Any = stack.layers[0]
     for rows in (128, 256):
         x = torch.zeros(1, rows, 12, device="meta", dtype=torch.float64)

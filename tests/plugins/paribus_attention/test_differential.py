@@ -121,7 +121,7 @@ def test_what_is_captured_is_the_difference(stacked: Stacked, drawn: Drawn) -> N
     made, x, rows = own(stack), drawn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))
     seen = stack(x, rows, capture=True)
     weights = seen.captured[0]["weights"]
-    assert torch.allclose(weights.sum(-1), (1 - made.less()).expand(2, 2, 6), rtol=0, atol=1e-12)
+    assert torch.allclose(weights.sum(-1), (1 - made.lambda_value()).expand(2, 2, 6), rtol=0, atol=1e-12)
     mixed = weights @ torch.cat(made.heads.values(x).chunk(2, dim=1), dim=-1)
     assert torch.allclose(made.heads.merge(made.norm(mixed) * (1 - made.lambda_init)), seen.hidden, rtol=0, atol=1e-12)
     assert torch.allclose(stack(x, rows).hidden, seen.hidden, rtol=0, atol=1e-12)

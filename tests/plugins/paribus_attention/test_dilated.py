@@ -69,7 +69,9 @@ def test_it_is_what_a_loop_makes_of_it(
     causal: bool, options: tuple[int, int, int], kind: str, length: int, stacked: Stacked, drawn: Drawn
 ) -> None:
     window, dilation, first = options
-    stack = stacked("dilated", "alibi", causal=causal, window=window, dilation=dilation, first=first, kv_heads=2)
+    stack = stacked(
+        "dilated", "alibi", causal=causal, window=window, dilation=dilation, global_tokens=first, kv_heads=2
+    )
     x, rows = drawn(2, length, 12), rows_of(kind, length)
     assert rows.documents is not None
     made: Any = stack.layers[0]
@@ -83,7 +85,7 @@ def test_it_is_what_a_loop_makes_of_it(
 def test_a_stack_of_it_is_the_same_on_every_kernel(
     causal: bool, place: str, options: tuple[int, int, int], stacked: Stacked, drawn: Drawn
 ) -> None:
-    given = dict(zip(("window", "dilation", "first"), options, strict=True))
+    given = dict(zip(("window", "dilation", "global_tokens"), options, strict=True))
     fast, readable = (
         stacked("dilated", place, causal=causal, layers=2, kernels=kernels, **given)
         for kernels in (KERNELS, KERNELS[-1:])
@@ -130,7 +132,7 @@ def test_without_gaps_it_is_a_plain_window(causal: bool, stacked: Stacked, drawn
 
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
 def test_chunks_of_any_size_decode_what_one_pass_gives(place: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("dilated", place, layers=2, residual=True, window=3, dilation=2, first=1, kv_heads=2)
+    stack = stacked("dilated", place, layers=2, residual=True, window=3, dilation=2, global_tokens=1, kv_heads=2)
     x, rows = drawn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
     whole, states, start, chunks = stack(x, rows).hidden, stack.start(2, 120), 0, []
     assert stack.kernels(rows=120) == ("gathered", "gathered")
@@ -151,7 +153,7 @@ def test_longformer_computes_the_same(padded: int, drawn: Drawn) -> None:
         hidden_size=12, num_attention_heads=3, attention_window=[16], attention_probs_dropout_prob=0.0
     )
     theirs = longformer.LongformerSelfAttention(config, 0).double().eval()
-    ours = Dilated(Shape(12, 3, 4, 96, 11, 1), window=9, dilation=1, first=3).double()
+    ours = Dilated(Shape(12, 3, 4, 96, 11, 1), window=9, dilation=1, global_tokens=3).double()
     for name in ("query", "key", "value"):
         local = getattr(theirs, name)
         getattr(theirs, f"{name}_global").load_state_dict(local.state_dict())
@@ -180,13 +182,13 @@ def counted(stack: Stack, rows: int) -> int:
 @sides
 def test_it_costs_what_its_rows_see_and_is_computed_for_little_more(causal: bool, stacked: Stacked) -> None:
     shape = Shape(12, 4, 4, 4096, 11, 1, causal=causal)
-    made = Dilated(shape, window=9, dilation=4, first=2)
+    made = Dilated(shape, window=9, dilation=4, global_tokens=2)
     plain = Restricted(shape, window=9)
     more = made.cost(Load(2000, 2000)).flops - plain.cost(Load(2000, 2000)).flops
     span = 9 if causal else 17
     whole = 0 if causal else 2 * (2000 - span - 2)  # the two rows that see all
     assert more == 4 * 16 * (2000 * 2 + whole)
-    stack = stacked("dilated", causal=causal, window=9, dilation=4, first=2)
+    stack = stacked("dilated", causal=causal, window=9, dilation=4, global_tokens=2)
     short, long = counted(stack, 1024), counted(stack, 4096)
     assert long <= 4.01 * short
     assert made.cost(Load(4096, 4096)).flops <= long <= 3 * made.cost(Load(4096, 4096)).flops

@@ -55,7 +55,7 @@ def divided(row: list[float], gains: list[float]) -> list[float]:
 def looped(made: Any, x: Tensor, causal: bool, place: str) -> Tensor:
     """One sequence, (T, 12), row by row and head by head."""
     heads, length = made.heads, len(x)
-    columns = heads.columns
+    columns = heads.rotary_width
     asking = x
     if heads.q_rank is not None:
         gains = heads.q_norm.weight.tolist()

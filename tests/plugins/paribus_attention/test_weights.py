@@ -17,7 +17,7 @@ Drawn = Callable[..., Tensor]
 KINDS: dict[str, dict[str, Any]] = {
     "additive": {},
     "bilinear": {"width": 16},
-    "block-sparse": {"size": 2, "first": 1, "drawn": 1},
+    "block-sparse": {"block_size": 2, "global_blocks": 1, "random_blocks": 1},
     "differential": {},
     "dilated": {"window": 3, "dilation": 2},
     "dot": {"width": 16},

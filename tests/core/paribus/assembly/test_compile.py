@@ -21,7 +21,10 @@ Assemble = Callable[..., Model]
 Shake = Callable[[Model], Model]
 Feed = Callable[..., Data]
 
-SPARSE = ["dims.length=96", "attention=[{name: dilated, window: 3, first: 1}, {name: block-sparse, size: 2}]"]
+SPARSE = [
+    "dims.length=96",
+    "attention=[{name: dilated, window: 3, global_tokens: 1}, {name: block-sparse, block_size: 2}]",
+]
 MODELS = {
     "decoder": ["gpt-tiny"],
     "decoder, apart": ["gpt-tiny", "attention=gqa", "position=rope", "data.documents=apart"],

@@ -98,7 +98,7 @@ def test_every_row_is_what_a_loop_over_the_keys_says(kind: str, components: Regi
         ("position=transformer-xl",),
         ("position=rope", "attention=mla"),
         ("position=rope", "attention={name: restricted, window: 3}"),
-        ("position=none", "attention={name: block-sparse, size: 2}"),
+        ("position=none", "attention={name: block-sparse, block_size: 2}"),
     ],
     ids=" ".join,
 )

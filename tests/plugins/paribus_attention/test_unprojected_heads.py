@@ -32,7 +32,7 @@ def own(stack: Stack, crosses: bool = False) -> Any:
 def looped(made: Any, x: Tensor, asked: Tensor, sees: Callable[[int, int], bool], scale: float) -> Tensor:
     """h_t · h_s, or h_t W h_s, of each head's stretch of columns; one sequence, (T, 16), that asks (S, 16)."""
     heads = made.heads
-    queries = (heads.q(x) if heads.asks else x).tolist()
+    queries = (heads.q(x) if heads.projects_queries else x).tolist()
     v = heads.v(asked).view(len(asked), 4, 4)
     mixed = torch.zeros(len(x), 4, 4, dtype=x.dtype)
     for i, query in enumerate(queries):

@@ -1,4 +1,4 @@
-"""Heads that compare rows as they are, for `dot` and `bilinear`."""
+"""Heads that score unprojected tokens, for `dot` and `bilinear`."""
 
 from __future__ import annotations
 
@@ -12,34 +12,33 @@ from paribus import Cost, Load, Role, Shape, Visibility, softmax_cost
 
 
 @final
-class RowHeads(nn.Module):
-    """Heads whose keys are the rows' own columns, a stretch for each head, and their queries too unless `asks`.
+class UnprojectedHeads(nn.Module):
+    """Heads whose keys are slices of the tokens' channels, and whose queries are too unless `project_queries`.
 
-    What is projected is at the paths that other attentions have it at. Of a memory that is read raw, values are its
-    own columns as well, and what they come to is given back as it is.
+    Projections have the same parameter paths as in other attentions. A raw memory also provides the values, and its
+    weighted sum is returned without an output projection.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"q.weight": "query", "v.weight": "value", "o.weight": "residual"}
 
-    def __init__(self, shape: Shape, *, asks: bool, bias: bool) -> None:
+    def __init__(self, shape: Shape, *, project_queries: bool, bias: bool) -> None:
         super().__init__()
         self.shape = shape
-        self.asks = asks
+        self.projects_queries = project_queries
         source, all_heads = shape.memory_width or shape.width, shape.heads * shape.head_width
-        for whose, width, given in (("keys", source, True), ("queries", shape.width, not asks)):
-            if given and width != all_heads:
+        for side, width, unprojected in (("keys", source, True), ("queries", shape.width, not project_queries)):
+            if unprojected and width != all_heads:
                 raise ValueError(
-                    f"{whose} are the rows' own columns, of which there are {width}, but the {shape.heads} heads of "
-                    f"{shape.head_width} take {all_heads}; valid: as many"
+                    f"{side} are not projected, so their width must be heads * head_width = {all_heads}, got {width}"
                 )
-        if asks:
+        if project_queries:
             self.q = nn.Linear(shape.width, all_heads, bias=bias)
         if not shape.raw:
             self.v = nn.Linear(source, all_heads, bias=bias)
             self.o = nn.Linear(all_heads, shape.width, bias=bias)
 
     def queries(self, x: Tensor) -> Tensor:
-        return self.split(self.q(x) if self.asks else x)
+        return self.split(self.q(x) if self.projects_queries else x)
 
     def keys(self, x: Tensor) -> Tensor:
         return self.split(x)
@@ -61,16 +60,18 @@ class RowHeads(nn.Module):
         return merged if self.shape.raw else self.o(merged)
 
     def cost(self, sight: Visibility, load: Load) -> Cost:
-        """What plain heads cost, less the projections that are not there."""
+        """Return the cost of multi-head attention less that of the missing projections."""
         shape = self.shape
         fresh = min(load.queries, load.keys) if shape.memory_width is None else load.memory
         plain = softmax_cost(shape, shape.heads, sight, load)
-        spared = 2 * fresh * (shape.memory_width or shape.width) + (0 if self.asks else 2 * load.queries * shape.width)
-        return plain._replace(flops=plain.flops - spared * shape.heads * shape.head_width)
+        saved = 2 * fresh * (shape.memory_width or shape.width) + (
+            0 if self.projects_queries else 2 * load.queries * shape.width
+        )
+        return plain._replace(flops=plain.flops - saved * shape.heads * shape.head_width)
 
 
-def own_columns(shape: Shape) -> Shape:
-    """A place whose heads are as wide as their stretches of a memory's columns, where that is read raw."""
+def match_head_width(shape: Shape) -> Shape:
+    """Return the shape with heads as wide as their slices of a raw memory."""
     if not shape.raw or shape.memory_width is None:
         return shape
     return dataclasses.replace(shape, head_width=shape.memory_width // shape.heads)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from paribus import Load, Memory, ScoreOptions, Shape, Stack, TokenLayout
-from paribus_attention import attention, summed_scores
+from paribus_attention import additive_scores, attention
 
 Stacked = Callable[..., Stack]
 Drawn = Callable[..., Tensor]
@@ -99,7 +99,7 @@ def test_blocks_of_any_size_give_the_same_and_so_do_their_gradients(
     stack, x = stacked(**KINDS[kind]), drawn(2, 7, 12)
     whole = stack(x, ramp(7)).hidden
     wanted = torch.autograd.grad(whole.sin().sum(), list(stack.parameters()))
-    monkeypatch.setattr(summed_scores, "MOST", most)
+    monkeypatch.setattr(additive_scores, "MAX_SUMS", most)
     blocks = stack(x, ramp(7)).hidden
     assert torch.allclose(blocks, whole, rtol=0, atol=1e-12)
     for ours, theirs in zip(torch.autograd.grad(blocks.sin().sum(), list(stack.parameters())), wanted, strict=True):
@@ -109,7 +109,7 @@ def test_blocks_of_any_size_give_the_same_and_so_do_their_gradients(
 
 
 def test_no_pair_is_kept_with_all_its_columns(drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summed_scores, "MOST", 1000)
+    monkeypatch.setattr(additive_scores, "MAX_SUMS", 1000)
     q, k, outer = drawn(1, 2, 30, 8).requires_grad_(), drawn(1, 2, 25, 8), drawn(2, 8)
     largest = 0
 
@@ -119,7 +119,7 @@ def test_no_pair_is_kept_with_all_its_columns(drawn: Drawn, monkeypatch: pytest.
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        scores = summed_scores.summed_scores(q, k, outer)
+        scores = additive_scores.additive_scores(q, k, outer)
     assert scores.shape == (1, 2, 30, 25)
     assert largest < 2 * 30 * 25 * 8
 
