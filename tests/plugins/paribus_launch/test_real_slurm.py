@@ -1,0 +1,124 @@
+"""A study on a real Slurm (`make test-slurm` starts one): the records of local trials, also after a requeue."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.storage.atomic import canonical
+from paribus.storage.store import Store
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
+
+LAUNCHER = {"name": "slurm", "partition": "main", "cpus": 1, "memory": 4, "minutes": 20}
+STUDY: Mapping[str, Any] = {
+    "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]},
+    "seeds": 2,
+    "metric": {"name": "val/clm/loss", "better": "lower"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def slurm() -> None:
+    if shutil.which("sinfo") is None or subprocess.run(["sinfo"], capture_output=True, check=False).returncode:
+        pytest.skip("no Slurm answers on this machine: `make test-slurm` starts one")
+    pytest.importorskip("submitit")
+
+
+@pytest.fixture
+def write_study(tmp_path: Path) -> Callable[..., Path]:
+    """Write the same study for a launcher and return its path: `write_study("local", {"name": "local"}, steps=6)`."""
+    for number in range(12):
+        (tmp_path / f"{number}.txt").write_text(f"{number}. The cat sat on the mat. It was warm. " * (number % 3 + 4))
+
+    def write(name: str, launcher: Mapping[str, Any], *, steps: int) -> Path:
+        base = {
+            "preset": "gpt-tiny",
+            "dims": {"width": 16, "layers": 1, "heads": 4, "length": 16},
+            "dropout": 0.1,
+            "tokenizer": "bytes",
+            "corpus": {"name": "text", "path": [f"{tmp_path}/*.txt"]},
+            "data": {"batch": 4, "validation": 8},
+        }
+        document = {"base": base, **STUDY, "budget": {"steps": steps}, "launcher": launcher}
+        path = tmp_path / name / "study.yaml"
+        path.parent.mkdir()
+        path.write_text(json.dumps(document))  # JSON is YAML
+        return path
+
+    return write
+
+
+def run_study(path: Path) -> dict[str, bytes]:
+    """Run a study in this process and return the result of each trial."""
+    planned = paribus.study(path, store=path.parent / "runs")
+    paribus.run(planned, jobs=2)
+    return results(planned.store)
+
+
+def results(store: Store) -> dict[str, bytes]:
+    return {record["identity"]: canonical(record["result"]) for record in store.records()}
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def runner() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
+    """Start `paribus run STUDY` in a process of its own; it is interrupted at the end if it still runs."""
+    processes = []
+
+    def start(path: Path) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "paribus.cli.main", "run", str(path), "--jobs", "2", "--no-timing"]
+        process = subprocess.Popen([*command, "--store", str(path.parent / "runs")], env={**os.environ})
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+def test_records_equal_those_of_local_trials(write_study: Callable[..., Path]) -> None:
+    expected = run_study(write_study("local", {"name": "local"}, steps=6))
+    assert len(expected) == 6
+    assert run_study(write_study("cluster", LAUNCHER, steps=6)) == expected
+
+
+def running_jobs() -> list[str]:
+    """Return the ids of the jobs of this test that run now."""
+    command = ["squeue", "--noheader", "--name=paribus", "--states=RUNNING", "--format=%i"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_a_requeued_job_goes_on_from_its_checkpoint(
+    write_study: Callable[..., Path], runner: Callable[[Path], subprocess.Popen[bytes]]
+) -> None:
+    expected = run_study(write_study("local", {"name": "local"}, steps=1500))
+    path = write_study("cluster", LAUNCHER, steps=1500)
+    process = runner(path)
+    runs = path.parent / "runs"
+    wait_until(lambda: any('"step": 1' in file.read_text() for file in runs.glob("*/*/progress.jsonl")))
+    (job, *_) = running_jobs()
+    subprocess.run(["scontrol", "requeue", job], check=True)
+    assert process.wait(timeout=600) == 0
+    assert results(Store(runs, "cluster")) == expected
+    requeued = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True, check=True).stdout
+    assert "Restarts=1" in requeued
