@@ -23,13 +23,13 @@ GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "write-a-plugin.md"
 LISTED = runpy.run_path(str(HERE / "mutants.py"))
 KILLED, SURVIVORS = LISTED["KILLED"], LISTED["SURVIVORS"]
 PLANTED = (
-    "draws",
-    "modules",
-    "options",
-    "passes",
-    "rows",
-    "training",
-    "weights",
+    "initialisation_checks",
+    "module_checks",
+    "option_checks",
+    "forward_checks",
+    "token_checks",
+    "training_checks",
+    "weight_checks",
 )  # files whose tests have faults of their own
 Try = Callable[..., Report]
 

@@ -184,7 +184,7 @@ def test_a_shard_that_is_not_what_was_written_is_written_anew(
 KILLED = """
 import sys, time
 sys.path[:0] = [{here!r}]
-import test_shards as t
+import test_corpus_shards as t
 from pathlib import Path
 t.module.LETTERS = 1500
 write = t.module.Writer.__call__
