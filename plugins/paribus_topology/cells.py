@@ -36,7 +36,7 @@ def gated_before(given: Tensor, before: Hidden, weights: Weights) -> Hidden:
     two = 2 * h.shape[-1]
     z, r = torch.baddbmm(given[..., :two], h, weights.matrix[..., :two]).sigmoid().chunk(2, dim=-1)
     new = torch.baddbmm(given[..., two:], r * h, weights.matrix[..., two:]).tanh()
-    return (torch.lerp(h, new, z),)
+    return (torch.lerp(h, new.to(h.dtype), z.to(h.dtype)),)  # products have a lower precision under autocast
 
 
 def gated_after(given: Tensor, before: Hidden, weights: Weights) -> Hidden:
@@ -49,7 +49,8 @@ def gated_after(given: Tensor, before: Hidden, weights: Weights) -> Hidden:
     r_of_x, z_of_x, n_of_x = given.chunk(3, dim=-1)
     r_of_h, z_of_h, n_of_h = torch.baddbmm(weights.bias, h, weights.matrix).chunk(3, dim=-1)
     new = (n_of_x + (r_of_x + r_of_h).sigmoid() * n_of_h).tanh()
-    return (torch.lerp(new, h, (z_of_x + z_of_h).sigmoid()),)
+    z = (z_of_x + z_of_h).sigmoid()
+    return (torch.lerp(new.to(h.dtype), h, z.to(h.dtype)),)
 
 
 def remembered(given: Tensor, before: Hidden, weights: Weights) -> Hidden:

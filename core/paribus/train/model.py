@@ -251,6 +251,10 @@ class Model(LightningModule):
         matrices = [parameter for parameter in distinct if parameter.ndim >= 2]
         others = [parameter for parameter in distinct if parameter.ndim < 2]
         optimizer = self.optimizer.build(matrices, others)
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            # A fused step would unscale float16 gradients itself, after they are clipped: Lightning then refuses to clip.
+            # Without the flag, the gradient scaler unscales them first.
+            optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]  # set by torch's fused optimizers
         rates = torch.optim.lr_scheduler.LambdaLR(optimizer, self._factor())
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": rates, "interval": "step"}}
 

@@ -20,6 +20,7 @@ pytestmark = [
         "ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning"
     ),  # Lightning's own
     pytest.mark.filterwarnings("ignore:The '(train|val)_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:The `srun` command is available"),  # where Slurm is installed
 ]
 
 Assemble = Callable[..., Model]
