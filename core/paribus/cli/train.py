@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,6 +17,8 @@ from paribus.storage.saved_model import located
 if TYPE_CHECKING:
     from paribus.specs.load import Source
     from paribus.storage.store import Store, Trial
+
+REFRESH_SECONDS: Final = 0.1
 
 
 @click.command("train")
@@ -36,6 +39,7 @@ def verb(
     of that, and its tokenizer: `paribus train from=1f3a9c objective=sop optimizer.lr=5e-4`
 
     It takes one thread, as a trial of a study does, so that both come to the same bits; OMP_NUM_THREADS gives it more.
+    On several devices (trainer.devices=2) there is a process for each, with one thread.
     """
     from paribus.planning.api import fingerprint
     from paribus.planning.plan import single
@@ -91,14 +95,21 @@ def _found(word: str, store: Path) -> str:
     return word if str(place) == value else f"{key}={place}"
 
 
+def _threads(trainer: Mapping[str, Any]) -> int:
+    """Return how many threads the trial uses: one on several devices, since its processes are forked."""
+    from paribus.train.distributed import wanted
+
+    return 1 if wanted(trainer) > 1 else int(os.environ.get("OMP_NUM_THREADS") or 1)
+
+
 def _encoded(session: Session, trial: Trial) -> None:
-    """Encodes the corpus, and says what was left out: before there is a bar, whose thread would keep it to one core."""
+    """Encode the corpus, and report the documents that were left out."""
     import torch
 
     from paribus.train.assemble import text_of
     from paribus.train.encoding import left_out
 
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
+    torch.set_num_threads(_threads(trial.spec["trainer"] or {}))
     text = text_of(trial.spec, session.registry())
     found = left_out(text.dropped)
     if found:
@@ -114,22 +125,28 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
     folder = store.enter(trial)
     _encoded(session, trial)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with store.lock(trial.identity) as claim, Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        import torch
-
+    # Without a refreshing thread: a process that has threads cannot be forked for a trial on several devices.
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
+    with store.lock(trial.identity) as claim, bar:
         from paribus.inference.translate import translated
         from paribus.runner.signals import Stop, catching
+        from paribus.specs.trainer_options import lasting
         from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
         from paribus.train.trial_callback import InterruptedTrialError
 
-        steps = trial.spec["trainer"].get("max_steps") or DEFAULT_STEPS
+        trainer = trial.spec["trainer"] or {}
+        steps = trainer.get("max_steps") or (DEFAULT_STEPS if lasting(trainer) is None else None)
         task = bar.add_task("training", total=steps)
 
         def tell(step: int, loss: float) -> None:
+            nonlocal refreshed
             bar.update(task, completed=step, description=f"loss {loss:.3f}")
+            if time.monotonic() - refreshed >= REFRESH_SECONDS:
+                bar.refresh()
+                refreshed = time.monotonic()
 
+        refreshed = 0.0
         registry = session.registry()
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
         with catching(Stop()) as stop:
             terms = Terms(
                 trial.identity,

@@ -86,9 +86,9 @@ class Telling:
     """The trial's side."""
 
     def __init__(
-        self, path: Path, steps: int, listen: Callable[[Told], None] = lambda told: None, *, files: Files = FILES
+        self, path: Path, steps: int | None, listen: Callable[[Told], None] = lambda told: None, *, files: Files = FILES
     ) -> None:
-        """`listen` is told the same, for whoever is in the same process."""
+        """`steps`: the trial's last step; None for a trial that ends after a time. `listen` receives each line."""
         self._path = path
         self._steps = steps
         self._listen = listen
@@ -98,7 +98,7 @@ class Telling:
     def step(self, step: int, loss: float) -> None:
         """Called every step; writes now and then, and at the end."""
         now = time.monotonic()
-        if now - self._last >= EVERY or step >= self._steps:
+        if now - self._last >= EVERY or (self._steps is not None and step >= self._steps):
             self._last = now
             self._tell(Told(step, loss if math.isfinite(loss) else None))
 

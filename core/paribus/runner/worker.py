@@ -23,6 +23,7 @@ from paribus.errors import EXIT_OK, ParibusError
 from paribus.runner.outcomes import EXIT_HELD, Failure, failure_of
 from paribus.runner.signals import Stop, catching, die_with
 from paribus.runner.trial_output import Telling, Told
+from paribus.specs.trainer_options import lasting
 from paribus.storage.atomic import FILES, Files, sweep
 from paribus.storage.lease import Claimant
 from paribus.storage.store import FAILURE, LOGS, PROGRESS, Store
@@ -177,7 +178,8 @@ def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
     if store.record(order.identity) is not None:  # another process was faster
         return EXIT_OK
     folder = store.folder(order.identity)
-    steps = (order.spec["trainer"] or {}).get("max_steps") or DEFAULT_STEPS
+    trainer = order.spec["trainer"] or {}
+    steps = trainer.get("max_steps") or (DEFAULT_STEPS if lasting(trainer) is None else None)
     telling = Telling(folder / PROGRESS, steps, desk.listen, files=store.files)
     for note in store.notes:
         telling.note(note)

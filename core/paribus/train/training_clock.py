@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, final
 
 import torch
@@ -36,6 +38,15 @@ class Watch:
             self.seconds += seconds - self._began[0]
             self.spent += own - self._began[1]
             self._began = None
+
+    @contextmanager
+    def paused(self, device: torch.device) -> Iterator[None]:
+        """Stop the clock for the block, if it runs."""
+        running = self._began is not None
+        self.pause()
+        yield
+        if running:
+            self.go(device)
 
     def over(self) -> bool:
         """Whether the limit has been reached, by a step that is still running."""

@@ -212,7 +212,8 @@ class Keeper(Callback):
                 raise DivergedError(step, self.losses[-1] if self.losses else None)
             self.losses.append(value)
         self._unread.clear()
-        self.tell(self.step, self.losses[-1])
+        with self.watch.paused(self.model.device):  # progress output is no part of a budget in seconds
+            self.tell(self.step, self.losses[-1])
 
     def _is_point(self) -> bool:
         """Whether it is to be evaluated now: at one of the steps that were named, or of as many parts of the time."""

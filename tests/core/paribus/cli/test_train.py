@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -120,3 +123,19 @@ def test_without_a_spec_there_must_be_a_model_to_begin_from(
 ) -> None:
     assert main(["train", *words, "--store", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["auto", "fsdp"])
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_trial_on_two_devices_runs_in_two_processes(strategy: str, threads: str, tmp_path: Path) -> None:
+    devices = ["trainer.accelerator=cpu", "trainer.devices=2", f"trainer.strategy={strategy}"]
+    arguments = ["train", *SMALL, *devices, "--store", str(tmp_path), "--json"]
+    code = "import sys; from paribus.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    environment = {**os.environ, "OMP_NUM_THREADS": threads}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["state"], result["steps"]) == ("done", 3)

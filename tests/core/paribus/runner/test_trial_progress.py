@@ -38,6 +38,14 @@ def test_steps_are_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:
     assert [each.step for each in heard] == told
 
 
+def test_a_trial_that_ends_after_a_time_writes_no_line_per_step(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    telling = Telling(path, None)
+    for step in range(1, 1_001):
+        telling.step(step, 1.0)
+    assert len(path.read_text().splitlines()) < 50
+
+
 @pytest.mark.parametrize(
     "line",
     ["", "no JSON", "[]", "3", '{"step": "x"}', '{"note": 3}', '{"other": 1}', "[" * 100_000, "\x00\xff"],

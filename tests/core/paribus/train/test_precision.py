@@ -79,9 +79,14 @@ def test_presets_train_at_every_precision(
 
 @pytest.mark.parametrize("preset", ["gpt2-tiny", "rnnsearch-tiny", "vit-tiny"])
 def test_mixed_precision_clips_gradients(preset: str, assemble: Assemble, feed: Feed) -> None:
-    check_two_steps(
-        assemble, feed, preset, precision="bf16-mixed", gradient_clip_val=1.0, accumulate_grad_batches=2
-    )
+    check_two_steps(assemble, feed, preset, precision="bf16-mixed", gradient_clip_val=1.0, accumulate_grad_batches=2)
+
+
+@pytest.mark.parametrize("cell", ["gru", "gru-after", "lstm"])
+def test_recurrent_cells_train_in_mixed_precision(cell: str, assemble: Assemble, feed: Feed) -> None:
+    model, data = assemble("rnnsearch-tiny", f"topology.cell={cell}"), feed("rnnsearch-tiny")
+    train(model, data, precision="bf16-mixed")
+    assert is_finite(model)
 
 
 @pytest.mark.gpu
