@@ -252,9 +252,9 @@ class Model(LightningModule):
         others = [parameter for parameter in distinct if parameter.ndim < 2]
         optimizer = self.optimizer.build(matrices, others)
         if getattr(optimizer, "_step_supports_amp_scaling", False):
-            # A fused step would unscale float16 gradients itself, after they are clipped: Lightning then refuses to clip.
+            # A fused step would unscale float16 gradients after they are clipped, so Lightning refuses to clip them.
             # Without the flag, the gradient scaler unscales them first.
-            optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]  # set by torch's fused optimizers
+            optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]  # torch sets it if fused
         rates = torch.optim.lr_scheduler.LambdaLR(optimizer, self._factor())
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": rates, "interval": "step"}}
 

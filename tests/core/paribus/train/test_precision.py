@@ -90,6 +90,7 @@ def test_recurrent_cells_train_in_mixed_precision(cell: str, assemble: Assemble,
 
 
 @pytest.mark.gpu
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("clip", [None, 1.0])
 @pytest.mark.parametrize("precision", [*PRECISIONS, "16-mixed"])
