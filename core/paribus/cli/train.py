@@ -138,6 +138,8 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
         steps = trainer.get("max_steps") or (DEFAULT_STEPS if lasting(trainer) is None else None)
         task = bar.add_task("training", total=steps)
 
+        refreshed = 0.0
+
         def tell(step: int, loss: float) -> None:
             nonlocal refreshed
             bar.update(task, completed=step, description=f"loss {loss:.3f}")
@@ -145,7 +147,6 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
                 bar.refresh()
                 refreshed = time.monotonic()
 
-        refreshed = 0.0
         registry = session.registry()
         with catching(Stop()) as stop:
             terms = Terms(
