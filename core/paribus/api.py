@@ -14,7 +14,7 @@ from paribus.registry import Registry
 from paribus.report.markdown import markdown
 from paribus.report.terminal import rendered
 from paribus.runner.api import run_study
-from paribus.runner.events import OnEvent, unwatched
+from paribus.runner.events import OnEvent, ignore_event
 from paribus.slots.launcher import Plugins
 
 
@@ -24,7 +24,7 @@ def run(
     jobs: int = 1,
     registry: Registry | None = None,
     plugins: Plugins | None = None,
-    on_event: OnEvent = unwatched,
+    on_event: OnEvent = ignore_event,
     resume: str = "",
     timing: bool | None = False,
 ) -> Planned:

@@ -91,7 +91,7 @@ def _with(problem: Problem, command: str) -> Problem:
 def _run(planned: Planned, session: Session, seeds: int, jobs: int | None, again: str) -> None:
     """Runs the first seeds of the study; their records are the study's own."""
     from paribus.api import run
-    from paribus.cli._progress import Shown
+    from paribus.cli._progress import StudyProgress
     from paribus.runner.api import at_once
     from paribus.slots.launcher import Plugins
 
@@ -100,8 +100,8 @@ def _run(planned: Planned, session: Session, seeds: int, jobs: int | None, again
     if left or not part.plan.complete:
         jobs = jobs or at_once(planned)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
-        with Shown(part, left, jobs) as shown:
-            run(part, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take)
+        with StudyProgress(part, left, jobs) as progress:
+            run(part, jobs=jobs, plugins=plugins, resume=again, on_event=progress.on_event)
 
 
 def _first(planned: Planned, seeds: int) -> Planned:

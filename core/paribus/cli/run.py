@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from paribus.cli._progress import Shown
+from paribus.cli._progress import StudyProgress
 from paribus.cli.console import STORE, Session, note, out, out_json
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
@@ -82,8 +82,8 @@ def verb(
     if left or not planned.plan.complete or (timing and due(planned, asked=True)):
         again = session.command("run", study, *asked, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
-        with Shown(planned, left, jobs) as shown:
-            planned = run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=shown.take, timing=timing)
+        with StudyProgress(planned, left, jobs) as progress:
+            planned = run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=progress.on_event, timing=timing)
     following = (session.command(verb, study, store=store) for verb in ("compare", "status"))
     return _verdict(planned, " · ".join(following), as_json)
 

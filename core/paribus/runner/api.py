@@ -11,7 +11,7 @@ from paribus.assembly.components import make
 from paribus.planning.api import Loaded, Planned
 from paribus.registry import Registry
 from paribus.registry.plugin_loading import load
-from paribus.runner.events import Event, OnEvent, unwatched
+from paribus.runner.events import Event, OnEvent, ignore_event
 from paribus.runner.match_time import by_launcher, here, matched_on_time
 from paribus.runner.scheduler import Rules, run_trials
 from paribus.runner.signals import Stop, catching
@@ -42,7 +42,7 @@ def run_study(
     jobs: int = 1,
     registry: Registry | None = None,
     plugins: Plugins | None = None,
-    on_event: OnEvent = unwatched,
+    on_event: OnEvent = ignore_event,
     resume: str = "",
     timing: bool | None = False,
 ) -> Planned:
@@ -103,7 +103,7 @@ def _in_turn(
         planned = following
         if not more:
             return planned
-        on_event(Event(kind="more", more=tuple(more), text=f"what is tuned is chosen: {len(more)} trials more"))
+        on_event(Event(kind="planned", added=tuple(more), text=f"what is tuned is chosen: {len(more)} trials more"))
         run_some(more)
 
 
@@ -128,9 +128,14 @@ def _in_looks(
             if variant not in previous.verdicts:
                 on_event(Event(kind="note", text=f"{variant}: {verdict}"))
         skipped = decision.skipped - previous.skipped
-        count = sum(planned.store.record(identity) is None for identity in skipped)
-        if count:
-            on_event(Event(kind="more", steps=-count, text=f"{count} trials are not needed any more"))
+        removed = tuple(
+            trial
+            for trial in planned.plan.trials
+            if trial.identity in skipped and planned.store.record(trial.identity) is None
+        )
+        if removed:
+            text = f"{len(removed)} trials are not needed any more"
+            on_event(Event(kind="planned", removed=removed, text=text))
 
 
 def _launcher(planned: Planned) -> Launcher:

@@ -1,7 +1,4 @@
-"""What happens while trials run, for whoever shows it.
-
-How long a study will go on, as far as the trials that ran tell: a variant may take ten times as long as another.
-"""
+"""Events of a running study, and an estimate of its remaining time."""
 
 from __future__ import annotations
 
@@ -10,25 +7,25 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, final
+from typing import Final, Literal, TypeAlias, final
 
 from paribus.planning.rehearsal import TrialGroup, trial_group
 from paribus.storage.store import State, Trial
 
-Kind = Literal["rehearsed", "started", "progress", "ended", "more", "note"]
+Kind = Literal["rehearsed", "started", "progress", "ended", "planned", "note"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One thing that happened; `trial` is None where it concerns all of them.
+    """Event of a run; `trial` is None if it concerns the whole study.
 
-    rehearsed: a variant took its first step, of `trial`'s spec; where it could not, `state` and `text` say why
-    started:   the trial's process runs; `attempt` counts from 1
-    progress:  `step` of `steps`, with its `loss`
-    ended:     the trial came to `state`; why, if not done, is in `text`
-    more:      trials that are known since, as `text` says
-    note:      `text` is for the user
+    rehearsed: the first step of a variant was tried with the spec of `trial`; `state` and `text` are set if it failed
+    started:   the process of the trial runs; `attempt` counts from 1
+    progress:  the trial is at `step` of `steps`, with `loss`
+    ended:     the trial ended in `state`; `text` is the reason if it is not `done`
+    planned:   trials were `added` to the study or `removed` from it; `text` is the reason
+    note:      `text` is a message for the user
     """
 
     kind: Kind
@@ -39,85 +36,86 @@ class Event:
     loss: float | None = None
     state: State | None = None
     text: str = ""
-    more: tuple[Trial, ...] = ()
+    added: tuple[Trial, ...] = ()
+    removed: tuple[Trial, ...] = ()
 
 
-OnEvent = Callable[[Event], None]
+OnEvent: TypeAlias = Callable[[Event], None]
 
 
-def unwatched(event: Event) -> None:
-    """For runs that nobody watches."""
+def ignore_event(event: Event) -> None:
+    """Do nothing; for runs without a display."""
 
 
-LEAST: Final = 0.1  # of a trial that must be done before its pace says anything: it begins with the data
+MIN_PROGRESS: Final = 0.1  # of a trial; earlier, loading the data dominates its time
 
 
 @final
-class Remaining:
-    """Told of what happens, it says how many seconds are left; None while no trial has come far enough to tell.
+class RemainingTime:
+    """Estimate of the seconds until a study ends, from its events.
 
-    A trial takes what others of its variant took, or what it will take at its pace; one of a variant that nobody has
-    seen run takes as long as the mean of those that were.
+    A trial takes the mean of the trials of its variant, or the time that follows from its own progress. A variant
+    without any of these takes the mean of the others.
     """
 
     def __init__(self, trials: Iterable[Trial], jobs: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._left = Counter(trial_group(trial) for trial in trials)  # those that run included
+        self._pending = Counter(trial_group(trial) for trial in trials)  # running trials included
         self._jobs = jobs
         self._clock = clock
-        self._took: dict[TrialGroup, list[float]] = defaultdict(list)
-        self._began: dict[str, tuple[TrialGroup, float]] = {}
-        self._share: dict[str, float] = {}
+        self._durations: dict[TrialGroup, list[float]] = defaultdict(list)
+        self._starts: dict[str, tuple[TrialGroup, float]] = {}
+        self._progress: dict[str, float] = {}
 
-    def add(self, trials: Iterable[Trial]) -> None:
-        """Trials that nobody knew of when it began."""
-        self._left.update(trial_group(trial) for trial in trials)
-
-    def take(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
+        self._pending.update(trial_group(trial) for trial in event.added)
+        self._pending.subtract(trial_group(trial) for trial in event.removed)
         trial = event.trial
         if trial is None:
             return
         if event.kind == "started":
-            self._began[trial.identity] = (trial_group(trial), self._clock())
-            self._share.pop(trial.identity, None)  # of an earlier try
-        elif event.kind == "progress" and event.steps and trial.identity in self._began:
-            self._share[trial.identity] = event.step / event.steps
+            self._starts[trial.identity] = (trial_group(trial), self._clock())
+            self._progress.pop(trial.identity, None)  # of an earlier attempt
+        elif event.kind == "progress" and event.steps and trial.identity in self._starts:
+            self._progress[trial.identity] = event.step / event.steps
         elif event.kind == "ended":
-            began = self._began.pop(trial.identity, None)
-            self._share.pop(trial.identity, None)
-            self._left[trial_group(trial)] -= 1
-            if began is not None and event.state == "done":
-                self._took[trial_group(trial)].append(self._clock() - began[1])
+            start = self._starts.pop(trial.identity, None)
+            self._progress.pop(trial.identity, None)
+            self._pending[trial_group(trial)] -= 1
+            if start is not None and event.state == "done":
+                self._durations[trial_group(trial)].append(self._clock() - start[1])
 
     @property
-    def unseen(self) -> int:
-        """How many variants are still to run of which nothing is known but that they are."""
-        known = self._known()
-        return sum(count > 0 and each not in known for each, count in self._left.items())
+    def unseen_variants(self) -> int:
+        """Number of variants with pending trials and without an estimate of their own."""
+        seconds = self._seconds_per_trial()
+        return sum(count > 0 and group not in seconds for group, count in self._pending.items())
 
     def seconds(self) -> float | None:
-        known = self._known()
-        if not known:
+        """Return the estimate; None until one trial has made enough progress."""
+        seconds = self._seconds_per_trial()
+        if not seconds:
             return None
-        usual = statistics.fmean(known.values())
-        running = [self._rest(identity, known, usual) for identity in self._began]
-        waiting = self._left.copy()
-        waiting.subtract(each for each, _ in self._began.values())
-        work = sum(running) + sum(max(count, 0) * known.get(each, usual) for each, count in waiting.items())
-        return max([work / self._jobs, *running])
+        mean = statistics.fmean(seconds.values())
+        running = [self._remaining_seconds(identity, seconds, mean) for identity in self._starts]
+        waiting = self._pending.copy()
+        waiting.subtract(group for group, _ in self._starts.values())
+        total = sum(running) + sum(max(count, 0) * seconds.get(group, mean) for group, count in waiting.items())
+        return max([total / self._jobs, *running])
 
-    def _known(self) -> dict[TrialGroup, float]:
-        """Seconds that a trial of a kind takes, of ended ones, or else at the pace of those that run."""
-        paces: dict[TrialGroup, list[float]] = defaultdict(list)
-        for identity, (whose, began) in self._began.items():
-            share = self._share.get(identity, 0.0)
-            if share >= LEAST:
-                paces[whose].append((self._clock() - began) / share)
-        return {whose: statistics.fmean(found) for whose, found in {**paces, **self._took}.items() if found}
+    def _seconds_per_trial(self) -> dict[TrialGroup, float]:
+        """Return the mean duration of each variant's trials, or an extrapolation of its running trials."""
+        extrapolated: dict[TrialGroup, list[float]] = defaultdict(list)
+        for identity, (group, start) in self._starts.items():
+            progress = self._progress.get(identity, 0.0)
+            if progress >= MIN_PROGRESS:
+                extrapolated[group].append((self._clock() - start) / progress)
+        durations = {**extrapolated, **self._durations}
+        return {group: statistics.fmean(seconds) for group, seconds in durations.items() if seconds}
 
-    def _rest(self, identity: str, known: dict[TrialGroup, float], usual: float) -> float:
-        whose, began = self._began[identity]
-        share = self._share.get(identity, 0.0)
-        passed = self._clock() - began
-        if share >= LEAST:
-            return passed / share - passed
-        return max(known.get(whose, usual) - passed, 0.0)
+    def _remaining_seconds(self, identity: str, seconds: dict[TrialGroup, float], mean: float) -> float:
+        group, start = self._starts[identity]
+        progress = self._progress.get(identity, 0.0)
+        elapsed = self._clock() - start
+        if progress >= MIN_PROGRESS:
+            return elapsed / progress - elapsed
+        return max(seconds.get(group, mean) - elapsed, 0.0)

@@ -62,7 +62,7 @@ def matched_on_time(
         raise SpecError(*problems)
     before, planned = planned, planned.again()
     more = tuple(trial for trial in planned.plan.trials if trial.identity not in before.plan.known)
-    on_event(Event(kind="more", more=more, text=f"all knobs are turned: {len(more)} trials more"))
+    on_event(Event(kind="planned", added=more, text=f"all knobs are turned: {len(more)} trials more"))
     return planned
 
 

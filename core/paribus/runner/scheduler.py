@@ -19,7 +19,7 @@ from typing import Final, final
 
 from paribus.errors import EXIT_OK, ParibusError, StoreError
 from paribus.planning import rehearsal
-from paribus.runner.events import Event, OnEvent, unwatched
+from paribus.runner.events import Event, OnEvent, ignore_event
 from paribus.runner.fork_server import arguments
 from paribus.runner.jobs import Rules, Running, Task, barred, order_of
 from paribus.runner.outcomes import EXIT_HELD, Outcome, fail_rehearsal, outcome
@@ -310,7 +310,7 @@ def run_trials(
     launcher: Launcher,
     plugins: Plugins = Plugins(),
     rules: Rules = Rules(),
-    on_event: OnEvent = unwatched,
+    on_event: OnEvent = ignore_event,
     stop: Stop | None = None,
     resume: str = "",
 ) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import sys
+import termios
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, final
 
 import pytest
 
 import paribus
-from paribus.cli._progress import Shown
+from paribus.cli._progress import StudyProgress
 from paribus.cli.console import Session
 from paribus.cli.main import main
 from paribus.cli.run import _fresh
@@ -22,6 +27,7 @@ from paribus.planning.api import Planned
 from paribus.runner.events import Event
 
 Cli = Callable[..., Any]
+Patch = pytest.MonkeyPatch
 Written = Callable[..., Path]
 
 PLUGIN = """
@@ -159,13 +165,81 @@ def test_the_plan_says_what_the_study_is_called_and_where_it_would_be(cli: Cli, 
     assert "the study is called mine; its records would be in else/mine" in said.out
 
 
+@final
+class Terminal:
+    """Pseudo-terminal as stderr."""
+
+    def __init__(self, monkeypatch: Patch, kind: str) -> None:
+        self._patch = monkeypatch
+        self._kind = kind
+
+    def __enter__(self) -> Terminal:
+        self._main, self._side = os.openpty()
+        termios.tcsetwinsize(self._side, (24, 120))
+        self._stream = os.fdopen(self._side, "w")
+        self._patch.setenv("TERM", self._kind)
+        self._patch.setattr(sys, "stderr", self._stream)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stream.close()
+
+    def text(self) -> str:
+        data = b""
+        with suppress(OSError):  # Linux reports the closed side as an error
+            while block := os.read(self._main, 1 << 16):
+                data += block
+        os.close(self._main)
+        return data.decode()
+
+
 def test_interrupted_trials_do_not_count_as_done(capsys: pytest.CaptureFixture[str], swap: Mapping[str, Any]) -> None:
     planned: Planned = paribus.study(swap)
     first, second, *_ = planned.plan.trials
-    with Shown(planned, planned.plan.trials[:4], 1) as shown:
-        shown.take(Event(kind="ended", trial=first, state="done"))
-        shown.take(Event(kind="ended", trial=second, state="interrupted"))
-        assert shown.done == 1
+    with StudyProgress(planned, planned.plan.trials[:4], 1) as progress:
+        progress.on_event(Event(kind="ended", trial=first, state="done"))
+        progress.on_event(Event(kind="ended", trial=second, state="interrupted"))
+        assert progress.done == 1
+
+
+def show_study(planned: Planned) -> StudyProgress:
+    first, second, *removed = planned.plan.trials
+    with StudyProgress(planned, planned.plan.trials, 1) as progress:
+        threads = [thread.name for thread in threading.enumerate()]
+        for trial in (first, second):
+            progress.on_event(Event(kind="started", trial=trial))
+            progress.on_event(Event(kind="progress", trial=trial, step=1, steps=2, loss=1.5))
+            progress.on_event(Event(kind="ended", trial=trial, state="done"))
+        progress.on_event(Event(kind="planned", removed=tuple(removed), text="not needed"))
+    assert progress.done == progress.total == 2
+    assert threads == ["MainThread"]
+    return progress
+
+
+def test_a_terminal_shows_one_live_bar_and_starts_no_thread(swap: Mapping[str, Any], monkeypatch: Patch) -> None:
+    planned = paribus.study(swap)
+    with Terminal(monkeypatch, "xterm-256color") as terminal:
+        show_study(planned)
+    text = terminal.text()
+    assert "2/4 trials" in text
+    assert "\x1b[2K" in text  # lines are drawn over
+    assert ": done" not in text
+
+
+@pytest.mark.parametrize("kind", ["dumb terminal", "log"])
+def test_a_log_and_a_dumb_terminal_show_a_line_per_trial(
+    swap: Mapping[str, Any], monkeypatch: Patch, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    planned = paribus.study(swap)
+    if kind == "log":
+        show_study(planned)
+        text = capsys.readouterr().err
+    else:
+        with Terminal(monkeypatch, "dumb") as terminal:
+            show_study(planned)
+        text = terminal.text()
+    assert [line.split(" trials: ")[0] for line in text.splitlines() if ": done" in line] == ["1/4", "2/4"]
+    assert "\x1b" not in text
 
 
 def test_records_are_had_by_name_or_path_as_verdicts_are(cli: Cli, written: Written) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paribus.runner.events import Event, Remaining
+from paribus.runner.events import Event, RemainingTime
 from paribus.storage.store import Trial
 
 
@@ -22,10 +22,10 @@ class Study:
 
     def __init__(self, jobs: int = 1) -> None:
         self.now = 0.0
-        self.remaining = Remaining(GRID, jobs, lambda: self.now)
+        self.remaining = RemainingTime(GRID, jobs, lambda: self.now)
 
     def tell(self, kind: Any, of: Trial, **more: Any) -> None:
-        self.remaining.take(Event(kind=kind, trial=of, **more))
+        self.remaining.on_event(Event(kind=kind, trial=of, **more))
 
     def run(self, of: Trial) -> None:
         self.tell("started", of)
@@ -46,9 +46,9 @@ def test_nothing_is_said_of_what_nobody_has_seen() -> None:
 def test_each_variant_takes_what_it_took(jobs: int) -> None:
     study = Study(jobs)
     study.run(GRID[0])
-    assert study.remaining.unseen == 1
+    assert study.remaining.unseen_variants == 1
     study.run(GRID[1])
-    assert study.remaining.unseen == 0
+    assert study.remaining.unseen_variants == 0
     assert study.remaining.seconds() == pytest.approx((3 * 10 + 3 * 100) / jobs)
 
 

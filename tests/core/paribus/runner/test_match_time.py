@@ -20,7 +20,7 @@ from paribus.planning.identity import identity_of
 from paribus.planning.paired_ratio import TWIN
 from paribus.planning.time_matches import FOLDER
 from paribus.registry import Registry
-from paribus.runner.events import Event, unwatched
+from paribus.runner.events import Event, ignore_event
 from paribus.runner.match_time import PASS, here, matched_on_time, measured_before, unsolved
 from paribus.runner.signals import InterruptedStudyError, Stop
 from paribus.runner.timing import keep
@@ -88,7 +88,7 @@ def read(registry: Registry, tmp_path: Path, tree: Document) -> Callable[..., Pl
 
 
 def solved(planned: Planned, clock: Clock, **more: Any) -> Planned:
-    return matched_on_time(planned, clock, unwatched, Stop(), **more)
+    return matched_on_time(planned, clock, ignore_event, Stop(), **more)
 
 
 def documents(planned: Planned) -> dict[Path, bytes]:
@@ -212,7 +212,7 @@ def test_of_two_runners_one_measures_and_the_other_has_what_it_came_to(read: Any
 
     said: list[Event] = []
     found: list[Planned] = []
-    first = threading.Thread(target=lambda: found.append(matched_on_time(runner("a"), slowly, unwatched, Stop())))
+    first = threading.Thread(target=lambda: found.append(matched_on_time(runner("a"), slowly, ignore_event, Stop())))
     first.start()
     assert inside.wait(20)
     second = threading.Thread(
@@ -239,11 +239,11 @@ def test_whoever_waits_can_be_stopped_and_leaves_nothing(read: Any) -> None:
     def take(*told: Any) -> Document:
         stop.ask(2)
         with pytest.raises(InterruptedStudyError, match="interrupted"):
-            matched_on_time(read(), Clock(), unwatched, stop)
+            matched_on_time(read(), Clock(), ignore_event, stop)
         raise InterruptedStudyError(2, "again")
 
     with pytest.raises(InterruptedStudyError, match="interrupted"):
-        matched_on_time(planned, take, unwatched, Stop())
+        matched_on_time(planned, take, ignore_event, Stop())
     assert documents(planned) == {}
     assert solved(read(), Clock()).plan.complete  # and the claim is free
 

@@ -94,7 +94,7 @@ def test_only_what_a_look_asks_for_runs_and_no_more_when_it_is_resumed(registry:
     heard: list[Event] = []
     paribus.run(planned, registry=here, on_event=heard.append)
     assert (ended(heard), len(list(planned.store.records()))) == (4, 4)  # of 10
-    assert [event.steps for event in heard if event.kind == "more"] == [-6]
+    assert [len(event.removed) for event in heard if event.kind == "planned"] == [6]
     assert any(event.text == "attention=mqa: equivalent after 2 seeds" for event in heard)
     (row,) = paribus.compare(planned).rows
     assert (row.kind, row.n, row.planned) == ("equivalent", 2, 2)
