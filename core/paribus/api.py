@@ -12,7 +12,7 @@ from paribus.analysis.table import Table
 from paribus.planning.api import Planned, study
 from paribus.registry import Registry
 from paribus.report.markdown import markdown
-from paribus.report.terminal import rendered
+from paribus.report.terminal import table_text
 from paribus.runner.api import run_study
 from paribus.runner.events import OnEvent, ignore_event
 from paribus.slots.launcher import Plugins
@@ -55,7 +55,7 @@ class TableRenderer:
     """Prints a table as in a terminal, and shows it as Markdown in a notebook."""
 
     def text(self, table: Table, width: int) -> str:
-        return rendered(table, width)
+        return table_text(table, width)
 
     def markdown(self, table: Table) -> str:
         return markdown(table)

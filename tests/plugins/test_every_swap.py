@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from paribus.analysis.certificates import Certificate, certify
-from paribus.analysis.trials import Entry
+from paribus.analysis.trials import TrialEntry
 from paribus.errors import ParibusError
 from paribus.registry import installed
 from paribus.specs.resolve import resolved
@@ -24,7 +24,7 @@ SHORT: Final = {"data": {"batch": 4, "validation": 8}, "trainer": {"max_steps": 
 BASES: Final = ("encoder-tiny", "gpt-tiny", "t5-tiny", "transformer-tiny", "rnnsearch-tiny")
 
 Node = dict[str, Any]
-Trained = Callable[[Node], Entry]
+Trained = Callable[[Node], TrialEntry]
 
 
 def components() -> Iterator[Any]:
@@ -54,9 +54,9 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Node]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder, registry = tmp_path_factory.mktemp("trials"), installed()
-    numbers, known = count(), dict[str, Entry]()
+    numbers, known = count(), dict[str, TrialEntry]()
 
-    def train(given: Node, varied: Node | None = None) -> Entry:
+    def train(given: Node, varied: Node | None = None) -> TrialEntry:
         key, varied = json.dumps([given, varied], sort_keys=True), varied or {}
         if key not in known:
             place = folder / f"{next(numbers)}"
@@ -66,7 +66,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
             record = json.loads(json.dumps(found))
             trial = {"identity": place.name, "spec": spec, "varied": varied, "code": "", "corpus": ""}
             variant = "variant" if varied else "baseline"
-            known[key] = Entry(variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"])
+            known[key] = TrialEntry(
+                variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"]
+            )
         return known[key]
 
     return train
@@ -74,7 +76,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 @pytest.mark.parametrize(("slot", "node"), list(components()))
 def test_a_swap_of_one_component_is_fair(
-    slot: str, node: Node, bases: Mapping[str, Node], trained: Callable[..., Entry]
+    slot: str, node: Node, bases: Mapping[str, Node], trained: Callable[..., TrialEntry]
 ) -> None:
     refusals: list[str] = []
     for base, given in bases.items():
@@ -93,14 +95,16 @@ def test_a_swap_of_one_component_is_fair(
     pytest.skip("; ".join(refusals))
 
 
-def test_the_sweep_reaches_most_of_what_is_registered(bases: Mapping[str, Node], trained: Callable[..., Entry]) -> None:
+def test_the_sweep_reaches_most_of_what_is_registered(
+    bases: Mapping[str, Node], trained: Callable[..., TrialEntry]
+) -> None:
     """A sweep that skipped all would find nothing: these must not be refused by every base."""
     for slot, name in (("attention", "gqa"), ("norm", "rmsnorm"), ("objective", "clm"), ("placement", "post")):
         node = {"name": name}
         assert any(_takes(trained, {**given, slot: node}, {slot: node}) for given in bases.values())
 
 
-def _takes(trained: Callable[..., Entry], given: Node, varied: Node) -> bool:
+def _takes(trained: Callable[..., TrialEntry], given: Node, varied: Node) -> bool:
     try:
         trained(given, varied)
     except ParibusError:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paribus.analysis.compare import together
-from paribus.analysis.early_stopping import seeds_needed, turns_of
-from paribus.analysis.factorial import crossed_of
+from paribus.analysis.compare import compare_settings
+from paribus.analysis.early_stopping import seeds_by_variant, variant_states
+from paribus.analysis.factorial import factorial_cells
 from paribus.analysis.select_trials import select
 from paribus.analysis.table import Section, Table
-from paribus.analysis.transfer import knobs, matched, mismatched, transfers, tunings
-from paribus.analysis.trials import Entry, Pace, Question, gathered, recorded
+from paribus.analysis.transfer import knob_notes, matching_note, mismatch_note, transfer_sections, tuning_sections
+from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry, load_entries, read_records
 from paribus.planning.api import Planned, study
 from paribus.planning.identity import identity_of
 from paribus.planning.settings import Setting
@@ -31,15 +31,18 @@ def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ())
         planned = study(planned)
     planned = planned.again()
     settings = planned.plan.settings
-    records = recorded(planned.store)
-    asked = [(_entries(planned, setting, records), question_of(planned, setting)) for setting in settings]
-    table = together(asked, accept_code=accept_code)
+    records = read_records(planned.store)
+    asked = [(_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings]
+    table = compare_settings(asked, accept_code=accept_code)
     for setting in settings:
         found = next((each for each in table.every if each.setting == setting.name), None)
         if found is not None and any(row.n for row in found.rows):  # means alone tell which way it goes
             asks = planned.plan.study
             planned.store.looked(_baseline(planned, setting), asks.seeds, asks.stops)
-    return replace(table, sections=(*_untimed(planned), *transfers(table, settings), *tunings(planned.plan, records)))
+    return replace(
+        table,
+        sections=(*_untimed(planned), *transfer_sections(table, settings), *tuning_sections(planned.plan, records)),
+    )
 
 
 def _untimed(planned: Planned) -> Iterator[Section]:
@@ -49,22 +52,22 @@ def _untimed(planned: Planned) -> Iterator[Section]:
         yield Section(key="matching", title="matched on time", lines=lines, document=document, ok=False)
 
 
-def entries_of(planned: Planned) -> list[Entry]:
+def trial_entries(planned: Planned) -> list[TrialEntry]:
     """The trials of the first setting, as its store has them."""
-    return _entries(planned, planned.plan.settings[0], recorded(planned.store))
+    return _entries(planned, planned.plan.settings[0], read_records(planned.store))
 
 
-def asked_of(planned: Planned) -> list[tuple[list[Entry], Question]]:
+def entries_by_setting(planned: Planned) -> list[tuple[list[TrialEntry], ComparisonSpec]]:
     """The trials of each setting, as the store has them, and what is asked of them."""
-    records = recorded(planned.store)
+    records = read_records(planned.store)
     settings = planned.plan.settings
-    return [(_entries(planned, setting, records), question_of(planned, setting)) for setting in settings]
+    return [(_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings]
 
 
 def stopping_decision(planned: Planned) -> StoppingDecision:
     """Return the trials that the looks of a study need next, judged by the records that it has."""
-    settings, records = planned.plan.settings, recorded(planned.store)
-    questions = [question_of(planned, setting) for setting in settings]
+    settings, records = planned.plan.settings, read_records(planned.store)
+    questions = [comparison_spec(planned, setting) for setting in settings]
     chosen = [
         select(_entries(planned, setting, records), question).trials
         for setting, question in zip(settings, questions, strict=True)
@@ -72,9 +75,9 @@ def stopping_decision(planned: Planned) -> StoppingDecision:
     asked: set[str] = set()
     may_be: set[str] = set()
     reached: dict[str, str] = {}
-    every = turns_of(list(zip(chosen, questions, strict=True)))
+    every = variant_states(list(zip(chosen, questions, strict=True)))
     for setting, question, turns in zip(settings, questions, every, strict=True):
-        counts = seeds_needed(turns, question)
+        counts = seeds_by_variant(turns, question)
         most = {name: turn.upto if turn.over else None for name, turn in turns.items()}
         most[BASELINE] = None if any(not turn.over for turn in turns.values()) else counts[BASELINE]
         asked |= _first(setting, counts)
@@ -104,11 +107,11 @@ def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
     }
 
 
-def _entries(planned: Planned, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[Entry]:
+def _entries(planned: Planned, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[TrialEntry]:
     """The trials of a setting, as it has them: what a pair may differ in is the setting's own."""
     trials = [trial for variant in setting.variants for trial in setting.of(variant.name)]
     through = [trial for own in setting.gone_through.values() for trial in own]
-    return gathered(planned.store, trials, [*planned.plan.trials, *through], records)
+    return load_entries(planned.store, trials, [*planned.plan.trials, *through], records)
 
 
 def _baseline(planned: Planned, setting: Setting) -> str:
@@ -125,16 +128,16 @@ def _baseline(planned: Planned, setting: Setting) -> str:
     return specs[0] if len(specs) == 1 else digest_json(specs)
 
 
-def below(held: Setting) -> dict[str, str]:
+def rungs_below(held: Setting) -> dict[str, str]:
     """For each rung of a ladder that is run, the one below it, or whichever has the same spec as that."""
     same = {each.variant: each.same for each in held.excluded}
     return {each.name: same.get(each.after, each.after) for each in held.variants if each.after}
 
 
-def question_of(planned: Planned, setting: Setting | None = None) -> Question:
+def comparison_spec(planned: Planned, setting: Setting | None = None) -> ComparisonSpec:
     """What the study asks, in one of its settings: the first, unless one is given."""
     asked, setting = planned.plan.study, setting or planned.plan.settings[0]
-    return Question(
+    return ComparisonSpec(
         study=asked.name,
         baseline=BASELINE,
         variants={variant.name: dict(variant.changes) for variant in setting.variants},
@@ -146,16 +149,16 @@ def question_of(planned: Planned, setting: Setting | None = None) -> Question:
         unlearned=asked.metric.unlearned,
         stage=asked.metric.stage,
         about=about(asked.design, asked.varied),
-        below=below(setting),
-        crossed=crossed_of(asked.varied, setting) if asked.design == "factorial" else None,
+        below=rungs_below(setting),
+        crossed=factorial_cells(asked.varied, setting) if asked.design == "factorial" else None,
         excluded=tuple((each.variant, each.why) for each in setting.excluded),
         budget=next(stage.budget or asked.budget for stage in asked.stages if stage.name == asked.metric.stage),
         setting=setting.name,
-        matched=matched(setting),
-        mismatched=mismatched(setting),
-        knobs=knobs(setting),
+        matched=matching_note(setting),
+        mismatched=mismatch_note(setting),
+        knobs=knob_notes(setting),
         looks=tuple(planned.store.looks(_baseline(planned, setting))),
         stops=asked.stops,
         replanned=planned.store.replanned(_baseline(planned, setting), asked.seeds, asked.stops),
-        pace=None if (found := timing(planned.store)) is None else Pace(found),
+        pace=None if (found := timing(planned.store)) is None else Throughput(found),
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from paribus.analysis.benchmark_rounds import Report, is_report, read_report, refuse_unlike
-from paribus.analysis.benchmark_speeds import BATCHES, RUNS, Speed, Timed, judge
+from paribus.analysis.benchmark_rounds import Report, check_same_machine, is_report, read_report
+from paribus.analysis.benchmark_speeds import BATCHES, RUNS, Speed, TimedRounds, judge_speeds
 from paribus.analysis.formatting import NO_VALUE, clean, percent, plural, span
 from paribus.analysis.grid import Cell, Column, Grid, row_cells
 from paribus.errors import DataError, NotComparableError, Problem, listed
@@ -18,7 +18,7 @@ MOST: Final = 8
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Ratio:
+class BenchmarkRow:
     """One benchmark, before and after."""
 
     benchmark: str
@@ -49,11 +49,11 @@ class Ratio:
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Ratios:
+class BenchmarkComparison:
     """The differences between two sides of reports."""
 
     sides: tuple[str, str]
-    rows: tuple[Ratio, ...]
+    rows: tuple[BenchmarkRow, ...]
     first: tuple[str, ...]  # what was run, and of which code
     warnings: tuple[str, ...]
     notes: tuple[str, ...]  # what is on one side only
@@ -89,7 +89,7 @@ class Ratios:
         )
 
 
-def reports_of(path: Path) -> list[Report] | None:
+def read_reports(path: Path) -> list[Report] | None:
     """The report in a file, or those of a folder that holds nothing else that is JSON; None where there is none."""
     if is_report(path):
         return [read_report(path)]
@@ -102,12 +102,14 @@ def reports_of(path: Path) -> list[Report] | None:
     return [read_report(each) for each in files] or None
 
 
-def ratios(before: Sequence[Report], after: Sequence[Report], *, across: bool = False) -> Ratios:
+def compare_benchmarks(
+    before: Sequence[Report], after: Sequence[Report], *, across: bool = False
+) -> BenchmarkComparison:
     """The table of two sides, each of one report or several; a `NotComparableError` where they are not of one kind."""
-    warnings = [*refuse_unlike([*before, *after], across=across), *_odd(before, after)]
+    warnings = [*check_same_machine([*before, *after], across=across), *_odd(before, after)]
     common, notes = _paired(before, after)
-    timed = {key: Timed(before=_rounds(before, key), after=_rounds(after, key)) for key in common}
-    speeds = judge(timed)
+    timed = {key: TimedRounds(before=_rounds(before, key), after=_rounds(after, key)) for key in common}
+    speeds = judge_speeds(timed)
     names = [common[key].name for key in common]
     rows = []
     for key, bench in common.items():
@@ -118,7 +120,7 @@ def ratios(before: Sequence[Report], after: Sequence[Report], *, across: bool = 
         seconds = [own if own is not None else told for own, told in zip(sides, medians, strict=True)]
         speed = speeds[key] if saved else _unsaved(seconds)
         rows.append(
-            Ratio(
+            BenchmarkRow(
                 benchmark=clean(bench.name if names.count(bench.name) == 1 else bench.full),
                 full=clean(bench.full),
                 rounds=(_count(before, key), _count(after, key)),
@@ -127,7 +129,7 @@ def ratios(before: Sequence[Report], after: Sequence[Report], *, across: bool = 
                 speed=speed,
             )
         )
-    return Ratios(
+    return BenchmarkComparison(
         sides=(_name(before), _name(after)),
         rows=tuple(rows),
         first=tuple(_first(before, after)),
@@ -185,7 +187,7 @@ def _first(before: Sequence[Report], after: Sequence[Report]) -> Iterator[str]:
             yield f"{word + ':':7} and {len(side) - MOST} more"
 
 
-def _caption(rows: Sequence[Ratio], before: int, after: int) -> Iterator[str]:
+def _caption(rows: Sequence[BenchmarkRow], before: int, after: int) -> Iterator[str]:
     held = [row for row in rows if row.speed.low is not None]
     if not held:
         yield "There is no interval, and so no verdict: save the rounds (`--benchmark-save-data`)."
@@ -214,16 +216,16 @@ def _caption(rows: Sequence[Ratio], before: int, after: int) -> Iterator[str]:
     )
 
 
-def _cells(row: Ratio) -> list[Cell]:
+def _cells(row: BenchmarkRow) -> list[Cell]:
     speed = row.speed
     ratio = NO_VALUE if speed.ratio is None else f"{speed.ratio:.3g}" if speed.ratio >= 10 else f"{speed.ratio:.3f}"
     if speed.low is not None and speed.high is not None:
-        ratio += f" {spanned(speed.low, speed.high)}"
-    noise = NO_VALUE if speed.noise is None else strays(speed.noise)
+        ratio += f" {format_interval(speed.low, speed.high)}"
+    noise = NO_VALUE if speed.noise is None else format_noise(speed.noise)
     return row_cells([row.benchmark, _seconds(row.before), _seconds(row.after), ratio, noise, row.verdict], speed.kind)
 
 
-def spanned(low: float, high: float) -> str:
+def format_interval(low: float, high: float) -> str:
     """An interval of ratios; what lies beyond a hundredfold is nothing that rounds could tell."""
     return f"[{low:.3f}, {high:.3f}]" if low >= 0.01 and high <= 100 else f"[{_end(low)}, {_end(high)}]"
 
@@ -232,7 +234,7 @@ def _end(value: float) -> str:
     return "<0.01" if value < 0.01 else ">100" if value > 100 else f"{value:.3f}"
 
 
-def strays(noise: float) -> str:
+def format_noise(noise: float) -> str:
     """How far the same code is from itself: `±5 %`, or `x3`."""
     return f"x{noise:.2g}" if noise >= 2 else f"±{100 * (noise - 1):.2g} %"
 
@@ -246,7 +248,7 @@ def _seconds(value: float | None) -> str:
     return f"{value / 1e-9:.3g} ns"
 
 
-def _record(row: Ratio) -> dict[str, Any]:
+def _record(row: BenchmarkRow) -> dict[str, Any]:
     plain = row.to_json()
     counts = plain.pop("n")
     return {**plain, "rounds_before": counts[0], "rounds_after": counts[1]}
@@ -264,9 +266,9 @@ def _name(side: Sequence[Report]) -> str:
     return clean(side[0].name) if len(side) == 1 else clean(str(Path(side[0].name).parent))
 
 
-def both(before: Path, after: Path) -> tuple[list[Report], list[Report]] | None:
+def read_both_sides(before: Path, after: Path) -> tuple[list[Report], list[Report]] | None:
     """Both sides where either is a report; a report against anything else is refused."""
-    sides = [reports_of(before), reports_of(after)]
+    sides = [read_reports(before), read_reports(after)]
     if sides == [None, None]:
         return None
     for path, found in zip((before, after), sides, strict=True):

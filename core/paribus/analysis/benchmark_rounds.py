@@ -23,7 +23,7 @@ _VALID: Final = "the JSON that `pytest --benchmark-json=FILE` or `--benchmark-sa
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class Benchmark:
     """One benchmark of a report. Without `--benchmark-save-data` a report has medians, and no rounds."""
 
     key: str  # what it is paired by: its full name, with the values of its parameters
@@ -45,7 +45,7 @@ class Report:
     commit: Mapping[str, Any]
     date: str
     version: str
-    benches: Mapping[str, Bench]
+    benches: Mapping[str, Benchmark]
 
     @property
     def code(self) -> str:
@@ -81,7 +81,7 @@ def read_report(path: Path) -> Report:
     document = _document(path)
     if not isinstance(document, Mapping) or not isinstance(document.get("benchmarks"), list):
         raise _wrong(path, "this JSON is no report of pytest-benchmark: it has no list `benchmarks`")
-    benches: dict[str, Bench] = {}
+    benches: dict[str, Benchmark] = {}
     for at, node in enumerate(document["benchmarks"]):
         try:
             found = list(_benches(node))
@@ -117,7 +117,7 @@ def _document(path: Path) -> Any:
         raise _wrong(path, f"this is no JSON: {first}") from error
 
 
-def _benches(node: Mapping[str, Any]) -> Iterator[Bench]:
+def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
     """The benchmark itself, or in its place the contestants that took turns in each of its rounds."""
     stats, options = node["stats"], _mapping(node.get("options"))
     full = str(node["fullname"])
@@ -127,7 +127,7 @@ def _benches(node: Mapping[str, Any]) -> Iterator[Bench]:
     if isinstance(contestants, Mapping) and contestants:
         for contestant, times in contestants.items():
             rounds = _rounds([float(each) / 1e6 for each in times])
-            yield Bench(
+            yield Benchmark(
                 key=json.dumps([full, params, contestant]),
                 name=f"{node['name']} {contestant}",
                 full=f"{full} {contestant}",
@@ -141,7 +141,7 @@ def _benches(node: Mapping[str, Any]) -> Iterator[Bench]:
     median = float(stats["median"])
     if not 0 <= median < math.inf:
         raise ValueError(f"a median of {median} s")
-    yield Bench(
+    yield Benchmark(
         key=json.dumps([full, params, ""]),
         name=str(node["name"]),
         full=full,
@@ -183,7 +183,7 @@ HOST: Final = re.compile(r"^(node|release)$")  # two hosts with the same hardwar
 _VALID_MACHINES: Final = "reports of one machine, or --across-machines, which shows them under a warning"
 
 
-def refuse_unlike(reports: Sequence[Report], *, across: bool = False) -> list[str]:
+def check_same_machine(reports: Sequence[Report], *, across: bool = False) -> list[str]:
     """What weakens a comparison; a `NotComparableError` with all that forbids it, unless `across` was asked for."""
     problems: list[Problem] = []
     warnings: list[str] = []

@@ -51,7 +51,7 @@ class Speed:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Timed:
+class TimedRounds:
     """The rounds of one benchmark before and after, run by run."""
 
     before: Sequence[Rounds]
@@ -63,7 +63,7 @@ class Timed:
         if self.by_run:
             before, after = ([statistics.median(run) for run in side] for side in (self.before, self.after))
             return _logarithms(before), _logarithms(after)
-        return batches(_joined(self.before)), batches(_joined(self.after))
+        return batch_logarithms(_joined(self.before)), batch_logarithms(_joined(self.after))
 
     @property
     def seconds(self) -> tuple[float | None, float | None]:
@@ -119,14 +119,14 @@ class _Welch:
         return min(self.mean, self.least) - half, max(self.mean, self.least) + half
 
 
-def batches(rounds: Rounds) -> list[float]:
+def batch_logarithms(rounds: Rounds) -> list[float]:
     """The logarithms of the medians of consecutive batches; none of a clock that counted 0."""
     count = min(len(rounds), BATCHES)
     cuts = [at * len(rounds) // count for at in range(count + 1)] if count else []
     return _logarithms([statistics.median(rounds[start:end]) for start, end in pairwise(cuts)])
 
 
-def judge(timed: Mapping[str, Timed], *, alpha: float = 0.05) -> dict[str, Speed]:
+def judge_speeds(timed: Mapping[str, TimedRounds], *, alpha: float = 0.05) -> dict[str, Speed]:
     """One answer for each benchmark, all of them together right 95 % of the time by Holm's procedure."""
     logs = {name: each.logs for name, each in timed.items()}
     held = {
@@ -160,7 +160,7 @@ def judge(timed: Mapping[str, Timed], *, alpha: float = 0.05) -> dict[str, Speed
     return found
 
 
-def _enough(timed: Timed, sides: tuple[list[float], list[float]]) -> bool:
+def _enough(timed: TimedRounds, sides: tuple[list[float], list[float]]) -> bool:
     return min(map(len, sides)) >= (RUNS if timed.by_run else LEAST)
 
 
@@ -172,7 +172,7 @@ def _kind(mean: float, noise: float, *, rejected: bool) -> tuple[Kind, str]:
     return ("slower" if mean > 0 else "faster"), ""
 
 
-def _unjudged(timed: Timed) -> str:
+def _unjudged(timed: TimedRounds) -> str:
     fewest = min(len(_joined(side)) for side in (timed.before, timed.after))
     if fewest == 0:
         return "no rounds were saved"

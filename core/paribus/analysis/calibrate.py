@@ -8,17 +8,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
-from paribus.analysis.api import asked_of
-from paribus.analysis.calibration import Calibration, Spread, largest
-from paribus.analysis.comparability import refuse
-from paribus.analysis.compare import codes_of
+from paribus.analysis.api import entries_by_setting
+from paribus.analysis.calibration import Calibration, Spread, largest_count
+from paribus.analysis.comparability import check_comparable
+from paribus.analysis.compare import codes_by_setting
 from paribus.analysis.formatting import plural
-from paribus.analysis.pairing import held_of, values_of
-from paribus.analysis.power import power_to_equate, power_to_tell, seeds_to, smallest_effect, spread_interval
-from paribus.analysis.select_trials import Chosen, select
-from paribus.analysis.sequential import shares
+from paribus.analysis.pairing import metric_values, pair_trials
+from paribus.analysis.power import (
+    power_of_equivalence,
+    power_to_detect,
+    seeds_for_power,
+    smallest_effect,
+    spread_interval,
+)
+from paribus.analysis.select_trials import TrialsByVariant, select
+from paribus.analysis.sequential import alpha_shares
 from paribus.analysis.student_t import check_positive, check_rate, summarise, variance_reduction
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, Problem, listed
 from paribus.planning.api import Planned, study
 
@@ -41,11 +47,11 @@ def calibrate(
     """
     if not isinstance(planned, Planned):
         planned = study(planned)
-    return calibrated_together(asked_of(planned), effect=effect, power=power, accept_code=accept_code)
+    return calibrate_settings(entries_by_setting(planned), effect=effect, power=power, accept_code=accept_code)
 
 
-def calibrated_together(
-    asked: Sequence[tuple[Sequence[Entry], Question]],
+def calibrate_settings(
+    asked: Sequence[tuple[Sequence[TrialEntry], ComparisonSpec]],
     *,
     effect: float | None = None,
     power: float = POWER,
@@ -56,10 +62,12 @@ def calibrated_together(
     found: list[Calibration] = []
     missing: list[str] = []
     refused: list[NotComparableError] = []
-    codes = codes_of([entries for entries, _ in asked], accept_code)
+    codes = codes_by_setting([entries for entries, _ in asked], accept_code)
     for (entries, question), own in zip(asked, codes, strict=True):
         try:
-            found.append(calibrated(entries, question, effect=effect, power=power, accept_code=own, family=family))
+            found.append(
+                calibrate_entries(entries, question, effect=effect, power=power, accept_code=own, family=family)
+            )
         except NotComparableError as error:
             if len(asked) == 1 or not {problem.code for problem in error.problems} <= FEW:
                 raise
@@ -71,9 +79,9 @@ def calibrated_together(
     return replace(found[0], further=tuple(found[1:]), notes=(*found[0].notes, *late))
 
 
-def calibrated(
-    entries: Iterable[Entry],
-    question: Question,
+def calibrate_entries(
+    entries: Iterable[TrialEntry],
+    question: ComparisonSpec,
     *,
     effect: float | None = None,
     power: float = POWER,
@@ -90,10 +98,10 @@ def calibrated(
         check_positive("effect", effect)
     selection = select(entries, question, accept_code)
     trials = selection.trials
-    refuse(trials, question, selection.notes)
+    check_comparable(trials, question, selection.notes)
     family = family or len(question.others)
     asking = _Asking(question, effect, power, family)
-    numbers = values_of(list(trials[question.baseline].values()), question)
+    numbers = metric_values(list(trials[question.baseline].values()), question)
     _refuse_few(numbers, question)
     pairs = {name: _values(trials, name, question) for name in question.others}
     rows = [asking.spread(name, *found) for name, found in pairs.items() if _many(found)]
@@ -101,7 +109,7 @@ def calibrated(
     assert base.sd is not None, "there are two at least"
     independent = asking.spread_of(INDEPENDENT, base.n, base.sd * math.sqrt(2))
     takes = {row.variant: row.tells for row in rows or [independent]} if effect is not None else {}
-    seeds = largest(takes)
+    seeds = largest_count(takes)
     times = {name: _seconds(own.values()) for name, own in trials.items()}
     missing = _missing(trials, seeds, question)
     known = [seconds for seconds in times.values() if seconds is not None]
@@ -133,7 +141,7 @@ def calibrated(
 class _Asking:
     """What every spread is asked."""
 
-    question: Question
+    question: ComparisonSpec
     effect: float | None
     power: float
     family: int  # verdicts that are told together
@@ -141,7 +149,7 @@ class _Asking:
     @property
     def alpha(self) -> float:
         """What Holm's first step leaves a single verdict, at the last look where there are several."""
-        share = shares(self.question.stops)[-1] if self.question.stops else 1.0
+        share = alpha_shares(self.question.stops)[-1] if self.question.stops else 1.0
         return share * self.question.alpha / max(1, self.family)
 
     def spread(self, name: str, before: Sequence[float], after: Sequence[float]) -> Spread:
@@ -177,20 +185,20 @@ class _Asking:
         effect = self.effect
         if effect is None:
             return None
-        return seeds_to(lambda n: power_to_tell(effect, sd, n, self.alpha), self.power)
+        return seeds_for_power(lambda n: power_to_detect(effect, sd, n, self.alpha), self.power)
 
     def _equates(self, sd: float) -> int | None:
         margin = self.question.margin
         if margin is None:
             return None
-        return seeds_to(lambda n: power_to_equate(margin, sd, n, self.alpha), self.power)
+        return seeds_for_power(lambda n: power_of_equivalence(margin, sd, n, self.alpha), self.power)
 
 
-def _values(trials: Chosen, name: str, question: Question) -> tuple[list[float], list[float]]:
+def _values(trials: TrialsByVariant, name: str, question: ComparisonSpec) -> tuple[list[float], list[float]]:
     """The baseline's numbers and the variant's, of the pairs that a verdict would be of."""
-    held = held_of(trials, name, question)
+    held = pair_trials(trials, name, question)
     finished = [] if held.reason else held.finished
-    before, after = (values_of([pair[side] for pair in finished], question) for side in (0, 1))
+    before, after = (metric_values([pair[side] for pair in finished], question) for side in (0, 1))
     return before, after
 
 
@@ -198,19 +206,19 @@ def _many(found: tuple[list[float], list[float]]) -> bool:
     return len(found[0]) > 1
 
 
-def _seconds(own: Iterable[Entry]) -> float | None:
+def _seconds(own: Iterable[TrialEntry]) -> float | None:
     """What a trial of a variant took on average, with what it begins from."""
     took = [_took(entry) for entry in own if entry.record is not None]
     return math.fsum(took) / len(took) if took else None
 
 
-def _took(entry: Entry) -> float:
+def _took(entry: TrialEntry) -> float:
     started, ended = (float(entry.provenance.get(key) or 0.0) for key in ("started", "ended"))
     before = 0.0 if entry.before is None else _took(entry.before)
     return before + (ended - started if 0 < started <= ended else 0.0)
 
 
-def _missing(trials: Chosen, seeds: int | None, question: Question) -> dict[str, int]:
+def _missing(trials: TrialsByVariant, seeds: int | None, question: ComparisonSpec) -> dict[str, int]:
     """How many trials of so many seeds each variant lacks."""
     wanted = seeds or 0
     return {
@@ -224,7 +232,7 @@ def _without(pairs: dict[str, tuple[list[float], list[float]]]) -> Iterator[str]
         yield f"Without two pairs, and so without a spread: {listed(few, 8)}"
 
 
-def _refuse_few(numbers: Sequence[float], question: Question) -> None:
+def _refuse_few(numbers: Sequence[float], question: ComparisonSpec) -> None:
     if len(numbers) > 1:
         return
     what = f"the baseline of `{question.study}` has {plural(len(numbers), 'finished trial')}, and a spread takes two"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
 from paribus.analysis.formatting import percent, plural
-from paribus.analysis.table import finite
+from paribus.analysis.table import replace_infinite
 from paribus.errors import printable
 
 Range = tuple[float, float]
@@ -101,9 +101,9 @@ class Calibration:
         for key in ("setting", "family", "further"):
             del document[key]
         document |= own | {
-            "baseline": finite(asdict(self.baseline)),
-            "rows": [finite(asdict(row)) for row in self.rows],
-            "independent": finite(asdict(self.independent)),
+            "baseline": replace_infinite(asdict(self.baseline)),
+            "rows": [replace_infinite(asdict(row)) for row in self.rows],
+            "independent": replace_infinite(asdict(self.independent)),
             "notes": list(self.notes),
         }
         return {**document, "further": [each.to_json() for each in self.further]} if self.further else document
@@ -203,7 +203,7 @@ def _count(count: int | None) -> str:
     return "…" if count is None else f"{count:,}"
 
 
-def largest(counts: Mapping[str, int | None]) -> int | None:
+def largest_count(counts: Mapping[str, int | None]) -> int | None:
     """The most seeds that any takes; None where one takes more than anybody would run, or there is none."""
     found = list(counts.values())
     return None if not found or None in found else max(count for count in found if count is not None)

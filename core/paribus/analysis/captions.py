@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from paribus.analysis.costs import Pairs, contended, machine, same_host
+from paribus.analysis.costs import Pairs, is_contended, machine_key, on_same_host
 from paribus.analysis.formatting import percent, plural, span
-from paribus.analysis.sequential import shares
+from paribus.analysis.sequential import alpha_shares
 from paribus.analysis.table import Row
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import listed
 from paribus.planning.comparability import evaluated
 from paribus.specs.diff import differences
@@ -18,7 +18,9 @@ from paribus.specs.diff import differences
 MOST: Final = 8
 
 
-def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry], family: int = 0) -> Iterator[str]:
+def caption_lines(
+    question: ComparisonSpec, rows: Sequence[Row], trials: Sequence[TrialEntry], family: int = 0
+) -> Iterator[str]:
     """How to read the table, and what it generalises over.
 
     `family` is of how many verdicts it is one, where there are others beside it.
@@ -59,12 +61,12 @@ def caption(question: Question, rows: Sequence[Row], trials: Sequence[Entry], fa
         yield f"Pairing by seed divided the variance of a difference by {times}, against independent seeds."
 
 
-def _which(question: Question) -> str:
+def _which(question: ComparisonSpec) -> str:
     """Which verdicts one family holds, where others follow that are families of their own."""
     return " of variants" if question.below or question.crossed is not None else ""
 
 
-def _budget(question: Question, done: Sequence[Entry]) -> Iterator[str]:
+def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[str]:
     """What each trial was given, where that is no number of steps."""
     for unit, amount in question.budget.items():
         if unit == "flops":
@@ -72,23 +74,23 @@ def _budget(question: Question, done: Sequence[Entry]) -> Iterator[str]:
         elif unit == "seconds":
             clocks = {(entry.result.get("cut") or {}).get("clock") for entry in done}
             clock = "CPU seconds" if clocks == {"cpu"} else "seconds"
-            names = listed(sorted({str(dict(machine(entry)).get("name")) for entry in done}), MOST)
+            names = listed(sorted({str(dict(machine_key(entry)).get("name")) for entry in done}), MOST)
             yield (
                 f"Each was cut after {amount:g} {clock} of training on {names}: steps and bits are those of "
                 "this machine and hour, and will not come out the same again."
             )
 
 
-def _spent(question: Question) -> str:
+def _spent(question: ComparisonSpec) -> str:
     """How alpha is spent over the looks of a study that may stop early."""
     if not question.stops:
         return ""
-    spent = zip(question.stops, shares(question.stops), strict=True)
+    spent = zip(question.stops, alpha_shares(question.stops), strict=True)
     said = ", ".join(f"{percent(share * question.alpha)} after {n}" for n, share in spent)
     return f", its {percent(question.alpha)} of error spent over looks that were fixed beforehand ({said} seeds)"
 
 
-def _stage(entry: Entry) -> str:
+def _stage(entry: TrialEntry) -> str:
     """What the trial that this one begins from is called in the study, with those before it."""
     before = entry.before
     assert before is not None
@@ -109,8 +111,8 @@ def _levels(rows: Sequence[Row]) -> str:
     return "the intervals are of " + ", ".join(f"{level} ({listed(names, MOST)})" for level, names in found.items())
 
 
-def warnings(
-    question: Question, rows: Sequence[Row], trials: Sequence[Entry], pairs: Mapping[str, Pairs]
+def warning_lines(
+    question: ComparisonSpec, rows: Sequence[Row], trials: Sequence[TrialEntry], pairs: Mapping[str, Pairs]
 ) -> Iterator[str]:
     """What weakens the table, first what weakens it most."""
     yield from _looked(question)
@@ -129,17 +131,17 @@ def warnings(
     yield from _measures(recorded)
     yield from _versions(recorded)
     rough = any(row.costs["tokens_per_second"].rough for row in rows)
-    machines = {machine(entry) for entry in recorded}
+    machines = {machine_key(entry) for entry in recorded}
     if len(machines) > 1:
         shown = listed((" ".join(value for _, value in each) for each in sorted(machines)), MOST)
         yield f"{len(machines)} kinds of machine ({shown}): speed and memory are compared only within one."
-    elif rough and any(not same_host(pair) for each in pairs.values() for pair in each):
+    elif rough and any(not on_same_host(pair) for each in pairs.values() for pair in each):
         yield "The trials of a pair ran on machines that only look alike: speed is rough (~)."
-    if rough and any(map(contended, recorded)):
+    if rough and any(map(is_contended, recorded)):
         yield "Trials shared the machine (contended): speed is rough (~)."
 
 
-def _looked(question: Question) -> Iterator[str]:
+def _looked(question: ComparisonSpec) -> Iterator[str]:
     """Seeds that were chosen after a look at some of them; fresh ones, fixed beforehand, are a study of their own."""
     seeds = set(question.seeds)
     earlier = [set(look) for look in question.looks if seeds & set(look)]
@@ -157,7 +159,7 @@ def _looked(question: Question) -> Iterator[str]:
         )
 
 
-def _measures(trials: Sequence[Entry]) -> Iterator[str]:
+def _measures(trials: Sequence[TrialEntry]) -> Iterator[str]:
     """The same examples, but an objective with other options."""
     found = {
         each.path.partition(".")[2]
@@ -168,7 +170,7 @@ def _measures(trials: Sequence[Entry]) -> Iterator[str]:
         yield f"The variants do not evaluate with the same options of an objective: {listed(sorted(found), MOST)}."
 
 
-def _versions(trials: Sequence[Entry]) -> Iterator[str]:
+def _versions(trials: Sequence[TrialEntry]) -> Iterator[str]:
     found: dict[str, dict[str, None]] = {}
     for entry in trials:
         for package, version in (entry.provenance.get("versions") or {}).items():

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, final
 
-from paribus.analysis.trials import Entry
+from paribus.analysis.trials import TrialEntry
 from paribus.errors import listed
 from paribus.specs.diff import MISSING, at, touches
 
@@ -25,7 +25,7 @@ _PLACES: Final = ("attention", "cross", "feedforward")  # these alone would read
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Common:
+class TensorComparison:
     """The paths of the baseline's tensors and of the variant's, by what the two have in common."""
 
     equal: tuple[str, ...]  # bitwise
@@ -63,10 +63,10 @@ class Common:
         )
         counts = Counter(name for paths, _ in said for name in _short(paths))
         twice = {name for name, count in counts.items() if count > 1}
-        return tuple(f"{names(paths, twice)} {what}" for paths, what in said if paths)
+        return tuple(f"{short_names(paths, twice)} {what}" for paths, what in said if paths)
 
 
-def common(baseline: Tensors, variant: Tensors, *, scheme: bool) -> Common:
+def compare_tensors(baseline: Tensors, variant: Tensors, *, scheme: bool) -> TensorComparison:
     """`scheme` says that both are initialised by the same scheme, so that a scale is all that may differ.
 
     A tensor of the same path, seed and shape has the same draws. So it has the same value, unless its role, the
@@ -75,7 +75,7 @@ def common(baseline: Tensors, variant: Tensors, *, scheme: bool) -> Common:
     kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for path in baseline.keys() | variant.keys():
         kinds[_kind(baseline.get(path), variant.get(path), scheme)].append(path)
-    return Common(**{kind: tuple(sorted(paths)) for kind, paths in kinds.items()}, total=len(baseline))
+    return TensorComparison(**{kind: tuple(sorted(paths)) for kind, paths in kinds.items()}, total=len(baseline))
 
 
 def _kind(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, scheme: bool) -> str:
@@ -102,7 +102,7 @@ def _reason(before: Mapping[str, Any], after: Mapping[str, Any], scheme: bool) -
     return "leaked" if drawn and before["signs"] != after["signs"] else "scaled"
 
 
-def names(paths: Iterable[str], twice: Collection[str] = ()) -> str:
+def short_names(paths: Iterable[str], twice: Collection[str] = ()) -> str:
     """Paths in few words: `k, v` are the keys' and values' weights and biases of all layers.
 
     `twice`: names that something else beside them has as well, which have a word more here.
@@ -124,7 +124,7 @@ def _short(paths: Iterable[str]) -> dict[str, str]:
     return short
 
 
-def effect(pair: Pair) -> Iterator[Finding]:
+def effect_findings(pair: TrialPair) -> Iterator[Finding]:
     """The swap did something: to an untrained model's outputs, or at least to its training.
 
     Outputs of other examples would differ whatever was swapped, and say nothing.
@@ -140,13 +140,13 @@ def effect(pair: Pair) -> Iterator[Finding]:
         yield "side effect", "outputs differ only once trained" if pair.alike else "same outputs at step 0"
 
 
-def _ends_otherwise(pair: Pair) -> bool:
+def _ends_otherwise(pair: TrialPair) -> bool:
     """Whether what changes the training alone changed the model: by the last step, of which no loss tells."""
     before, after = ((entry.result.get("digests") or {}).get("parameters") for entry in pair)
     return touches(pair.keys, TRAINING) and before != after
 
 
-def options(pair: Pair) -> Iterator[Finding]:
+def option_findings(pair: TrialPair) -> Iterator[Finding]:
     """Each thing that is set beside others has a say by itself: it was put back, and another model came of it."""
     for entry in pair:
         for path in entry.provenance.get("ignored") or ():
@@ -167,7 +167,7 @@ def options(pair: Pair) -> Iterator[Finding]:
         yield "confirmed", f"{listed(asked, MOST)} {'has' if len(asked) == 1 else 'have'} a say"
 
 
-def gradients(pair: Pair, shared: Common) -> Iterator[Finding]:
+def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     """What is trained with the baseline is trained with the variant, and so is what the swap brought.
 
     A tensor that no gradient reaches counts among the parameters and does nothing. Where a swap has brought it, that is
@@ -179,13 +179,13 @@ def gradients(pair: Pair, shared: Common) -> Iterator[Finding]:
     excused = touches(pair.keys, TRAINING)
     frozen = frozenset() if excused else (variant - baseline) & shared.alike
     if frozen:
-        yield "failure", f"not trained: no gradient ever reaches {names(frozen)}, which the baseline trains"
+        yield "failure", f"not trained: no gradient ever reaches {short_names(frozen)}, which the baseline trains"
     if variant - baseline - frozen:
-        yield "side effect", f"no gradient reaches {names(variant - baseline - frozen)}"
+        yield "side effect", f"no gradient reaches {short_names(variant - baseline - frozen)}"
     if variant & baseline:
-        yield "side effect", f"in both no gradient reaches {names(variant & baseline)}"
+        yield "side effect", f"in both no gradient reaches {short_names(variant & baseline)}"
     if shared.brought and shared.brought <= variant and not excused:
-        yield "failure", f"untrained: no gradient reaches anything that the swap brought: {names(shared.brought)}"
+        yield "failure", f"untrained: no gradient reaches anything that the swap brought: {short_names(shared.brought)}"
 
 
 DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.vocabulary", "trainer")
@@ -206,11 +206,11 @@ Finding = tuple[Literal["failure", "side effect", "confirmed"], str]
 
 
 @final
-class Pair(NamedTuple):
+class TrialPair(NamedTuple):
     """Two trials with records, and what may differ between them."""
 
-    baseline: Entry
-    variant: Entry
+    baseline: TrialEntry
+    variant: TrialEntry
 
     @property
     def keys(self) -> frozenset[str]:

@@ -19,16 +19,16 @@ from paribus.analysis.certificate_checks import (
     DATA,
     KINDS,
     LASTING,
-    Common,
     Finding,
-    Pair,
-    common,
-    effect,
-    gradients,
-    names,
-    options,
+    TensorComparison,
+    TrialPair,
+    compare_tensors,
+    effect_findings,
+    gradient_findings,
+    option_findings,
+    short_names,
 )
-from paribus.analysis.trials import Entry
+from paribus.analysis.trials import TrialEntry
 from paribus.errors import listed
 from paribus.specs.diff import MISSING, at, covered, differences, holds, touches
 
@@ -69,25 +69,25 @@ class Certificate:
         return {**vars(self), "ok": self.ok, "text": self.text, "tensors": dict(self.tensors)}
 
 
-def certify(baseline: Entry, variant: Entry) -> Certificate:
+def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
     """The certificate of one pair; both have a record, though one or both may have diverged."""
     if baseline.record is None or variant.record is None:
         missing = " and ".join(
             f"{entry.variant} (seed {entry.seed})" for entry in (baseline, variant) if not entry.record
         )
         raise ValueError(f"`certify` needs two records, but {missing} has none.")
-    pair = Pair(baseline, variant)
+    pair = TrialPair(baseline, variant)
     same_scheme = not touches(pair.keys, ("initialisation",))
-    shared = common(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
+    shared = compare_tensors(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
     found = (
         *_specs(pair),
         *_tensors(pair, shared),
         *_begun(pair),
         *_data(pair),
-        *options(pair),
-        *effect(pair),
+        *option_findings(pair),
+        *effect_findings(pair),
         *_trained(pair, shared),
-        *gradients(pair, shared),
+        *gradient_findings(pair, shared),
     )
     findings = list(dict.fromkeys(found))
     kinds = {
@@ -107,7 +107,7 @@ def certify(baseline: Entry, variant: Entry) -> Certificate:
     )
 
 
-def merged(certificates: Sequence[Certificate]) -> Certificate:
+def merge_certificates(certificates: Sequence[Certificate]) -> Certificate:
     """One certificate for all seeds of a variant; what only some of the pairs show is said with their seeds."""
     if not certificates:
         raise ValueError("`certificates` must hold at least one, but is empty.")
@@ -136,7 +136,7 @@ def _merged(certificates: Sequence[Certificate], field: str) -> tuple[str, ...]:
     )
 
 
-def _specs(pair: Pair) -> Iterator[Finding]:
+def _specs(pair: TrialPair) -> Iterator[Finding]:
     """The two resolved specs differ exactly in what the study varied, and each is that of its trial."""
     for entry in pair:
         for difference in differences(entry.trial["spec"], entry.spec):
@@ -158,19 +158,19 @@ def _specs(pair: Pair) -> Iterator[Finding]:
         yield "failure", f"another difference: the study did not vary this: {stray[0]}{more}"
 
 
-def _tensors(pair: Pair, shared: Common) -> Iterator[Finding]:
+def _tensors(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     """What both have begins bitwise the same."""
     if shared.leaked:
         count = f"{len(shared.leaked)} of {shared.total} tensors"
         yield (
             "failure",
-            f"leaked seed: {count} begin otherwise, though path, seed and shape agree: {names(shared.leaked)}",
+            f"leaked seed: {count} begin otherwise, though path, seed and shape agree: {short_names(shared.leaked)}",
         )
     for change in shared.changes:
         yield "side effect", change
 
 
-def _begun(pair: Pair) -> Iterator[Finding]:
+def _begun(pair: TrialPair) -> Iterator[Finding]:
     """What the variant has of the saved model that it begins from."""
     begun = pair.variant.result.get("from")
     if begun is None:
@@ -180,12 +180,12 @@ def _begun(pair: Pair) -> Iterator[Finding]:
     for path, how in begun["converted"].items():
         ways.setdefault(how, []).append(path)
     for how, paths in ways.items():
-        yield "side effect", f"{names(paths)} converted ({how})"
+        yield "side effect", f"{short_names(paths)} converted ({how})"
     if begun["new"]:
-        yield "side effect", f"{names(begun['new'])} not of the saved model"
+        yield "side effect", f"{short_names(begun['new'])} not of the saved model"
 
 
-def _data(pair: Pair) -> Iterator[Finding]:
+def _data(pair: TrialPair) -> Iterator[Finding]:
     """Both saw the same examples in the same order, corrupted alike, and equally many."""
     varied = touches(pair.keys, DATA)
     budget = pair.steps, (pair.baseline.result["tokens"], pair.variant.result["tokens"])
@@ -207,7 +207,7 @@ def _data(pair: Pair) -> Iterator[Finding]:
     yield "confirmed", "same batches"
 
 
-def _along(pair: Pair, varied: bool) -> Iterator[Finding]:
+def _along(pair: TrialPair, varied: bool) -> Iterator[Finding]:
     """As far as both ran: their batches are known as of each power of two."""
     before, after = (entry.certificate.get("along") or {} for entry in pair)
     known = [step for step in before if step in after]
@@ -220,20 +220,23 @@ def _along(pair: Pair, varied: bool) -> Iterator[Finding]:
         yield ("side effect", "other batches") if varied else ("failure", "other batches: not those of the baseline")
 
 
-def _trained(pair: Pair, shared: Common) -> Iterator[Finding]:
+def _trained(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     """What both have is trained in one manner: with the same rate and the same weight decay."""
     before, after = (entry.certificate.get("manners") or {} for entry in pair)
     if not before or not after or touches(pair.keys, ("optimizer", "schedule", "trainer")):
         return
     other = [path for path in sorted(shared.alike) if path in before and path in after and before[path] != after[path]]
     if other:
-        yield "failure", f"trained otherwise: the optimizer treats {names(other)} in another manner than the baseline's"
+        yield (
+            "failure",
+            f"trained otherwise: the optimizer treats {short_names(other)} in another manner than the baseline's",
+        )
 
 
 _OTHERWISE: Final = " begun otherwise"  # of tensors of two trials, each from its own
 
 
-def certify_line(baseline: Entry, variant: Entry) -> Certificate:
+def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
     """The certificate of a pair, and of the pair that the two begin from, and so on; what both share needs none.
 
     Its tensors are those of the first pair, which begin as they are drawn.
@@ -244,7 +247,7 @@ def certify_line(baseline: Entry, variant: Entry) -> Certificate:
         return found
     if before.record is None or after.record is None:
         return found
-    earlier = certify_line(before, after)
+    earlier = certify_chain(before, after)
     stage = str(after.trial.get("stage") or "before")
     return replace(
         earlier,

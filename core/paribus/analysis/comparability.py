@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
 from paribus.analysis.certificate_checks import BUDGET
-from paribus.analysis.select_trials import Chosen
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.select_trials import TrialsByVariant
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, Problem, listed
 from paribus.planning.comparability import TEXTUAL, measured_by, of_bytes
 from paribus.specs.diff import touches
@@ -20,7 +20,7 @@ class Condition(NamedTuple):
 
     code: str
     what: str
-    of: Callable[[Entry], Any]
+    of: Callable[[TrialEntry], Any]
     valid: str
     unless: tuple[str, ...] = ()  # the study varied one of these, so that it is meant
 
@@ -68,7 +68,7 @@ def conditions(metric: str) -> tuple[Condition, ...]:
     return (*(each for each in CONDITIONS if each.code not in (*TEXTUAL, WHOLE.code)), WHOLE)
 
 
-def refuse(trials: Chosen, question: Question, notes: Sequence[str] = ()) -> None:
+def check_comparable(trials: TrialsByVariant, question: ComparisonSpec, notes: Sequence[str] = ()) -> None:
     """A `NotComparableError` with every reason, where the finished trials do not belong into one table.
 
     `notes` says which trials were left out before: where none is left, that is the reason.
@@ -84,7 +84,7 @@ def refuse(trials: Chosen, question: Question, notes: Sequence[str] = ()) -> Non
         raise NotComparableError(*problems)
 
 
-def _conditions(done: Mapping[str, Sequence[Entry]], question: Question) -> Iterator[Problem]:
+def _conditions(done: Mapping[str, Sequence[TrialEntry]], question: ComparisonSpec) -> Iterator[Problem]:
     """Held against the first finished trial, of the baseline where that has any."""
     order = sorted(done, key=lambda name: name != question.baseline)
     reference = next((entry for name in order for entry in done[name]), None)
@@ -105,7 +105,7 @@ def _conditions(done: Mapping[str, Sequence[Entry]], question: Question) -> Iter
             yield Problem(code=condition.code, path=_path(others), what=what, valid=condition.valid)
 
 
-def _metric(done: Mapping[str, Sequence[Entry]], metric: str) -> Iterator[Problem]:
+def _metric(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[Problem]:
     """Every finished trial has the metric, and has it from its last step."""
     missing = [
         name for name, entries in done.items() if any(metric not in entry.result["metrics"] for entry in entries)
@@ -120,7 +120,7 @@ def _metric(done: Mapping[str, Sequence[Entry]], metric: str) -> Iterator[Proble
         yield Problem(code="not-the-last", path=_path(early), what=what, valid="the metric of the last step, for all")
 
 
-def _early(entry: Entry) -> bool:
+def _early(entry: TrialEntry) -> bool:
     """Whether the metrics are those of an earlier step: the best of a run is not to be held against the last."""
     curve = entry.result.get("curve") or []
     return bool(curve) and curve[-1]["step"] != entry.result["steps"]

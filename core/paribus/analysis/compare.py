@@ -9,35 +9,43 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from paribus.analysis.captions import caption, warnings
-from paribus.analysis.comparability import refuse
-from paribus.analysis.early_stopping import Part, first_of, needed, not_needed, parts_of, seeds_needed, turns_of
+from paribus.analysis.captions import caption_lines, warning_lines
+from paribus.analysis.comparability import check_comparable
+from paribus.analysis.early_stopping import (
+    RowInput,
+    first_seeds,
+    is_needed,
+    row_inputs,
+    seeds_by_variant,
+    skipped_notes,
+    variant_states,
+)
 from paribus.analysis.factorial import effects
 from paribus.analysis.formatting import percent, plural
-from paribus.analysis.pairing import Held, baseline_row, held_of, paired_of, row_of
-from paribus.analysis.select_trials import Chosen, Selection, accepted, select
-from paribus.analysis.sequential import Turn
+from paribus.analysis.pairing import PairedTrials, baseline_row, pair_trials, paired_differences, variant_row
+from paribus.analysis.select_trials import Selection, TrialsByVariant, is_accepted, select
+from paribus.analysis.sequential import VariantState
 from paribus.analysis.table import Family, Table
-from paribus.analysis.trials import Entry, Question
-from paribus.analysis.verdicts import Paired, Verdict, decide
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.analysis.verdicts import PairedDifferences, Verdict, decide
 from paribus.errors import listed
 
 
-def steps(trials: Chosen, question: Question, settings: int = 1) -> Iterator[Family]:
+def ladder_steps(trials: TrialsByVariant, question: ComparisonSpec, settings: int = 1) -> Iterator[Family]:
     """One family, of a study that is a ladder; nothing of another. All `settings` of a study share its alpha."""
     if not question.below:
         return
     alpha = question.alpha / settings
     asked = {name: replace(question, baseline=below) for name, below in question.below.items()}
-    held = {name: held_of(trials, name, each) for name, each in asked.items()}
+    held = {name: pair_trials(trials, name, each) for name, each in asked.items()}
     verdicts = decide(
-        {name: paired_of(trials, name, held[name], each) for name, each in asked.items()},
+        {name: paired_differences(trials, name, held[name], each) for name, each in asked.items()},
         better=question.better,
         margin=question.margin,
         alpha=alpha,
     )
     of_all = f", and so those of all {settings} settings together at {percent(1 - question.alpha)}"
-    rows = (row_of(trials, name, held[name], verdicts[name], each) for name, each in asked.items())
+    rows = (variant_row(trials, name, held[name], verdicts[name], each) for name, each in asked.items())
     yield Family(
         key="steps",
         title="steps, each rung against the one below",
@@ -52,33 +60,35 @@ def steps(trials: Chosen, question: Question, settings: int = 1) -> Iterator[Fam
     )
 
 
-def compare(entries: Iterable[Entry], question: Question, *, accept_code: Collection[str] = ()) -> Table:
+def compare(entries: Iterable[TrialEntry], question: ComparisonSpec, *, accept_code: Collection[str] = ()) -> Table:
     """The verdicts of a study, all of them together; a `NotComparableError` where its trials are not of one kind.
 
     Verdicts are of the seeds that both sides finished. A pair across two versions of torch, or across a CPU and an
     accelerator, is left out: its difference would be theirs as well. Other packages may differ, and are named.
     """
-    return together([(entries, question)], accept_code=accept_code)
+    return compare_settings([(entries, question)], accept_code=accept_code)
 
 
-def together(asked: Sequence[tuple[Iterable[Entry], Question]], *, accept_code: Collection[str] = ()) -> Table:
+def compare_settings(
+    asked: Sequence[tuple[Iterable[TrialEntry], ComparisonSpec]], *, accept_code: Collection[str] = ()
+) -> Table:
     """The same of a study in several settings, side by side: all of their verdicts are one family.
 
     A setting of which nothing has run has no table, and its variants count in the family all the same.
     """
     given = [(list(entries), question) for entries, question in asked]
-    codes = codes_of([entries for entries, _ in given], accept_code)
+    codes = codes_by_setting([entries for entries, _ in given], accept_code)
     chosen = [_select(entries, question, own) for (entries, question), own in zip(given, codes, strict=True)]
     stops = bool(given[0][1].stops)
     asks = [(selection.trials, question) for selection, (_, question) in zip(chosen, given, strict=True)]
-    turns = turns_of(asks) if stops else [{} for _ in given]
+    turns = variant_states(asks) if stops else [{} for _ in given]
     every = [
         _compared(entries, question, own, selection, told)
         for (entries, question), own, selection, told in zip(given, codes, chosen, turns, strict=True)
     ]
     started = [each for each in every if each.started] or every[:1]
     for each in started:
-        refuse(each.trials, each.question, each.selection.notes)
+        check_comparable(each.trials, each.question, each.selection.notes)
     first = every[0].question
     stopped = {(place, name): turn.verdict for place, own in enumerate(turns) for name, turn in own.items()}
     verdicts = stopped or decide(
@@ -98,9 +108,9 @@ def together(asked: Sequence[tuple[Iterable[Entry], Question]], *, accept_code: 
     return replace(tables[0], further=tuple(tables[1:]), notes=(*tables[0].notes, *late))
 
 
-def codes_of(given: Sequence[Sequence[Entry]], codes: Collection[str]) -> list[list[str]]:
+def codes_by_setting(given: Sequence[Sequence[TrialEntry]], codes: Collection[str]) -> list[list[str]]:
     """The readmitted codes that each setting has a record of; what none has, the first is to refuse."""
-    found = [[code for code in codes if any(accepted(entry, [code]) for entry in entries)] for entries in given]
+    found = [[code for code in codes if any(is_accepted(entry, [code]) for entry in entries)] for entries in given]
     found[0] += [code for code in codes if not any(code in own for own in found)]
     return found
 
@@ -110,17 +120,17 @@ def codes_of(given: Sequence[Sequence[Entry]], codes: Collection[str]) -> list[l
 class _Compared:
     """The trials of one setting, paired and certified."""
 
-    question: Question
+    question: ComparisonSpec
     selection: Selection
-    parts: Mapping[str, Part]
+    parts: Mapping[str, RowInput]
     counts: Mapping[str, int]  # of seeds that are needed
 
     @property
-    def held(self) -> Mapping[str, Held]:
+    def held(self) -> Mapping[str, PairedTrials]:
         return {name: part.held for name, part in self.parts.items()}
 
     @property
-    def trials(self) -> Chosen:
+    def trials(self) -> TrialsByVariant:
         return self.selection.trials
 
     @property
@@ -128,13 +138,13 @@ class _Compared:
         """Whether any trial has a record."""
         return any(entry.record is not None for own in self.trials.values() for entry in own.values())
 
-    def paired(self) -> Iterator[tuple[str, Paired]]:
+    def paired(self) -> Iterator[tuple[str, PairedDifferences]]:
         """What is decided on, variant by variant."""
         for name, held in self.held.items():
-            yield name, paired_of(self.trials, name, held, self.question)
+            yield name, paired_differences(self.trials, name, held, self.question)
 
 
-def _select(entries: Sequence[Entry], question: Question, accept_code: Collection[str]) -> Selection:
+def _select(entries: Sequence[TrialEntry], question: ComparisonSpec, accept_code: Collection[str]) -> Selection:
     if question.baseline not in question.variants:
         names = listed(question.variants)
         raise ValueError(f"`baseline` must be one of the variants, but is `{question.baseline}`; valid: {names}.")
@@ -142,27 +152,28 @@ def _select(entries: Sequence[Entry], question: Question, accept_code: Collectio
 
 
 def _compared(
-    entries: Sequence[Entry],
-    question: Question,
+    entries: Sequence[TrialEntry],
+    question: ComparisonSpec,
     accept_code: Collection[str],
     selection: Selection,
-    turns: Mapping[str, Turn],
+    turns: Mapping[str, VariantState],
 ) -> _Compared:
     """`turns` is where each variant stands, of a study that may stop early."""
-    counts = seeds_needed(turns, question)
+    counts = seeds_by_variant(turns, question)
     if turns:
-        selection = select((each for each in entries if needed(each, counts, question)), question, accept_code)
-    return _Compared(question, selection, parts_of(selection.trials, question, turns), counts)
+        selection = select((each for each in entries if is_needed(each, counts, question)), question, accept_code)
+    return _Compared(question, selection, row_inputs(selection.trials, question, turns), counts)
 
 
 def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, settings: int) -> Table:
     """One setting, with the verdicts that all of them together allow."""
     question, selection, trials, held = compared.question, compared.selection, compared.trials, compared.held
     rows = tuple(
-        row_of(part.trials, name, part.held, verdicts[name], part.question) for name, part in compared.parts.items()
+        variant_row(part.trials, name, part.held, verdicts[name], part.question)
+        for name, part in compared.parts.items()
     )
     counts = compared.counts
-    baseline = baseline_row(trials, first_of(trials, question, counts[question.baseline])[1])
+    baseline = baseline_row(trials, first_seeds(trials, question, counts[question.baseline])[1])
     every = [entry for own in trials.values() for entry in own.values()]
     pairs = {name: each.pairs for name, each in held.items()}
     dropped = tuple(_dropped(trials, held, question, counts))
@@ -177,16 +188,16 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, se
         seeds=question.seeds,
         baseline=baseline,
         rows=rows,
-        caption=tuple(caption(question, rows, every, family)),
-        warnings=(*selection.warnings, *warnings(question, (baseline, *rows), every, pairs)),
-        notes=(*dropped, *not_needed(counts, question), *selection.notes),
+        caption=tuple(caption_lines(question, rows, every, family)),
+        warnings=(*selection.warnings, *warning_lines(question, (baseline, *rows), every, pairs)),
+        notes=(*dropped, *skipped_notes(counts, question), *selection.notes),
         certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
-        besides=(*steps(trials, question, settings), *effects(trials, held, question, settings)),
+        besides=(*ladder_steps(trials, question, settings), *effects(trials, held, question, settings)),
         differences={name: _differences(each, question) for name, each in held.items() if not each.reason},
     )
 
 
-def _differences(held: Held, question: Question) -> dict[int, float]:
+def _differences(held: PairedTrials, question: ComparisonSpec) -> dict[int, float]:
     """Seed by seed."""
     found: dict[int, float] = {}
     for baseline, variant in held.finished:
@@ -197,7 +208,9 @@ def _differences(held: Held, question: Question) -> dict[int, float]:
     return found
 
 
-def _dropped(trials: Chosen, held: Mapping[str, Held], question: Question, asked: Mapping[str, int]) -> Iterator[str]:
+def _dropped(
+    trials: TrialsByVariant, held: Mapping[str, PairedTrials], question: ComparisonSpec, asked: Mapping[str, int]
+) -> Iterator[str]:
     """Finished trials that the verdict does not use."""
     finished = _seeds(trials[question.baseline], question)
     for name, each in held.items():
@@ -211,5 +224,5 @@ def _dropped(trials: Chosen, held: Mapping[str, Held], question: Question, asked
             yield f"{name}: {plural(len(own & base), 'common seed')}; without a partner: {listed(counts)}"
 
 
-def _seeds(own: Mapping[int, Entry], question: Question) -> set[int]:
+def _seeds(own: Mapping[int, TrialEntry], question: ComparisonSpec) -> set[int]:
     return {seed for seed, entry in own.items() if entry.value(question.metric) is not None}

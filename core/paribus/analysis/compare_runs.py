@@ -11,30 +11,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from paribus.analysis.costs import costs, machine
+from paribus.analysis.costs import costs, machine_key
 from paribus.analysis.formatting import MAX_DECIMALS, clean, format_number, percent, plural, span
 from paribus.analysis.grid import Cell, Column, Grid, format_count, format_difference, row_cells
-from paribus.analysis.load_runs import Key, Side
+from paribus.analysis.load_runs import Key, TrialSet
 from paribus.analysis.pairing import RUNTIME
-from paribus.analysis.select_trials import SHORT
-from paribus.analysis.table import Row, decided, finite
-from paribus.analysis.trials import Entry
-from paribus.analysis.verdicts import Better, Paired, Verdict, decide
+from paribus.analysis.select_trials import CODE_DIGITS
+from paribus.analysis.table import Row, replace_infinite, verdict_fields
+from paribus.analysis.trials import TrialEntry
+from paribus.analysis.verdicts import Better, PairedDifferences, Verdict, decide
 from paribus.errors import NotComparableError, Problem, SpecError, listed, nearest
 from paribus.studies.designs import BASELINE
 
-Pair = tuple[Entry, Entry]
+Pair = tuple[TrialEntry, TrialEntry]
 MAX_CHANGES: Final = 6
 _VALID: Final = "trials of one corpus, one budget and one machine, or --across-machines, which warns above everything"
 
 
-def changed(pairs: Sequence[Pair]) -> Iterator[str]:
+def environment_changes(pairs: Sequence[Pair]) -> Iterator[str]:
     """A line each for code, data, versions and machine: what it was and has become, or that it is the same."""
     yield f"code:     {_code(pairs)}"
-    kinds: tuple[tuple[str, Callable[[Entry], Any]], ...] = (
+    kinds: tuple[tuple[str, Callable[[TrialEntry], Any]], ...] = (
         ("data", _data),
         ("versions", _versions),
-        ("machine", lambda entry: " ".join(value for _, value in machine(entry)) or "unknown"),
+        ("machine", lambda entry: " ".join(value for _, value in machine_key(entry)) or "unknown"),
     )
     for name, of in kinds:
         before, after = (list(dict.fromkeys(clean(of(pair[side])) for pair in pairs)) for side in (0, 1))
@@ -50,7 +50,7 @@ def changed(pairs: Sequence[Pair]) -> Iterator[str]:
 def _code(pairs: Sequence[Pair]) -> str:
     """Records have one hash of the code of all components of a trial, so it is told variant by variant."""
     moved: dict[str, None] = {}
-    hashes = [[str(entry.trial.get("code") or "unknown")[:SHORT] for entry in pair] for pair in pairs]
+    hashes = [[str(entry.trial.get("code") or "unknown")[:CODE_DIGITS] for entry in pair] for pair in pairs]
     for (_, after), (old, new) in zip(pairs, hashes, strict=True):
         if old != new:
             moved[f"{clean(after.variant)} {old} → {new}"] = None
@@ -61,12 +61,12 @@ def _code(pairs: Sequence[Pair]) -> str:
     return f"{listed(moved, MAX_CHANGES)}{some}"
 
 
-def _data(entry: Entry) -> str:
+def _data(entry: TrialEntry) -> str:
     data = entry.result["data"]
-    return f"corpus {str(data['corpus'])[:SHORT]}, tokenizer {str(data['tokenizer'])[:SHORT]}"
+    return f"corpus {str(data['corpus'])[:CODE_DIGITS]}, tokenizer {str(data['tokenizer'])[:CODE_DIGITS]}"
 
 
-def _versions(entry: Entry) -> str:
+def _versions(entry: TrialEntry) -> str:
     return ", ".join(f"{name} {version}" for name, version in (entry.provenance.get("versions") or {}).items())
 
 
@@ -81,7 +81,7 @@ def _moved(pair: Pair) -> str:
     return listed(moved, MAX_CHANGES)
 
 
-def refuse_unlike(pairs: Sequence[Pair], *, across: bool) -> list[str]:
+def check_same_conditions(pairs: Sequence[Pair], *, across: bool) -> list[str]:
     """A `NotComparableError` with each reason why pairs are not of one kind; a banner instead, if `across`."""
     problems = [
         Problem(code=code, what=f"before and after do not share {what}: {listed(found, MAX_CHANGES)}", valid=_VALID)
@@ -94,7 +94,7 @@ def refuse_unlike(pairs: Sequence[Pair], *, across: bool) -> list[str]:
     return [f"ACROSS MACHINES: {said}: no difference below is known to be the code's"] if problems else []
 
 
-def _unlike(pairs: Sequence[Pair], of: Callable[[Entry], Any]) -> Iterator[str]:
+def _unlike(pairs: Sequence[Pair], of: Callable[[TrialEntry], Any]) -> Iterator[str]:
     seen = set()
     for before, after in pairs:
         values = clean(str(of(before))), clean(str(of(after)))
@@ -103,15 +103,19 @@ def _unlike(pairs: Sequence[Pair], of: Callable[[Entry], Any]) -> Iterator[str]:
             yield f"{values[0]} against {values[1]}"
 
 
-def _runtime(entry: Entry) -> str:
+def _runtime(entry: TrialEntry) -> str:
     versions: Mapping[str, Any] = entry.provenance.get("versions") or {}
     return ", ".join(f"{name} {str(versions.get(name)).partition('+')[0]}" for name in RUNTIME)
 
 
-_CONDITIONS: Final[tuple[tuple[str, str, Callable[[Entry], Any]], ...]] = (
-    ("other-corpus", "the corpus", lambda entry: str(entry.result["data"]["corpus"])[:SHORT]),
-    ("other-tokenizer", "the tokenizer", lambda entry: str(entry.result["data"]["tokenizer"])[:SHORT]),
-    ("other-validation", "the validation examples", lambda entry: str(entry.certificate.get("validation"))[:SHORT]),
+_CONDITIONS: Final[tuple[tuple[str, str, Callable[[TrialEntry], Any]], ...]] = (
+    ("other-corpus", "the corpus", lambda entry: str(entry.result["data"]["corpus"])[:CODE_DIGITS]),
+    ("other-tokenizer", "the tokenizer", lambda entry: str(entry.result["data"]["tokenizer"])[:CODE_DIGITS]),
+    (
+        "other-validation",
+        "the validation examples",
+        lambda entry: str(entry.certificate.get("validation"))[:CODE_DIGITS],
+    ),
     ("other-steps", "the number of steps", lambda entry: entry.result["steps"] if entry.done else "diverged"),
     ("other-versions", "their versions", _runtime),
     ("other-machine", "the kind of device", lambda entry: (entry.provenance.get("machine") or {}).get("device")),
@@ -120,12 +124,12 @@ _CONDITIONS: Final[tuple[tuple[str, str, Callable[[Entry], Any]], ...]] = (
 
 LOWER: Final = ("loss", "perplexity", "bits-per-byte")  # of which less is better, as everybody knows
 MOST: Final = 8
-SAME: Final = "the same, to the bit"
+IDENTICAL: Final = "the same, to the bit"
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Across:
+class RunComparison:
     """What became of each variant; `rows` hold after - before."""
 
     metric: str
@@ -167,20 +171,20 @@ class Across:
         half = (row.high - row.low) / 2 if row.low is not None and row.high is not None else abs(row.difference or 0)
         decimals = min(MAX_DECIMALS, max(3, 1 - math.floor(math.log10(half)))) if half else 4
         numbers = (format_number(value, decimals) for value in (self.before[row.variant], row.mean))
-        difference = "0" if row.verdict == SAME else format_difference(row, decimals)
+        difference = "0" if row.verdict == IDENTICAL else format_difference(row, decimals)
         return row_cells([row.variant, format_count(row), *numbers, difference, row.verdict], row.kind)
 
 
-def across(before: Side, after: Side, *, metric: str = "", elsewhere: bool = False) -> Across:
+def compare_runs(before: TrialSet, after: TrialSet, *, metric: str = "", elsewhere: bool = False) -> RunComparison:
     """The table of two sides; a `NotComparableError` where nothing matches, or what matches is not of one kind."""
     pairs = {key: (before.trials[key], after.trials[key]) for key in before.trials if key in after.trials}
     notes = [*before.notes, *after.notes, *_alone(before, after, "before"), *_alone(after, before, "after")]
     if not pairs:
         what = ". ".join((f"no trial of {before.name} has the spec and seed of one of {after.name}", *notes))
         raise NotComparableError(Problem(code="nothing-in-common", what=what, valid="two runs of one study"))
-    metric, better = metric_of(list(pairs.values()), metric)
+    metric, better = select_metric(list(pairs.values()), metric)
     measured = {key: pair for key, pair in pairs.items() if any(metric in e.result["metrics"] for e in pair)}
-    warnings = refuse_unlike(list(measured.values()), across=elsewhere)
+    warnings = check_same_conditions(list(measured.values()), across=elsewhere)
     groups: dict[str, list[Pair]] = {}
     for (spec, _), pair in sorted(measured.items(), key=_order):
         groups.setdefault(spec, []).append(pair)
@@ -189,10 +193,10 @@ def across(before: Side, after: Side, *, metric: str = "", elsewhere: bool = Fal
     verdicts = decide(paired, better=better, margin=None)
     rows = [_row(names[spec], own, verdicts[names[spec]], metric) for spec, own in groups.items()]
     means = {names[spec]: _mean([pair[0].value(metric) for pair in own]) for spec, own in groups.items()}
-    return Across(
+    return RunComparison(
         metric=metric,
         better=better,
-        first=(f"before:   {before.name}", f"after:    {after.name}", *changed(list(measured.values()))),
+        first=(f"before:   {before.name}", f"after:    {after.name}", *environment_changes(list(measured.values()))),
         rows=tuple(rows),
         before=means,
         warnings=tuple(warnings),
@@ -201,7 +205,7 @@ def across(before: Side, after: Side, *, metric: str = "", elsewhere: bool = Fal
     )
 
 
-def metric_of(pairs: Sequence[Pair], asked: str) -> tuple[str, Better]:
+def select_metric(pairs: Sequence[Pair], asked: str) -> tuple[str, Better]:
     """The metric that was asked for (`NAME`, or `NAME:higher`), or the loss that most trials have."""
     known = Counter(name for pair in pairs for entry in pair for name in entry.result["metrics"])
     if not asked:
@@ -236,14 +240,14 @@ def _names(groups: Mapping[str, Sequence[Pair]]) -> dict[str, str]:
     return {spec: f"{name} ({spec[:6]})" if name in twice else name for spec, name in called.items()}
 
 
-def _called(entry: Entry) -> str:
+def _called(entry: TrialEntry) -> str:
     stage = str(entry.trial.get("stage") or "")
     return clean(f"{entry.variant}, {stage}" if stage else entry.variant)
 
 
-def _paired(own: Sequence[Pair], metric: str) -> Paired:
+def _paired(own: Sequence[Pair], metric: str) -> PairedDifferences:
     found = [(one, other) for one, other in ((a.value(metric), b.value(metric)) for a, b in own)]
-    return Paired(
+    return PairedDifferences(
         differences=tuple(b - a for a, b in found if a is not None and b is not None),
         diverged=sum(pair[1].diverged(metric) for pair in own),
         baseline_diverged=sum(pair[0].diverged(metric) for pair in own),
@@ -254,7 +258,7 @@ def _paired(own: Sequence[Pair], metric: str) -> Paired:
 def _row(name: str, own: Sequence[Pair], verdict: Verdict, metric: str) -> Row:
     entries = [pair[1] for pair in own]
     same = all(_digest(pair[0]) == _digest(pair[1]) != "" for pair in own)
-    told = decided(verdict) | ({"verdict": SAME, "low": 0.0, "high": 0.0} if same else {})
+    told = verdict_fields(verdict) | ({"verdict": IDENTICAL, "low": 0.0, "high": 0.0} if same else {})
     return Row(
         **told,
         variant=name,
@@ -267,7 +271,7 @@ def _row(name: str, own: Sequence[Pair], verdict: Verdict, metric: str) -> Row:
     )
 
 
-def _digest(entry: Entry) -> str:
+def _digest(entry: TrialEntry) -> str:
     return str((entry.result.get("digests") or {}).get("parameters") or "")
 
 
@@ -276,7 +280,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.fsum(found) / len(found) if found else None
 
 
-def _alone(side: Side, other: Side, word: str) -> Iterator[str]:
+def _alone(side: TrialSet, other: TrialSet, word: str) -> Iterator[str]:
     alone: dict[str, list[int]] = {}
     for key, entry in side.trials.items():
         if key not in other.trials:
@@ -298,6 +302,6 @@ def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:
     yield f"n = {span([row.n for row in rows])} seeds, {steps} steps, on this corpus and its validation split."
 
 
-def _record(table: Across, row: Row) -> dict[str, Any]:
+def _record(table: RunComparison, row: Row) -> dict[str, Any]:
     plain = {key: value for key, value in row.to_json(table.metric).items() if key not in ("learned",)}
-    return finite({**plain, "before": table.before[row.variant]})
+    return replace_infinite({**plain, "before": table.before[row.variant]})

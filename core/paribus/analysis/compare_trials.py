@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from paribus.analysis.certificates import Certificate, certify_line
-from paribus.analysis.compare_runs import Pair, changed, refuse_unlike
-from paribus.analysis.costs import DECLARED, LABELS, MEASURED, contended
+from paribus.analysis.certificates import Certificate, certify_chain
+from paribus.analysis.compare_runs import Pair, check_same_conditions, environment_changes
+from paribus.analysis.costs import DECLARED, LABELS, MEASURED, is_contended
 from paribus.analysis.formatting import clean, format_number
 from paribus.analysis.grid import Cell, Column, Grid, row_cells
-from paribus.analysis.load_runs import Side, spec_key
-from paribus.analysis.table import finite
-from paribus.analysis.trials import Entry
+from paribus.analysis.load_runs import TrialSet, spec_key
+from paribus.analysis.table import replace_infinite
+from paribus.analysis.trials import TrialEntry
 from paribus.errors import listed
 from paribus.specs.diff import differences
 
@@ -22,7 +22,7 @@ MOST: Final = 8
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Duel:
+class TrialDiff:
     """One trial beside another."""
 
     first: tuple[str, ...]
@@ -57,24 +57,29 @@ class Duel:
         )
 
 
-def duel(before: Side, after: Side, *, elsewhere: bool = False) -> Duel:
+def compare_trials(before: TrialSet, after: TrialSet, *, elsewhere: bool = False) -> TrialDiff:
     """One trial held against another."""
     (one,), (other,) = before.trials.values(), after.trials.values()
     pair = one, other
-    warnings = refuse_unlike([pair], across=elsewhere)
+    warnings = check_same_conditions([pair], across=elsewhere)
     same = spec_key(one.spec) == spec_key(other.spec)
-    if any(contended(entry) for entry in pair):
+    if any(is_contended(entry) for entry in pair):
         warnings.append("Trials shared the machine (contended): speed is rough")
-    return Duel(
-        first=(f"before:   {_who(one, before)}", f"after:    {_who(other, after)}", *changed([pair]), _spec(pair)),
+    return TrialDiff(
+        first=(
+            f"before:   {_who(one, before)}",
+            f"after:    {_who(other, after)}",
+            *environment_changes([pair]),
+            _spec(pair),
+        ),
         rows=tuple(_numbers(pair)),
-        certificate=None if same else certify_line(one, other),
+        certificate=None if same else certify_chain(one, other),
         warnings=tuple(warnings),
         caption=("One seed a side: there is no interval and no verdict. Another seed may turn any of this around.",),
     )
 
 
-def _who(entry: Entry, side: Side) -> str:
+def _who(entry: TrialEntry, side: TrialSet) -> str:
     diverged = "" if entry.done else f", {entry.state}"
     return f"{clean(entry.variant)}, seed {entry.seed}{diverged} ({side.name})"
 
@@ -109,4 +114,4 @@ def _cells(name: str, before: float | None, after: float | None) -> list[Cell]:
 
 def _record(name: str, before: float | None, after: float | None) -> dict[str, Any]:
     difference = after - before if before is not None and after is not None else None
-    return finite({"metric": name, "n": 1, "before": before, "after": after, "difference": difference})
+    return replace_infinite({"metric": name, "n": 1, "before": before, "after": after, "difference": difference})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from paribus.analysis.trials import Entry, Pace
+from paribus.analysis.trials import Throughput, TrialEntry
 
 LABELS: Final[Mapping[str, str]] = {
     "parameters": "params",
@@ -18,8 +18,8 @@ LABELS: Final[Mapping[str, str]] = {
     "peak_bytes": "memory",
 }
 
-Number = Callable[[Entry], float | None]
-Pairs = Sequence[tuple[Entry, Entry]]
+CostFunction = Callable[[TrialEntry], float | None]
+Pairs = Sequence[tuple[TrialEntry, TrialEntry]]
 
 
 @final
@@ -36,39 +36,39 @@ class Cost:
     pairs: tuple[float, ...] = ()  # of what was measured: how many times, pair by pair
 
 
-def declared(name: str) -> Number:
+def declared(name: str) -> CostFunction:
     """A number that the engine counts, and that is the same for each seed."""
     return lambda entry: _positive(entry.result.get(name))
 
 
-def tokens_per_second(entry: Entry) -> float | None:
+def tokens_per_second(entry: TrialEntry) -> float | None:
     """Of the training steps alone."""
     seconds = entry.provenance.get("training_seconds")
     return _positive(entry.result["tokens"] / seconds) if entry.done and seconds else None
 
 
-def peak_bytes(entry: Entry) -> float | None:
+def peak_bytes(entry: TrialEntry) -> float | None:
     """The most memory that the trial held; on a CPU, its whole process."""
     return _positive(entry.provenance.get("peak_bytes")) if entry.done else None
 
 
-DECLARED: Final[Mapping[str, Number]] = {
+DECLARED: Final[Mapping[str, CostFunction]] = {
     name: declared(name) for name in ("parameters", "flops_per_token", "cache_bytes_per_token", "total_flops")
 }
-MEASURED: Final[Mapping[str, Number]] = {"tokens_per_second": tokens_per_second, "peak_bytes": peak_bytes}
+MEASURED: Final[Mapping[str, CostFunction]] = {"tokens_per_second": tokens_per_second, "peak_bytes": peak_bytes}
 
 
 def costs(
-    entries: Sequence[Entry], baseline: Sequence[Entry], pairs: Pairs, pace: Pace | None = None
+    entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry], pairs: Pairs, pace: Throughput | None = None
 ) -> dict[str, Cost]:
     """Every cost of the variant that `entries` are of; what was measured is compared pair by pair, on one machine.
 
     `pace` is of the timing pass after the study: of speed it knows better than trials that shared a machine.
     """
     found = {name: _declared(number, entries, baseline) for name, number in DECLARED.items()}
-    alike = [pair for pair in pairs if machine(pair[0]) == machine(pair[1])]
+    alike = [pair for pair in pairs if machine_key(pair[0]) == machine_key(pair[1])]
     rough = {
-        "tokens_per_second": any(map(contended, entries)) or any(not same_host(pair) for pair in alike),
+        "tokens_per_second": any(map(is_contended, entries)) or any(not on_same_host(pair) for pair in alike),
         "peak_bytes": False,
     }
     for name, number in MEASURED.items():
@@ -80,7 +80,7 @@ def costs(
     return found if paced is None else {**found, "tokens_per_second": paced}
 
 
-def _paced(pace: Pace, entries: Sequence[Entry], baseline: Sequence[Entry]) -> Cost | None:
+def _paced(pace: Throughput, entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry]) -> Cost | None:
     own, others = ([str(entry.trial.get("identity")) for entry in each] for each in (entries, baseline))
     value = pace.tokens_per_second(own)
     if own == others or value is None:
@@ -91,22 +91,22 @@ def _paced(pace: Pace, entries: Sequence[Entry], baseline: Sequence[Entry]) -> C
     return Cost(value=value, ratio=ratio.middle, low=ratio.low, high=ratio.high, noise=pace.noise)
 
 
-def machine(entry: Entry) -> tuple[tuple[str, str], ...]:
+def machine_key(entry: TrialEntry) -> tuple[tuple[str, str], ...]:
     """What speed depends on: device, its name, threads."""
     return tuple(sorted((entry.provenance.get("machine") or {}).items()))
 
 
-def contended(entry: Entry) -> bool:
+def is_contended(entry: TrialEntry) -> bool:
     """Whether other trials shared the machine."""
     return bool(entry.provenance.get("contended"))
 
 
-def same_host(pair: tuple[Entry, Entry]) -> bool:
+def on_same_host(pair: tuple[TrialEntry, TrialEntry]) -> bool:
     """Whether the machines are one, and not only alike."""
     return bool(pair[0].provenance.get("host") == pair[1].provenance.get("host"))
 
 
-def _declared(number: Number, entries: Sequence[Entry], baseline: Sequence[Entry]) -> Cost:
+def _declared(number: CostFunction, entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry]) -> Cost:
     value, reference = (next(filter(None, map(number, each)), None) for each in (entries, baseline))
     return Cost(value=value, ratio=_ratio(value, reference))
 

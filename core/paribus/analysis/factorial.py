@@ -17,11 +17,11 @@ from itertools import combinations, product
 from typing import Final, NamedTuple, final
 
 from paribus.analysis.formatting import percent, plural
-from paribus.analysis.pairing import Held, empty, learned_of
-from paribus.analysis.select_trials import ENDED, Chosen
-from paribus.analysis.table import UNLEARNED, Family, Row, decided
-from paribus.analysis.trials import Question
-from paribus.analysis.verdicts import Paired, decide
+from paribus.analysis.pairing import PairedTrials, has_learned, is_vacuous
+from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant
+from paribus.analysis.table import UNLEARNED, Family, Row, verdict_fields
+from paribus.analysis.trials import ComparisonSpec
+from paribus.analysis.verdicts import PairedDifferences, decide
 from paribus.errors import listed
 from paribus.planning.settings import Setting
 from paribus.studies.designs import Varied, crossed
@@ -71,12 +71,12 @@ def levels(counts: Sequence[int]) -> list[Level]:
     return [Level(factor, level) for factor, count in enumerate(counts) for level in range(1, count)]
 
 
-def pairs(counts: Sequence[int]) -> Iterator[tuple[Level, Level]]:
+def level_pairs(counts: Sequence[int]) -> Iterator[tuple[Level, Level]]:
     """Levels of two factors."""
     return ((one, other) for one, other in combinations(levels(counts), 2) if one.factor != other.factor)
 
 
-def contrast(weights: Weights, values: Mapping[Cell, float]) -> float:
+def effect_value(weights: Weights, values: Mapping[Cell, float]) -> float:
     """What an effect comes to, of the numbers of one seed."""
     return math.fsum(weight * values[cell] for cell, weight in weights.items())
 
@@ -86,7 +86,7 @@ MOST: Final = 2  # reasons that are told of one effect
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Crossed:
+class FactorialCells:
     """The cells of a factorial: which variant each is, and why some are none."""
 
     factors: tuple[tuple[str, ...], ...]  # what the levels of each are called, but the base's
@@ -115,7 +115,7 @@ class Crossed:
         return tuple(self.name(*(Level(factor, 1) for factor in members(each))) for each in found)
 
 
-def crossed_of(varied: Varied, setting: Setting) -> Crossed:
+def factorial_cells(varied: Varied, setting: Setting) -> FactorialCells:
     """The cells of a factorial as they are planned."""
     kept = {variant.name for variant in setting.variants}
     left = {each.variant: each for each in setting.excluded}
@@ -129,7 +129,7 @@ def crossed_of(varied: Varied, setting: Setting) -> Crossed:
         else:
             missing[cell] = f"{name} is excluded"
     names = tuple(tuple(level.name for level in each) for each in varied.factors)
-    return Crossed(factors=names, cells=found, missing=missing, regular=varied.regular)
+    return FactorialCells(factors=names, cells=found, missing=missing, regular=varied.regular)
 
 
 @final
@@ -145,12 +145,18 @@ class _Effect(NamedTuple):
 class _Values:
     """The numbers of every cell, and why some may not be used."""
 
-    def __init__(self, trials: Chosen, held: Mapping[str, Held], question: Question, crossed: Crossed) -> None:
+    def __init__(
+        self,
+        trials: TrialsByVariant,
+        held: Mapping[str, PairedTrials],
+        question: ComparisonSpec,
+        crossed: FactorialCells,
+    ) -> None:
         self.question = question
         self.crossed = crossed
         names = set(crossed.cells.values())
         self.numbers = {name: _numbers(trials, held, name, question) for name in names}
-        self.learned = {name: learned_of(list(trials[name].values()), question) for name in names}
+        self.learned = {name: has_learned(list(trials[name].values()), question) for name in names}
         self.faults = {name: fault for name in names if (fault := _fault(trials, held, name, question))}
 
     def reason(self, weights: Weights) -> str:
@@ -171,17 +177,19 @@ class _Values:
     def differences(self, weights: Weights) -> tuple[float, ...]:
         """The effect on each seed."""
         return tuple(
-            contrast(weights, {cell: self.numbers[self.crossed.cells[cell]][seed] for cell in weights})
+            effect_value(weights, {cell: self.numbers[self.crossed.cells[cell]][seed] for cell in weights})
             for seed in self.seeds(weights)
         )
 
     def unlearned(self, weights: Weights, kind: str) -> bool:
         """Whether it would be of models that know nothing yet."""
         learned = [self.learned[self.crossed.cells[cell]] is not False for cell in weights]
-        return not self.question.unlearned and empty(kind, any(learned), all(learned))
+        return not self.question.unlearned and is_vacuous(kind, any(learned), all(learned))
 
 
-def effects(trials: Chosen, held: Mapping[str, Held], question: Question, settings: int = 1) -> Iterator[Family]:
+def effects(
+    trials: TrialsByVariant, held: Mapping[str, PairedTrials], question: ComparisonSpec, settings: int = 1
+) -> Iterator[Family]:
     """The families of a factorial; nothing of another design. All `settings` of a study share its alpha."""
     crossed = question.crossed
     if crossed is None:
@@ -199,11 +207,11 @@ def effects(trials: Chosen, held: Mapping[str, Held], question: Question, settin
         yield Family(key=key, title=title, rows=rows, caption=said)
 
 
-def _decided(wanted: Sequence[_Effect], values: _Values, question: Question) -> tuple[Row, ...]:
+def _decided(wanted: Sequence[_Effect], values: _Values, question: ComparisonSpec) -> tuple[Row, ...]:
     """One that is withheld stays in its family, where it proves nothing."""
     reasons = [values.reason(each.weights) for each in wanted]
     paired = {
-        str(place): Paired(
+        str(place): PairedDifferences(
             differences=() if reason else values.differences(each.weights), diverged=0, planned=len(question.seeds)
         )
         for place, (each, reason) in enumerate(zip(wanted, reasons, strict=True))
@@ -214,23 +222,23 @@ def _decided(wanted: Sequence[_Effect], values: _Values, question: Question) -> 
         verdict = found[str(place)]
         empty_handed = not reason and values.unlearned(each.weights, verdict.kind)
         why = UNLEARNED if empty_handed else f"withheld ({reason})" if reason else ""
-        told = {"kind": "withheld", "verdict": why} if why else decided(verdict)
+        told = {"kind": "withheld", "verdict": why} if why else verdict_fields(verdict)
         rows.append(Row(variant=each.name, n=verdict.n, planned=len(question.seeds), aliases=each.aliases, **told))
     return tuple(rows)
 
 
-def _main(crossed: Crossed) -> list[_Effect]:
+def _main(crossed: FactorialCells) -> list[_Effect]:
     return [
         _Effect(crossed.name(of), main_effect(crossed.all, of), crossed.aliases(of)) for of in levels(crossed.counts)
     ]
 
 
-def _pairs(crossed: Crossed) -> list[_Effect]:
+def _pairs(crossed: FactorialCells) -> list[_Effect]:
     """Each that is no main effect as well; of pairs that are not told apart, the first stands for all."""
     found: list[_Effect] = []
     told: set[str] = set()
     single = {crossed.name(of) for of in levels(crossed.counts)}
-    for one, other in pairs(crossed.counts):
+    for one, other in level_pairs(crossed.counts):
         name, aliases = crossed.name(one, other), crossed.aliases(one, other)
         if name not in told and not single & set(aliases):
             told |= {name, *aliases}
@@ -238,14 +246,14 @@ def _pairs(crossed: Crossed) -> list[_Effect]:
     return found
 
 
-def _shares(crossed: Crossed) -> list[_Effect]:
+def _shares(crossed: FactorialCells) -> list[_Effect]:
     if crossed.regular is not None or any(count > 2 for count in crossed.counts):
         return []
     factors = len(crossed.counts)
     return [_Effect(crossed.name(Level(factor, 1)), shapley(factors, factor)) for factor in range(factors)]
 
 
-def _captions(key: str, count: int, crossed: Crossed, question: Question) -> Iterator[str]:
+def _captions(key: str, count: int, crossed: FactorialCells, question: ComparisonSpec) -> Iterator[str]:
     level = percent(1 - question.alpha)
     if key == "main_effects":
         yield (
@@ -266,7 +274,7 @@ def _captions(key: str, count: int, crossed: Crossed, question: Question) -> Ite
         )
 
 
-def _end(crossed: Crossed, families: int, question: Question, settings: int) -> Iterator[str]:
+def _end(crossed: FactorialCells, families: int, question: ComparisonSpec, settings: int) -> Iterator[str]:
     if crossed.regular is not None:
         yield "There are no Shapley shares of a fraction: they need every combination of the factors."
     elif any(count > 2 for count in crossed.counts):
@@ -279,7 +287,9 @@ def _end(crossed: Crossed, families: int, question: Question, settings: int) -> 
     )
 
 
-def _numbers(trials: Chosen, held: Mapping[str, Held], name: str, question: Question) -> dict[int, float]:
+def _numbers(
+    trials: TrialsByVariant, held: Mapping[str, PairedTrials], name: str, question: ComparisonSpec
+) -> dict[int, float]:
     """The metric by seed, of the baseline or of what was held against it on the same torch and kind of device."""
     if name == question.baseline:
         entries = list(trials[name].values())
@@ -288,14 +298,14 @@ def _numbers(trials: Chosen, held: Mapping[str, Held], name: str, question: Ques
     return {entry.seed: value for entry in entries if (value := entry.value(question.metric)) is not None}
 
 
-def _fault(trials: Chosen, held: Mapping[str, Held], name: str, question: Question) -> str:
+def _fault(trials: TrialsByVariant, held: Mapping[str, PairedTrials], name: str, question: ComparisonSpec) -> str:
     """Why nothing may be made of a cell; empty where something may."""
     if name != question.baseline and held[name].reason:
         return f"{name}: {held[name].reason}"
     own = trials[name].values()
     for what, seeds in (
         ("diverged", [entry.seed for entry in own if entry.diverged(question.metric)]),
-        ("failed", [entry.seed for entry in own if entry.record is None and entry.state in ENDED]),
+        ("failed", [entry.seed for entry in own if entry.record is None and entry.state in FAILED_STATES]),
     ):
         if seeds:
             return f"{name} {what} on seed {listed(sorted(seeds), 4)}"

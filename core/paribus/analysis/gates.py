@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol, final
 
-from paribus.analysis.benchmark_ratios import Ratio, Ratios, spanned, strays
+from paribus.analysis.benchmark_ratios import BenchmarkComparison, BenchmarkRow, format_interval, format_noise
 from paribus.analysis.costs import Cost
 from paribus.analysis.formatting import clean
 from paribus.analysis.student_t import interval, summarise
@@ -21,7 +21,7 @@ VALID: Final = "`slower:5%` (time, so many percent more) or `worse:0.01` (the me
 SHAPE: Final = re.compile(r"\s*([\w-]+)\s*[:=]\s*([^%]*?)\s*(%?)\s*")
 
 
-class Verdicts(Protocol):
+class VerdictTable(Protocol):
     """A table of verdicts, whatever is held against what."""
 
     @property
@@ -43,7 +43,7 @@ class Gate(NamedTuple):
 
 
 @final
-class Held(NamedTuple):
+class GateResult(NamedTuple):
     """What became of a gate: which rows are past it, and of which that cannot be told."""
 
     gate: Gate
@@ -61,7 +61,7 @@ class Held(NamedTuple):
         return {"gate": self.gate.text, "tripped": list(self.past), "inconclusive": list(self.unclear)}
 
 
-def gates_of(texts: Sequence[str]) -> list[Gate]:
+def parse_gates(texts: Sequence[str]) -> list[Gate]:
     """The gates of `--fail-if`; all that are wrong are told at once."""
     found: list[Gate] = []
     problems: list[Problem] = []
@@ -101,7 +101,7 @@ def _wrong(what: str, valid: str, near: str = "") -> SpecError:
     return SpecError(Problem(code="no-gate", path="--fail-if", what=what, valid=valid, nearest=near))
 
 
-def gate_ratios(gates: Sequence[Gate], table: Ratios) -> list[Held]:
+def check_benchmarks(gates: Sequence[Gate], table: BenchmarkComparison) -> list[GateResult]:
     """Each gate held against benchmarks; one that nothing can be held against would never trip, and is refused."""
     worse = [gate for gate in gates if gate.of == "worse"]
     if worse:
@@ -115,7 +115,7 @@ def gate_ratios(gates: Sequence[Gate], table: Ratios) -> list[Held]:
     return [_held(gate, table.rows) for gate in gates]
 
 
-def _held(gate: Gate, rows: Sequence[Ratio]) -> Held:
+def _held(gate: Gate, rows: Sequence[BenchmarkRow]) -> GateResult:
     past, unclear = [], []
     limit = 1 + gate.limit
     for row in rows:
@@ -123,33 +123,35 @@ def _held(gate: Gate, rows: Sequence[Ratio]) -> Held:
         if speed.low is None or speed.high is None or speed.ratio is None or speed.noise is None:
             unclear.append(f"{row.benchmark}: {speed.why}")
             continue
-        told = f"{row.benchmark}: {speed.ratio:.3f} {spanned(speed.low, speed.high)}"
+        told = f"{row.benchmark}: {speed.ratio:.3f} {format_interval(speed.low, speed.high)}"
         if speed.low > limit and speed.kind == "slower":
             past.append(told)
         elif speed.high > limit or speed.noise > limit:
-            unclear.append(f"{told}, A/A {strays(speed.noise)}")
-    return Held(gate, tuple(past), tuple(unclear))
+            unclear.append(f"{told}, A/A {format_noise(speed.noise)}")
+    return GateResult(gate, tuple(past), tuple(unclear))
 
 
-def gate_table(gates: Sequence[Gate], table: Verdicts, called: str = "") -> list[Held]:
+def check_table(gates: Sequence[Gate], table: VerdictTable, called: str = "") -> list[GateResult]:
     """Each gate held against all rows; `called` stands before their names, where there are several tables."""
     found = [_worse(gate, table) if gate.of == "worse" else _slower(gate, table) for gate in gates]
     if not called:
         return found
-    return [Held(each.gate, *(tuple(f"{called}: {row}" for row in rows) for rows in each[1:])) for each in found]
+    return [GateResult(each.gate, *(tuple(f"{called}: {row}" for row in rows) for rows in each[1:])) for each in found]
 
 
-def gate_study(gates: Sequence[Gate], table: Table) -> list[Held]:
+def check_study(gates: Sequence[Gate], table: Table) -> list[GateResult]:
     """Each gate held against the variants of a study, in all of its settings."""
     names = [clean(each.setting) if table.further else "" for each in table.every]
-    each = [gate_table(gates, one, name) for one, name in zip(table.every, names, strict=True)]
+    each = [check_table(gates, one, name) for one, name in zip(table.every, names, strict=True)]
     return [
-        Held(gate, tuple(row for held in own for row in held.past), tuple(row for held in own for row in held.unclear))
+        GateResult(
+            gate, tuple(row for held in own for row in held.past), tuple(row for held in own for row in held.unclear)
+        )
         for gate, own in zip(gates, zip(*each, strict=True), strict=True)
     ]
 
 
-def _worse(gate: Gate, table: Verdicts) -> Held:
+def _worse(gate: Gate, table: VerdictTable) -> GateResult:
     past, unclear = [], []
     for row in table.rows:
         name = clean(row.variant)
@@ -162,10 +164,10 @@ def _worse(gate: Gate, table: Verdicts) -> Held:
             past.append(told)
         elif high > gate.limit:
             unclear.append(told)
-    return Held(gate, tuple(past), tuple(unclear))
+    return GateResult(gate, tuple(past), tuple(unclear))
 
 
-def _slower(gate: Gate, table: Verdicts) -> Held:
+def _slower(gate: Gate, table: VerdictTable) -> GateResult:
     """By the seconds of a token, pair by pair; what shared its machine with others was not measured well enough."""
     past: list[str] = []
     unclear: list[str] = []
@@ -189,7 +191,7 @@ def _slower(gate: Gate, table: Verdicts) -> Held:
             past.append(told)
         elif high > 1 + gate.limit:
             unclear.append(told)
-    return Held(gate, tuple(past), tuple(unclear))
+    return GateResult(gate, tuple(past), tuple(unclear))
 
 
 def _timed(gate: Gate, name: str, cost: Cost, past: list[str], unclear: list[str]) -> None:

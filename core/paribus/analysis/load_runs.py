@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from paribus.analysis.formatting import clean
-from paribus.analysis.select_trials import LEAST, SHORT
-from paribus.analysis.trials import Entry
+from paribus.analysis.select_trials import CODE_DIGITS, MIN_CODE_DIGITS
+from paribus.analysis.trials import TrialEntry
 from paribus.errors import NotComparableError, Problem, StoreError, listed
 from paribus.planning.identity import identity_of
 from paribus.storage.atomic import read_json
@@ -24,16 +24,16 @@ Key = tuple[str, int]  # a spec whatever its seed, and the seed
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class TrialSet:
     """One side of a comparison."""
 
     name: str
     alone: bool  # one trial, and not a folder of them
-    trials: Mapping[Key, Entry]
+    trials: Mapping[Key, TrialEntry]
     notes: tuple[str, ...] = ()
 
 
-def side_of(text: str, store: Path) -> Side | None:
+def load_trial_set(text: str, store: Path) -> TrialSet | None:
     """What `text` names: a trial's folder or identity, a folder of trials, or a study of the store; None: none of them.
 
     `NAME@previous` is of each trial the record before that of its latest code, `NAME@CODE` that of a code.
@@ -42,7 +42,7 @@ def side_of(text: str, store: Path) -> Side | None:
     try:
         place = located(name, store)
         if (place / RECORD).is_file():
-            return Side(name=clean(str(place)), alone=True, trials=_one(_entry(place)))
+            return TrialSet(name=clean(str(place)), alone=True, trials=_one(_entry(place)))
         for folder in (place, store / name):
             if folder.is_dir() and any(each.is_dir() for each in folder.iterdir()):
                 return _set(folder, code)
@@ -51,7 +51,7 @@ def side_of(text: str, store: Path) -> Side | None:
     return None
 
 
-def _one(entry: Entry) -> dict[Key, Entry]:
+def _one(entry: TrialEntry) -> dict[Key, TrialEntry]:
     return {(spec_key(entry.spec), entry.seed): entry}
 
 
@@ -62,12 +62,12 @@ def spec_key(spec: Mapping[str, Any]) -> str:
     return identity_of(plain, "", "")
 
 
-def _entry(folder: Path) -> Entry:
+def _entry(folder: Path) -> TrialEntry:
     record = read_json(folder / RECORD)
     told = read_json(folder / TRIAL) if (folder / TRIAL).is_file() else {}
     try:
         document = {"identity": record["identity"], "spec": record["spec"], "varied": {}, **told}
-        return Entry(
+        return TrialEntry(
             variant=str(document.get("variant") or "trial"),
             seed=int(record["spec"]["seed"]),
             trial=document,
@@ -79,9 +79,9 @@ def _entry(folder: Path) -> Entry:
         raise StoreError(Problem(code="damaged", where=str(folder / RECORD), what=what)) from error
 
 
-def _set(folder: Path, code: str) -> Side:
+def _set(folder: Path, code: str) -> TrialSet:
     """The latest record of each spec and seed; what is damaged, or of another code, is named."""
-    found: dict[Key, list[Entry]] = {}
+    found: dict[Key, list[TrialEntry]] = {}
     damaged: list[str] = []
     for each in _folders(folder):
         try:
@@ -96,7 +96,7 @@ def _set(folder: Path, code: str) -> Side:
     if not found:
         of = f" of the code {clean(code)}" if code != PREVIOUS else " of an earlier code"
         what = f"`{folder}` has no record" + (of if code else "")
-        valid = f"the codes {listed((each[:SHORT] for each in codes), MOST)}" if codes else "a folder of trials"
+        valid = f"the codes {listed((each[:CODE_DIGITS] for each in codes), MOST)}" if codes else "a folder of trials"
         raise NotComparableError(Problem(code="no-records", what=what, valid=valid))
     several = sum(len(own) > 1 for own in found.values())
     notes = [
@@ -104,23 +104,23 @@ def _set(folder: Path, code: str) -> Side:
     ] * bool(several)
     latest = {key: max(own, key=_ended) for key, own in found.items()}
     label = f"{clean(str(folder))}{f'@{clean(code)}' if code else ''}"
-    return Side(name=label, alone=False, trials=latest, notes=(*damaged[:MOST], *notes))
+    return TrialSet(name=label, alone=False, trials=latest, notes=(*damaged[:MOST], *notes))
 
 
 def _folders(folder: Path) -> Iterator[Path]:
     yield from (each for each in sorted(folder.iterdir()) if (each / RECORD).is_file())
 
 
-def _ended(entry: Entry) -> float:
+def _ended(entry: TrialEntry) -> float:
     return float(entry.provenance.get("ended") or 0)
 
 
-def _code(entry: Entry) -> str:
+def _code(entry: TrialEntry) -> str:
     return str(entry.trial.get("code") or "unknown")
 
 
-def _chosen(own: Sequence[Entry], code: str) -> list[Entry]:
+def _chosen(own: Sequence[TrialEntry], code: str) -> list[TrialEntry]:
     if code == PREVIOUS:
         latest = _code(max(own, key=_ended))
         return [entry for entry in own if _code(entry) != latest]
-    return [entry for entry in own if len(code) >= LEAST and _code(entry).startswith(code)]
+    return [entry for entry in own if len(code) >= MIN_CODE_DIGITS and _code(entry).startswith(code)]

@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, final
 
-from paribus.analysis.certificates import Certificate, certify_line, merged
+from paribus.analysis.certificates import Certificate, certify_chain, merge_certificates
 from paribus.analysis.costs import Pairs, costs
-from paribus.analysis.select_trials import ENDED, Chosen
+from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant
 from paribus.analysis.student_t import variance_reduction
-from paribus.analysis.table import UNLEARNED, Row, decided
-from paribus.analysis.trials import Entry, Question
-from paribus.analysis.verdicts import Paired, Verdict
+from paribus.analysis.table import UNLEARNED, Row, verdict_fields
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.analysis.verdicts import PairedDifferences, Verdict
 
 RUNTIME: Final = ("torch",)  # whose versions no pair may mix
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class PairedTrials:
     """One variant held against the baseline, seed by seed."""
 
     pairs: Pairs  # both have a record, and ran on the same torch and kind of device
@@ -37,7 +37,7 @@ class Held:
         return "other versions or devices than the baseline's" if self.mixed and not self.pairs else ""
 
 
-def held_of(trials: Chosen, name: str, question: Question) -> Held:
+def pair_trials(trials: TrialsByVariant, name: str, question: ComparisonSpec) -> PairedTrials:
     """How a variant is held against the baseline of the question."""
     both = [
         (trials[question.baseline][seed], entry)
@@ -46,11 +46,11 @@ def held_of(trials: Chosen, name: str, question: Question) -> Held:
     ]
     recorded = [pair for pair in both if pair[0].record is not None and pair[1].record is not None]
     pairs = [pair for pair in recorded if not _mixed(pair)]
-    certificates = [certify_line(*pair) for pair in recorded]
-    return Held(
+    certificates = [certify_chain(*pair) for pair in recorded]
+    return PairedTrials(
         pairs=pairs,
         mixed=tuple(f"seed {pair[1].seed}: {_mixed(pair)}" for pair in recorded if _mixed(pair)),
-        certificate=_turned(merged(certificates), question.knobs.get(name)) if certificates else None,
+        certificate=_turned(merge_certificates(certificates), question.knobs.get(name)) if certificates else None,
         finished=[pair for pair in pairs if all(entry.value(question.metric) is not None for entry in pair)],
     )
 
@@ -60,13 +60,13 @@ def _turned(certificate: Certificate, knob: str | None) -> Certificate:
     return certificate if knob is None else replace(certificate, confirmed=(*certificate.confirmed, knob))
 
 
-def _mixed(pair: tuple[Entry, Entry]) -> str:
+def _mixed(pair: tuple[TrialEntry, TrialEntry]) -> str:
     """In what the pair differs that would show in its numbers; nothing where it does not."""
     before, after = (_runtime(entry) for entry in pair)
     return ", ".join(f"{key} {before[key]} against {after[key]}" for key in before if before[key] != after.get(key))
 
 
-def _runtime(entry: Entry) -> dict[str, str]:
+def _runtime(entry: TrialEntry) -> dict[str, str]:
     versions, machine = entry.provenance.get("versions") or {}, entry.provenance.get("machine") or {}
     releases = {name: str(versions.get(name)).partition("+")[0] for name in RUNTIME}  # a build is told by its device
     timed = (
@@ -84,10 +84,12 @@ def _values(pairs: Pairs, metric: str) -> tuple[list[float], list[float]]:
     return (found[0], found[1]) if found else ([], [])
 
 
-def paired_of(trials: Chosen, name: str, held: Held, question: Question) -> Paired:
+def paired_differences(
+    trials: TrialsByVariant, name: str, held: PairedTrials, question: ComparisonSpec
+) -> PairedDifferences:
     """What is decided on. A variant whose verdict is withheld stays in the family, where it proves nothing."""
     before, after = _values(held.finished, question.metric)
-    return Paired(
+    return PairedDifferences(
         differences=() if held.reason else tuple(b - a for a, b in zip(before, after, strict=True)),
         diverged=_diverged(trials[name], question),
         baseline_diverged=_diverged(trials[question.baseline], question),
@@ -95,31 +97,33 @@ def paired_of(trials: Chosen, name: str, held: Held, question: Question) -> Pair
     )
 
 
-def row_of(trials: Chosen, name: str, held: Held, verdict: Verdict, question: Question) -> Row:
+def variant_row(
+    trials: TrialsByVariant, name: str, held: PairedTrials, verdict: Verdict, question: ComparisonSpec
+) -> Row:
     """The row of a variant, with its verdict or the reason why there is none."""
     before, after = _values(held.finished, question.metric)
     own = list(trials[name].values())
     common: dict[str, Any] = {
-        **counts(own, question),
+        **count_outcomes(own, question),
         "variant": name,
         "n": len(after),
-        "mean": mean_of(after) if after else mean_of(values_of(own, question)),
-        "learned": learned_of(own, question),
+        "mean": mean_or_none(after) if after else mean_or_none(metric_values(own, question)),
+        "learned": has_learned(own, question),
         "costs": costs(own, list(trials[question.baseline].values()), held.pairs, question.pace),
     }
     if held.reason:
         return Row(kind="withheld", verdict=f"withheld ({held.reason})", **common)
-    learned = (learned_of(list(trials[question.baseline].values()), question), common["learned"])
-    if not question.unlearned and empty(verdict.kind, *learned):
+    learned = (has_learned(list(trials[question.baseline].values()), question), common["learned"])
+    if not question.unlearned and is_vacuous(verdict.kind, *learned):
         return Row(kind="withheld", verdict=UNLEARNED, **common)
     return Row(
-        **decided(verdict),
+        **verdict_fields(verdict),
         variance_reduction=variance_reduction(before, after),
         **common,
     )
 
 
-def empty(kind: str, baseline: bool | None, variant: bool | None) -> bool:
+def is_vacuous(kind: str, baseline: bool | None, variant: bool | None) -> bool:
     """Whether a claim would be of models that know nothing yet.
 
     That one side learned and the other did not is a finding; that both did alike, where one did not, is none.
@@ -129,28 +133,28 @@ def empty(kind: str, baseline: bool | None, variant: bool | None) -> bool:
     return kind in ("better", "worse") and baseline is False and variant is False
 
 
-def baseline_row(trials: Chosen, question: Question) -> Row:
+def baseline_row(trials: TrialsByVariant, question: ComparisonSpec) -> Row:
     """The first row: what the others are held against."""
     own = list(trials[question.baseline].values())
-    numbers = values_of(own, question)
+    numbers = metric_values(own, question)
     return Row(
         variant=question.baseline,
         kind="baseline",
         verdict="baseline",
         n=len(numbers),
-        mean=mean_of(numbers),
-        learned=learned_of(own, question),
+        mean=mean_or_none(numbers),
+        learned=has_learned(own, question),
         costs=costs(own, own, [(entry, entry) for entry in own], question.pace),
-        **counts(own, question),
+        **count_outcomes(own, question),
     )
 
 
-def counts(own: Sequence[Entry], question: Question) -> dict[str, Any]:
+def count_outcomes(own: Sequence[TrialEntry], question: ComparisonSpec) -> dict[str, Any]:
     """How the trials of a variant ended."""
-    failed = sum(entry.record is None and entry.state in ENDED for entry in own)
+    failed = sum(entry.record is None and entry.state in FAILED_STATES for entry in own)
     diverged = sum(entry.diverged(question.metric) for entry in own)
     done = sum(entry.done for entry in own)
-    unlearned = sum(map(partial(unlearned_of, metric=question.metric), own))
+    unlearned = sum(map(partial(is_unlearned, metric=question.metric), own))
     return {
         "planned": len(question.seeds),
         "done": done,
@@ -160,28 +164,28 @@ def counts(own: Sequence[Entry], question: Question) -> dict[str, Any]:
     }
 
 
-def unlearned_of(entry: Entry, metric: str) -> bool:
+def is_unlearned(entry: TrialEntry, metric: str) -> bool:
     """Whether a trial that ended well knows no more than how frequent each token, or each class, is."""
     value, frequencies = entry.value(metric), entry.frequencies(metric) if entry.done else None
     return value is not None and frequencies is not None and value >= frequencies
 
 
-def _diverged(own: Mapping[int, Entry], question: Question) -> int:
+def _diverged(own: Mapping[int, TrialEntry], question: ComparisonSpec) -> int:
     return sum(entry.diverged(question.metric) for entry in own.values())
 
 
-def values_of(own: Sequence[Entry], question: Question) -> list[float]:
+def metric_values(own: Sequence[TrialEntry], question: ComparisonSpec) -> list[float]:
     """The metric of each finished trial."""
     return [value for value in (entry.value(question.metric) for entry in own) if value is not None]
 
 
-def mean_of(numbers: Sequence[float]) -> float | None:
+def mean_or_none(numbers: Sequence[float]) -> float | None:
     """The mean, where there is anything to take it of."""
     return math.fsum(numbers) / len(numbers) if numbers else None
 
 
-def learned_of(own: Sequence[Entry], question: Question) -> bool | None:
+def has_learned(own: Sequence[TrialEntry], question: ComparisonSpec) -> bool | None:
     """Whether the mean loss is below that of guessing by how frequent each token, or each class, is."""
-    mean = mean_of(values_of(own, question))
+    mean = mean_or_none(metric_values(own, question))
     frequencies = next((entry.frequencies(question.metric) for entry in own if entry.done), None)
     return None if mean is None or frequencies is None else bool(mean < frequencies)

@@ -27,14 +27,14 @@ def spread_interval(sd: float, n: int, alpha: float = 0.05) -> tuple[float, floa
     return sd * math.sqrt((n - 1) / high), sd * math.sqrt((n - 1) / low)
 
 
-def power_to_tell(effect: float, sd: float, n: int, alpha: float) -> float:
+def power_to_detect(effect: float, sd: float, n: int, alpha: float) -> float:
     """The chance that the interval at `alpha` of `n` pairs excludes 0, where they truly differ by `effect`."""
     noncentral, limit = _scaled(effect, sd, n), -t_quantile(alpha / 2, n - 1)
     steep = [side * limit * spread - noncentral for spread in _steps(n - 1) for side in (-1, 1)]
     return _expected(lambda z: abs(z + noncentral) / limit, n - 1, [-noncentral, *steep])
 
 
-def power_to_equate(margin: float, sd: float, n: int, alpha: float, effect: float = 0.0) -> float:
+def power_of_equivalence(margin: float, sd: float, n: int, alpha: float, effect: float = 0.0) -> float:
     """The chance that the interval at `alpha` of `n` pairs lies within ±`margin`, where `effect` is true."""
     check_positive("margin", margin)
     room, noncentral, limit = _scaled(margin, sd, n), _scaled(effect, sd, n), -t_quantile(alpha / 2, n - 1)
@@ -53,15 +53,15 @@ def smallest_effect(sd: float, n: int, alpha: float, power: float) -> float:
     """The least true difference that `n` pairs tell from 0 with this power."""
     check_rate("power", power)
     low, high = 0.0, sd / math.sqrt(n)
-    while power_to_tell(high, sd, n, alpha) < power:
+    while power_to_detect(high, sd, n, alpha) < power:
         low, high = high, 2 * high
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if power_to_tell(middle, sd, n, alpha) >= power else (middle, high)
+        low, high = (low, middle) if power_to_detect(middle, sd, n, alpha) >= power else (middle, high)
     return high
 
 
-def seeds_to(reached: Callable[[int], float], power: float, most: int = MOST) -> int | None:
+def seeds_for_power(reached: Callable[[int], float], power: float, most: int = MOST) -> int | None:
     """The fewest seeds whose power, which `reached` tells of so many, is enough; None where `most` would not do."""
     check_rate("power", power)
     low, high = 1, 2

@@ -6,29 +6,29 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import Problem, SpecError, listed
 
-SHORT = 12  # digits of a code hash that are shown; as many of them as one likes are accepted
-LEAST = 6
+CODE_DIGITS = 12  # digits of a code hash that are shown; as many of them as one likes are accepted
+MIN_CODE_DIGITS = 6
 MOST = 24  # failures that are told one by one
-ENDED = ("failed", "out-of-memory", "timeout")
+FAILED_STATES = ("failed", "out-of-memory", "timeout")
 
-Chosen = Mapping[str, Mapping[int, Entry]]  # variant -> seed -> trial
+TrialsByVariant = Mapping[str, Mapping[int, TrialEntry]]  # variant -> seed -> trial
 
 
 @final
 class Selection(NamedTuple):
     """One trial for each variant and seed that has any, and one line for whatever is not as the study planned it."""
 
-    trials: Chosen
+    trials: TrialsByVariant
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
-def select(entries: Iterable[Entry], question: Question, accept_code: Collection[str] = ()) -> Selection:
+def select(entries: Iterable[TrialEntry], question: ComparisonSpec, accept_code: Collection[str] = ()) -> Selection:
     """A stale record is left out, unless its code hash was accepted and the study has no fresh one in its place."""
-    known: list[Entry] = []
+    known: list[TrialEntry] = []
     foreign = 0
     for entry in entries:
         if entry.variant in question.variants and entry.seed in question.seeds:
@@ -36,8 +36,8 @@ def select(entries: Iterable[Entry], question: Question, accept_code: Collection
         else:
             foreign += 1
     _refuse_unknown(known, accept_code)
-    usable = [entry for entry in known if not entry.stale or accepted(entry, accept_code)]
-    trials: dict[str, dict[int, Entry]] = {name: {} for name in question.variants}
+    usable = [entry for entry in known if not entry.stale or is_accepted(entry, accept_code)]
+    trials: dict[str, dict[int, TrialEntry]] = {name: {} for name in question.variants}
     for entry in sorted(usable, key=_rank):
         trials[entry.variant].setdefault(entry.seed, entry)
     chosen = [entry for own in trials.values() for entry in own.values()]
@@ -46,28 +46,30 @@ def select(entries: Iterable[Entry], question: Question, accept_code: Collection
     return Selection(trials, notes, tuple(_readmitted(chosen)))
 
 
-def accepted(entry: Entry, codes: Collection[str]) -> bool:
+def is_accepted(entry: TrialEntry, codes: Collection[str]) -> bool:
     """Whether a stale record may be used: its code is one of `codes`, given whole or by its first digits."""
     code = str(entry.trial.get("code") or "")
-    return entry.stale == "code" and any(len(each) >= LEAST and code.startswith(each) for each in codes)
+    return entry.stale == "code" and any(len(each) >= MIN_CODE_DIGITS and code.startswith(each) for each in codes)
 
 
-def _refuse_unknown(entries: Sequence[Entry], codes: Collection[str]) -> None:
+def _refuse_unknown(entries: Sequence[TrialEntry], codes: Collection[str]) -> None:
     """A code that readmits nothing was mistyped, or its records are not here: nobody is to think otherwise."""
     stale = [entry for entry in entries if entry.stale == "code"]
-    unknown = [code for code in codes if not any(accepted(entry, [code]) for entry in stale)]
+    unknown = [code for code in codes if not any(is_accepted(entry, [code]) for entry in stale)]
     if unknown:
         what = f"no record that was left out is of the code {listed(unknown)}"
-        valid = listed(dict.fromkeys(str(entry.trial.get("code"))[:SHORT] for entry in stale)) or "none, as none was"
+        valid = (
+            listed(dict.fromkeys(str(entry.trial.get("code"))[:CODE_DIGITS] for entry in stale)) or "none, as none was"
+        )
         raise SpecError(Problem(code="unknown-code", path="--accept-code", what=what, valid=valid))
 
 
-def _rank(entry: Entry) -> tuple[bool, bool, float]:
+def _rank(entry: TrialEntry) -> tuple[bool, bool, float]:
     """The best comes first: a record, of today's code, and of several the latest."""
     return entry.record is None, bool(entry.stale), -float(entry.provenance.get("ended") or 0)
 
 
-def _left_out(stale: Sequence[Entry], foreign: int) -> Iterator[str]:
+def _left_out(stale: Sequence[TrialEntry], foreign: int) -> Iterator[str]:
     code = [entry for entry in stale if entry.stale == "code"]
     if code:
         yield (
@@ -87,19 +89,19 @@ def _excluded(cells: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"{len(cells) - MOST} more excluded: `paribus check` lists them"
 
 
-def _readmitted(chosen: Sequence[Entry]) -> Iterator[str]:
+def _readmitted(chosen: Sequence[TrialEntry]) -> Iterator[str]:
     if stale := [entry for entry in chosen if entry.stale]:
         yield f"Made by other code than today's, and readmitted by {_flags(stale)}: {_counted(stale)}"
 
 
-def _unfinished(chosen: Sequence[Entry]) -> Iterator[str]:
-    states = Counter(entry.state for entry in chosen if entry.record is None and entry.state not in ENDED)
+def _unfinished(chosen: Sequence[TrialEntry]) -> Iterator[str]:
+    states = Counter(entry.state for entry in chosen if entry.record is None and entry.state not in FAILED_STATES)
     if states:
         yield "Not finished: " + listed(f"{count} {state}" for state, count in sorted(states.items()))
 
 
-def _failures(chosen: Sequence[Entry]) -> Iterator[str]:
-    failed = [entry for entry in chosen if entry.record is None and entry.state in ENDED]
+def _failures(chosen: Sequence[TrialEntry]) -> Iterator[str]:
+    failed = [entry for entry in chosen if entry.record is None and entry.state in FAILED_STATES]
     for entry in failed[:MOST]:
         why = str((entry.failure or {}).get("why") or "no reason is known").partition("\n")[0]
         yield f"{entry.variant} seed {entry.seed}: {entry.state}: {why}"
@@ -107,12 +109,12 @@ def _failures(chosen: Sequence[Entry]) -> Iterator[str]:
         yield f"{len(failed) - MOST} more failed"
 
 
-def _flags(entries: Sequence[Entry]) -> str:
+def _flags(entries: Sequence[TrialEntry]) -> str:
     """What to type to have these: `--accept-code 0863ea79ca55 --accept-code e4cbf8d05904`."""
-    return " ".join(dict.fromkeys(f"--accept-code {str(entry.trial.get('code'))[:SHORT]}" for entry in entries))
+    return " ".join(dict.fromkeys(f"--accept-code {str(entry.trial.get('code'))[:CODE_DIGITS]}" for entry in entries))
 
 
-def _counted(entries: Sequence[Entry]) -> str:
+def _counted(entries: Sequence[TrialEntry]) -> str:
     """`3 records (mqa: seeds 0, 1, 2)`."""
     seeds: dict[str, list[int]] = {}
     for entry in entries:

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, final
 
-from paribus.analysis.verdicts import Better, Name, Paired, Verdict, decide
+from paribus.analysis.verdicts import Better, Name, PairedDifferences, Verdict, decide
 
-REACHED: Final = ("better", "worse", "equivalent", "diverged")
+FINAL_KINDS: Final = ("better", "worse", "equivalent", "diverged")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class LookData:
     """A variant and the baseline on the first seeds of a study."""
 
-    paired: Paired
+    paired: PairedDifferences
     ended: bool  # no trial of it is still to come
     whole: bool  # each came to a record: none failed that may be repaired, and change what a look saw
     withheld: bool = False  # the certificate failed, so that nothing will ever be claimed
@@ -25,7 +25,7 @@ class Seen:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class VariantState:
     """Where a variant stands: its verdict at the last look that it had, and what is needed of it."""
 
     verdict: Verdict
@@ -34,16 +34,16 @@ class Turn:
     over: bool  # whether its verdict is reached, or there is no further look
 
 
-See = Callable[[Name, int], Seen]
+See = Callable[[Name, int], LookData]
 
 
-def shares(looks: Sequence[int]) -> tuple[float, ...]:
+def alpha_shares(looks: Sequence[int]) -> tuple[float, ...]:
     """How much of alpha each look spends: what is spent by n of N seeds is (n/N)² of it (Kim and DeMets 1987)."""
     last = looks[-1]
     return tuple((after**2 - before**2) / last**2 for before, after in pairwise((0, *looks)))
 
 
-def decide_in_turn(
+def decide_sequentially(
     names: Sequence[Name],
     see: See[Name],
     *,
@@ -51,7 +51,7 @@ def decide_in_turn(
     better: Better,
     margin: float | None,
     alpha: float = 0.05,
-) -> Mapping[Name, Turn]:
+) -> Mapping[Name, VariantState]:
     """One verdict for each variant, at the first look that reaches one; all of them hold with 1 - `alpha` together.
 
     The looks are numbers of seeds, fixed beforehand, in the study's own order of seeds. At each, `decide` judges the
@@ -83,7 +83,7 @@ def decide_in_turn(
     """
     turns = {name: _before(looks) for name in names}
     unsettled = list(names)
-    for place, (n, share) in enumerate(zip(looks, shares(looks), strict=True)):
+    for place, (n, share) in enumerate(zip(looks, alpha_shares(looks), strict=True)):
         seen = {name: see(name, n) for name in names if not turns[name].over}
         judged = {name for name, each in seen.items() if each.ended and (each.whole or n == looks[-1])}
         family = {name: seen[name].paired if name in judged else _nothing(n) for name in unsettled}
@@ -102,26 +102,26 @@ def decide_in_turn(
     return turns
 
 
-def _nothing(n: int) -> Paired:
+def _nothing(n: int) -> PairedDifferences:
     """What a variant is in its family of which nothing may be claimed at this look."""
-    return Paired(differences=(), diverged=0, planned=n)
+    return PairedDifferences(differences=(), diverged=0, planned=n)
 
 
-def _before(looks: Sequence[int]) -> Turn:
+def _before(looks: Sequence[int]) -> VariantState:
     """Where a variant stands before the first look."""
     nothing = decide({"": _nothing(looks[0])}, better="lower", margin=None)[""]
-    return _passed(Turn(verdict=nothing, n=0, upto=0, over=False), looks[0], over=False)
+    return _passed(VariantState(verdict=nothing, n=0, upto=0, over=False), looks[0], over=False)
 
 
-def _judged(found: Verdict, share: float, n: int, following: int, *, over: bool) -> Turn:
+def _judged(found: Verdict, share: float, n: int, following: int, *, over: bool) -> VariantState:
     """After a look: what is corrected for the family is so for the looks as well."""
     found = replace(found, p=None if found.p is None else min(1.0, found.p / share))
-    if over or found.kind in REACHED:
-        return Turn(verdict=found, n=n, upto=n, over=True)
-    return _passed(Turn(verdict=found, n=n, upto=n, over=False), following, over=False)
+    if over or found.kind in FINAL_KINDS:
+        return VariantState(verdict=found, n=n, upto=n, over=True)
+    return _passed(VariantState(verdict=found, n=n, upto=n, over=False), following, over=False)
 
 
-def _passed(turn: Turn, following: int, *, over: bool) -> Turn:
+def _passed(turn: VariantState, following: int, *, over: bool) -> VariantState:
     """After a look that told nothing of it."""
     if over:
         return replace(turn, upto=following, over=True)

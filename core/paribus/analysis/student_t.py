@@ -210,7 +210,7 @@ def _sign_p(n: int) -> float:
 # ---------------------------------------------------------------------------------------------------------- the family
 @final
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class HolmStep:
     """What Holm's procedure says of one hypothesis: its adjusted p-value, and the alpha at which it was decided."""
 
     adjusted: float
@@ -218,7 +218,7 @@ class Step:
     rejected: bool
 
 
-def holm(p_values: Sequence[float], alpha: float) -> tuple[Step, ...]:
+def holm(p_values: Sequence[float], alpha: float) -> tuple[HolmStep, ...]:
     """Holm's step-down procedure (1979), in the order of `p_values`.
 
     The k-th smallest of m p-values is held against alpha / (m - k + 1) until one fails; that one and all after it are
@@ -227,14 +227,14 @@ def holm(p_values: Sequence[float], alpha: float) -> tuple[Step, ...]:
     check_rate("alpha", alpha)
     if not all(0 <= p <= 1 for p in p_values):
         raise ValueError(f"`p_values` must lie between 0 and 1, but are {', '.join(map(str, p_values))}.")
-    steps: dict[float, Step] = {}  # by p-value
+    steps: dict[float, HolmStep] = {}  # by p-value
     adjusted, stopped = 0.0, 0.0
     for before, p in enumerate(sorted(p_values)):
         remaining = len(p_values) - before
         adjusted = min(1.0, max(adjusted, remaining * p))
         if not stopped and p not in steps and p > alpha / remaining:
             stopped = alpha / remaining
-        steps.setdefault(p, Step(adjusted=adjusted, alpha=stopped or alpha / remaining, rejected=not stopped))
+        steps.setdefault(p, HolmStep(adjusted=adjusted, alpha=stopped or alpha / remaining, rejected=not stopped))
     return tuple(steps[p] for p in p_values)
 
 

@@ -75,7 +75,7 @@ class Row:
         """What a row says of whatever it is of, and nothing of single trials."""
         bare = {key: value for key in BARE if (value := getattr(self, key))}
         plain = {key: value for key, value in vars(self).items() if key in TOLD}
-        return finite({**plain, "verdict": self.said, **bare})
+        return replace_infinite({**plain, "verdict": self.said, **bare})
 
     def to_json(self, metric: str) -> dict[str, Any]:
         plain = {key: value for key, value in vars(self).items() if key not in ("variant", "costs", *BARE)}
@@ -84,10 +84,10 @@ class Row:
             costs |= {name: cost.value, f"{name}_ratio": cost.ratio}
             if cost.low is not None:
                 costs[f"{name}_interval"] = [cost.low, cost.high]
-        return finite({"variant": self.variant, "metric": metric, **plain, **costs})
+        return replace_infinite({"variant": self.variant, "metric": metric, **plain, **costs})
 
 
-def decided(verdict: Verdict) -> dict[str, Any]:
+def verdict_fields(verdict: Verdict) -> dict[str, Any]:
     """What a row has from its verdict; an interval that is not shown has no level."""
     return {
         "kind": verdict.kind,
@@ -101,7 +101,7 @@ def decided(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def finite(row: Mapping[str, Any]) -> dict[str, Any]:
+def replace_infinite(row: Mapping[str, Any]) -> dict[str, Any]:
     """JSON knows no infinity: what is none becomes null."""
     return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
 

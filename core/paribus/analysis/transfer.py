@@ -32,7 +32,7 @@ NORMAL: Final = 1.959963984540054  # the quantile that the spread of resampled m
 DECIDED: Final = ("better", "worse", "equivalent")
 
 
-def transfer(kinds: Sequence[str]) -> Transfer:
+def transfer_verdict(kinds: Sequence[str]) -> Transfer:
     """What the verdicts of one variant at all scales come to.
 
     It transfers where every scale decides, and decides alike; it reverses where one says better and another worse.
@@ -44,7 +44,7 @@ def transfer(kinds: Sequence[str]) -> Transfer:
     return "transfers" if len(set(kinds)) == 1 and kinds[0] in DECIDED else "undecided"
 
 
-def kendall(first: Sequence[float], second: Sequence[float]) -> float | None:
+def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Kendall's tau-b: 1 where both have one order, -1 where they have opposite ones; ties count for neither.
 
     None where one of them has no order at all.
@@ -67,7 +67,7 @@ def _sign(value: float) -> int:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Ranks:
+class RankAgreement:
     """How alike two scales order the variants, and between what that would lie with other seeds."""
 
     tau: float | None
@@ -88,9 +88,9 @@ class _Scale(NamedTuple):
     means: Sequence[float]
 
 
-def ranks(
+def rank_agreement(
     first: Mapping[str, Mapping[int, float]], second: Mapping[str, Mapping[int, float]], *, alpha: float = 0.05
-) -> Ranks:
+) -> RankAgreement:
     """The order of the variants by their mean difference at two scales; `first[variant][seed]` is a difference.
 
     At each scale it is of the seeds on which all variants finished. The interval is that of means over seeds drawn
@@ -102,15 +102,15 @@ def ranks(
     scales = [_scale(each, names) for each in (first, second)]
     n = min((len(scale.differences[0]) for scale in scales if scale.differences), default=0)
     if len(names) < 2 or not n:
-        return Ranks(tau=None, low=None, high=None, variants=len(names), seeds=n)
-    tau = kendall(scales[0].means, scales[1].means)
+        return RankAgreement(tau=None, low=None, high=None, variants=len(names), seeds=n)
+    tau = kendall_tau(scales[0].means, scales[1].means)
     if n < 2 or tau is None or any(_alike(each, alpha) for scale in scales for each in scale.differences):
-        return Ranks(tau=tau, low=None, high=None, variants=len(names), seeds=n)
+        return RankAgreement(tau=tau, low=None, high=None, variants=len(names), seeds=n)
     chance = random.Random(0)  # it keeps no secret, and the same records give the same interval
-    drawn = [kendall(*(_drawn(scale, chance, alpha) for scale in scales)) or 0.0 for _ in range(DRAWS)]
+    drawn = [kendall_tau(*(_drawn(scale, chance, alpha) for scale in scales)) or 0.0 for _ in range(DRAWS)]
     drawn.sort()
     tail = int(alpha / 2 * DRAWS)
-    return Ranks(tau=tau, low=drawn[tail], high=drawn[DRAWS - 1 - tail], variants=len(names), seeds=n)
+    return RankAgreement(tau=tau, low=drawn[tail], high=drawn[DRAWS - 1 - tail], variants=len(names), seeds=n)
 
 
 def _alike(differences: Sequence[float], alpha: float) -> bool:
@@ -140,7 +140,7 @@ FAR: Final = 0.05  # of a budget that is missed
 MOST: Final = 12  # values that are told one by one
 
 
-def transfers(table: Table, settings: Sequence[Setting]) -> Iterator[Section]:
+def transfer_sections(table: Table, settings: Sequence[Setting]) -> Iterator[Section]:
     """For each way in which the scales are compared: whether each variant's verdict transfers, and the order of all."""
     ways: dict[str, dict[str, Table]] = {}
     tables = {each.setting: each for each in table.every}
@@ -188,7 +188,7 @@ def _variants(scales: Mapping[str, Table]) -> Iterator[tuple[str, dict[str, Any]
     for name in names:
         rows = {scale: _row(table, name) for scale, table in scales.items()}
         kinds = [row.kind if row is not None else "missing" for row in rows.values()]
-        came_to = transfer(kinds)
+        came_to = transfer_verdict(kinds)
         shown = {scale: _shown(scales[scale], row) for scale, row in rows.items()}
         if len(set(kinds)) == 1 and None not in rows.values():
             figures = f"{kinds[0]} at {listed(f'{scale} ({each})' for scale, each in shown.items())}"
@@ -217,15 +217,15 @@ def _orders(scales: Mapping[str, Table], alpha: float) -> Iterator[tuple[str, di
     if max(len(table.rows) for table in scales.values()) < 2:
         return  # one variant has no order
     for (one, first), (other, second) in combinations(scales.items(), 2):
-        found = ranks(first.differences, second.differences, alpha=alpha)
+        found = rank_agreement(first.differences, second.differences, alpha=alpha)
         yield _order(one, other, found), {"scales": [one, other], "verdict": found.verdict, **_plain(found)}
 
 
-def _plain(found: Ranks) -> dict[str, Any]:
+def _plain(found: RankAgreement) -> dict[str, Any]:
     return {key: value for key, value in vars(found).items() if value is None or math.isfinite(value)}
 
 
-def _order(one: str, other: str, found: Ranks) -> str:
+def _order(one: str, other: str, found: RankAgreement) -> str:
     between = f"order of {plural(found.variants, 'variant')}, {one} to {other}"
     if found.tau is None:
         return f"{between}: undecided, as there is no order of fewer than two that differ"
@@ -242,7 +242,7 @@ def _order(one: str, other: str, found: Ranks) -> str:
 
 
 # -------------------------------------------------------------------------------------------------------- matching
-def matched(setting: Setting) -> str:
+def matching_note(setting: Setting) -> str:
     """By what every variant was matched, and what was left; nothing where none was."""
     match = setting.study.match
     if match is None or not setting.matched:
@@ -253,7 +253,7 @@ def matched(setting: Setting) -> str:
     return f"Matched on {match.on} by {match.by}: {listed(found, MOST)}{measured}."
 
 
-def knobs(setting: Setting) -> dict[str, str]:
+def knob_notes(setting: Setting) -> dict[str, str]:
     """The same of each variant, for its certificate."""
     match = setting.study.match
     if match is None:
@@ -262,7 +262,7 @@ def knobs(setting: Setting) -> dict[str, str]:
             for name, each in setting.matched.items()}  # fmt: skip
 
 
-def mismatched(setting: Setting) -> str:
+def mismatch_note(setting: Setting) -> str:
     """The variants that no value of the knob brought within a twentieth of the baseline, and what has changed since."""
     match = setting.study.match
     since = dict.fromkeys(line for each in setting.matched.values() if each.measured for line in each.measured.since)
@@ -277,7 +277,7 @@ def mismatched(setting: Setting) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------- tuning
-def tunings(plan: Plan, records: Records) -> Iterator[Section]:
+def tuning_sections(plan: Plan, records: Records) -> Iterator[Section]:
     """What was tried with each variant, what was chosen, and what that took; nothing of a study that tunes nothing."""
     tune = plan.study.tune
     if tune is None:

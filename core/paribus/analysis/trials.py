@@ -19,12 +19,12 @@ from paribus.storage.atomic import digest_json, number
 from paribus.storage.store import State, Store, Trial
 
 if TYPE_CHECKING:
-    from paribus.analysis.factorial import Crossed
+    from paribus.analysis.factorial import FactorialCells
 
 
 @final
 @dataclass(frozen=True)
-class Pace:
+class Throughput:
     """What the store has of the last timing pass."""
 
     document: Mapping[str, Any]
@@ -90,12 +90,12 @@ def _ratio(before: Sequence[float], after: Sequence[float], size: float) -> Rati
     return ratio_of(after, [size * each for each in before])
 
 
-Stale = Literal["", "code", "data"]
+Staleness = Literal["", "code", "data"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class ComparisonSpec:
     """What a study asks: which variants differ from the baseline in a metric, over which seeds."""
 
     study: str
@@ -113,14 +113,14 @@ class Question:
     matched: str = ""  # on what, and how nearly
     mismatched: str = ""  # what no knob brought near
     knobs: Mapping[str, str] = field(default_factory=dict)  # of each variant: what was turned for it, and how nearly
-    pace: Pace | None = None  # what the timing pass after the study measured
+    pace: Throughput | None = None  # what the timing pass after the study measured
     looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
     stops: tuple[int, ...] = ()  # the numbers of seeds at which it may stop early, the last of which is all
     replanned: bool = False  # whether verdicts of these seeds were shown that stopped elsewhere
     alpha: float = 0.05
     about: str = ""  # how the design is to be read, where that is not plain
     below: Mapping[str, str] = field(default_factory=dict)  # of a ladder: rung -> the one that it is a step from
-    crossed: Crossed | None = None  # the cells of a factorial
+    crossed: FactorialCells | None = None  # the cells of a factorial
     excluded: tuple[tuple[str, str], ...] = ()  # cells that the study does not run, and why
 
     @property
@@ -131,7 +131,7 @@ class Question:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class TrialEntry:
     """One trial: its document, its record where it came to one, and else how it ended."""
 
     variant: str
@@ -140,8 +140,8 @@ class Entry:
     record: Mapping[str, Any] | None = None
     state: State = "pending"
     failure: Mapping[str, Any] | None = None
-    stale: Stale = ""  # what has changed since the record was made
-    before: Entry | None = None  # of a study with stages: the trial that it begins from
+    stale: Staleness = ""  # what has changed since the record was made
+    before: TrialEntry | None = None  # of a study with stages: the trial that it begins from
 
     @property
     def result(self) -> Mapping[str, Any]:
@@ -199,12 +199,12 @@ class Entry:
         )
 
 
-def gathered(
+def load_entries(
     store: Store,
     trials: Iterable[Trial],
     others: Iterable[Trial] = (),
     records: Mapping[str, Mapping[str, Any]] | None = None,
-) -> list[Entry]:
+) -> list[TrialEntry]:
     """The trials of a study as `store` has them, and the stale records of the same specs with other code or data.
 
     `others` are those that they begin from, and `records` all that the store has, where they have been read already.
@@ -217,12 +217,12 @@ def gathered(
         document = store.trial(identity) or {}
         trial = same.get(shelf.line(record["spec"])) if identity not in wanted else None
         if trial is not None and document:
-            stale: Stale = "code" if document["corpus"] == trial.corpus else "data"
+            stale: Staleness = "code" if document["corpus"] == trial.corpus else "data"
             entries.append(shelf.entry(trial, {**document, "varied": dict(trial.varied)}, stale))
     return entries
 
 
-def recorded(store: Store) -> dict[str, Mapping[str, Any]]:
+def read_records(store: Store) -> dict[str, Mapping[str, Any]]:
     """Every record of a store, by its identity."""
     return {record["identity"]: record for record in store.records()}
 
@@ -236,14 +236,14 @@ class _Shelf:
     ) -> None:
         self.store = store
         self.planned = planned
-        self.records = recorded(store) if records is None else records
+        self.records = read_records(store) if records is None else records
 
-    def entry(self, trial: Trial, document: Mapping[str, Any] | None = None, stale: Stale = "") -> Entry:
+    def entry(self, trial: Trial, document: Mapping[str, Any] | None = None, stale: Staleness = "") -> TrialEntry:
         """A trial, and what it begins from; `document` is of an older one of the same spec."""
         document = document or trial.document()
         record = self.records.get(document["identity"])
         begins = document.get("begins") or ""
-        return Entry(
+        return TrialEntry(
             variant=trial.variant,
             seed=trial.seed,
             trial=document,
@@ -254,7 +254,7 @@ class _Shelf:
             before=self._before(begins, trial) if begins else None,
         )
 
-    def _before(self, identity: str, trial: Trial) -> Entry | None:
+    def _before(self, identity: str, trial: Trial) -> TrialEntry | None:
         if identity in self.planned:
             return self.entry(self.planned[identity])
         document = self.store.trial(identity)

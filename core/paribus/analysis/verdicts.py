@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal, TypeVar, final
 
 from paribus.analysis.student_t import (
-    Step,
+    HolmStep,
     Summary,
     check_positive,
     holm,
@@ -28,7 +28,7 @@ MOST_SEEDS = 10_000  # beyond it nobody runs a study, and "needs n ≥ 84,213" w
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Paired:
+class PairedDifferences:
     """A variant against the baseline on the seeds that both finished: variant - baseline, in the metric's unit.
 
     `diverged` counts the trials of the variant that ran and came to no result, `baseline_diverged` those of the
@@ -90,7 +90,7 @@ class Verdict:
 
 
 def decide(
-    comparisons: Mapping[Name, Paired], *, better: Better, margin: float | None, alpha: float = 0.05
+    comparisons: Mapping[Name, PairedDifferences], *, better: Better, margin: float | None, alpha: float = 0.05
 ) -> Mapping[Name, Verdict]:
     """One verdict for each variant, such that all of them together are right with probability 1 - `alpha`.
 
@@ -131,14 +131,16 @@ def decide(
     }
 
 
-def _p_value(paired: Paired, points: Sequence[float]) -> float:
+def _p_value(paired: PairedDifferences, points: Sequence[float]) -> float:
     """The p-value of the true difference being one of `points`."""
     if paired.summary is None or not paired.decidable:
         return 1.0
     return max(two_sided_p(paired.summary, point) for point in points)
 
 
-def _verdict(paired: Paired, *, step: Step, passed: Sequence[float], better: Better, margin: float | None) -> Verdict:
+def _verdict(
+    paired: PairedDifferences, *, step: HolmStep, passed: Sequence[float], better: Better, margin: float | None
+) -> Verdict:
     summary = paired.summary
     bounds = interval(summary, step.alpha) if summary else None
     low, high = bounds or (None, None)
@@ -160,7 +162,9 @@ def _verdict(paired: Paired, *, step: Step, passed: Sequence[float], better: Bet
     )
 
 
-def _kind(paired: Paired, bounds: tuple[float, float] | None, *, better: Better, margin: float | None) -> Kind:
+def _kind(
+    paired: PairedDifferences, bounds: tuple[float, float] | None, *, better: Better, margin: float | None
+) -> Kind:
     if paired.diverged or paired.baseline_diverged:
         return "diverged"
     if bounds is None:
@@ -179,7 +183,7 @@ def _adjusted(p: float, passed: Sequence[float]) -> float:
     return min(1.0, *(max(alpha, (family - settled) * p) for settled, alpha in enumerate(passed[:-1])))
 
 
-def _text(kind: Kind, paired: Paired, needs: int | None) -> str:
+def _text(kind: Kind, paired: PairedDifferences, needs: int | None) -> str:
     if kind == "diverged":
         variant = f"diverged {paired.diverged}/{paired.planned}" if paired.diverged else ""
         baseline = f"baseline diverged {paired.baseline_diverged}/{paired.planned}" if paired.baseline_diverged else ""

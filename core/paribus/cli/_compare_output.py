@@ -13,26 +13,26 @@ from paribus.cli.console import note, out, out_json
 from paribus.errors import EXIT_FAILED, EXIT_OK, NotComparableError, Problem, SpecError
 
 if TYPE_CHECKING:
-    from paribus.analysis.gates import Gate, Held
+    from paribus.analysis.gates import Gate, GateResult
     from paribus.analysis.grid import Grid
-    from paribus.analysis.load_runs import Side
+    from paribus.analysis.load_runs import TrialSet
 
 
 def reports(before: str, after: str | None, gates: Sequence[Gate], shape: str, *, across: bool) -> int | None:
     """Two benchmark reports, or two folders of them; None where neither side is any, and the exit code else."""
-    from paribus.analysis.benchmark_ratios import both, ratios
+    from paribus.analysis.benchmark_ratios import compare_benchmarks, read_both_sides
     from paribus.analysis.benchmark_rounds import is_report
-    from paribus.analysis.gates import gate_ratios
+    from paribus.analysis.gates import check_benchmarks
 
     if after is None:
         if is_report(Path(before)):
             raise usage("a benchmark report is compared with another one", f"`paribus compare {before} AFTER`")
         return None
-    sides = both(Path(before), Path(after))
+    sides = read_both_sides(Path(before), Path(after))
     if sides is None:
         return None
-    table = ratios(*sides, across=across)
-    held = gate_ratios(gates, table)
+    table = compare_benchmarks(*sides, across=across)
+    held = check_benchmarks(gates, table)
     grid = table.grid()
     _show(shape, grid, table.to_json, "benchmarks", held)
     return EXIT_FAILED if tripped(held) else EXIT_OK
@@ -44,15 +44,15 @@ def shown(
     grid: Callable[[], Grid],
     document: Callable[[], dict[str, Any]],
     name: str,
-    held: Sequence[Held] = (),
+    held: Sequence[GateResult] = (),
 ) -> None:
     """A table in the shape that was asked for, and what became of the gates."""
     if shape == "json":
         out_json({**document(), **({"gates": [each.to_json() for each in held]} if held else {})})
     elif shape == "csv":
-        from paribus.report.table_views import separated
+        from paribus.report.table_views import to_csv
 
-        out(separated(grid().records).removesuffix("\n"))
+        out(to_csv(grid().records).removesuffix("\n"))
     elif shape == "latex":
         from paribus.report.latex import latex
 
@@ -63,7 +63,7 @@ def shown(
         note(line)
 
 
-def tripped(held: Sequence[Held]) -> bool:
+def tripped(held: Sequence[GateResult]) -> bool:
     return any(each.past for each in held)
 
 
@@ -78,9 +78,9 @@ def sides(
     before: str, after: str, store: Path, gates: Sequence[Gate], shape: str, *, metric: str, elsewhere: bool
 ) -> int:
     """Two trials, or two folders of trials; the exit code says whether all that was compared finished."""
-    from paribus.analysis.compare_runs import across
-    from paribus.analysis.compare_trials import duel
-    from paribus.analysis.gates import gate_table
+    from paribus.analysis.compare_runs import compare_runs
+    from paribus.analysis.compare_trials import compare_trials
+    from paribus.analysis.gates import check_table
 
     one, other = (_side(text, store) for text in (before, after))
     if one.alone and other.alone:
@@ -88,25 +88,27 @@ def sides(
             what = "two single trials have no interval, so that no gate could ever trip"
             valid = "two folders of trials, with several seeds each"
             raise NotComparableError(Problem(code="no-interval", path="--fail-if", what=what, valid=valid))
-        held = duel(one, other, elsewhere=elsewhere)
+        held = compare_trials(one, other, elsewhere=elsewhere)
         _show(shape, held.grid(), held.to_json, "trials")
         return EXIT_OK
-    table = across(one, other, metric=metric, elsewhere=elsewhere)
-    found = gate_table(gates, table)
+    table = compare_runs(one, other, metric=metric, elsewhere=elsewhere)
+    found = check_table(gates, table)
     _show(shape, table.grid(), table.to_json, "trials", found)
     return EXIT_OK if table.ok and not tripped(found) else EXIT_FAILED
 
 
-def _side(text: str, store: Path) -> Side:
-    from paribus.analysis.load_runs import side_of
+def _side(text: str, store: Path) -> TrialSet:
+    from paribus.analysis.load_runs import load_trial_set
 
-    found = side_of(text, store)
+    found = load_trial_set(text, store)
     if found is None:
         raise usage(f"`{text}` is no trial, no folder of trials, and no benchmark report", _VALID)
     return found
 
 
-def _show(shape: str, grid: Grid, document: Callable[[], dict[str, Any]], name: str, held: Sequence[Held] = ()) -> None:
+def _show(
+    shape: str, grid: Grid, document: Callable[[], dict[str, Any]], name: str, held: Sequence[GateResult] = ()
+) -> None:
     from paribus.report.markdown import grid_markdown
     from paribus.report.terminal import show_grid
 

@@ -61,11 +61,11 @@ _SAID: dict[Kind, str] = {"kept": "kept bitwise", "converted": "converted", "new
 
 def _grouped(kind: Kind, what: str, fates: tuple[Fate, ...]) -> Iterator[tuple[str, list[Fate], str]]:
     """A line for each way in which tensors were converted, or in which new ones begin."""
-    from paribus.analysis.certificate_checks import names
+    from paribus.analysis.certificate_checks import short_names
 
     groups: dict[str, list[Fate]] = {}
     for fate in fates:
         groups.setdefault(fate.how, []).append(fate)
     for how, group in groups.items():
-        paths = "" if kind == "kept" else names(fate.path for fate in group)
+        paths = "" if kind == "kept" else short_names(fate.path for fate in group)
         yield what if kind != "kept" or not how else "kept", group, ": ".join(filter(None, (paths, how)))

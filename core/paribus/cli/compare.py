@@ -49,9 +49,9 @@ def verb(
     Or hold OTHER against STUDY: two trials, two folders of trials (NAME@CODE: those of one code), or two reports of
     pytest-benchmark (files, or folders with one for each run).
     """
-    from paribus.analysis.gates import gate_study, gates_of
+    from paribus.analysis.gates import check_study, parse_gates
 
-    gates, shape = gates_of(fail_if), shape or "text"
+    gates, shape = parse_gates(fail_if), shape or "text"
     ended = reports(study, other, gates, shape, across=across_machines)
     if ended is not None:
         return ended
@@ -60,8 +60,8 @@ def verb(
     from paribus.analysis.api import compare
     from paribus.planning.api import study as planned_of
     from paribus.report.markdown import markdown
-    from paribus.report.table_views import grid_of
-    from paribus.report.terminal import show
+    from paribus.report.table_views import study_grid
+    from paribus.report.terminal import show_table
 
     planned = planned_of(study, registry=session.index(), store=store)
     table = compare(planned, accept_code=accept_code)
@@ -69,15 +69,15 @@ def verb(
         note(line)
     if results is not None:
         _keep(session, study, planned, table, results)
-    held = gate_study(gates, table)
-    ways = {"text": lambda: show(table), "markdown": lambda: out(markdown(table))}
-    shown(shape, ways, lambda: grid_of(table), table.to_json, planned.name, held)
+    held = check_study(gates, table)
+    ways = {"text": lambda: show_table(table), "markdown": lambda: out(markdown(table))}
+    shown(shape, ways, lambda: study_grid(table), table.to_json, planned.name, held)
     return EXIT_OK if table.ok and not tripped(held) else EXIT_FAILED
 
 
 def _keep(session: Session, study: str, planned: Planned, table: Table, results: Path) -> None:
-    from paribus.report.results import keep, opening
+    from paribus.report.results import leading_comment, write_results
     from paribus.studies.locate import study_file
 
-    about = opening(study_file(study, session.index())[0])
-    note("written: " + ", ".join(map(str, keep(planned, table, results, about))))
+    about = leading_comment(study_file(study, session.index())[0])
+    note("written: " + ", ".join(map(str, write_results(planned, table, results, about))))

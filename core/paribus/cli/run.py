@@ -90,13 +90,13 @@ def verb(
 
 def _verdict(planned: Planned, following: str, as_json: bool) -> int:
     from paribus.analysis.api import compare
-    from paribus.report.terminal import show
+    from paribus.report.terminal import show_table
 
     found = compare(planned)
     if as_json:
         out_json(found.to_json())
     else:
-        show(found)
+        show_table(found)
         out()
         out(f"records: {planned.store.root}")
         out(f"next: {following}{_fresh(found)}")

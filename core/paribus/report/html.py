@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
-from paribus.analysis.costs import machine
+from paribus.analysis.costs import machine_key
 from paribus.analysis.formatting import clean
 from paribus.analysis.grid import Grid
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry
+from paribus.analysis.trials import TrialEntry
 from paribus.errors import listed
 from paribus.report import cells, table_views
 from paribus.report.svg import curves, forest
@@ -47,12 +47,16 @@ li { margin: .2rem 0; }
 """
 
 
-def page(table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[Entry], revision: str = "") -> str:
+def html_page(
+    table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[TrialEntry], revision: str = ""
+) -> str:
     """One HTML document. Nothing in it is loaded from elsewhere, and nothing runs."""
     return "\n".join([*_lines(table, points, entries, revision), ""])
 
 
-def _lines(table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[Entry], revision: str) -> Iterator[str]:
+def _lines(
+    table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[TrialEntry], revision: str
+) -> Iterator[str]:
     title = escape(cells.title(table))
     yield "<!doctype html>"
     yield f'<html lang="en"><head><meta charset="utf-8">{MADE}'
@@ -72,9 +76,9 @@ def _lines(table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[
 
 def _several(table: Table, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """All settings at a glance, what is said of all of them, and each in full with what is said of it alone."""
-    common, own = table_views.parted(table)
+    common, own = table_views.split_notes(table)
     yield from _warned(common)
-    yield _table(table_views.overview(table))
+    yield _table(table_views.overview_grid(table))
     yield from _sections(table)
     for each in own:
         yield f"<h2>{_said(each.setting)}</h2>"
@@ -98,7 +102,7 @@ def _body(table: Table, points: Sequence[Mapping[str, Any]], heading: str) -> It
     def under(title: str) -> str:
         return f"<{heading}>{_said(title)}</{heading}>"
 
-    yield _table(table_views.verdicts(table))
+    yield _table(table_views.verdict_grid(table))
     if table.rows:
         yield under("Differences") + forest(table)
     names = [row.variant for row in (table.baseline, *table.rows)]
@@ -106,11 +110,11 @@ def _body(table: Table, points: Sequence[Mapping[str, Any]], heading: str) -> It
     if drawn := curves(own, table.metric, names):
         yield under(f"{table.metric} by step") + drawn
     if table.certificates:
-        yield under("Certificates") + _certificates(table_views.certificates(table.certificates))
+        yield under("Certificates") + _certificates(table_views.certificate_lines(table.certificates))
     for family in table.besides:
-        yield under(family.title) + _table(table_views.of_family(family))
+        yield under(family.title) + _table(table_views.family_grid(family))
         if family.certificates:
-            yield _certificates(table_views.certificates_of(family))
+            yield _certificates(table_views.family_certificate_lines(family))
         yield _list(family.caption, "small")
 
 
@@ -151,7 +155,7 @@ def _said(text: str) -> str:
     return escape(clean(text))
 
 
-def _origin(entries: Sequence[Entry], revision: str) -> Iterator[tuple[str, str]]:
+def _origin(entries: Sequence[TrialEntry], revision: str) -> Iterator[tuple[str, str]]:
     """When, on what, with what: of all trials that have a record."""
     ran = [entry for entry in entries if entry.record is not None]
     yield "trials", f"{len(ran)} of {len(entries)}"
@@ -160,7 +164,7 @@ def _origin(entries: Sequence[Entry], revision: str) -> Iterator[tuple[str, str]
     days = sorted({datetime.fromtimestamp(entry.provenance["ended"], UTC).date() for entry in ran})
     if days:
         yield "date", str(days[0]) if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    yield "machine", listed(dict.fromkeys(" ".join(value for _, value in machine(entry)) for entry in ran), MOST)
+    yield "machine", listed(dict.fromkeys(" ".join(value for _, value in machine_key(entry)) for entry in ran), MOST)
     told = (", ".join(f"{name} {found}" for name, found in entry.provenance["versions"].items()) for entry in ran)
     yield "versions", listed(dict.fromkeys(told), MOST)
     codes = dict.fromkeys(str(entry.trial.get("code"))[:12] for entry in ran)

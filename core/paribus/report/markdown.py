@@ -30,7 +30,7 @@ def _lines(table: Table, heading: int) -> Iterator[str]:
     yield f"{'#' * heading} {escaped(cells.title(table))}"
     yield ""
     if table.further:
-        yield from _bars(table_views.overview(table))
+        yield from _bars(table_views.overview_grid(table))
         yield ""
     for section in table.sections:
         yield from (f"{'#' * (heading + 1)} {escaped(section.title)}", "")
@@ -39,7 +39,7 @@ def _lines(table: Table, heading: int) -> Iterator[str]:
     if not table.further:
         yield from _body(table, heading + 1)
         return
-    common, own = table_views.parted(table)
+    common, own = table_views.split_notes(table)
     for each in own:
         yield from (f"{'#' * (heading + 1)} {escaped(each.setting)}", "")
         yield from _body(each, heading + 2)
@@ -50,14 +50,14 @@ def _lines(table: Table, heading: int) -> Iterator[str]:
 
 def _body(table: Table, heading: int) -> Iterator[str]:
     """The rows, the certificates, the families besides, and the remarks."""
-    yield from _bars(table_views.verdicts(table))
+    yield from _bars(table_views.verdict_grid(table))
     yield ""
-    yield from _certificates(table_views.certificates(table.certificates))
+    yield from _certificates(table_views.certificate_lines(table.certificates))
     for family in table.besides:
         yield from ("", f"{'#' * heading} {escaped(family.title)}", "")
-        yield from _bars(table_views.of_family(family))
+        yield from _bars(table_views.family_grid(family))
         yield ""
-        yield from _certificates(table_views.certificates_of(family))
+        yield from _certificates(table_views.family_certificate_lines(family))
         yield from ("",) if family.certificates else ()
         yield from (f"- {escaped(line)}" for line in family.caption)
     yield from _remarks(cells.remarks(table))

@@ -40,19 +40,19 @@ KEPT: Final = (
 Kept = Sequence[tuple[Trial, Mapping[str, Any]]]
 
 
-def keep(planned: Planned, table: Table, folder: Path, about: str, files: Files = FILES) -> tuple[Path, Path]:
+def write_results(planned: Planned, table: Table, folder: Path, about: str, files: Files = FILES) -> tuple[Path, Path]:
     """Writes RESULTS.md and records.jsonl into a folder; `about` says in a sentence or two what the study asks."""
     trials = [(trial, planned.store.record(trial.identity)) for trial in planned.again().plan.trials]
     kept = [(trial, record) for trial, record in trials if record is not None]
     text = "\n".join(_lines(table, kept, len(trials), about))
-    records = "".join(f"{json.dumps(line(trial, record), sort_keys=True)}\n" for trial, record in kept)
+    records = "".join(f"{json.dumps(record_line(trial, record), sort_keys=True)}\n" for trial, record in kept)
     make_folder(folder, files=files)
     for name, content in ((RESULTS, text), (RECORDS, records)):
         write_bytes(folder / name, content.encode(), files=files)
     return folder / RESULTS, folder / RECORDS
 
 
-def line(trial: Trial, record: Mapping[str, Any]) -> dict[str, Any]:
+def record_line(trial: Trial, record: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a record: which trial it is, what came of it, and where it ran."""
     result, provenance = record["result"], record["provenance"]
     named = trial.document()
@@ -61,7 +61,7 @@ def line(trial: Trial, record: Mapping[str, Any]) -> dict[str, Any]:
     return {**named, "result": {key: result[key] for key in KEPT if key in result}, "provenance": ran}
 
 
-def opening(path: Path) -> str:
+def leading_comment(path: Path) -> str:
     """The comment that a file begins with, as a paragraph."""
     said = []
     for text in path.read_text(encoding="utf-8").splitlines():
@@ -99,7 +99,7 @@ def _origin(kept: Kept, planned: int) -> Iterator[tuple[str, str]]:
         return
     first, last = (datetime.fromtimestamp(edge(each["ended"] for each in ran), UTC).date() for edge in (min, max))
     yield "date", str(last) if first == last else f"{first} to {last}"
-    if commit := revision():
+    if commit := git_commit():
         yield "commit", commit
     yield "machine", listed(_distinct(_machine(each["machine"]) for each in ran))
     versions = _distinct(", ".join(f"{name} {found}" for name, found in each["versions"].items()) for each in ran)
@@ -115,7 +115,7 @@ def _distinct(texts: Iterator[str]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def revision() -> str:
+def git_commit() -> str:
     """The commit of the checkout that paribus runs from; nothing, where it was installed from a wheel."""
     git = shutil.which("git")
     here = str(Path(paribus.__file__).resolve().parent)

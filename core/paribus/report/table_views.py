@@ -33,7 +33,7 @@ from paribus.analysis.table import Family, Row, Table
 from paribus.report import cells
 
 
-def verdicts(table: Table, costs: Sequence[str] | None = None) -> Grid:
+def verdict_grid(table: Table, costs: Sequence[str] | None = None) -> Grid:
     """The baseline, and each variant with its verdict and these costs, or with all that any has."""
     costs = cells.costs(table) if costs is None else costs
     rows = (table.baseline, *table.rows)
@@ -54,7 +54,7 @@ def verdicts(table: Table, costs: Sequence[str] | None = None) -> Grid:
     )
 
 
-def of_family(family: Family) -> Grid:
+def family_grid(family: Family) -> Grid:
     """Steps say what they are steps from; effects, what they are not told apart from."""
     digits = {name: min(each, MAX_DECIMALS) for name, each in row_decimals(family.rows).items()}  # finer is rounding
     stepped = any(row.against for row in family.rows)
@@ -79,7 +79,7 @@ def of_family(family: Family) -> Grid:
     )
 
 
-def overview(table: Table) -> Grid:
+def overview_grid(table: Table) -> Grid:
     """Every variant of any setting, and what came of it in each."""
     rows = [{row.variant: row for row in each.rows} for each in table.every]
     digits = [table_decimals(each) for each in table.every]
@@ -98,15 +98,15 @@ def overview(table: Table) -> Grid:
     )
 
 
-def certificates(found: Mapping[str, Certificate]) -> list[tuple[str, str, str]]:
+def certificate_lines(found: Mapping[str, Certificate]) -> list[tuple[str, str, str]]:
     """Whether each holds, as a mark; of what it is, and what it says."""
     return [("✓" if each.ok else "✗", clean(name), clean(each.text)) for name, each in found.items()]
 
 
-def certificates_of(family: Family) -> list[tuple[str, str, str]]:
+def family_certificate_lines(family: Family) -> list[tuple[str, str, str]]:
     """The same of steps, with what each is from."""
     below = {row.variant: row.against for row in family.rows}
-    return certificates({f"{name}, from {below[name]}": each for name, each in family.certificates.items()})
+    return certificate_lines({f"{name}, from {below[name]}": each for name, each in family.certificates.items()})
 
 
 def _verdict(row: Row, digits: int, costs: Sequence[str]) -> list[Cell]:
@@ -133,10 +133,10 @@ def _glance(row: Row, decimals: int) -> str:
     return f"{format_bare_difference(row, decimals)} {row.kind}".strip()
 
 
-def grid_of(table: Table) -> Grid:
+def study_grid(table: Table) -> Grid:
     """Variants as rows, of each setting in turn; what terminals draw, a paper says in numbers."""
     costs = cells.costs(table)
-    every = [verdicts(each, costs) for each in table.every]
+    every = [verdict_grid(each, costs) for each in table.every]
     several = bool(table.further)
     return replace(
         every[0],
@@ -171,7 +171,7 @@ def _records(table: Table) -> Iterator[dict[str, Any]]:
 def _family(table: Table, family: Family) -> Grid:
     setting = f", {clean(table.setting)}" if table.setting else ""
     title = f"{clean(table.study)}: {clean(family.title)}{setting}"
-    return replace(of_family(family), title=title, remarks=[("·", [clean(line) for line in family.caption])])
+    return replace(family_grid(family), title=title, remarks=[("·", [clean(line) for line in family.caption])])
 
 
 def _remarks(table: Table) -> list[tuple[str, list[str]]]:
@@ -184,7 +184,7 @@ def _remarks(table: Table) -> list[tuple[str, list[str]]]:
     return [(mark, [*(said if mark == "-" else ()), *lines]) for mark, lines in found.items()]
 
 
-def parted(table: Table) -> tuple[Table, list[Table]]:
+def split_notes(table: Table) -> tuple[Table, list[Table]]:
     """What is said under all tables alike, as the remarks of one; and the tables, each with what it alone says."""
     own: list[Table] = list(table.every)
     common = table
@@ -205,7 +205,7 @@ def _alike(said: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 FORMULA: Final = ("=", "+", "-", "@")  # what a spreadsheet would run, were it the first letter of a text
 
 
-def separated(rows: Sequence[Mapping[str, Any]]) -> str:
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """A header and a line a row; what is not known is empty, and no text is a formula."""
     heads = list(dict.fromkeys(key for row in rows for key in row))
     file = io.StringIO()

@@ -154,7 +154,7 @@ class Pen:
 Parts = Callable[[Pen], Iterator["RenderableType"]]
 
 
-def compared(grid: Grid, pen: Pen) -> Iterator[RenderableType]:
+def _grid_parts(grid: Grid, pen: Pen) -> Iterator[RenderableType]:
     """A table of two sides: what they are is said first."""
     from rich.text import Text
 
@@ -167,15 +167,15 @@ def compared(grid: Grid, pen: Pen) -> Iterator[RenderableType]:
 
 def show_grid(grid: Grid, console: Console | None = None) -> None:
     """Print a grid as wide as its columns need and the console allows."""
-    printed(partial(compared, grid), console)
+    print_parts(partial(_grid_parts, grid), console)
 
 
 def grid_text(grid: Grid, width: int) -> str:
     """Return a grid as text of at most `width` columns."""
-    return as_text(partial(compared, grid), width)
+    return parts_as_text(partial(_grid_parts, grid), width)
 
 
-def printed(parts: Parts, console: Console | None = None) -> None:
+def print_parts(parts: Parts, console: Console | None = None) -> None:
     """Prints what a pen draws; the console knows its width, its colours and its letters."""
     from rich.console import Console
 
@@ -187,25 +187,27 @@ def printed(parts: Parts, console: Console | None = None) -> None:
     console.file.write("\n".join(line if console.is_terminal else line.rstrip() for line in lines))
 
 
-def as_text(parts: Parts, width: int, *, color: bool = False) -> str:
+def parts_as_text(parts: Parts, width: int, *, color: bool = False) -> str:
     """The same as text, in so many columns."""
     from io import StringIO
 
     from rich.console import Console
 
     file = StringIO()
-    printed(parts, Console(file=file, width=width, color_system="standard" if color else None, force_terminal=color))
+    print_parts(
+        parts, Console(file=file, width=width, color_system="standard" if color else None, force_terminal=color)
+    )
     return file.getvalue()
 
 
-def show(table: Table, console: Console | None = None) -> None:
+def show_table(table: Table, console: Console | None = None) -> None:
     """Prints a table."""
-    printed(partial(_parts, table), console)
+    print_parts(partial(_parts, table), console)
 
 
-def rendered(table: Table, width: int, *, color: bool = False) -> str:
+def table_text(table: Table, width: int, *, color: bool = False) -> str:
     """The same as text, in so many columns."""
-    return as_text(partial(_parts, table), width, color=color)
+    return parts_as_text(partial(_parts, table), width, color=color)
 
 
 def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
@@ -213,7 +215,7 @@ def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
     yield pen.title(cells.title(table))
     yield ""
     if table.further:
-        yield from pen.grid(table_views.overview(table))
+        yield from pen.grid(table_views.overview_grid(table))
     for section in table.sections:
         yield from ("", pen.title(clean(section.title)), "")
         yield pen.marked([("-", clean(line)) for line in section.lines])
@@ -221,7 +223,7 @@ def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
         yield from ("",) if table.sections else ()
         yield from _body(table, pen)
         return
-    common, own = table_views.parted(table)
+    common, own = table_views.split_notes(table)
     for each in own:
         yield from ("", pen.title(clean(each.setting)), "")
         yield from _body(each, pen)
@@ -230,14 +232,14 @@ def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
 
 def _body(table: Table, pen: Pen) -> Iterator[RenderableType]:
     """Verdicts and costs, certificates, the families besides, and what else has to be said."""
-    yield from pen.grid(table_views.verdicts(table), partial(_picture, table))
+    yield from pen.grid(table_views.verdict_grid(table), partial(_picture, table))
     yield ""
-    if certificates := table_views.certificates(table.certificates):
+    if certificates := table_views.certificate_lines(table.certificates):
         yield pen.marked([(mark, f"{name}: {text}") for mark, name, text in certificates])
     for family in table.besides:
         yield from ("", pen.title(clean(family.title)))
-        yield from pen.grid(table_views.of_family(family))
-        told = [(mark, f"{name}: {text}") for mark, name, text in table_views.certificates_of(family)]
+        yield from pen.grid(table_views.family_grid(family))
+        told = [(mark, f"{name}: {text}") for mark, name, text in table_views.family_certificate_lines(family)]
         yield pen.marked([*told, *(("·", clean(line)) for line in family.caption)])
     yield from pen.remarks(cells.remarks(table))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.analysis.api import question_of
+from paribus.analysis.api import comparison_spec
 
 CHANGES = [{"norm": "rmsnorm"}, {"name": "gated", "feedforward": {"name": "glu", "inner": 128}}, {"dropout": 0.1}]
 
@@ -17,7 +17,7 @@ CHANGES = [{"norm": "rmsnorm"}, {"name": "gated", "feedforward": {"name": "glu",
 def asked(tmp_path: Path) -> Any:
     def ask(**said: Any) -> Any:
         study = {"base": "encoder-tiny", "budget": {"steps": 2}, "seeds": 2, "metric": {"name": "val/mlm/loss"}}
-        return question_of(paribus.study({**study, **said}, store=tmp_path))
+        return comparison_spec(paribus.study({**study, **said}, store=tmp_path))
 
     return ask
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paribus.analysis.benchmark_rounds import Report, read_report, refuse_unlike
+from paribus.analysis.benchmark_rounds import Report, check_same_machine, read_report
 from paribus.errors import NotComparableError
 
 Make = Callable[..., dict[str, Any]]
@@ -48,12 +48,12 @@ def test_each_is_refused_by_its_name_and_shown_under_a_banner(
         read(tmp_path, "b.json", changed(report(test_x=[1.0]), place, value)),
     ]
     with pytest.raises(NotComparableError, match=code) as caught:
-        refuse_unlike(sides)
+        check_same_machine(sides)
     (problem,) = caught.value.problems
     assert problem.code == code
     assert words in problem.what
     assert "--across-machines" in problem.valid
-    (banner,) = refuse_unlike(sides, across=True)
+    (banner,) = check_same_machine(sides, across=True)
     assert banner.startswith("ACROSS MACHINES")
     assert words in banner
 
@@ -62,7 +62,7 @@ def test_everything_that_differs_is_told_at_once(tmp_path: Path, report: Make) -
     other = changed(report(test_x=[1.0]), "machine_info/cpu/count", 8)
     sides = [read(tmp_path, "a.json", report(test_x=[1.0])), read(tmp_path, "b.json", changed(other, "version", "4.0"))]
     with pytest.raises(NotComparableError, match="other-machine") as caught:
-        refuse_unlike(sides)
+        check_same_machine(sides)
     assert [problem.code for problem in caught.value.problems] == ["other-machine", "other-versions"]
 
 
@@ -70,12 +70,12 @@ def test_a_clock_rate_is_no_difference_and_another_host_of_the_same_kind_is_told
     same = changed(report(test_x=[1.0]), "machine_info/cpu/hz_actual", [2, 0])
     other = changed(report(test_x=[1.0]), "machine_info/node", "there")
     first = read(tmp_path, "a.json", report(test_x=[1.0]))
-    assert refuse_unlike([first, read(tmp_path, "b.json", same)]) == []
-    (warning,) = refuse_unlike([first, read(tmp_path, "c.json", other)])
+    assert check_same_machine([first, read(tmp_path, "b.json", same)]) == []
+    (warning,) = check_same_machine([first, read(tmp_path, "c.json", other)])
     assert "only look alike: node here against there" in warning
 
 
 def test_the_version_of_what_is_measured_may_differ(tmp_path: Path, report: Make) -> None:
     """It is what changed between two commits of it."""
     sides = [changed(report(test_x=[1.0]), "machine_info/versions", {"mine": version}) for version in ("1", "2")]
-    assert refuse_unlike([read(tmp_path, f"{at}.json", side) for at, side in enumerate(sides)]) == []
+    assert check_same_machine([read(tmp_path, f"{at}.json", side) for at, side in enumerate(sides)]) == []

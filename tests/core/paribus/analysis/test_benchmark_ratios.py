@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paribus.analysis.benchmark_ratios import Ratios, both, ratios, spanned
+from paribus.analysis.benchmark_ratios import BenchmarkComparison, compare_benchmarks, format_interval, read_both_sides
 from paribus.analysis.benchmark_rounds import read_report
-from paribus.analysis.gates import gate_ratios, gates_of
+from paribus.analysis.gates import check_benchmarks, parse_gates
 from paribus.errors import DataError, NotComparableError, SpecError
 from paribus.report.latex import latex
 from paribus.report.markdown import grid_markdown
-from paribus.report.table_views import separated
+from paribus.report.table_views import to_csv
 from paribus.report.terminal import grid_text
 
 Make = Callable[..., dict[str, Any]]
@@ -24,7 +24,7 @@ def timed(seed: int, scale: float = 1.0, n: int = 80) -> list[float]:
     return [float(each) for each in scale * 0.01 * np.exp(np.random.default_rng(seed).normal(0, 0.02, n))]
 
 
-def table(folder: Path, *sides: Sequence[dict[str, Any]], across: bool = False) -> Ratios:
+def table(folder: Path, *sides: Sequence[dict[str, Any]], across: bool = False) -> BenchmarkComparison:
     read = []
     for word, side in zip(("before", "after"), sides, strict=True):
         paths = [folder / word / f"{at}.json" for at in range(len(side))]
@@ -32,7 +32,7 @@ def table(folder: Path, *sides: Sequence[dict[str, Any]], across: bool = False) 
             path.parent.mkdir(exist_ok=True)
             path.write_text(json.dumps(document))
         read.append([read_report(path) for path in paths])
-    return ratios(read[0], read[1], across=across)
+    return compare_benchmarks(read[0], read[1], across=across)
 
 
 def test_benchmarks_are_paired_by_name_and_parameters_and_the_others_are_named(tmp_path: Path, report: Make) -> None:
@@ -76,7 +76,7 @@ def test_without_rounds_there_is_a_ratio_and_no_interval_and_it_says_what_would_
     assert (row.speed.low, row.speed.noise) == (None, None)
     assert "--benchmark-save-data" in found.caption[0]
     with pytest.raises(NotComparableError, match="no gate could ever trip"):
-        gate_ratios(gates_of(["slower:5%"]), found)
+        check_benchmarks(parse_gates(["slower:5%"]), found)
 
 
 def test_a_folder_is_a_run_for_each_report_and_runs_count_once(tmp_path: Path, report: Make) -> None:
@@ -96,7 +96,10 @@ def test_one_run_a_side_says_what_it_cannot_tell(tmp_path: Path, report: Make) -
 
 
 def test_an_interval_that_says_nothing_is_not_printed_to_the_last_digit() -> None:
-    assert [spanned(low, high) for low, high in ((0.9, 1.1), (0.0001, 22483.8))] == ["[0.900, 1.100]", "[<0.01, >100]"]
+    assert [format_interval(low, high) for low, high in ((0.9, 1.1), (0.0001, 22483.8))] == [
+        "[0.900, 1.100]",
+        "[<0.01, >100]",
+    ]
 
 
 def test_a_banner_stands_above_what_ran_elsewhere(tmp_path: Path, report: Make) -> None:
@@ -118,7 +121,7 @@ def test_every_shape_holds_every_row(tmp_path: Path, report: Make) -> None:
         grid_text(found.grid(), 100),
         grid_markdown(found.grid()),
         latex(found.grid(), "benchmarks"),
-        separated(found.grid().records),
+        to_csv(found.grid().records),
     ]
     assert all("1.4" in shape and "slower" in shape for shape in shapes)
     assert all("\x1b" not in shape and "\u202e" not in shape for shape in shapes)
@@ -131,10 +134,10 @@ def test_a_report_against_a_study_is_refused(tmp_path: Path, report: Make) -> No
     study = tmp_path / "study.yaml"
     study.write_text("base: bert-tiny")
     with pytest.raises(DataError, match="this is no benchmark report, but the other side is a report"):
-        both(path, study)
+        read_both_sides(path, study)
     with pytest.raises(DataError, match="there is no such file, but the other side is a report"):
-        both(path, tmp_path / "nowhere.json")
-    assert both(study, study) is None
+        read_both_sides(path, tmp_path / "nowhere.json")
+    assert read_both_sides(study, study) is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +148,7 @@ def test_a_gate_trips_where_the_whole_interval_is_past_it(
     tmp_path: Path, report: Make, scale: float, gate: str, expected: str
 ) -> None:
     found = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1, scale))])
-    (held,) = gate_ratios(gates_of([gate]), found)
+    (held,) = check_benchmarks(parse_gates([gate]), found)
     assert ("tripped" if held.past else "?" if held.unclear else "held") == expected
     assert held.lines[0].startswith(
         f"gate {gate} " + {"tripped": "tripped", "held": "held", "?": "cannot tell"}[expected]
@@ -155,4 +158,4 @@ def test_a_gate_trips_where_the_whole_interval_is_past_it(
 def test_a_gate_of_a_metric_is_none_of_benchmarks(tmp_path: Path, report: Make) -> None:
     found = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1))])
     with pytest.raises(SpecError, match=r"`worse:0\.01` is of a metric, and a benchmark has none"):
-        gate_ratios(gates_of(["worse:0.01"]), found)
+        check_benchmarks(parse_gates(["worse:0.01"]), found)

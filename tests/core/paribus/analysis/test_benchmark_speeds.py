@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from paribus.analysis.benchmark_speeds import BATCHES, Timed, batches, judge
+from paribus.analysis.benchmark_speeds import BATCHES, TimedRounds, batch_logarithms, judge_speeds
 
 N = 160
 
@@ -21,13 +21,13 @@ def rounds(luck: np.random.Generator, *, scale: float = 1.0, along: float = 0.0,
 
 
 def one(before: list[float], after: list[float]) -> str:
-    return judge({"x": Timed(before=[before], after=[after])})["x"].kind
+    return judge_speeds({"x": TimedRounds(before=[before], after=[after])})["x"].kind
 
 
 def test_the_interval_of_several_runs_is_that_of_welch() -> None:
     luck = np.random.default_rng(0)
     runs = [[rounds(luck, scale=float(np.exp(luck.normal(0, 0.1)))) for _ in range(count)] for count in (4, 5)]
-    found = judge({"x": Timed(before=runs[0], after=runs[1])})["x"]
+    found = judge_speeds({"x": TimedRounds(before=runs[0], after=runs[1])})["x"]
     before, after = ([math.log(np.median(run)) for run in side] for side in runs)
     expected = stats.ttest_ind(after, before, equal_var=False)
     low, high = expected.confidence_interval(0.95)
@@ -40,7 +40,7 @@ def test_the_interval_of_several_runs_is_that_of_welch() -> None:
 def test_where_runs_did_not_show_how_far_they_stray_batches_stand_for_them(runs: int, times: float) -> None:
     luck = np.random.default_rng(0)
     sides = [[rounds(luck, scale=scale) for _ in range(runs)] for scale in (1.1, 1.0)]
-    found = judge({"x": Timed(before=sides[1], after=sides[0])})["x"]
+    found = judge_speeds({"x": TimedRounds(before=sides[1], after=sides[0])})["x"]
     logs = [np.log([np.median(part) for part in np.array_split(np.concatenate(side), BATCHES)]) for side in sides]
     variances = [np.var(side, ddof=1) * (1 / BATCHES + times) for side in logs]
     freedom = sum(variances) ** 2 / sum(each**2 / (BATCHES - 1) for each in variances)
@@ -55,8 +55,8 @@ def test_what_the_fastest_rounds_do_not_show_is_not_claimed() -> None:
     luck = np.random.default_rng(9)
     before, after = rounds(luck), rounds(luck)
     delayed = [each * (1 if at % 8 == 0 else 1.5) for at, each in enumerate(after)]
-    assert stats.ttest_ind(batches(before), batches(delayed)).pvalue < 1e-6
-    found = judge({"x": Timed(before=[before], after=[delayed])})["x"]
+    assert stats.ttest_ind(batch_logarithms(before), batch_logarithms(delayed)).pvalue < 1e-6
+    found = judge_speeds({"x": TimedRounds(before=[before], after=[delayed])})["x"]
     assert found.low is not None
     assert found.low < 1
     assert found.kind == "inconclusive"
@@ -77,7 +77,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says_although_rounds_are_al
     held = naive = 0
     for _ in range(150):
         before, after = rounds(luck, along=along), rounds(luck, scale=1.05, along=along)
-        found = judge({"x": Timed(before=[before], after=[after])})["x"]
+        found = judge_speeds({"x": TimedRounds(before=[before], after=[after])})["x"]
         assert found.low is not None
         assert found.high is not None
         held += found.low <= 1.05 <= found.high
@@ -100,7 +100,7 @@ def test_the_same_code_is_told_apart_by_its_rounds_and_not_here() -> None:
 def test_a_drift_within_a_run_is_no_difference_of_code() -> None:
     luck = np.random.default_rng(3)
     drifting = [each * (1 + 0.3 * at / N) for at, each in enumerate(rounds(luck))]
-    found = judge({"x": Timed(before=[rounds(luck)], after=[drifting])})["x"]
+    found = judge_speeds({"x": TimedRounds(before=[rounds(luck)], after=[drifting])})["x"]
     assert found.low is not None
     assert found.low < 1
     assert found.noise is not None
@@ -115,7 +115,7 @@ def test_one_run_of_the_same_code_strays_from_the_next_and_is_not_called_so() ->
     for _ in range(60):
         before, after = [rounds(luck, scale=float(np.exp(luck.normal(0, 0.02)))) for _ in "ab"]
         wrong += one(before, after) != "inconclusive"
-        by_batches += stats.ttest_ind(batches(before), batches(after)).pvalue < 0.05
+        by_batches += stats.ttest_ind(batch_logarithms(before), batch_logarithms(after)).pvalue < 0.05
         seen += one(before, [1.3 * each for each in after]) == "slower"
     assert wrong <= 0.02 * 60
     assert by_batches > 0.4 * 60
@@ -125,8 +125,8 @@ def test_one_run_of_the_same_code_strays_from_the_next_and_is_not_called_so() ->
 def test_a_burst_in_one_benchmark_hides_no_other() -> None:
     luck = np.random.default_rng(4)
     burst = [each * (1.5 if at > N / 2 else 1) for at, each in enumerate(rounds(luck))]
-    calm = Timed(before=[rounds(luck)], after=[rounds(luck, scale=1.3)])
-    found = judge({"calm": calm, "burst": Timed(before=[rounds(luck)], after=[burst])})
+    calm = TimedRounds(before=[rounds(luck)], after=[rounds(luck, scale=1.3)])
+    found = judge_speeds({"calm": calm, "burst": TimedRounds(before=[rounds(luck)], after=[burst])})
     assert (found["calm"].kind, found["burst"].kind) == ("slower", "inconclusive")
 
 
@@ -136,7 +136,7 @@ def test_runs_count_once_where_there_are_three_a_side() -> None:
     wrong = by_rounds = 0
     for _ in range(60):
         sides = [[rounds(luck, scale=float(np.exp(luck.normal(0, 0.1)))) for _ in range(3)] for _ in range(2)]
-        wrong += judge({"x": Timed(before=sides[0], after=sides[1])})["x"].kind != "inconclusive"
+        wrong += judge_speeds({"x": TimedRounds(before=sides[0], after=sides[1])})["x"].kind != "inconclusive"
         by_rounds += stats.ttest_ind(*(np.log(np.concatenate(side)) for side in sides)).pvalue < 0.05
     assert wrong <= 0.06 * 60
     assert by_rounds > 0.5 * 60
@@ -145,8 +145,8 @@ def test_runs_count_once_where_there_are_three_a_side() -> None:
 def test_holm_widens_every_interval() -> None:
     luck = np.random.default_rng(6)
     same = rounds(luck)
-    timed = {str(at): Timed(before=[same], after=[same]) for at in range(10)}
-    assert [found.level for found in judge(timed).values()] == pytest.approx([1 - 0.05 / 10] * 10)
+    timed = {str(at): TimedRounds(before=[same], after=[same]) for at in range(10)}
+    assert [found.level for found in judge_speeds(timed).values()] == pytest.approx([1 - 0.05 / 10] * 10)
 
 
 @pytest.mark.parametrize(
@@ -154,19 +154,19 @@ def test_holm_widens_every_interval() -> None:
     [([], "no rounds were saved"), ([1.0] * 3, "too few rounds: n = 3"), ([0.0] * 40, "the clock is too coarse")],
 )
 def test_without_enough_rounds_there_is_no_interval(before: list[float], words: str) -> None:
-    found = judge({"x": Timed(before=[before], after=[[1.0] * 40])})["x"]
+    found = judge_speeds({"x": TimedRounds(before=[before], after=[[1.0] * 40])})["x"]
     assert (found.kind, found.low, found.noise) == ("inconclusive", None, None)
     assert words in found.why
 
 
 def test_rounds_that_do_not_vary_are_told_apart_by_permutations() -> None:
-    found = judge({"x": Timed(before=[[1.0] * 40], after=[[2.0] * 40])})["x"]
+    found = judge_speeds({"x": TimedRounds(before=[[1.0] * 40], after=[[2.0] * 40])})["x"]
     assert (found.kind, found.ratio, found.low, found.high) == ("slower", 2.0, 2.0, 2.0)
     assert one([1.0] * 40, [1.0] * 40) == "inconclusive"
 
 
 def test_every_round_is_in_one_batch() -> None:
-    found = batches([float(at) for at in range(1, 38)])
+    found = batch_logarithms([float(at) for at in range(1, 38)])
     expected = [
         math.log(np.median(part)) for part in np.split(np.arange(1, 38), [at * 37 // 16 for at in range(1, 16)])
     ]

@@ -9,24 +9,24 @@ from typing import Any
 import pytest
 
 from paribus.analysis.compare import compare
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
 CERTIFICATE = "result/certificate"
 SECONDS = {"max_time": {"seconds": 60}}
 ALONG = {"1": "a", "2": "b", "64": "c"}
 
 
-def operations(make: Make, name: str, steps: int, seed: int = 0, **more: Any) -> Entry:
+def operations(make: Make, name: str, steps: int, seed: int = 0, **more: Any) -> TrialEntry:
     """A trial that a budget of operations gave so many steps."""
     varied, edits = more.pop("varied", {}), more.pop("edits", {})
     entry = make(name, seed, varied=varied, matched={"trainer.max_steps": steps}, edits=edits, **more)
     return dataclasses.replace(entry, trial={**entry.trial, "matched": {}, "cut": {"trainer.max_steps": steps}})
 
 
-def seconds(make: Make, name: str, steps: int, seed: int = 0, **more: Any) -> Entry:
+def seconds(make: Make, name: str, steps: int, seed: int = 0, **more: Any) -> TrialEntry:
     """A trial that was cut by time after so many steps."""
     edits = {
         "spec/trainer": SECONDS,

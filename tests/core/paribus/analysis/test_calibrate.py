@@ -7,22 +7,22 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from paribus.analysis.calibrate import INDEPENDENT, calibrated, calibrated_together
-from paribus.analysis.power import power_to_equate, power_to_tell, spread_interval
+from paribus.analysis.calibrate import INDEPENDENT, calibrate_entries, calibrate_settings
+from paribus.analysis.power import power_of_equivalence, power_to_detect, spread_interval
 from paribus.analysis.student_t import summarise
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError
 
-Study = Callable[..., list[Entry]]
-Ask = Callable[..., Question]
-Make = Callable[..., Entry]
+Study = Callable[..., list[TrialEntry]]
+Ask = Callable[..., ComparisonSpec]
+Make = Callable[..., TrialEntry]
 
 BASELINE = [2.00, 2.03, 1.98, 2.01, 2.05]
 CLOSE = [2.011, 2.039, 1.992, 2.021, 2.058]
 WILD = [2.05, 1.97, 2.06, 1.95, 2.07]
 
 
-def lasting(entries: Sequence[Entry], seconds: float) -> list[Entry]:
+def lasting(entries: Sequence[TrialEntry], seconds: float) -> list[TrialEntry]:
     for entry in entries:
         if entry.record is not None:
             entry.record["provenance"].update(started=100.0, ended=100.0 + seconds)
@@ -33,7 +33,7 @@ def test_every_variant_has_the_spread_of_its_paired_differences_and_how_well_it_
     study: Study, ask: Ask
 ) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
-    found = calibrated(entries, ask(entries, margin=0.02))
+    found = calibrate_entries(entries, ask(entries, margin=0.02))
     assert [row.variant for row in found.rows] == ["mqa", "gqa"]
     mqa, gqa = found.rows
     sd = summarise([b - a for a, b in zip(BASELINE, CLOSE, strict=True)]).sd
@@ -51,15 +51,15 @@ def test_every_variant_has_the_spread_of_its_paired_differences_and_how_well_it_
 
 def test_the_seeds_and_the_smallest_effect_are_at_the_level_of_holms_first_step(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
-    found = calibrated(entries, ask(entries, margin=0.02), effect=0.01, power=0.9)
+    found = calibrate_entries(entries, ask(entries, margin=0.02), effect=0.01, power=0.9)
     assert (found.alpha, found.effect, found.margin) == (0.025, 0.01, 0.02)
     mqa = found.rows[0]
     assert mqa.smallest is not None
     assert mqa.tells is not None
     assert mqa.equates is not None
-    assert power_to_tell(mqa.smallest, mqa.sd, 5, 0.025) == pytest.approx(0.9, abs=1e-3)
-    assert power_to_tell(0.01, mqa.sd, mqa.tells, 0.025) >= 0.9 > power_to_tell(0.01, mqa.sd, mqa.tells - 1, 0.025)
-    assert power_to_equate(0.02, mqa.sd, mqa.equates, 0.025) >= 0.9
+    assert power_to_detect(mqa.smallest, mqa.sd, 5, 0.025) == pytest.approx(0.9, abs=1e-3)
+    assert power_to_detect(0.01, mqa.sd, mqa.tells, 0.025) >= 0.9 > power_to_detect(0.01, mqa.sd, mqa.tells - 1, 0.025)
+    assert power_of_equivalence(0.02, mqa.sd, mqa.equates, 0.025) >= 0.9
     assert mqa.tells_range[0] is not None
     assert mqa.tells_range[1] is not None
     assert mqa.tells_range[0] <= mqa.tells <= mqa.tells_range[1]
@@ -68,19 +68,19 @@ def test_the_seeds_and_the_smallest_effect_are_at_the_level_of_holms_first_step(
 
 def test_what_is_missing_is_counted_and_timed_by_the_records_themselves(study: Study, ask: Ask) -> None:
     entries = lasting(study(baseline=BASELINE, mqa=CLOSE), 30.0)
-    found = calibrated(entries, ask(entries), effect=0.002)
+    found = calibrate_entries(entries, ask(entries), effect=0.002)
     assert found.seeds is not None
     assert found.trials == 2 * (found.seeds - 5)
     assert found.seconds == pytest.approx(30.0 * found.trials)
     assert f"takes {found.seeds} seeds, {found.trials} trials more" in str(found)
-    enough = calibrated(entries, ask(entries), effect=1.0)
+    enough = calibrate_entries(entries, ask(entries), effect=1.0)
     assert (enough.trials, enough.seconds) == (0, 0.0)
     assert "no trial more" in str(enough)
 
 
 def test_with_a_baseline_alone_seeds_that_are_not_paired_are_all_that_is_known(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=["pending"] * 5)
-    found = calibrated(entries, ask(entries, margin=0.05))
+    found = calibrate_entries(entries, ask(entries, margin=0.05))
     assert found.rows == ()
     assert (found.independent.variant, found.independent.n) == (INDEPENDENT, 5)
     assert found.seeds == found.independent.tells
@@ -89,14 +89,14 @@ def test_with_a_baseline_alone_seeds_that_are_not_paired_are_all_that_is_known(s
 
 def test_no_difference_is_shown(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=[value + 0.4444 for value in BASELINE[:4]] + [2.5])
-    found = calibrated(entries, ask(entries, margin=0.02))
+    found = calibrate_entries(entries, ask(entries, margin=0.02))
     assert "0.44" not in str(found)
     assert "0.44" not in json.dumps(found.to_json())
 
 
 def test_differences_that_do_not_spread_take_no_power(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=[value + 0.5 for value in BASELINE])
-    (row,) = calibrated(entries, ask(entries, margin=0.02)).rows
+    (row,) = calibrate_entries(entries, ask(entries, margin=0.02)).rows
     assert (row.sd, row.smallest, row.tells, row.equates) == (0.0, None, None, None)
 
 
@@ -105,29 +105,29 @@ def test_a_withheld_variant_has_no_spread(study: Study, ask: Ask, make: Make) ->
     for entry in entries:
         if entry.variant == "mqa" and entry.record is not None:
             entry.record["result"]["certificate"]["batches"] = "others"
-    found = calibrated(entries, ask(entries))
+    found = calibrate_entries(entries, ask(entries))
     assert found.rows == ()
 
 
 def test_it_is_valid_json_and_a_page_of_lines(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
-    found = calibrated(entries, ask(entries, margin=1e-4))
+    found = calibrate_entries(entries, ask(entries, margin=1e-4))
     document = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert document["rows"][1]["variant"] == "gqa"
     assert document["rows"][1]["tells"] is None  # nobody would run so many
     assert "more seeds in some variant than anybody would run" in str(found)
     assert repr(found) == "<calibration of attention on val/mlm/loss: 2 spreads>"
-    without = str(calibrated(entries, ask(entries)))
+    without = str(calibrate_entries(entries, ask(entries)))
     assert "No effect is asked for" in without
 
 
 def test_what_has_no_spread_is_refused(study: Study, ask: Ask) -> None:
     entries = study(baseline=[2.0, "pending"], mqa=[2.1, 2.0])
     with pytest.raises(NotComparableError, match="has 1 finished trial, and a spread takes two"):
-        calibrated(entries, ask(entries))
+        calibrate_entries(entries, ask(entries))
     nothing = study(baseline=["pending"], mqa=["pending"])
     with pytest.raises(NotComparableError, match="has no record to compare"):
-        calibrated(nothing, ask(nothing))
+        calibrate_entries(nothing, ask(nothing))
 
 
 @pytest.mark.parametrize(("effect", "power", "words"), [(-1.0, 0.8, "`effect` must be"), (None, 1.0, "`power` must")])
@@ -136,7 +136,7 @@ def test_an_effect_or_a_power_that_is_none_is_refused(
 ) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE)
     with pytest.raises(ValueError, match=words):
-        calibrated(entries, ask(entries), effect=effect, power=power)
+        calibrate_entries(entries, ask(entries), effect=effect, power=power)
 
 
 def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(study: Study, ask: Ask) -> None:
@@ -144,10 +144,10 @@ def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(stu
     far = study(baseline=BASELINE, mqa=WILD)
     none = study(baseline=["pending"] * 5, mqa=["pending"] * 5)
     given = [(each, ask(each, margin=0.02, setting=name)) for name, each in (("s", near), ("m", far), ("l", none))]
-    found = calibrated_together(given)
+    found = calibrate_settings(given)
     assert [(each.setting, len(each.rows)) for each in found.every] == [("s", 2), ("m", 1)]
     assert {each.alpha for each in found.every} == {0.05 / 4}  # what has not run yet counts too
-    alone = calibrated(near, ask(near, margin=0.02))
+    alone = calibrate_entries(near, ask(near, margin=0.02))
     assert alone.alpha == 0.05 / 2
     assert found.rows[0].sd == alone.rows[0].sd
     more, before = found.rows[0].smallest, alone.rows[0].smallest
@@ -167,4 +167,4 @@ def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(stu
 def test_settings_none_of_which_has_a_spread_are_refused_as_one_is(study: Study, ask: Ask) -> None:
     few = study(baseline=BASELINE[:1], mqa=CLOSE[:1])
     with pytest.raises(NotComparableError, match="and a spread takes two"):
-        calibrated_together([(few, ask(few, setting="s")), (few, ask(few, setting="m"))])
+        calibrate_settings([(few, ask(few, setting="s")), (few, ask(few, setting="m"))])

@@ -8,10 +8,10 @@ import pytest
 
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
 WORSE = [2.50, 2.61, 2.39, 2.56, 2.44]

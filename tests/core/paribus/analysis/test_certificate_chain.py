@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from paribus.analysis.certificates import certify, certify_line
+from paribus.analysis.certificates import certify, certify_chain
 from paribus.analysis.compare import compare
-from paribus.analysis.trials import Entry
-from paribus.report.terminal import rendered
+from paribus.analysis.trials import TrialEntry
+from paribus.report.terminal import table_text
 
-Make = Callable[..., Entry]
+Make = Callable[..., TrialEntry]
 
 
-def tuned(make: Make, before: Entry, **more: Any) -> Entry:
+def tuned(make: Make, before: TrialEntry, **more: Any) -> TrialEntry:
     """A trial that begins from `before`."""
     before = replace(before, trial={**before.trial, "identity": f"{before.variant}-{before.seed}", "stage": "pretrain"})
     found = make(before.variant, before.seed, **more)
@@ -29,7 +29,7 @@ def tuned(make: Make, before: Entry, **more: Any) -> Entry:
 def test_what_both_stages_show_is_told(make: Make) -> None:
     varied = {"attention": "mqa"}
     pretrained = make("mqa", varied=varied)
-    found = certify_line(tuned(make, make()), tuned(make, pretrained, varied=varied))
+    found = certify_chain(tuned(make, make()), tuned(make, pretrained, varied=varied))
     first = certify(make(), pretrained)
     assert found.ok
     assert (found.equal, found.total, found.tensors) == (first.equal, first.total, first.tensors)
@@ -41,7 +41,7 @@ def test_what_both_stages_show_is_told(make: Make) -> None:
 def test_a_fault_in_the_pretraining_is_one_of_the_fine_tuning(make: Make) -> None:
     varied = {"attention": "mqa"}
     leaked = make("mqa", varied=varied, edits={"spec/dropout": 0.5})
-    found = certify_line(tuned(make, make()), tuned(make, leaked, varied=varied))
+    found = certify_chain(tuned(make, make()), tuned(make, leaked, varied=varied))
     assert not found.ok
     assert "another difference (in pretrain)" in found.reason
 
@@ -54,8 +54,8 @@ def test_a_pretraining_that_both_share_is_not_held_against_itself(make: Make) ->
     shared = replace(
         variant, trial={**variant.trial, "spec": spec}, record={**variant.record, "spec": spec}, before=base.before
     )
-    assert certify_line(base, shared) == certify(base, shared)
-    assert certify_line(base, shared).ok
+    assert certify_chain(base, shared) == certify(base, shared)
+    assert certify_chain(base, shared).ok
 
 
 def test_a_fine_tuning_of_what_diverged_counts_as_diverged(make: Make, ask: Callable[..., Any]) -> None:
@@ -67,6 +67,6 @@ def test_a_fine_tuning_of_what_diverged_counts_as_diverged(make: Make, ask: Call
     table = compare([*base, *mine, lost], ask([*base, *mine, lost], stage="finetune/order"))
     assert (table.rows[0].diverged, table.rows[0].n) == (1, 2)
     assert "diverged 1/3" in table.rows[0].verdict
-    assert rendered(table, 80).startswith("attention: val/mlm/loss after finetune/order, lower is better")
+    assert table_text(table, 80).startswith("attention: val/mlm/loss after finetune/order, lower is better")
     assert "Each begins from the trial of `pretrain` of its own variant and seed" in table.caption[3]
     assert table.to_json()["metric"]["stage"] == "finetune/order"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from paribus.analysis.certificate_checks import MOST, common, names
+from paribus.analysis.certificate_checks import MOST, compare_tensors, short_names
 
 LAYERS = [f"body.layers.{layer}.attention.heads" for layer in range(3)]
 
@@ -29,18 +29,18 @@ def begins(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_a_tensor_is_equal_or_differs_for_a_reason_that_is_known(variant: dict[str, Any], expected: str) -> None:
-    found = common({"a.weight": begins()}, {"a.weight": begins(**variant)}, scheme=True)
+    found = compare_tensors({"a.weight": begins()}, {"a.weight": begins(**variant)}, scheme=True)
     assert getattr(found, expected) == ("a.weight",)
     assert sum(len(getattr(found, kind)) for kind in ("equal", "scaled", "reshaped", "leaked")) == 1
 
 
 def test_another_scheme_may_turn_the_same_draws_into_other_signs() -> None:
     other = {"a.weight": begins(shaped="other", value="other", signs="-")}
-    assert common({"a.weight": begins()}, other, scheme=False).schemed == ("a.weight",)
+    assert compare_tensors({"a.weight": begins()}, other, scheme=False).schemed == ("a.weight",)
 
 
 def test_what_only_one_has_was_added_or_removed() -> None:
-    found = common(
+    found = compare_tensors(
         {"a.weight": begins(), "b.weight": begins()}, {"a.weight": begins(), "c.weight": begins()}, scheme=True
     )
     assert (found.equal, found.removed, found.added) == (("a.weight",), ("b.weight",), ("c.weight",))
@@ -50,11 +50,14 @@ def test_what_only_one_has_was_added_or_removed() -> None:
 
 
 def test_weights_and_biases_of_all_layers_go_by_one_name() -> None:
-    assert names(f"{layer}.{head}.{leaf}" for layer in LAYERS for head in "kv" for leaf in ("weight", "bias")) == "k, v"
+    assert (
+        short_names(f"{layer}.{head}.{leaf}" for layer in LAYERS for head in "kv" for leaf in ("weight", "bias"))
+        == "k, v"
+    )
 
 
 def test_a_bias_alone_is_called_a_bias() -> None:
-    assert names(f"{layer}.q.bias" for layer in LAYERS) == "q.bias"
+    assert short_names(f"{layer}.q.bias" for layer in LAYERS) == "q.bias"
 
 
 @pytest.mark.parametrize(
@@ -69,8 +72,10 @@ def test_a_bias_alone_is_called_a_bias() -> None:
     ],
 )
 def test_a_name_is_as_short_as_it_can_be_understood(path: str, name: str) -> None:
-    assert names([path]) == name
+    assert short_names([path]) == name
 
 
 def test_many_names_are_cut_with_a_count() -> None:
-    assert names(f"body.layers.0.parts.inside.p{number}.weight" for number in range(MOST + 3)).endswith(", … 3 more")
+    assert short_names(f"body.layers.0.parts.inside.p{number}.weight" for number in range(MOST + 3)).endswith(
+        ", … 3 more"
+    )

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from paribus.analysis.certificates import Certificate, certify, merged
-from paribus.analysis.trials import Entry
+from paribus.analysis.certificates import Certificate, certify, merge_certificates
+from paribus.analysis.trials import TrialEntry
 
-Make = Callable[..., Entry]
+Make = Callable[..., TrialEntry]
 
 Q = "result/certificate/tensors/body.layers.0.attention.heads.q.weight"
 NORM = "result/certificate/tensors/body.layers.1.placement.norms.attention.weight"
@@ -229,16 +229,16 @@ def test_a_pair_without_two_records_cannot_be_certified(make: Make) -> None:
 # ------------------------------------------------------------------------------------------------ over all seeds
 def test_what_all_seeds_show_is_said_once(make: Make) -> None:
     each = [pair(make, {"attention": "mqa"}, seed=seed) for seed in range(3)]
-    found = merged(each)
+    found = merge_certificates(each)
     assert found.text == each[0].text
     assert found.seeds == (0, 1, 2)
-    assert merged(each[:1]) == each[0]
+    assert merge_certificates(each[:1]) == each[0]
 
 
 def test_what_some_seeds_show_is_said_with_them(make: Make) -> None:
     sound = [pair(make, {"attention": "mqa"}, seed=seed) for seed in range(2)]
     leaked = pair(make, {"attention": "mqa"}, {f"{Q}/value": "x"}, seed=2)
-    found = merged([*sound, leaked])
+    found = merge_certificates([*sound, leaked])
     assert not found.ok
     assert found.failures[0].endswith("(seed 2 only)")
     assert found.reason == "leaked seed"
@@ -251,18 +251,18 @@ def test_what_a_diverged_seed_cannot_confirm_the_others_do(make: Make) -> None:
         certify(make(seed=seed), make("it", seed, varied={"norm": "rmsnorm"}, state=state))
         for seed, state in enumerate(states)
     ]
-    assert merged(each).confirmed == ("same batches", "outputs differ")
+    assert merge_certificates(each).confirmed == ("same batches", "outputs differ")
 
 
 def test_what_varied_from_seed_to_seed_is_said_with_its_seeds(make: Make) -> None:
     lost = {f"{CERTIFICATE}/no_gradient": ["body.layers.0.attention.heads.q.bias"]}
     each = [pair(make, {"dropout": 0.1}, lost if seed == 1 else {}, seed) for seed in range(2)]
-    assert merged(each).side_effects[-1:] == ("no gradient reaches q.bias (seed 1 only)",)
+    assert merge_certificates(each).side_effects[-1:] == ("no gradient reaches q.bias (seed 1 only)",)
 
 
 def test_no_certificates_make_none() -> None:
     with pytest.raises(ValueError, match="`certificates` must hold at least one, but is empty"):
-        merged([])
+        merge_certificates([])
 
 
 def test_a_certificate_is_json(make: Make) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from paribus.analysis.compare import compare
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import EXIT_NOT_COMPARABLE, NotComparableError
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 ATTENTION = {"attention": "mqa"}
 CERTIFICATE = "result/certificate"
@@ -123,7 +123,7 @@ def test_what_is_told_of_bytes_is_compared_across_tokenizers_on_the_whole_text(m
     metric = "val/clm/bits-per-byte"
     varied = {"tokenizer": {"name": "wordpiece"}}
 
-    def trials(**whole: bool) -> list[Entry]:
+    def trials(**whole: bool) -> list[TrialEntry]:
         edits = {"result/metrics": {metric: 2.0}, **{f"result/data/{key}": value for key, value in whole.items()}}
         return [make(edits=edits), make("it", varied=varied, edits=edits)]
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry, Question
-from paribus.analysis.verdicts import Paired, decide
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.analysis.verdicts import PairedDifferences, decide
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
 WORSE = [2.50, 2.61, 2.39, 2.56, 2.44]  # by 0.5, give or take 0.01
@@ -56,7 +56,9 @@ def test_the_rows_say_what_decide_says_of_all_variants_together(
     entries = study(**losses)
     rows = compare(entries, ask(entries, better=better, margin=margin)).rows
     family = {
-        name: Paired(differences=tuple(b - a for a, b in zip(BASE, each, strict=True)), diverged=0, planned=5)
+        name: PairedDifferences(
+            differences=tuple(b - a for a, b in zip(BASE, each, strict=True)), diverged=0, planned=5
+        )
         for name, each in losses.items()
         if name != "baseline"
     }
@@ -146,7 +148,7 @@ def test_a_fault_in_one_seed_withholds_the_whole_verdict(make: Make, ask: Ask, s
 
 
 # ------------------------------------------------------------------------------------------------ E1 to E11, D1, D2
-def elsewhere(make: Make, where: Mapping[str, Any], baseline_too: bool = True) -> list[Entry]:
+def elsewhere(make: Make, where: Mapping[str, Any], baseline_too: bool = True) -> list[TrialEntry]:
     edits = {f"provenance/{key}": value for key, value in where.items()}
     base = [make(seed=seed, loss=2.0 + seed / 10, edits=edits if baseline_too else {}) for seed in (0, 1)]
     return [*base, *(make("it", seed, varied={"attention": "mqa"}, loss=2.5, edits=edits) for seed in (0, 1))]

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from paribus.analysis.compare_runs import SAME, Across, across
-from paribus.analysis.compare_trials import duel
-from paribus.analysis.gates import gate_table, gates_of
-from paribus.analysis.load_runs import Side, side_of
-from paribus.analysis.trials import Entry
+from paribus.analysis.compare_runs import IDENTICAL, RunComparison, compare_runs
+from paribus.analysis.compare_trials import compare_trials
+from paribus.analysis.gates import check_table, parse_gates
+from paribus.analysis.load_runs import TrialSet, load_trial_set
+from paribus.analysis.trials import TrialEntry
 from paribus.errors import NotComparableError, SpecError, StoreError
 from paribus.report.terminal import grid_text
 from paribus.storage.atomic import write_json
 
-Make = Callable[..., Entry]
+Make = Callable[..., TrialEntry]
 Keep = Callable[..., Path]
 
 BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
@@ -55,14 +55,14 @@ def _keep(make: Make, tmp_path: Path) -> Keep:
 VARIED: dict[str, dict[str, Any]] = {"baseline": {}, "mqa": {"attention": "mqa"}, "rmsnorm": {"norm": "rmsnorm"}}
 
 
-def side(path: Path | str, store: Path | None = None) -> Side:
-    found = side_of(str(path), store or Path("runs"))
+def side(path: Path | str, store: Path | None = None) -> TrialSet:
+    found = load_trial_set(str(path), store or Path("runs"))
     assert found is not None
     return found
 
 
-def table(before: Path, after: Path, **more: Any) -> Across:
-    return across(side(before), side(after), **more)
+def table(before: Path, after: Path, **more: Any) -> RunComparison:
+    return compare_runs(side(before), side(after), **more)
 
 
 def test_trials_are_matched_by_spec_and_seeds_are_paired(keep: Keep) -> None:
@@ -77,7 +77,7 @@ def test_trials_are_matched_by_spec_and_seeds_are_paired(keep: Keep) -> None:
     assert found.rows[1].difference == pytest.approx(0.52)
     assert found.before["mqa"] == pytest.approx(2.0)
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["rows"][1]["low"] > 0.4
-    assert gate_table(gates_of(["worse:0.1"]), found)[0].past[0].startswith("mqa: ")
+    assert check_table(parse_gates(["worse:0.1"]), found)[0].past[0].startswith("mqa: ")
 
 
 def test_what_changed_is_said_first(keep: Keep) -> None:
@@ -97,8 +97,8 @@ def test_what_came_to_the_same_bits_is_said_to_be_the_same(keep: Keep) -> None:
     old = keep("old", {"baseline": BASE}, VARIED, result__digests=digests)
     new = keep("new", {"baseline": BASE}, VARIED, code=CODES["new"], result__digests=digests)
     (row,) = table(old, new).rows
-    assert (row.verdict, row.difference) == (SAME, 0.0)
-    assert gate_table(gates_of(["worse:0"]), table(old, new))[0].lines == ["gate worse:0 held"]
+    assert (row.verdict, row.difference) == (IDENTICAL, 0.0)
+    assert check_table(parse_gates(["worse:0"]), table(old, new))[0].lines == ["gate worse:0 held"]
 
 
 def test_what_has_no_partner_is_named(keep: Keep) -> None:
@@ -138,7 +138,7 @@ def test_two_codes_in_one_store_are_two_sides(keep: Keep) -> None:
     folder = keep("runs", {"baseline": BASE, "mqa": BASE}, VARIED)
     keep("runs", {"baseline": [value + 0.1 for value in BASE]}, VARIED, code=CODES["new"], ended=2.0)
     store = folder.parent
-    found = across(side("study@previous", store), side("study", store))
+    found = compare_runs(side("study@previous", store), side("study", store))
     (row,) = found.rows
     assert row.variant == "baseline"
     assert row.difference == pytest.approx(0.1)
@@ -162,7 +162,7 @@ def test_a_damaged_record_is_named_and_left_where_it_is(keep: Keep) -> None:
 
 def test_what_is_no_trial_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert [side_of(name, tmp_path) for name in ("nothing", str(tmp_path / "file"), "a\0b", "x@y")] == [None] * 4
+    assert [load_trial_set(name, tmp_path) for name in ("nothing", str(tmp_path / "file"), "a\0b", "x@y")] == [None] * 4
 
 
 def test_another_metric_says_which_way_is_better(keep: Keep) -> None:
@@ -190,7 +190,7 @@ def test_what_diverged_is_no_result(keep: Keep) -> None:
 
 def test_two_trials_have_a_difference_and_a_certificate_and_nothing_is_claimed(keep: Keep) -> None:
     folders = sorted(keep("runs", {"baseline": [2.0], "mqa": [2.5]}, VARIED).iterdir())
-    found = duel(side(folders[0]), side(folders[1]))
+    found = compare_trials(side(folders[0]), side(folders[1]))
     assert ("val/mlm/loss", 2.0, 2.5) in found.rows
     assert found.certificate is not None
     assert found.certificate.ok
@@ -205,6 +205,6 @@ def test_two_trials_have_a_difference_and_a_certificate_and_nothing_is_claimed(k
 def test_two_trials_of_one_spec_have_no_swap_to_certify(keep: Keep) -> None:
     old = keep("old", {"baseline": [2.0]}, VARIED)
     new = keep("new", {"baseline": [2.0]}, VARIED, code=CODES["new"])
-    found = duel(*(side(next(folder.iterdir())) for folder in (old, new)))
+    found = compare_trials(*(side(next(folder.iterdir())) for folder in (old, new)))
     assert found.certificate is None
     assert found.first[-1] == "spec:     the same"

@@ -7,10 +7,10 @@ import pytest
 
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
 
 
 def only(table: Table) -> Any:
@@ -18,7 +18,7 @@ def only(table: Table) -> Any:
     return row
 
 
-def elsewhere(make: Make, where: Mapping[str, Any], baseline_too: bool = True) -> list[Entry]:
+def elsewhere(make: Make, where: Mapping[str, Any], baseline_too: bool = True) -> list[TrialEntry]:
     edits = {f"provenance/{key}": value for key, value in where.items()}
     base = [make(seed=seed, loss=2.0 + seed / 10, edits=edits if baseline_too else {}) for seed in (0, 1)]
     return [*base, *(make("it", seed, varied={"attention": "mqa"}, loss=2.5, edits=edits) for seed in (0, 1))]

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from paribus.analysis.compare import compare, together
-from paribus.analysis.early_stopping import seeds_needed, turns_of
+from paribus.analysis.compare import compare, compare_settings
+from paribus.analysis.early_stopping import seeds_by_variant, variant_states
 from paribus.analysis.select_trials import select
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 
-Study = Callable[..., list[Entry]]
-Ask = Callable[..., Question]
+Study = Callable[..., list[TrialEntry]]
+Ask = Callable[..., ComparisonSpec]
 
 BASELINE = [2.0, 2.03, 1.98, 2.01, 2.05, 2.02, 1.99, 2.04]
 WORSE = [value + 1 + 0.001 * place for place, value in enumerate(BASELINE)]
@@ -61,12 +61,12 @@ def test_while_a_look_waits_nothing_of_it_is_shown(study: Study, ask: Ask) -> No
 def test_a_failed_trial_holds_its_variant_open_until_the_last_look_and_the_others_not(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=["failed", *WORSE[1:]], gqa=WORSE)
     question = ask(entries, seeds=range(8), stops=(3, 5, 8))
-    (turns,) = turns_of([(select(entries, question).trials, question)])
+    (turns,) = variant_states([(select(entries, question).trials, question)])
     assert {name: (turn.n, turn.verdict.kind) for name, turn in turns.items()} == {
         "mqa": (8, "worse"),
         "gqa": (3, "worse"),
     }
-    assert seeds_needed(turns, question) == {"baseline": 8, "mqa": 8, "gqa": 3}
+    assert seeds_by_variant(turns, question) == {"baseline": 8, "mqa": 8, "gqa": 3}
 
 
 def test_a_variant_whose_certificate_fails_stops_at_its_first_look(study: Study, ask: Ask) -> None:
@@ -105,7 +105,7 @@ def test_variants_of_several_settings_are_one_family_over_all_looks(study: Study
         ask(each, seeds=range(8), stops=(3, 5, 8), setting=name)
         for name, each in zip("ab", (clear, open_still), strict=True)
     ]
-    table = together(list(zip((clear, open_still), questions, strict=True)))
+    table = compare_settings(list(zip((clear, open_still), questions, strict=True)))
     first, second = (each.rows[0] for each in table.every)
     assert (first.kind, first.n) == ("worse", 3)
     assert first.level == pytest.approx(1 - 0.05 * 9 / 64 / 2)  # two verdicts were open then
@@ -125,6 +125,6 @@ def test_no_setting_has_its_next_look_before_all_have_had_theirs(study: Study, a
     asked = [
         (select(each, question := ask(each, seeds=range(8), stops=(3, 8))).trials, question) for each in (ready, waits)
     ]
-    first, second = turns_of(asked)
+    first, second = variant_states(asked)
     assert (first["mqa"].n, first["mqa"].upto) == (3, 3)
     assert (second["mqa"].n, second["mqa"].upto) == (0, 3)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.analysis.factorial import Cell, Level, contrast, interaction, levels, main_effect, pairs, shapley
-from paribus.analysis.verdicts import Paired, decide
+from paribus.analysis.factorial import Cell, Level, effect_value, interaction, level_pairs, levels, main_effect, shapley
+from paribus.analysis.verdicts import PairedDifferences, decide
 from paribus.studies.fractional_factorial import members, regular
 
 TINY = 1e-12
@@ -34,14 +34,14 @@ def test_what_adds_up_comes_out_as_it_was_planted_and_nothing_interacts(counts: 
         for cell in cells
     }
     for level in levels(counts):
-        assert contrast(main_effect(cells, level), values) == pytest.approx(planted[level], abs=TINY)
-    for one, other in pairs(counts):
-        assert contrast(interaction(cells, one, other), values) == pytest.approx(0.0, abs=TINY)
+        assert effect_value(main_effect(cells, level), values) == pytest.approx(planted[level], abs=TINY)
+    for one, other in level_pairs(counts):
+        assert effect_value(interaction(cells, one, other), values) == pytest.approx(0.0, abs=TINY)
 
 
 @given(counts_of, st.data())
 def test_what_two_levels_do_together_is_their_interaction(counts: list[int], data: st.DataObject) -> None:
-    together = {pair: data.draw(numbers) for pair in pairs(counts)}
+    together = {pair: data.draw(numbers) for pair in level_pairs(counts)}
     cells = cells_of(counts)
     values = {
         cell: math.fsum(
@@ -50,7 +50,7 @@ def test_what_two_levels_do_together_is_their_interaction(counts: list[int], dat
         for cell in cells
     }
     for pair, found in together.items():
-        assert contrast(interaction(cells, *pair), values) == pytest.approx(found, abs=TINY)
+        assert effect_value(interaction(cells, *pair), values) == pytest.approx(found, abs=TINY)
 
 
 games = st.integers(1, 5).flatmap(
@@ -62,7 +62,7 @@ games = st.integers(1, 5).flatmap(
 def test_shares_add_up_to_the_full_model_less_the_base(game: tuple[int, list[float]]) -> None:
     factors, drawn = game
     values = dict(zip(cells_of([2] * factors), drawn, strict=True))
-    shares = [contrast(shapley(factors, factor), values) for factor in range(factors)]
+    shares = [effect_value(shapley(factors, factor), values) for factor in range(factors)]
     assert math.fsum(shares) == pytest.approx(values[(1,) * factors] - values[(0,) * factors], abs=TINY)
 
 
@@ -77,7 +77,7 @@ def test_a_share_is_the_mean_of_what_a_factor_adds_over_all_orders(game: tuple[i
             after = [*before]
             after[factor] = 1
             added.append(values[tuple(after)] - values[tuple(before)])
-        share = contrast(shapley(factors, factor), values)
+        share = effect_value(shapley(factors, factor), values)
         assert share == pytest.approx(math.fsum(added) / len(added), abs=TINY)
 
 
@@ -87,10 +87,10 @@ def test_a_factor_that_does_nothing_has_no_share_and_factors_that_do_the_same_ha
 ) -> None:
     factors, drawn = game
     of_sum = {cell: drawn[sum(cell)] for cell in cells_of([2] * factors)}
-    shares = [contrast(shapley(factors, factor), of_sum) for factor in range(factors)]
+    shares = [effect_value(shapley(factors, factor), of_sum) for factor in range(factors)]
     assert shares == pytest.approx([shares[0]] * factors, abs=TINY)
     idle = {(*cell, last): value for cell, value in of_sum.items() for last in (0, 1)}
-    assert contrast(shapley(factors + 1, factors), idle) == pytest.approx(0.0, abs=TINY)
+    assert effect_value(shapley(factors + 1, factors), idle) == pytest.approx(0.0, abs=TINY)
 
 
 @pytest.mark.parametrize("size", [(3, 1), (4, 1), (5, 2), (6, 2)])
@@ -111,7 +111,7 @@ def test_in_a_fraction_an_effect_is_the_sum_of_those_that_it_is_confounded_with(
         weights = main_effect(cells, of[0]) if len(of) == 1 else interaction(cells, *of)
         alike = [effect, *found.aliases(effect)]
         signed = math.fsum(sizes[each] * sign(cells[0], each) * sign(cells[0], effect) for each in alike)
-        assert contrast(weights, values) == pytest.approx(2 ** len(of) * signed, abs=TINY)
+        assert effect_value(weights, values) == pytest.approx(2 ** len(of) * signed, abs=TINY)
 
 
 def test_an_effect_of_each_seed_leaves_out_what_its_cells_have_in_common() -> None:
@@ -127,7 +127,7 @@ def test_the_intervals_of_a_family_hold_all_true_effects_as_often_as_they_say() 
     true = {cell: 0.3 * cell[0] - 0.2 * cell[1] + 0.4 * cell[0] * cell[2] for cell in cells}
     families = {
         "main": [main_effect(cells, level) for level in levels(counts)],
-        "interactions": [interaction(cells, *pair) for pair in pairs(counts)],
+        "interactions": [interaction(cells, *pair) for pair in level_pairs(counts)],
         "shapley": [shapley(3, factor) for factor in range(3)],
     }
     held = dict.fromkeys(families, 0)
@@ -138,12 +138,14 @@ def test_the_intervals_of_a_family_hold_all_true_effects_as_often_as_they_say() 
             seeds.append({cell: true[cell] + offset + draw.gauss(0, 0.2) for cell in cells})
         for name, family in families.items():
             paired = {
-                str(place): Paired(differences=tuple(contrast(each, seed) for seed in seeds), diverged=0, planned=5)
+                str(place): PairedDifferences(
+                    differences=tuple(effect_value(each, seed) for seed in seeds), diverged=0, planned=5
+                )
                 for place, each in enumerate(family)
             }
             found = decide(paired, better="lower", margin=None)
             held[name] += all(
-                (each.low or 0) <= contrast(weights, true) <= (each.high or 0)
+                (each.low or 0) <= effect_value(weights, true) <= (each.high or 0)
                 for each, weights in zip(found.values(), family, strict=True)
             )
     error = math.sqrt(0.95 * 0.05 / studies)

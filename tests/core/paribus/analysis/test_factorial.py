@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from paribus.analysis.compare import compare
-from paribus.analysis.factorial import Crossed
+from paribus.analysis.factorial import FactorialCells
 from paribus.analysis.table import Row, Table
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report.markdown import markdown
-from paribus.report.terminal import rendered
+from paribus.report.terminal import table_text
 from paribus.studies.fractional_factorial import regular
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
 
 LEVELS: list[tuple[str, dict[str, Any]]] = [
     ("mqa", {"attention": "mqa"}),
@@ -68,7 +68,7 @@ def table_of(
             told |= {"state": (states or {}).get((named(cell), seed), "done")}
             told |= {"edits": (edits or {}).get((named(cell), seed))}
             entries.append(make(named(cell), seed, varied=varied_by(cell), **told))
-    crossed = Crossed(
+    crossed = FactorialCells(
         factors=tuple((name,) for name, _ in LEVELS[: len(every[0])]),
         cells={cell: named(cell) for cell in kept},
         missing={cell: f"{named(cell)} is excluded" for cell in missing},
@@ -138,7 +138,7 @@ def test_cells_with_one_spec_have_one_number(make: Make, ask: Ask) -> None:
     entries = [make("baseline", seed, loss=2 + NOISE[seed]) for seed in range(5)]
     entries += [make("mqa", seed, varied={"attention": "mqa"}, loss=2.5 + NOISE[seed] + OWN[seed]) for seed in range(5)]
     cells: dict[tuple[int, ...], str] = {(0, 0): "baseline", (1, 0): "mqa", (0, 1): "baseline", (1, 1): "mqa"}
-    crossed = Crossed(factors=(("mqa",), ("idle",)), cells=cells, missing={})
+    crossed = FactorialCells(factors=(("mqa",), ("idle",)), cells=cells, missing={})
     found = effects(compare(entries, ask(entries, crossed=crossed)))
     assert found["shapley"]["mqa"].difference == pytest.approx(0.5)
     assert found["shapley"]["idle"].difference == 0.0
@@ -150,7 +150,9 @@ def test_of_models_that_know_nothing_no_effect_is_claimed(make: Make, ask: Ask) 
         for cell in cells_of(2)
         for seed in range(5)
     ]
-    crossed = Crossed(factors=(("mqa",), ("rms",)), cells={cell: named(cell) for cell in cells_of(2)}, missing={})
+    crossed = FactorialCells(
+        factors=(("mqa",), ("rms",)), cells={cell: named(cell) for cell in cells_of(2)}, missing={}
+    )
     found = effects(compare(entries, ask(entries, crossed=crossed)))
     assert found["main_effects"]["mqa"].verdict == "withheld (did not learn: no verdict)"
     meant = effects(compare(entries, ask(entries, crossed=crossed, unlearned=True)))
@@ -171,7 +173,7 @@ def test_a_fraction_names_what_it_cannot_tell_apart_and_has_no_shares(make: Make
 def test_the_effects_are_shown_wherever_the_table_is(make: Make, ask: Ask) -> None:
     table = table_of(make, ask, factors=3, margin=0.1)
     for width in (40, 80, 160):
-        shown = rendered(table, width)
+        shown = table_text(table, width)
         assert max(map(len, shown.splitlines())) <= width
         assert all(title in shown for title in ("main effects", "interactions", "Shapley shares"))
         told = " ".join(shown.replace("·", "").split())

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from paribus.analysis.compare import together
+from paribus.analysis.compare import compare_settings
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
 
 RUNGS = {"one": {"norm": "rmsnorm"}, "two": {"norm": "rmsnorm", "attention": "mqa"}}
 BELOW = {"one": "baseline", "two": "one"}
@@ -27,7 +27,7 @@ def page(make: Make, ask: Ask, luck: np.random.Generator, settings: int) -> Tabl
             for name, varied in {"baseline": {}, **RUNGS}.items()
         ]
         asked.append((entries, dataclasses.replace(ask(entries), setting=f"s{at}", below=BELOW)))
-    return together(asked)
+    return compare_settings(asked)
 
 
 def test_the_steps_of_all_settings_share_one_alpha_and_say_so(make: Make, ask: Ask) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from paribus.analysis.compare import compare
-from paribus.analysis.gates import gate_study, gate_table, gates_of
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.gates import check_study, check_table, parse_gates
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import SpecError
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
 
 
@@ -33,17 +33,17 @@ BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
 )
 def test_what_is_no_gate_is_refused_with_what_is_one(text: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
-        gates_of([text])
+        parse_gates([text])
 
 
 def test_all_that_are_wrong_are_told_at_once() -> None:
     with pytest.raises(SpecError, match="no-gate") as caught:
-        gates_of(["slower", "worse:0.1", "worse:x"])
+        parse_gates(["slower", "worse:0.1", "worse:x"])
     assert len(caught.value.problems) == 2
 
 
 def test_gates_are_read() -> None:
-    assert [(gate.of, gate.limit) for gate in gates_of(["slower:5%", " worse : 0.01 ", "slower=2.5 %"])] == [
+    assert [(gate.of, gate.limit) for gate in parse_gates(["slower:5%", " worse : 0.01 ", "slower=2.5 %"])] == [
         ("slower", 0.05),
         ("worse", 0.01),
         ("slower", 0.025),
@@ -57,26 +57,26 @@ def test_a_variant_trips_where_all_of_its_interval_is_worse(
 ) -> None:
     sign = 1 if better == "lower" else -1
     entries = study(baseline=BASE, mqa=[value + sign * (0.5 + at / 100) for at, value in enumerate(BASE)])
-    (held,) = gate_table(gates_of([f"worse:{limit}"]), compare(entries, ask(entries, better=better)))
+    (held,) = check_table(parse_gates([f"worse:{limit}"]), compare(entries, ask(entries, better=better)))
     assert ("past" if held.past else "unclear" if held.unclear else "held") == expected
     assert held.to_json()["gate"] == f"worse:{limit:g}"
 
 
 def test_what_is_better_never_trips(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASE, mqa=[value - 0.5 - at / 100 for at, value in enumerate(BASE)])
-    (held,) = gate_table(gates_of(["worse:0"]), compare(entries, ask(entries)))
+    (held,) = check_table(parse_gates(["worse:0"]), compare(entries, ask(entries)))
     assert held.lines == ["gate worse:0 held"]
 
 
 def test_what_diverged_or_was_withheld_is_said_aloud(study: Study, ask: Ask, make: Make) -> None:
     entries = study(baseline=BASE, mqa=["diverged", *BASE[1:]])
     entries += [make("same", seed, varied={"dropout": 0.0}, loss=2.0) for seed in range(5)]
-    (held,) = gate_table(gates_of(["worse:0.01"]), compare(entries, ask(entries)))
+    (held,) = check_table(parse_gates(["worse:0.01"]), compare(entries, ask(entries)))
     assert not held.past
     assert [line.partition(":")[0] for line in held.unclear] == ["mqa", "same"]
 
 
-def timed(make: Make, variant: str, varied: dict[str, Any], seconds: list[float], **edits: Any) -> list[Entry]:
+def timed(make: Make, variant: str, varied: dict[str, Any], seconds: list[float], **edits: Any) -> list[TrialEntry]:
     return [
         make(
             variant,
@@ -92,15 +92,15 @@ def timed(make: Make, variant: str, varied: dict[str, Any], seconds: list[float]
 def test_a_variant_is_slower_by_the_seconds_of_its_tokens(make: Make, ask: Ask) -> None:
     entries = timed(make, "baseline", {}, [2.0, 2.1, 1.9]) + timed(make, "mqa", {"attention": "mqa"}, [3.0, 3.1, 2.9])
     table = compare(entries, ask(entries))
-    assert gate_table(gates_of(["slower:20%"]), table)[0].past
-    assert gate_table(gates_of(["slower:80%"]), table)[0].lines == ["gate slower:80% held"]
+    assert check_table(parse_gates(["slower:20%"]), table)[0].past
+    assert check_table(parse_gates(["slower:80%"]), table)[0].lines == ["gate slower:80% held"]
 
 
 @pytest.mark.parametrize(("key", "value", "words"), [("contended", True, "shared"), ("host", "there", "shared")])
 def test_what_was_not_measured_alone_is_not_judged(make: Make, ask: Ask, key: str, value: Any, words: str) -> None:
     entries = timed(make, "baseline", {}, [2.0, 2.1, 1.9])
     entries += timed(make, "mqa", {"attention": "mqa"}, [3.0, 3.1, 2.9], **{key: value})
-    (held,) = gate_table(gates_of(["slower:20%"]), compare(entries, ask(entries)))
+    (held,) = check_table(parse_gates(["slower:20%"]), compare(entries, ask(entries)))
     assert not held.past
     assert words in held.unclear[0]
 
@@ -110,6 +110,6 @@ def test_every_setting_of_a_study_is_held(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASE, mqa=[value + 0.5 + at / 100 for at, value in enumerate(BASE)])
     one = compare(entries, ask(entries))
     both = replace(one, setting="params", further=(replace(one, setting="flops"),))
-    (held,) = gate_study(gates_of(["worse:0.1"]), both)
+    (held,) = check_study(parse_gates(["worse:0.1"]), both)
     assert [line.split(":")[:2] for line in held.past] == [["params", " mqa"], ["flops", " mqa"]]
-    assert gate_study(gates_of(["worse:0.1"]), one)[0].past[0].startswith("mqa: ")
+    assert check_study(parse_gates(["worse:0.1"]), one)[0].past[0].startswith("mqa: ")

@@ -11,15 +11,15 @@ import pytest
 
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry, Question
-from paribus.analysis.verdicts import Paired, decide
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.analysis.verdicts import PairedDifferences, decide
 from paribus.report.latex import latex
 from paribus.report.markdown import markdown
-from paribus.report.table_views import grid_of, separated
-from paribus.report.terminal import rendered
+from paribus.report.table_views import study_grid, to_csv
+from paribus.report.terminal import table_text
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
 
 RUNGS: dict[str, dict[str, Any]] = {
     "baseline": {},
@@ -36,7 +36,7 @@ LOSSES: dict[str, list[float]] = {
 }
 
 
-def climbed(make: Make, losses: Mapping[str, Sequence[float | str]], **edits: Any) -> list[Entry]:
+def climbed(make: Make, losses: Mapping[str, Sequence[float | str]], **edits: Any) -> list[TrialEntry]:
     return [
         make(
             name,
@@ -64,7 +64,7 @@ def test_a_step_is_decided_as_a_variant_against_the_rung_below_would_be(
     differences = {
         name: tuple(b - a for a, b in zip(LOSSES[below], LOSSES[name], strict=True)) for name, below in BELOW.items()
     }
-    paired = {name: Paired(differences=each, diverged=0, planned=5) for name, each in differences.items()}
+    paired = {name: PairedDifferences(differences=each, diverged=0, planned=5) for name, each in differences.items()}
     expected = decide(paired, better="lower", margin=margin)
     for row in family.rows:
         said = expected[row.variant]
@@ -104,7 +104,7 @@ def test_a_rung_that_diverged_spoils_the_steps_to_it_and_from_it_and_no_other(ma
 def test_the_steps_are_shown_wherever_the_table_is(make: Make, ask: Ask) -> None:
     table = table_of(make, ask)
     for width in (40, 60, 80, 120, 200):
-        shown = rendered(table, width)
+        shown = table_text(table, width)
         assert "steps, each rung" in shown
         assert max(map(len, shown.splitlines())) <= width
         assert " ".join(shown.split()).count("Holm over 3") == 2
@@ -131,12 +131,12 @@ def test_cells_that_were_left_out_stand_in_sight_with_their_reason(make: Make, a
 
 
 def test_a_paper_gets_a_table_of_its_own_and_a_spreadsheet_more_rows(make: Make, ask: Ask) -> None:
-    grid = grid_of(table_of(make, ask))
+    grid = study_grid(table_of(make, ask))
     source = latex(grid, "ladder")
     assert source.count(r"\begin{table}") == source.count(r"\end{table}") == 2
     assert r"\label{tab:ladder-attention-steps-each-rung-against-the-one-below}" in source
     assert r"mqa, rms & mqa & 5 & $-$0." in source
-    head, *rows = separated(grid.records).splitlines()
+    head, *rows = to_csv(grid.records).splitlines()
     names = head.split(",")
     found = [dict(zip(names, row, strict=True)) for row in csv.reader(rows)]
     steps = [row for row in found if row["family"] == "steps"]

@@ -26,7 +26,7 @@ from paribus import (
     softmax_cost,
 )
 from paribus.analysis.certificates import Certificate, certify
-from paribus.analysis.trials import Entry
+from paribus.analysis.trials import TrialEntry
 from paribus.assembly import initialise
 from paribus.parts.draw import order
 from paribus.registry import Registry, installed
@@ -115,7 +115,7 @@ def _pair(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
     def entry(
         variant: str, varied: Mapping[str, Any], said: Mapping[str, Any], before: Mapping[str, Any] | None = None
-    ) -> Entry:
+    ) -> TrialEntry:
         given = copy.deepcopy(base)
         for dotted, value in varied.items():
             slot, _, option = dotted.partition(".")
@@ -127,7 +127,7 @@ def _pair(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Pair:
         instead = {key: before[key] for key in said if key in before} if before and len(said) > 1 else {}
         record = run_trial(spec, registry, Terms(identity=identity, folder=place, varied=said, instead=instead))
         trial = {"identity": identity, "spec": spec, "varied": dict(said), "code": "", "corpus": "", "instead": instead}
-        return Entry(variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"])
+        return TrialEntry(variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"])
 
     def pair(
         varied: Mapping[str, Any], baseline: Mapping[str, Any] | None = None, said: Mapping[str, Any] | None = None

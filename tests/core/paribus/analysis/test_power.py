@@ -11,9 +11,9 @@ import scipy.stats
 from paribus.analysis.power import (
     chi_squared_cdf,
     chi_squared_quantile,
-    power_to_equate,
-    power_to_tell,
-    seeds_to,
+    power_of_equivalence,
+    power_to_detect,
+    seeds_for_power,
     smallest_effect,
     spread_interval,
 )
@@ -37,19 +37,19 @@ def by_quadrature(effect: float, n: int, alpha: float) -> float:
 @pytest.mark.parametrize("alpha", [0.05, 0.0125])
 def test_the_power_to_tell_is_the_integral_that_scipy_takes(n: int, alpha: float) -> None:
     for effect in (0.1, 1.0, 5.0):
-        assert power_to_tell(effect, 1.0, n, alpha) == pytest.approx(by_quadrature(effect, n, alpha), abs=1e-5)
+        assert power_to_detect(effect, 1.0, n, alpha) == pytest.approx(by_quadrature(effect, n, alpha), abs=1e-5)
 
 
 def test_where_scipys_noncentral_t_is_a_number_it_agrees() -> None:
     limit = scipy.stats.t.isf(0.025, 4)
     noncentral = 1.2 * math.sqrt(5)
     expected = scipy.stats.nct.sf(limit, 4, noncentral) + scipy.stats.nct.cdf(-limit, 4, noncentral)
-    assert power_to_tell(1.2, 1.0, 5, 0.05) == pytest.approx(expected, abs=1e-5)
+    assert power_to_detect(1.2, 1.0, 5, 0.05) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("n", [2, 5, 50])
 def test_without_an_effect_the_power_is_the_level(n: int) -> None:
-    assert power_to_tell(0.0, 0.3, n, 0.05) == pytest.approx(0.05, abs=1e-5)
+    assert power_to_detect(0.0, 0.3, n, 0.05) == pytest.approx(0.05, abs=1e-5)
 
 
 @pytest.mark.parametrize(("n", "margin", "effect"), [(3, 4.0, 0.0), (5, 2.0, 0.5), (8, 1.5, -1.0)])
@@ -59,33 +59,35 @@ def test_the_power_to_equate_is_how_often_simulated_intervals_lie_within_the_mar
     draws = np.random.default_rng(n).normal(effect, 1.0, (100_000, n))
     half = scipy.stats.t.isf(0.0125 / 2, n - 1) * draws.std(axis=1, ddof=1) / math.sqrt(n)
     inside = float(np.mean(np.abs(draws.mean(axis=1)) + half < margin))
-    assert power_to_equate(margin, 1.0, n, 0.0125, effect) == pytest.approx(inside, abs=4 * math.sqrt(0.25 / 100_000))
+    assert power_of_equivalence(margin, 1.0, n, 0.0125, effect) == pytest.approx(
+        inside, abs=4 * math.sqrt(0.25 / 100_000)
+    )
 
 
 def test_the_unit_does_not_matter() -> None:
-    assert power_to_tell(2.0, 4.0, 5, 0.05) == pytest.approx(power_to_tell(0.5, 1.0, 5, 0.05))
-    assert power_to_equate(8.0, 4.0, 5, 0.05) == pytest.approx(power_to_equate(2.0, 1.0, 5, 0.05))
+    assert power_to_detect(2.0, 4.0, 5, 0.05) == pytest.approx(power_to_detect(0.5, 1.0, 5, 0.05))
+    assert power_of_equivalence(8.0, 4.0, 5, 0.05) == pytest.approx(power_of_equivalence(2.0, 1.0, 5, 0.05))
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 20])
 def test_the_smallest_effect_is_shown_with_the_power_asked_for_and_a_smaller_one_is_not(n: int) -> None:
     least = smallest_effect(0.7, n, 0.0125, 0.8)
-    assert power_to_tell(least, 0.7, n, 0.0125) >= 0.8 > power_to_tell(0.999 * least, 0.7, n, 0.0125)
+    assert power_to_detect(least, 0.7, n, 0.0125) >= 0.8 > power_to_detect(0.999 * least, 0.7, n, 0.0125)
 
 
 def test_as_many_seeds_as_are_needed_reach_the_power_and_one_less_does_not() -> None:
     def reached(n: int) -> float:
-        return power_to_tell(0.4, 1.0, n, 0.0125)
+        return power_to_detect(0.4, 1.0, n, 0.0125)
 
-    found = seeds_to(reached, 0.9)
+    found = seeds_for_power(reached, 0.9)
     assert found is not None
     assert reached(found) >= 0.9 > reached(found - 1)
-    assert seeds_to(lambda n: 1.0, 0.9) == 2
-    assert seeds_to(lambda n: 0.5, 0.9, most=50) is None
+    assert seeds_for_power(lambda n: 1.0, 0.9) == 2
+    assert seeds_for_power(lambda n: 0.5, 0.9, most=50) is None
 
 
 def test_more_seeds_than_anybody_runs_are_not_asked_for() -> None:
-    assert seeds_to(lambda n: power_to_equate(1.0, 1.0, n, 0.05, effect=1.0), 0.8) is None
+    assert seeds_for_power(lambda n: power_of_equivalence(1.0, 1.0, n, 0.05, effect=1.0), 0.8) is None
 
 
 @pytest.mark.parametrize("df", [1, 2, 3, 7, 100, 5000])
@@ -109,17 +111,17 @@ def test_what_is_powerful_is_what_the_interval_of_a_verdict_does() -> None:
     draws = np.random.default_rng(0).normal(1.0, 1.0, (4000, 5))
     found = (interval(summarise(list(map(float, row))), 0.05) for row in draws)
     clear = sum(ends is not None and not ends[0] <= 0 <= ends[1] for ends in found) / 4000
-    assert power_to_tell(1.0, 1.0, 5, 0.05) == pytest.approx(clear, abs=0.032)
+    assert power_to_detect(1.0, 1.0, 5, 0.05) == pytest.approx(clear, abs=0.032)
 
 
 def test_less_than_two_and_what_is_no_spread_are_refused() -> None:
     with pytest.raises(ValueError, match="`n` must be at least 2, for a spread, but is 1"):
-        power_to_tell(1.0, 1.0, 1, 0.05)
+        power_to_detect(1.0, 1.0, 1, 0.05)
     with pytest.raises(ValueError, match="`n` must be at least 2, for a spread, but is 1"):
         spread_interval(1.0, 1)
     with pytest.raises(ValueError, match="`sd` must be positive and finite, but is 0"):
-        power_to_tell(1.0, 0, 5, 0.05)
+        power_to_detect(1.0, 0, 5, 0.05)
     with pytest.raises(ValueError, match="`margin` must be positive and finite, but is -1"):
-        power_to_equate(-1, 1.0, 5, 0.05)
+        power_of_equivalence(-1, 1.0, 5, 0.05)
     with pytest.raises(ValueError, match=r"`power` must lie between 0 and 1, but is 1\.5"):
         smallest_effect(1.0, 5, 0.05, 1.5)

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from paribus.analysis.sequential import Seen, decide_in_turn
+from paribus.analysis.sequential import LookData, decide_sequentially
 from paribus.analysis.student_t import t_quantile
-from paribus.analysis.verdicts import Kind, Paired, Verdict, decide
+from paribus.analysis.verdicts import Kind, PairedDifferences, Verdict, decide
 
 Floats = NDArray[np.float64]
 FILE = Path(__file__).parents[4] / "benchmarks" / "results" / "trials" / "coverage.json"
@@ -69,7 +69,7 @@ def decided(samples: Floats, truths: Sequence[float], margin: float | None) -> I
     """The verdicts of each study."""
     for study in samples + np.asarray(truths):
         family = {
-            str(place): Paired(differences=tuple(map(float, own)), diverged=0, planned=len(own))
+            str(place): PairedDifferences(differences=tuple(map(float, own)), diverged=0, planned=len(own))
             for place, own in enumerate(study.T)
         }
         yield list(decide(family, better="lower", margin=margin).values())
@@ -136,11 +136,11 @@ def test_nor_does_one_that_may_stop_early(
     for study in drawn(differences(trials), 8, studies) + np.asarray(truths):
         rows = [tuple(map(float, own)) for own in study.T]
 
-        def see(name: str, n: int, rows: Sequence[tuple[float, ...]] = tuple(rows)) -> Seen:
-            own = Paired(differences=rows[int(name)][:n], diverged=0, planned=n)
-            return Seen(paired=own, ended=True, whole=True)
+        def see(name: str, n: int, rows: Sequence[tuple[float, ...]] = tuple(rows)) -> LookData:
+            own = PairedDifferences(differences=rows[int(name)][:n], diverged=0, planned=n)
+            return LookData(paired=own, ended=True, whole=True)
 
-        turns = decide_in_turn(list("0123"), see, looks=SIZES, better="lower", margin=margin)
+        turns = decide_sequentially(list("0123"), see, looks=SIZES, better="lower", margin=margin)
         wrong += any(is_wrong(turn.verdict, truth, margin) for turn, truth in zip(turns.values(), truths, strict=True))
     assert wrong / studies <= 0.06
 
@@ -157,14 +157,16 @@ def test_a_difference_that_is_none_gets_no_verdict(trials: dict[str, Floats], n:
 def test_a_swap_that_cannot_matter_is_inconclusive_or_within_the_margin_equivalent(
     trials: dict[str, Floats], n: int
 ) -> None:
-    own = Paired(differences=tuple((trials[SAME] - trials["baseline"])[:n].tolist()), diverged=0, planned=n)
+    own = PairedDifferences(differences=tuple((trials[SAME] - trials["baseline"])[:n].tolist()), diverged=0, planned=n)
     assert decide({"it": own}, better="lower", margin=None)["it"].kind == "inconclusive"
     assert decide({"it": own}, better="lower", margin=MARGIN)["it"].kind == "equivalent"
 
 
 def test_swaps_that_matter_are_told_from_those_that_do_not(trials: dict[str, Floats]) -> None:
     family = {
-        name: Paired(differences=tuple((trials[name] - trials["baseline"])[:8].tolist()), diverged=0, planned=8)
+        name: PairedDifferences(
+            differences=tuple((trials[name] - trials["baseline"])[:8].tolist()), diverged=0, planned=8
+        )
         for name in (*FOUR, SAME)
     }
     found = decide(family, better="lower", margin=None)

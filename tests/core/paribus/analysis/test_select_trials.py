@@ -5,17 +5,17 @@ from collections.abc import Callable
 import pytest
 
 from paribus.analysis.select_trials import MOST, select
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import SpecError
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 CODE = "c" * 24
 
 
-def stale(make: Make, seed: int = 0, *, ended: float = 0.0, kind: str = "code") -> Entry:
+def stale(make: Make, seed: int = 0, *, ended: float = 0.0, kind: str = "code") -> TrialEntry:
     edits = {"provenance/ended": ended}
     return make("mqa", seed, varied={"attention": "mqa"}, stale=kind, edits=edits)
 

@@ -8,9 +8,9 @@ from itertools import repeat
 
 import pytest
 
-from paribus.analysis.sequential import REACHED, Seen, Turn, decide_in_turn, shares
+from paribus.analysis.sequential import FINAL_KINDS, LookData, VariantState, alpha_shares, decide_sequentially
 from paribus.analysis.student_t import interval, summarise
-from paribus.analysis.verdicts import Paired, Verdict, decide
+from paribus.analysis.verdicts import PairedDifferences, Verdict, decide
 
 LOOKS = (3, 5, 8)
 STUDIES = 400  # of each simulation
@@ -19,23 +19,25 @@ Family = Mapping[str, Sequence[float]]
 
 def seeing(
     family: Family, *, lost: Sequence[tuple[str, int]] = (), pending: Mapping[str, int] | None = None
-) -> Callable[[str, int], Seen]:
+) -> Callable[[str, int], LookData]:
     """What looks see; `lost` are variants with the seed that left no record, `pending` how many seeds have ended."""
 
-    def see(name: str, n: int) -> Seen:
+    def see(name: str, n: int) -> LookData:
         there = min(n, (pending or {}).get(name, n))
         kept = [value for seed, value in enumerate(family[name][:there]) if (name, seed) not in lost]
         whole = len(kept) == n
-        return Seen(paired=Paired(differences=tuple(kept), diverged=0, planned=n), ended=there == n, whole=whole)
+        return LookData(
+            paired=PairedDifferences(differences=tuple(kept), diverged=0, planned=n), ended=there == n, whole=whole
+        )
 
     return see
 
 
 def turns_of(
     family: Family, *, margin: float | None = None, looks: Sequence[int] = LOOKS, **more: object
-) -> Mapping[str, Turn]:
+) -> Mapping[str, VariantState]:
     see = seeing(family, **more)  # type: ignore[arg-type]  # passed on as they came
-    return decide_in_turn(list(family), see, looks=looks, better="lower", margin=margin)
+    return decide_sequentially(list(family), see, looks=looks, better="lower", margin=margin)
 
 
 WAVES = (0.9, -1.1, 0.3, 1.2, -0.4, -1.0, 0.8, -0.7)
@@ -46,8 +48,8 @@ def around(mean: float, sd: float, n: int = 8) -> list[float]:
 
 
 def test_the_looks_spend_all_of_alpha_and_the_first_the_least() -> None:
-    assert shares(LOOKS) == pytest.approx((9 / 64, 16 / 64, 39 / 64))
-    assert sum(shares((2, 7, 9, 40))) == pytest.approx(1)
+    assert alpha_shares(LOOKS) == pytest.approx((9 / 64, 16 / 64, 39 / 64))
+    assert sum(alpha_shares((2, 7, 9, 40))) == pytest.approx(1)
 
 
 def test_a_clear_effect_is_decided_at_the_first_look_and_needs_no_further_seed() -> None:
@@ -90,7 +92,7 @@ def test_what_stops_as_equivalent_around_0_frees_no_error_for_the_others() -> No
 
 def test_one_look_at_all_seeds_is_what_decide_does() -> None:
     family = {"clear": around(-9, 1), "same": around(0, 0.1), "open": around(0.5, 1)}
-    paired = {name: Paired(differences=tuple(own), diverged=0, planned=8) for name, own in family.items()}
+    paired = {name: PairedDifferences(differences=tuple(own), diverged=0, planned=8) for name, own in family.items()}
     expected = decide(paired, better="lower", margin=2.0)
     assert {name: turn.verdict for name, turn in turns_of(family, margin=2.0, looks=(8,)).items()} == expected
 
@@ -130,15 +132,17 @@ def test_a_variant_that_lost_a_trial_is_passed_over_until_the_last_look() -> Non
 
 
 def test_what_diverged_or_is_withheld_stops_and_frees_no_error() -> None:
-    def see(name: str, n: int) -> Seen:
+    def see(name: str, n: int) -> LookData:
         own = tuple(around(-100, 1, n)) if name == "withheld" else tuple(around(0.1, 1, n))
         if name == "open":
-            return Seen(paired=Paired(differences=own, diverged=0, planned=n), ended=True, whole=True)
+            return LookData(paired=PairedDifferences(differences=own, diverged=0, planned=n), ended=True, whole=True)
         if name == "withheld":
-            return Seen(paired=Paired(differences=(), diverged=0, planned=n), ended=True, whole=True, withheld=True)
-        return Seen(paired=Paired(differences=own[1:], diverged=1, planned=n), ended=True, whole=True)
+            return LookData(
+                paired=PairedDifferences(differences=(), diverged=0, planned=n), ended=True, whole=True, withheld=True
+            )
+        return LookData(paired=PairedDifferences(differences=own[1:], diverged=1, planned=n), ended=True, whole=True)
 
-    turns = decide_in_turn(["diverged", "withheld", "open"], see, looks=LOOKS, better="lower", margin=None)
+    turns = decide_sequentially(["diverged", "withheld", "open"], see, looks=LOOKS, better="lower", margin=None)
     assert (turns["diverged"].verdict.text, turns["diverged"].upto) == ("diverged 1/3", 3)
     assert (turns["withheld"].over, turns["withheld"].upto) == (True, 3)
     assert turns["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64 / 3)
@@ -209,12 +213,14 @@ def in_settings(truths: Sequence[float], alike: float, studies: int) -> float:
             for place, truth in enumerate(truths)
         }
 
-        def see(name: tuple[int, int], n: int, family: Mapping[tuple[int, int], Sequence[float]] = family) -> Seen:
-            return Seen(
-                paired=Paired(differences=tuple(family[name][:n]), diverged=0, planned=n), ended=True, whole=True
+        def see(name: tuple[int, int], n: int, family: Mapping[tuple[int, int], Sequence[float]] = family) -> LookData:
+            return LookData(
+                paired=PairedDifferences(differences=tuple(family[name][:n]), diverged=0, planned=n),
+                ended=True,
+                whole=True,
             )
 
-        turns = decide_in_turn(list(family), see, looks=LOOKS, better="lower", margin=None)
+        turns = decide_sequentially(list(family), see, looks=LOOKS, better="lower", margin=None)
         wrong += any(is_wrong(turn.verdict, truths[place], None) for (_, place), turn in turns.items())
     return wrong / studies
 
@@ -243,8 +249,12 @@ def test_looks_that_each_had_all_of_alpha_would_be_wrong_too_often() -> None:
     for _ in range(300):
         own = [draw.gauss(0, 1) for _ in range(20)]
         found = (
-            decide({"it": Paired(differences=tuple(own[:n]), diverged=0, planned=n)}, better="lower", margin=None)
+            decide(
+                {"it": PairedDifferences(differences=tuple(own[:n]), diverged=0, planned=n)},
+                better="lower",
+                margin=None,
+            )
             for n in (3, 5, 8, 12, 20)
         )
-        wrong += any(each["it"].kind in REACHED for each in found)
+        wrong += any(each["it"].kind in FINAL_KINDS for each in found)
     assert wrong / 300 > 0.09

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.analysis.compare import compare, together
+from paribus.analysis.compare import compare, compare_settings
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, SpecError
 from paribus.planning.api import Planned
 from paribus.planning.plan import plan
@@ -20,8 +20,8 @@ from paribus.planning.settings import BEST, SAME
 from paribus.planning.tuning import scored
 from paribus.registry import index
 from paribus.report.markdown import markdown
-from paribus.report.table_views import grid_of
-from paribus.report.terminal import rendered
+from paribus.report.table_views import study_grid
+from paribus.report.terminal import table_text
 from paribus.specs.input_limits import plain
 from paribus.storage.atomic import make_folder, write_json
 from paribus.storage.saved_model import RECORD
@@ -30,8 +30,8 @@ from paribus.studies.designs import BASELINE
 from paribus.studies.options import FIRST_TUNING_SEED
 from paribus.studies.study import study_of
 
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 CLEAR: Mapping[str, Any] = {"baseline": [2.0, 2.1, 2.2], "mqa": [2.5, 2.61, 2.69]}
 HAZY: Mapping[str, Any] = {"baseline": [2.0, 2.1, 2.2], "mqa": [2.3, 2.0, 2.5]}
@@ -41,7 +41,7 @@ HAZY: Mapping[str, Any] = {"baseline": [2.0, 2.1, 2.2], "mqa": [2.3, 2.0, 2.5]}
 def two(study: Study, ask: Ask) -> Table:
     """A clear difference in one setting, a hazy one in the other."""
     clear, hazy = study(**CLEAR), study(**HAZY)
-    return together([(clear, ask(clear, setting="params")), (hazy, ask(hazy, setting="flops"))])
+    return compare_settings([(clear, ask(clear, setting="params")), (hazy, ask(hazy, setting="flops"))])
 
 
 def test_a_plain_study_says_nothing_of_settings(study: Study, ask: Ask) -> None:
@@ -64,17 +64,17 @@ def test_all_settings_are_one_family(two: Table, study: Study, ask: Ask) -> None
 def test_a_setting_that_has_not_run_counts_in_the_family_and_is_named(study: Study, ask: Ask) -> None:
     clear = study(**CLEAR)
     asked = ask(clear, setting="same")
-    found = together([(clear, asked), ([], replace(asked, setting="each at its best"))])
+    found = compare_settings([(clear, asked), ([], replace(asked, setting="each at its best"))])
     assert not found.further
     assert found.rows[0].level == pytest.approx(0.975)
     assert any("Nothing has run yet of: each at its best" in note for note in found.notes)
     with pytest.raises(NotComparableError, match="no record to compare"):
-        together([([], asked), ([], asked)])
+        compare_settings([([], asked), ([], asked)])
 
 
 def test_one_setting_that_is_not_done_makes_the_whole_not_ok(study: Study, ask: Ask) -> None:
     whole, late = study(**CLEAR), study(**{**CLEAR, "mqa": [2.5, "pending", 2.7]})
-    found = together([(whole, ask(whole, setting="a")), (late, ask(late, setting="b"))])
+    found = compare_settings([(whole, ask(whole, setting="a")), (late, ask(late, setting="b"))])
     assert not found.ok
     assert replace(found, further=()).ok
 
@@ -91,7 +91,7 @@ def test_json_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
 
 @pytest.mark.parametrize("width", [80, 40, 30])
 def test_settings_stand_side_by_side_where_there_is_room(two: Table, width: int) -> None:
-    lines = rendered(two, width).splitlines()
+    lines = table_text(two, width).splitlines()
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     glance = ["mqa", "+0.500", "worse", "+0.17", "inconclusive"]
@@ -110,7 +110,7 @@ def test_markdown_shows_both_settings_and_each_in_full(two: Table) -> None:
 
 
 def test_a_sheet_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
-    grid = grid_of(two)
+    grid = study_grid(two)
     assert [head.name for head in grid.columns[:2]] == ["setting", "variant"]
     assert [[cell.text for cell in row[:2]] for row in grid.rows] == [
         ["params", "baseline"],
@@ -120,17 +120,17 @@ def test_a_sheet_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
     ]
     assert [record["setting"] for record in grid.records] == ["params", "params", "flops", "flops"]
     assert sum("All verdicts" in line for _, lines in grid.remarks for line in lines) == 1
-    assert grid_of(two.further[0]).columns[0].name == "variant"
+    assert study_grid(two.further[0]).columns[0].name == "variant"
 
 
 def test_a_code_is_readmitted_in_the_settings_that_have_it(study: Study, ask: Ask) -> None:
     fresh = study(**CLEAR)
     stale = [replace(entry, stale="code") for entry in study(**CLEAR)]
     asked = [(fresh, ask(fresh, setting="a")), (stale, ask(stale, setting="b"))]
-    found = together(asked, accept_code=["cccccccc"])
+    found = compare_settings(asked, accept_code=["cccccccc"])
     assert [each.rows[0].n for each in found.every] == [3, 3]
     with pytest.raises(SpecError, match="dddddddd"):
-        together(asked, accept_code=["cccccccc", "dddddddd"])
+        compare_settings(asked, accept_code=["cccccccc", "dddddddd"])
 
 
 # ------------------------------------------------------------------------------------- through the door, from a store

@@ -8,13 +8,13 @@ import pytest
 
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.api import TableRenderer
 from paribus.report.markdown import markdown
-from paribus.report.terminal import rendered
+from paribus.report.terminal import table_text
 
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def table(study: Study, ask: Ask) -> Table:
 
 
 def test_printed_it_is_the_terminals_text_in_80_columns_without_colours(table: Table) -> None:
-    assert str(table) == rendered(table, 80).rstrip()
+    assert str(table) == table_text(table, 80).rstrip()
     assert max(map(len, str(table).splitlines())) <= 80
     assert "\x1b" not in str(table)
 

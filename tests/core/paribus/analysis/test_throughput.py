@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from paribus.analysis.compare import compare
-from paribus.analysis.gates import gate_table, gates_of
-from paribus.analysis.trials import Entry, Pace, Question
+from paribus.analysis.gates import check_table, parse_gates
+from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry
 from paribus.planning.paired_ratio import TWIN
 from paribus.report import cells
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
 MQA = {"attention": "mqa"}
 SLOWER = [1.25, 1.24, 1.26, 1.25, 1.23, 1.27, 1.25, 1.25]
 
 
-def pace(ratios: list[float] = SLOWER, twin: float = 1.0, **more: Any) -> Pace:
+def pace(ratios: list[float] = SLOWER, twin: float = 1.0, **more: Any) -> Throughput:
     """A pass in which the variant took so many times as long as the baseline, in each round."""
     base = [0.010 + 0.001 * (number % 3) for number in range(len(ratios))]  # the machine is now faster, now slower
     rounds = {
@@ -29,11 +29,11 @@ def pace(ratios: list[float] = SLOWER, twin: float = 1.0, **more: Any) -> Pace:
     }
     machine = {"device": "cpu", "name": "a processor", "threads": "1"}
     groups = [{"baseline": "b", "rounds": rounds}]
-    return Pace({"groups": groups, "tokens": {"b": 64, "v": 64}, "clock": "cpu", "machine": machine, **more})
+    return Throughput({"groups": groups, "tokens": {"b": 64, "v": 64}, "clock": "cpu", "machine": machine, **more})
 
 
 @pytest.fixture
-def entries(make: Make) -> list[Entry]:
+def entries(make: Make) -> list[TrialEntry]:
     """A study whose trials shared the machine."""
     shared = {"provenance/contended": True}
     found = [make(edits=shared), make(seed=1, edits=shared)]
@@ -43,7 +43,7 @@ def entries(make: Make) -> list[Entry]:
     return found
 
 
-def test_a_ratio_of_paired_rounds_takes_the_place_of_a_rough_one(entries: list[Entry], ask: Ask) -> None:
+def test_a_ratio_of_paired_rounds_takes_the_place_of_a_rough_one(entries: list[TrialEntry], ask: Ask) -> None:
     table = compare(entries, ask(entries, pace=pace()))
     cost = table.rows[0].costs["tokens_per_second"]
     assert not cost.rough
@@ -68,13 +68,13 @@ def test_an_interval_is_wider_by_what_the_baseline_strays_from_itself(twin: floa
     assert (of_itself.low, of_itself.high) == (1, 1)
 
 
-def test_without_a_pass_speed_is_as_rough_as_it_was(entries: list[Entry], ask: Ask) -> None:
+def test_without_a_pass_speed_is_as_rough_as_it_was(entries: list[TrialEntry], ask: Ask) -> None:
     table = compare(entries, ask(entries))
     assert table.rows[0].costs["tokens_per_second"].rough
     assert "Trials shared the machine (contended): speed is rough (~)." in table.warnings
 
 
-def test_what_the_pass_did_not_time_stays_rough(entries: list[Entry], ask: Ask) -> None:
+def test_what_the_pass_did_not_time_stays_rough(entries: list[TrialEntry], ask: Ask) -> None:
     for entry in entries:
         if entry.variant != "baseline":
             entry.trial["identity"] = "other"  # type: ignore[index]  # a dict in truth
@@ -88,15 +88,15 @@ def test_what_the_pass_did_not_time_stays_rough(entries: list[Entry], ask: Ask) 
     [(SLOWER, 1.0, 1, 0), ([1.0] * 8, 1.0, 0, 0), (SLOWER, 1.2, 0, 1), ([1.0, 1.3] * 4, 1.0, 0, 1)],
 )
 def test_a_gate_trips_where_the_interval_is_past_it_and_the_noise_is_less(
-    entries: list[Entry], ask: Ask, ratios: list[float], twin: float, past: int, unclear: int
+    entries: list[TrialEntry], ask: Ask, ratios: list[float], twin: float, past: int, unclear: int
 ) -> None:
     table = compare(entries, ask(entries, pace=pace(ratios, twin)))
-    (held,) = gate_table(gates_of(("slower:10%",)), table)
+    (held,) = check_table(parse_gates(("slower:10%",)), table)
     assert (len(held.past), len(held.unclear)) == (past, unclear)
 
 
-def test_a_pass_that_was_stopped_before_its_first_round_tells_nothing(entries: list[Entry], ask: Ask) -> None:
+def test_a_pass_that_was_stopped_before_its_first_round_tells_nothing(entries: list[TrialEntry], ask: Ask) -> None:
     empty = pace()
     document = {**empty.document, "groups": [{"baseline": "b", "rounds": {"b": [], "v": [], TWIN: []}}]}
-    table = compare(entries, ask(entries, pace=Pace(document)))
+    table = compare(entries, ask(entries, pace=Throughput(document)))
     assert table.rows[0].costs["tokens_per_second"].rough

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from paribus.analysis.trials import Entry, gathered
+from paribus.analysis.trials import TrialEntry, load_entries
 from paribus.planning.identity import identity_of
 from paribus.storage.atomic import write_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import Store, Trial
 
-Make = Callable[..., Entry]
+Make = Callable[..., TrialEntry]
 
 METRIC = "val/mlm/loss"
 
@@ -91,7 +91,7 @@ def test_the_trials_of_a_study_come_as_its_store_has_them(tmp_path: Path) -> Non
     keep(store, trials[1], "diverged")
     store.enter(trials[2])
     store.fail(trials[2].identity, "failed", "it fell")
-    found = gathered(store, trials)
+    found = load_entries(store, trials)
     assert [entry.state for entry in found] == ["done", "diverged", "failed", "pending"]
     assert [entry.seed for entry in found] == [0, 1, 2, 3]
     assert [entry.record is not None for entry in found] == [True, True, False, False]
@@ -106,7 +106,7 @@ def test_the_trials_of_a_study_come_as_its_store_has_them(tmp_path: Path) -> Non
 def test_a_record_of_the_same_spec_made_otherwise_is_stale(tmp_path: Path, code: str, corpus: str, stale: str) -> None:
     store = Store(tmp_path, "s")
     keep(store, trial_of(0, code, corpus))
-    fresh, old = gathered(store, [trial_of(0)])
+    fresh, old = load_entries(store, [trial_of(0)])
     assert (fresh.state, fresh.stale) == ("pending", "")
     assert (old.state, old.stale, old.trial["code"], old.variant) == ("done", stale, code, "attention=mqa")
 
@@ -115,4 +115,4 @@ def test_a_record_of_another_spec_is_none_of_the_studys(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
     keep(store, trial_of(0, attention="gqa"))
     keep(store, trial_of(7))
-    assert [entry.state for entry in gathered(store, [trial_of(0)])] == ["pending"]
+    assert [entry.state for entry in load_entries(store, [trial_of(0)])] == ["pending"]

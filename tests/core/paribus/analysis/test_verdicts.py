@@ -13,15 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paribus.analysis.student_t import holm, interval, seeds_needed
-from paribus.analysis.verdicts import LEAST_SEEDS, MOST_SEEDS, Kind, Paired, Verdict, decide
+from paribus.analysis.verdicts import LEAST_SEEDS, MOST_SEEDS, Kind, PairedDifferences, Verdict, decide
 
 STUDIES = 1000  # of each simulation
 MIRRORED: dict[Kind, Kind] = {"better": "worse", "worse": "better"}
 
 
-def paired(*differences: float, diverged: int = 0, baseline_diverged: int = 0, planned: int | None = None) -> Paired:
+def paired(
+    *differences: float, diverged: int = 0, baseline_diverged: int = 0, planned: int | None = None
+) -> PairedDifferences:
     least = len(differences) + max(diverged, baseline_diverged)
-    return Paired(
+    return PairedDifferences(
         differences=differences,
         diverged=diverged,
         baseline_diverged=baseline_diverged,
@@ -29,21 +31,21 @@ def paired(*differences: float, diverged: int = 0, baseline_diverged: int = 0, p
     )
 
 
-def with_moments(n: int, mean: float, sd: float) -> Paired:
+def with_moments(n: int, mean: float, sd: float) -> PairedDifferences:
     """n differences of this mean and standard deviation."""
     shape = [float(index) for index in range(n)]
     middle, spread = statistics.mean(shape), statistics.stdev(shape)
     return paired(*(mean + sd * (value - middle) / spread for value in shape))
 
 
-def alone(comparison: Paired, *, margin: float | None = None, alpha: float = 0.05) -> Verdict:
+def alone(comparison: PairedDifferences, *, margin: float | None = None, alpha: float = 0.05) -> Verdict:
     """The verdict on a variant that is the only one of its study, where lower is better."""
     return decide({"it": comparison}, better="lower", margin=margin, alpha=alpha)["it"]
 
 
-def mirror(comparison: Paired) -> Paired:
+def mirror(comparison: PairedDifferences) -> PairedDifferences:
     """The same study with baseline and variant exchanged."""
-    return Paired(
+    return PairedDifferences(
         differences=tuple(-difference for difference in comparison.differences),
         diverged=comparison.baseline_diverged,
         baseline_diverged=comparison.diverged,
@@ -69,7 +71,9 @@ margins = st.none() | st.sampled_from([0.25, 1.0, 4.0])
 # ---------------------------------------------------------------------------------------------- what always holds
 @given(family=families, margin=margins)
 @settings(max_examples=50)
-def test_exchanging_baseline_and_variant_mirrors_the_verdict(family: dict[str, Paired], margin: float | None) -> None:
+def test_exchanging_baseline_and_variant_mirrors_the_verdict(
+    family: dict[str, PairedDifferences], margin: float | None
+) -> None:
     there = decide(family, better="lower", margin=margin)
     back = decide({name: mirror(comparison) for name, comparison in family.items()}, better="lower", margin=margin)
     for name, verdict in there.items():
@@ -85,7 +89,7 @@ def test_exchanging_baseline_and_variant_mirrors_the_verdict(family: dict[str, P
 @given(family=families, margin=margins)
 @settings(max_examples=50)
 def test_where_higher_is_better_the_same_differences_are_the_contrary(
-    family: dict[str, Paired], margin: float | None
+    family: dict[str, PairedDifferences], margin: float | None
 ) -> None:
     lower, higher = decide(family, better="lower", margin=margin), decide(family, better="higher", margin=margin)
     assert [MIRRORED.get(verdict.kind, verdict.kind) for verdict in lower.values()] == [
@@ -96,7 +100,7 @@ def test_where_higher_is_better_the_same_differences_are_the_contrary(
 @given(family=families, margin=margins, draw=st.randoms(use_true_random=False))
 @settings(max_examples=50)
 def test_the_order_of_the_variants_does_not_matter(
-    family: dict[str, Paired], margin: float | None, draw: random.Random
+    family: dict[str, PairedDifferences], margin: float | None, draw: random.Random
 ) -> None:
     names = list(family)
     draw.shuffle(names)
@@ -107,10 +111,12 @@ def test_the_order_of_the_variants_does_not_matter(
 
 @given(family=families, margin=margins, power=st.integers(-20, 20))
 @settings(max_examples=50)
-def test_the_unit_of_the_metric_does_not_matter(family: dict[str, Paired], margin: float | None, power: int) -> None:
+def test_the_unit_of_the_metric_does_not_matter(
+    family: dict[str, PairedDifferences], margin: float | None, power: int
+) -> None:
     unit = 2.0**power
     scaled = {
-        name: Paired(
+        name: PairedDifferences(
             differences=tuple(unit * difference for difference in comparison.differences),
             diverged=comparison.diverged,
             baseline_diverged=comparison.baseline_diverged,
@@ -125,7 +131,9 @@ def test_the_unit_of_the_metric_does_not_matter(family: dict[str, Paired], margi
 
 @given(family=families, margin=margins, alpha=st.sampled_from([0.01, 0.05, 0.2]))
 @settings(max_examples=50)
-def test_a_verdict_is_what_its_interval_says(family: dict[str, Paired], margin: float | None, alpha: float) -> None:
+def test_a_verdict_is_what_its_interval_says(
+    family: dict[str, PairedDifferences], margin: float | None, alpha: float
+) -> None:
     for name, verdict in decide(family, better="lower", margin=margin, alpha=alpha).items():
         summary, bounds = family[name].summary, None
         if summary:
@@ -144,7 +152,7 @@ def test_a_verdict_is_what_its_interval_says(family: dict[str, Paired], margin: 
 @given(family=families, margin=margins, alpha=st.sampled_from([0.01, 0.05, 0.2]))
 @settings(max_examples=50)
 def test_the_corrected_p_value_is_at_most_alpha_exactly_where_the_interval_excludes_0(
-    family: dict[str, Paired], margin: float | None, alpha: float
+    family: dict[str, PairedDifferences], margin: float | None, alpha: float
 ) -> None:
     for verdict in decide(family, better="lower", margin=margin, alpha=alpha).values():
         if verdict.p is not None:
@@ -168,7 +176,7 @@ def test_without_a_margin_the_p_values_are_those_of_holm_on_the_paired_t_tests_o
 
 @given(family=families)
 @settings(max_examples=50)
-def test_nothing_is_equivalent_unless_the_study_states_a_margin(family: dict[str, Paired]) -> None:
+def test_nothing_is_equivalent_unless_the_study_states_a_margin(family: dict[str, PairedDifferences]) -> None:
     assert all("equivalent" not in verdict.text for verdict in decide(family, better="lower", margin=None).values())
 
 
@@ -186,7 +194,7 @@ def test_more_of_a_gain_never_makes_a_verdict_worse(
 @given(family=families, margin=margins)
 @settings(max_examples=50)
 def test_every_verdict_is_of_a_kind_and_its_text_begins_with_it(
-    family: dict[str, Paired], margin: float | None
+    family: dict[str, PairedDifferences], margin: float | None
 ) -> None:
     for verdict in decide(family, better="lower", margin=margin).values():
         assert verdict.kind in get_args(Kind)
@@ -323,7 +331,7 @@ def test_the_seeds_asked_for_are_those_of_the_level_that_decided() -> None:
 def test_with_a_margin_only_a_variant_that_is_settled_eases_the_level_of_the_others() -> None:
     unsure, margin = with_moments(5, 0.5, 2), 2.0
 
-    def level(other: Paired) -> float:
+    def level(other: PairedDifferences) -> float:
         return decide({"unsure": unsure, "other": other}, better="lower", margin=margin)["unsure"].level
 
     assert level(with_moments(5, -90, 1)) == pytest.approx(0.95)  # beyond the margin
@@ -333,7 +341,7 @@ def test_with_a_margin_only_a_variant_that_is_settled_eases_the_level_of_the_oth
 
 
 @pytest.mark.parametrize("idle", [paired(-100.0, -100.1, -100.2, diverged=1), paired(-100.0), paired(diverged=3)])
-def test_a_variant_of_which_nothing_may_be_claimed_eases_no_level(idle: Paired) -> None:
+def test_a_variant_of_which_nothing_may_be_claimed_eases_no_level(idle: PairedDifferences) -> None:
     family = {"idle": idle, "unsure": with_moments(5, 0.1, 1)}
     assert decide(family, better="lower", margin=None)["unsure"].level == pytest.approx(0.975)
 
@@ -348,7 +356,7 @@ def claims_what_is_not_so(verdict: Verdict, truth: float, margin: float | None) 
 
 def studies(
     seeds: int, truths: Sequence[float], spreads: Sequence[float], *, shared: float
-) -> Iterator[Mapping[str, Paired]]:
+) -> Iterator[Mapping[str, PairedDifferences]]:
     """Studies whose variants share the trials of their baseline, whose spread is `shared`."""
     draw = random.Random(f"{seeds} {truths}")
     for _ in range(STUDIES):
@@ -407,14 +415,14 @@ def test_an_alpha_outside_0_and_1_is_refused() -> None:
 
 def test_a_negative_count_of_divergence_is_refused() -> None:
     with pytest.raises(ValueError, match="`diverged` and `baseline_diverged` must be 0 or more, but are -1 and 0"):
-        Paired(differences=(), diverged=-1, planned=5)
+        PairedDifferences(differences=(), diverged=-1, planned=5)
 
 
 def test_fewer_planned_seeds_than_results_are_refused() -> None:
     with pytest.raises(ValueError, match=r"`planned` must be at least 3, the pairs that finished .*, but is 2"):
-        Paired(differences=(1.0, 2.0), diverged=1, planned=2)
+        PairedDifferences(differences=(1.0, 2.0), diverged=1, planned=2)
 
 
 def test_a_difference_that_is_no_number_is_refused_and_called_what_it_is() -> None:
     with pytest.raises(ValueError, match="hold nan; such a trial diverged"):
-        Paired(differences=(1.0, math.nan), diverged=0, planned=2)
+        PairedDifferences(differences=(1.0, math.nan), diverged=0, planned=2)

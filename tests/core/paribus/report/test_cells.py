@@ -14,11 +14,11 @@ from paribus.analysis.costs import LABELS, Cost
 from paribus.analysis.formatting import TIMES, clean, format_number
 from paribus.analysis.grid import format_count, format_difference, table_decimals
 from paribus.analysis.table import Row, Table
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report import cells
 
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 COSTS = {name: Cost(value=1234.0, ratio=0.5) for name in LABELS}
 

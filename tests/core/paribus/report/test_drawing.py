@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from paribus.analysis.grid import Cell, Column, Grid, row_cells
-from paribus.report.terminal import Pen, as_text, printed
+from paribus.report.terminal import Pen, parts_as_text, print_parts
 
 LONG = "attention=restricted(window=16), norm=rmsnorm"
 WHY = "withheld (outputs are the same: the swap changes nothing)"
@@ -38,7 +38,7 @@ def grid_of(costs: int = 0, narrow: Sequence[Sequence[Cell]] = ()) -> Grid:
 
 
 def drawn(grid: Grid, width: int) -> list[str]:
-    return as_text(lambda pen: pen.grid(grid), width).rstrip().splitlines()
+    return parts_as_text(lambda pen: pen.grid(grid), width).rstrip().splitlines()
 
 
 @pytest.mark.parametrize("costs", [0, 1, 6])
@@ -77,7 +77,7 @@ def test_a_picture_stands_before_the_verdict_where_there_is_room() -> None:
 
     def lines(width: int) -> list[str]:
         asked.clear()
-        return as_text(lambda pen: pen.grid(grid, picture), width).splitlines()
+        return parts_as_text(lambda pen: pen.grid(grid, picture), width).splitlines()
 
     wide = lines(220)
     assert wide[0].index("difference") < wide[0].index("less") < wide[0].index("verdict") < wide[0].index("cost 0")
@@ -89,7 +89,7 @@ def test_a_picture_stands_before_the_verdict_where_there_is_room() -> None:
 
 def test_a_console_without_letters_is_given_none() -> None:
     file = TextIOWrapper(BytesIO(), encoding="ascii", newline="\n")
-    printed(lambda pen: pen.grid(grid_of(costs=1)), Console(file=file, width=200))
+    print_parts(lambda pen: pen.grid(grid_of(costs=1)), Console(file=file, width=200))
     file.flush()
     assert "0.25x" in file.buffer.getvalue().decode()
     assert Pen(Console(width=80, force_terminal=False)).plain("plain") == "plain"

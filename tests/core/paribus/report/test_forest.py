@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report.forest import Forest
 
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 LOSSES = st.lists(st.floats(1, 3).map(lambda value: round(value, 3)), min_size=4, max_size=4)
 

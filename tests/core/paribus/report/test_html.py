@@ -12,13 +12,13 @@ import pytest
 from paribus.analysis.compare import compare
 from paribus.analysis.formatting import clean
 from paribus.analysis.table import Family, Table
-from paribus.analysis.trials import Entry, Question
-from paribus.report.html import page
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.report.html import html_page
 from paribus.report.svg import curves, forest
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 NASTY = "<script>alert(1)</script>\"'&\x1b[31m\u202e"
 VOID = {"meta", "rect", "line", "circle", "polyline"}
@@ -56,7 +56,7 @@ def read(text: str) -> Reader:
     return reader
 
 
-def points(entries: list[Entry]) -> list[dict[str, Any]]:
+def points(entries: list[TrialEntry]) -> list[dict[str, Any]]:
     return [
         {"variant": entry.variant, "seed": entry.seed, "identity": entry.record["identity"], **point}
         for entry in entries
@@ -66,7 +66,7 @@ def points(entries: list[Entry]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(name="entries", scope="module")
-def _entries(make: Make, study: Study) -> list[Entry]:
+def _entries(make: Make, study: Study) -> list[TrialEntry]:
     base = [2.00, 2.10, 1.90, 2.05, 1.95]
     entries = study(baseline=base, mqa=[value + 0.5 + at / 100 for at, value in enumerate(base)], gqa=base[::-1])
     entries += study(rmsnorm=["diverged", 2.0, 2.0, "failed", "pending"])
@@ -74,13 +74,13 @@ def _entries(make: Make, study: Study) -> list[Entry]:
 
 
 @pytest.fixture(name="table", scope="module")
-def _table(entries: list[Entry], ask: Ask) -> Table:
+def _table(entries: list[TrialEntry], ask: Ask) -> Table:
     return compare(entries, ask(entries, margin=0.1))
 
 
 @pytest.fixture(name="found", scope="module")
-def _found(table: Table, entries: list[Entry]) -> Reader:
-    return read(page(table, points(entries), entries, "0123456789ab, with changes"))
+def _found(table: Table, entries: list[TrialEntry]) -> Reader:
+    return read(html_page(table, points(entries), entries, "0123456789ab, with changes"))
 
 
 def test_all_of_a_table_is_on_the_page(found: Reader, table: Table) -> None:
@@ -118,7 +118,7 @@ def test_a_forest_draws_each_interval_where_it_lies(table: Table) -> None:
     assert all(0 <= each <= 760 for each in numbers)
 
 
-def test_a_curve_is_drawn_for_each_trial_in_the_color_of_its_variant(table: Table, entries: list[Entry]) -> None:
+def test_a_curve_is_drawn_for_each_trial_in_the_color_of_its_variant(table: Table, entries: list[TrialEntry]) -> None:
     names = [row.variant for row in (table.baseline, *table.rows)]
     drawn = read(curves(points(entries), table.metric, names))
     lines = [names for tag, names in drawn.seen if tag == "polyline"]
@@ -135,10 +135,12 @@ def test_a_step_is_told_where_it_lies() -> None:
     assert ">2,500</text>" in curves(long, "loss", ["a"])
 
 
-def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(table: Table, entries: list[Entry]) -> None:
+def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(
+    table: Table, entries: list[TrialEntry]
+) -> None:
     other = replace(table, setting="flops", warnings=("it was hot", *table.warnings))
     both = replace(table, setting="params", further=(other,))
-    text = page(both, points(entries), entries)
+    text = html_page(both, points(entries), entries)
     found = read(text)
     assert [tag for tag, _ in found.seen].count("table") == 3
     first, *_ = text.split("</table>")
@@ -150,10 +152,10 @@ def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(table
     assert text.count("<h3>Differences</h3>") == 2
 
 
-def test_each_step_of_a_ladder_shows_its_certificate(table: Table, entries: list[Entry]) -> None:
+def test_each_step_of_a_ladder_shows_its_certificate(table: Table, entries: list[TrialEntry]) -> None:
     rows = (replace(table.rows[0], against="gqa"),)
     certificates = {rows[0].variant: next(iter(table.certificates.values()))}
     steps = Family(key="steps", title="steps", rows=rows, caption=("how",), certificates=certificates)
-    text = page(replace(table, besides=(steps,)), points(entries), entries)
+    text = html_page(replace(table, besides=(steps,)), points(entries), entries)
     assert f"{rows[0].variant}, from gqa: " in text
     assert text.index("<h2>Certificates</h2>") < text.index("<h2>steps</h2>")

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from paribus.analysis.compare import compare
 from paribus.analysis.formatting import clean
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report.latex import LETTERS, escaped, latex
-from paribus.report.table_views import grid_of, separated
+from paribus.report.table_views import study_grid, to_csv
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 NASTY = "50% of $x_{1}^2$ & \\input{/etc/passwd} #1 ~ <a|b> \"q\" --``''"
 BACK = {value: key for key, value in sorted(LETTERS.items(), key=lambda pair: -len(pair[1]))}
@@ -69,7 +69,7 @@ def _source(make: Make, ask: Ask, study: Study) -> str:
     entries = study(baseline=base, mqa=[value + 0.5 + at / 100 for at, value in enumerate(base)], gqa=base[::-1])
     entries += [make(NASTY, seed, varied={"norm": "rmsnorm"}, loss=1.9 + seed / 50) for seed in range(5)]
     entries += [make("[*", seed, varied={"norm": "rmsnorm"}, loss=1.9 + seed / 50) for seed in range(5)]
-    return latex(grid_of(compare(entries, ask(entries))), "attention")
+    return latex(study_grid(compare(entries, ask(entries))), "attention")
 
 
 def test_braces_and_environments_are_closed(source: str) -> None:
@@ -111,7 +111,7 @@ def test_a_spreadsheet_gets_numbers_and_no_formula(make: Make, ask: Ask, study: 
 
     entries = study(baseline=[2.0, 2.1, 1.9])
     entries += [make("=HYPERLINK(1)", seed, varied={"norm": "rmsnorm"}, loss=1.9) for seed in range(3)]
-    rows = list(csv.DictReader(io.StringIO(separated(grid_of(compare(entries, ask(entries))).records))))
+    rows = list(csv.DictReader(io.StringIO(to_csv(study_grid(compare(entries, ask(entries))).records))))
     assert [row["variant"] for row in rows] == ["baseline", "'=HYPERLINK(1)"]
     assert float(rows[1]["difference"]) == pytest.approx(-0.1)
     assert rows[0]["difference"] == ""

@@ -10,12 +10,12 @@ from markdown_it import MarkdownIt
 
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report.markdown import code, escaped, markdown
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 NASTY = "a|b`c``d*e_f<g>#[h](i)\\j"
 

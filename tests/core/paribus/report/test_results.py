@@ -10,14 +10,14 @@ import pytest
 
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry, Question
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.planning.api import Planned, study
 from paribus.report.markdown import markdown
-from paribus.report.results import keep, opening
+from paribus.report.results import leading_comment, write_results
 from paribus.storage.atomic import write_json
 from paribus.storage.saved_model import RECORD
 
-Make = Callable[..., Entry]
+Make = Callable[..., TrialEntry]
 
 
 @pytest.fixture(scope="module", name="done")
@@ -39,13 +39,13 @@ def _done(make: Make, swap: Mapping[str, Any], tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="module", name="table")
-def _table(make: Make, ask: Callable[..., Question]) -> Table:
+def _table(make: Make, ask: Callable[..., ComparisonSpec]) -> Table:
     entries = [make(each, seed, loss=2.0 + seed / 9) for each in ("baseline", "mqa") for seed in range(2)]
     return compare(entries, ask(entries))
 
 
 def test_the_table_stands_with_machine_date_versions_and_commit(done: Planned, table: Table, tmp_path: Path) -> None:
-    page, lines = keep(done, table, tmp_path / "kept", "Does sharing heads cost anything? Two *minutes*.")
+    page, lines = write_results(done, table, tmp_path / "kept", "Does sharing heads cost anything? Two *minutes*.")
     text = page.read_text(encoding="utf-8")
     assert text.startswith(
         "# attention\n\nDoes sharing heads cost anything? Two *minutes*.\n\n## attention: val/mlm/loss"
@@ -64,7 +64,7 @@ def test_the_table_stands_with_machine_date_versions_and_commit(done: Planned, t
 
 
 def test_a_line_of_each_trial_has_what_the_table_was_made_of(done: Planned, table: Table, tmp_path: Path) -> None:
-    found = [json.loads(line) for line in keep(done, table, tmp_path, "")[1].read_text().splitlines()]
+    found = [json.loads(line) for line in write_results(done, table, tmp_path, "")[1].read_text().splitlines()]
     assert [(each["variant"], each["seed"]) for each in found] == [
         (trial.variant, trial.seed) for trial in done.plan.trials
     ]
@@ -80,16 +80,16 @@ def test_a_line_of_each_trial_has_what_the_table_was_made_of(done: Planned, tabl
 def test_what_a_study_is_about_is_the_comment_that_its_file_begins_with(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text("# Does it?\n# It does.\nbase: encoder-tiny  # or another\n# no\n")
-    assert opening(path) == "Does it? It does."
+    assert leading_comment(path) == "Does it? It does."
     path.write_text("base: encoder-tiny\n")
-    assert opening(path) == ""
+    assert leading_comment(path) == ""
 
 
 def test_a_study_of_which_nothing_ran_is_said_to_have_none(
     done: Planned, table: Table, tmp_path: Path, swap: Mapping[str, Any]
 ) -> None:
     empty = study(swap, store=tmp_path / "nothing")
-    text = keep(empty, table, tmp_path, "")[0].read_text()
+    text = write_results(empty, table, tmp_path, "")[0].read_text()
     assert "- trials: 0 of 4, 0 minutes of training in all" in text
     assert "- machine" not in text
 
@@ -98,4 +98,4 @@ def test_a_machine_without_git_tells_no_commit(
     done: Planned, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "- commit" not in keep(done, table, tmp_path, "")[0].read_text()
+    assert "- commit" not in write_results(done, table, tmp_path, "")[0].read_text()

@@ -12,12 +12,12 @@ from rich.console import Console
 from paribus.analysis.compare import compare
 from paribus.analysis.formatting import clean
 from paribus.analysis.table import Table
-from paribus.analysis.trials import Entry, Question
-from paribus.report.terminal import rendered, show
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.report.terminal import show_table, table_text
 
-Make = Callable[..., Entry]
-Ask = Callable[..., Question]
-Study = Callable[..., list[Entry]]
+Make = Callable[..., TrialEntry]
+Ask = Callable[..., ComparisonSpec]
+Study = Callable[..., list[TrialEntry]]
 
 BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
 WIDTHS = (20, 32, 40, 60, 80, 100, 120, 140, 200)
@@ -47,14 +47,14 @@ def squeezed(text: str) -> str:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_line_is_wider_than_the_terminal(table: Table, width: int) -> None:
-    lines = rendered(table, width).splitlines()
+    lines = table_text(table, width).splitlines()
     assert max(map(cell_len, lines)) <= width
     assert "\x1b" not in "".join(lines)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_variant_and_every_number_is_there_at_any_width(table: Table, width: int) -> None:
-    text = squeezed(rendered(table, width))
+    text = squeezed(table_text(table, width))
     for row in table.rows:
         assert f"{row.n}/{row.planned}" in text or row.n == row.planned
         if row.difference is not None:
@@ -67,14 +67,14 @@ def test_every_variant_and_every_number_is_there_at_any_width(table: Table, widt
 
 @pytest.mark.parametrize("width", [40, 200])
 def test_every_verdict_is_there_whole(table: Table, width: int) -> None:
-    text = squeezed(rendered(table, width))
+    text = squeezed(table_text(table, width))
     for row in (table.baseline, *table.rows):
         assert squeezed(", ".join((row.verdict, *row.flags))) in text
 
 
 @pytest.mark.parametrize("width", [20, 80, 140])
 def test_certificates_warnings_notes_and_captions_are_said(table: Table, width: int) -> None:
-    text = squeezed(rendered(table, width))
+    text = squeezed(table_text(table, width))
     for line in (*table.warnings, *table.notes, *table.caption):
         assert squeezed(clean(line)) in text
     for name in ("mqa", "gqa"):
@@ -83,11 +83,11 @@ def test_certificates_warnings_notes_and_captions_are_said(table: Table, width: 
 
 
 def test_wide_terminals_show_a_picture_and_narrow_ones_a_list(table: Table) -> None:
-    assert "━" in rendered(table, 140)
-    assert "━" in rendered(table, 120)
-    assert "━" not in rendered(table, 40)
-    assert "variant" not in rendered(table, 40).split("✓")[0]
-    one_table = [line for line in rendered(table, 220).splitlines() if line.startswith("variant")]
+    assert "━" in table_text(table, 140)
+    assert "━" in table_text(table, 120)
+    assert "━" not in table_text(table, 40)
+    assert "variant" not in table_text(table, 40).split("✓")[0]
+    one_table = [line for line in table_text(table, 220).splitlines() if line.startswith("variant")]
     assert len(one_table) == 1
     assert "params" in one_table[0]
 
@@ -96,7 +96,7 @@ def test_a_verdict_has_the_room_that_is_left(study: Study, ask: Ask) -> None:
     entries = study(baseline=[3.3, 3.4, 3.5], mqa=[3.5, 3.4, 3.6])
     table = compare(entries, ask(entries))
     for width in (72, 80, 100, 140):
-        lines = rendered(table, width).splitlines()
+        lines = table_text(table, width).splitlines()
         at = next(at for at, line in enumerate(lines) if line.startswith("mqa"))
         assert re.search(r"inconclusive \(needs n ≥ ~\d+\),( did not learn)?", lines[at])
         assert not lines[at + 1] or not lines[at + 2]
@@ -105,19 +105,19 @@ def test_a_verdict_has_the_room_that_is_left(study: Study, ask: Ask) -> None:
 def test_which_side_is_better_is_written_above_the_picture(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASE, mqa=BASE[::-1])
     for better, order in (("lower", r"better +worse"), ("higher", r"worse +better")):
-        assert re.search(order, rendered(compare(entries, ask(entries, better=better)), 120))
+        assert re.search(order, table_text(compare(entries, ask(entries, better=better)), 120))
 
 
 def test_colours_only_where_there_is_a_terminal(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "\x1b[1;31mworse" in rendered(table, 120, color=True)
+    assert "\x1b[1;31mworse" in table_text(table, 120, color=True)
     monkeypatch.setenv("NO_COLOR", "1")
     file = io.StringIO()
-    show(table, Console(file=file, width=100, force_terminal=True))
+    show_table(table, Console(file=file, width=100, force_terminal=True))
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", file.getvalue())
 
 
 def test_a_name_cannot_drive_the_terminal(table: Table) -> None:
-    text = rendered(table, 200)
+    text = table_text(table, 200)
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "\\u001b[31mred\\u202e|`x`" in text
@@ -127,7 +127,7 @@ def test_a_name_cannot_drive_the_terminal(table: Table) -> None:
 def test_a_terminal_that_has_only_ascii_is_given_that(table: Table, width: int) -> None:
     buffer = io.BytesIO()
     file = io.TextIOWrapper(buffer, encoding="ascii", errors="strict", write_through=True)
-    show(table, Console(file=file, width=width))
+    show_table(table, Console(file=file, width=width))
     text = buffer.getvalue().decode("ascii")
     assert max(map(len, text.splitlines())) <= width
     assert "(needsn>=~" in squeezed(text)
@@ -138,16 +138,16 @@ def test_what_is_printed_is_what_is_rendered(
     table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("COLUMNS", "90")
-    show(table)
+    show_table(table)
     printed = capsys.readouterr().out
-    assert printed == rendered(table, 90)
+    assert printed == table_text(table, 90)
     assert not re.search(r" $", printed, re.MULTILINE)
 
 
 def test_a_table_without_any_number_is_no_crash(study: Study, ask: Ask) -> None:
     entries = study(baseline=["diverged"], mqa=["pending"])
     for width in WIDTHS:
-        assert "baseline diverged 1/1" in rendered(compare(entries, ask(entries)), width) or width < 60
+        assert "baseline diverged 1/1" in table_text(compare(entries, ask(entries)), width) or width < 60
 
 
 def test_nothing_is_cut_off_at_any_width(study: Study, ask: Ask) -> None:
@@ -155,4 +155,4 @@ def test_nothing_is_cut_off_at_any_width(study: Study, ask: Ask) -> None:
     table = compare(entries, ask(entries))
     assert any("learn" in " ".join((row.verdict, *row.flags)) for row in table.rows)
     for width in range(40, 170):
-        assert "…" not in rendered(table, width), width
+        assert "…" not in table_text(table, width), width

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.analysis.api import question_of
-from paribus.analysis.transfer import matched, mismatched
+from paribus.analysis.api import comparison_spec
+from paribus.analysis.transfer import matching_note, mismatch_note
 from paribus.errors import ParibusError, SpecError
 from paribus.planning.api import Planned, study
 from paribus.planning.identity import identity_of
@@ -166,22 +166,22 @@ def test_another_machine_or_other_code_is_said_and_never_measured_anew(
 ) -> None:
     planned = solved(read(), Clock())
     setting = planned.plan.settings[0]
-    assert "Matched on time by feedforward.expand: attention=mqa 7 (" in matched(setting)
-    assert "A/A ±0.0%); measured in turns on Abacus, 1970-01-02." in matched(setting)
-    assert "this machine is another" in mismatched(setting)  # no machine of ours is an abacus
-    assert "the code has changed" not in mismatched(setting)
+    assert "Matched on time by feedforward.expand: attention=mqa 7 (" in matching_note(setting)
+    assert "A/A ±0.0%); measured in turns on Abacus, 1970-01-02." in matching_note(setting)
+    assert "this machine is another" in mismatch_note(setting)  # no machine of ours is an abacus
+    assert "the code has changed" not in mismatch_note(setting)
     monkeypatch.setattr("paribus.planning.identity.engine_hash", lambda: "other")
     changed = read().plan
     assert changed.complete
     assert changed.matched["attention=mqa"].value == planned.plan.matched["attention=mqa"].value
-    assert "the code has changed" in mismatched(changed.settings[0])
+    assert "the code has changed" in mismatch_note(changed.settings[0])
     (line,) = dict.fromkeys(measured_before(read()))
     assert line.startswith("matched on time on Abacus, 1970-01-02, and since then this machine is another: ")
     assert line.endswith(", the code has changed")
 
 
 def test_what_was_turned_stands_in_the_certificate_with_its_interval(read: Any) -> None:
-    question = question_of(solved(read(), Clock()))
+    question = comparison_spec(solved(read(), Clock()))
     assert question.knobs["attention=mqa"].startswith("matched on time by feedforward.expand=7: +0.0% [")
     assert BASELINE not in question.knobs
 

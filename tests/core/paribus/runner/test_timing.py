@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from paribus.analysis.trials import Pace
+from paribus.analysis.trials import Throughput
 from paribus.planning.api import Planned, study
 from paribus.registry import Registry
 from paribus.runner.signals import Stop
@@ -89,7 +89,7 @@ def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: Planned, re
     assert found["tokens"] == {base: 4 * 16, deep: 4 * 16}
     assert {"host", "machine", "versions", "clock", "left_out"} <= set(found)
     assert due(planned, asked=True) == {}  # all has been timed
-    ratio = Pace(found).ratio([deep], [base])
+    ratio = Throughput(found).ratio([deep], [base])
     assert ratio is not None
     assert ratio.middle < 0.8  # six layers are slower than one
     assert median(group["rounds"][deep]) > median(group["rounds"][base])

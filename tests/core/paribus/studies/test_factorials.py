@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.analysis.factorial import crossed_of
+from paribus.analysis.factorial import factorial_cells
 from paribus.errors import SpecError
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
@@ -91,7 +91,7 @@ def test_a_factorial_of_changes_has_each_on_and_off(known: Index) -> None:
 
 def test_the_cells_of_a_plan_are_those_of_the_table(known: Index) -> None:
     found = planned(known, vary={"norm": ["rmsnorm", "none"], "attention": ["mqa"]})
-    crossed = crossed_of(found.study.varied, found.setting())
+    crossed = factorial_cells(found.study.varied, found.setting())
     assert crossed.counts == [3, 2]
     assert crossed.cells[2, 1] == "norm=none + attention=mqa"
     assert crossed.cells[0, 0] == BASELINE
@@ -106,7 +106,7 @@ def test_a_cell_that_cannot_be_or_was_left_out_is_told_of_and_counted_as_missing
     assert told.pop("attention=mqa + norm=rmsnorm") == "too dear"
     assert len(told) == 4
     assert all("multiple" in why for why in told.values())
-    crossed = crossed_of(found.study.varied, found.setting())
+    crossed = factorial_cells(found.study.varied, found.setting())
     assert crossed.missing[0, 1, 1] == "attention=mqa + norm=rmsnorm is excluded"
     assert (len(crossed.cells), len(crossed.missing)) == (3, 5)
 

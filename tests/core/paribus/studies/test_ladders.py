@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.analysis.api import below
+from paribus.analysis.api import rungs_below
 from paribus.errors import SpecError
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
@@ -100,7 +100,7 @@ def test_a_ladder_goes_from_one_recipe_to_another(known: Index) -> None:
     top = found.of(names[-1])[0]
     assert (top.spec["placement"]["name"], top.spec["feedforward"]["inner"]) == ("pre", 128)
     assert top.varied["feedforward"]["inner"] == 128
-    assert below(found.setting()) == dict(zip(names[1:], names[:-1], strict=True))
+    assert rungs_below(found.setting()) == dict(zip(names[1:], names[:-1], strict=True))
     assert len(found.trials) == 2 * 6
 
 
@@ -108,7 +108,7 @@ def test_a_rung_that_leads_back_is_left_out_and_the_next_one_is_a_step_from_its_
     changes = [{"norm": "rmsnorm"}, {"name": "back", "norm": "layernorm", "norm.eps": 1e-12}, {"position": "rope"}]
     found = planned(known, design="ladder", changes=changes)
     assert [(each.variant, each.same) for each in found.excluded] == [("back", BASELINE)]
-    assert below(found.setting()) == {"+ norm=rmsnorm": BASELINE, "+ position=rope": BASELINE}
+    assert rungs_below(found.setting()) == {"+ norm=rmsnorm": BASELINE, "+ position=rope": BASELINE}
 
 
 def test_a_seed_of_leave_one_out_has_a_trial_more_than_there_are_changes(known: Index) -> None:

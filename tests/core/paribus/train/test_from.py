@@ -12,7 +12,7 @@ import pytest
 
 import paribus
 from paribus.analysis.certificates import certify
-from paribus.analysis.trials import Entry
+from paribus.analysis.trials import TrialEntry
 from paribus.errors import StoreError
 from paribus.planning.identity import identity_of
 from paribus.registry import Registry, installed
@@ -24,7 +24,7 @@ from paribus.train.trial_callback import InterruptedTrialError
 
 TEXT = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
 
-Run = Callable[..., Entry]
+Run = Callable[..., TrialEntry]
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +54,14 @@ def base(folder: Path) -> dict[str, Any]:
 def run(base: dict[str, Any], registry: Registry, folder: Path) -> Run:
     numbers = itertools.count()
 
-    def run(varied: Mapping[str, Any], source: Path | None = None, variant: str = "variant") -> Entry:
+    def run(varied: Mapping[str, Any], source: Path | None = None, variant: str = "variant") -> TrialEntry:
         place = folder / f"trial-{next(numbers)}"
         place.mkdir()
         given = {**base, **varied, **({} if source is None else {"from": str(source)})}
         spec = resolved(given, registry=registry)
         record = run_trial(spec, registry, Terms(identity=place.name, folder=place))
         trial = {"identity": place.name, "spec": spec, "varied": dict(varied), "code": "", "corpus": ""}
-        return Entry(variant=variant, seed=0, trial=trial, record=record, state="done")
+        return TrialEntry(variant=variant, seed=0, trial=trial, record=record, state="done")
 
     return run
 
