@@ -29,7 +29,7 @@ from paribus.specs.yaml_reader import read_file
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import STORE, Store, Trial
 from paribus.studies.budgets import Spend
-from paribus.studies.locate import study_file
+from paribus.studies.locate import default_name, study_file
 from paribus.studies.study import Study, reading
 
 
@@ -103,7 +103,7 @@ def study(
     name, tree = _read(name_or_path, index)
     read, problems = reading(name, tree, index)
     classes = registry if isinstance(registry, Registry) else Lazy(index)
-    kept = Store(Path(store), name)
+    kept = Store(Path(store), read.name)
     fingerprints = _fingerprint(index)
 
     def anew() -> Planned:
@@ -165,7 +165,8 @@ def _read(source: str | Path | Mapping[str, Any], index: Index) -> tuple[str, Tr
     if isinstance(source, Mapping):
         from paribus.specs.input_limits import plain
 
-        return "study", plain(source, "study")
+        tree = plain(source, "study")
+        return default_name(tree.data), tree
     path, name = study_file(source, index)
     return name, read_file(path)
 

@@ -8,6 +8,7 @@ from typing import Any
 from paribus.errors import listed, nearest
 from paribus.registry import Entry, Part
 from paribus.specs.fields import CROSS, CYCLED, DIMS, NO_POSITION, PART_DIMS, nodes, sizes_agree
+from paribus.specs.synonyms import suggest_key
 from paribus.specs.tree import Keys, joined
 from paribus.specs.values import Checking
 
@@ -79,7 +80,7 @@ def _sizes(checking: Checking, given: Any, keys: Keys, dims: dict[str, Any]) -> 
                 if shared
                 else f"there is no `{key}` here"
             )
-            checking.wrong("unknown-key", (*keys, key), what, listed(names), nearest(key, names))
+            checking.wrong("unknown-key", (*keys, key), what, listed(names), suggest_key(key, names))
     sizes = {option.name: checking.option(option, found[option.name], (*keys, option.name), {}) for option in own}
     sizes_agree(checking, {**dims, **sizes}, keys)
     return sizes

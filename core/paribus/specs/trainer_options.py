@@ -21,6 +21,7 @@ from paribus.errors import listed, nearest
 from paribus.registry import Index
 from paribus.specs.fields import SCHEMA, STEPS
 from paribus.specs.spec_view import Broken
+from paribus.specs.synonyms import suggest_key
 from paribus.specs.tree import UNREAD, Keys, shown
 from paribus.specs.values import MISSING, Checking
 
@@ -154,7 +155,7 @@ def trainer(checking: Checking, given: Mapping[str, Any]) -> Any:
             checking.wrong("unknown-key", ("trainer", key), f"`{key}` is no argument's name", valid)
         elif known and key not in known:
             what = f"lightning.Trainer has no argument `{key}`"
-            checking.wrong("unknown-key", ("trainer", key), what, listed(sorted(known), 40), nearest(key, known))
+            checking.wrong("unknown-key", ("trainer", key), what, listed(sorted(known), 40), suggest_key(key, known))
         _finite(checking, value, ("trainer", key))
     steps = found.get("max_steps")
     if steps is not None:

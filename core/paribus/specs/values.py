@@ -11,6 +11,7 @@ from paribus.errors import Problem, listed, nearest
 from paribus.registry import Index
 from paribus.schema import AtLeast, AtMost, Divides, Kind, Limit, Option, Range
 from paribus.specs import input_limits
+from paribus.specs.synonyms import suggest_key
 from paribus.specs.tree import UNREAD, Keys, Tree, dotted, joined, shown
 
 MISSING: Final = "???"
@@ -63,7 +64,7 @@ class Checking:
     def unknown(self, key: str, keys: Keys, known: Sequence[str]) -> None:
         if len(self.problems) < MOST:
             valid = listed(known) if known else "nothing: it has no options"
-            self.wrong("unknown-key", keys, f"there is no `{key}` here", valid, nearest(key, known))
+            self.wrong("unknown-key", keys, f"there is no `{key}` here", valid, suggest_key(key, known))
 
     def default(self, option: Option, keys: Keys, dims: Dims) -> Any:
         if option.required:

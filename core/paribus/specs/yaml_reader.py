@@ -96,9 +96,14 @@ def _other(text: str) -> float | int | None:
 
 
 MOST: Final = 100  # problems of one file that anybody reads at once
+_INDENTED: Final = "with the same indentation as the lines beside it"
 _HINTS: Final = {
     "cannot start any token": "indent with spaces, and quote text that begins with a special character",
-    "mapping values are not allowed": "a `key: value` needs a line of its own, and text with a colon quotes",
+    "mapping values are not allowed": f"a `key: value` on a line of its own, {_INDENTED}; quote text with a colon",
+    "did not find expected key": f"a key {_INDENTED}",
+    "did not find expected '-' indicator": f"an item of a list {_INDENTED}",
+    "did not find expected <document start>": f"a key {_INDENTED}",
+    "but found '<block": f"a key {_INDENTED}",  # as the parser in pure Python says it
     "expected alphabetic or numeric character": "quote text that begins with * or &",
     "could not find expected ':'": "`key: value`, with a space behind the colon",
 }

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import paribus
 from paribus.errors import Problem, SpecError, listed, nearest
 from paribus.registry import Index
 from paribus.registry.component_index import NAME
+from paribus.storage.atomic import digest
 
 FILE = "study.yaml"
+RUN_KEYS = ("name", "seeds", "stop", "launcher", "loggers", "timeout")
+"""Keys that do not change what a study compares: with more seeds, its trials stay in the same folder."""
 
 
 def studies(index: Index) -> Mapping[str, Path]:
@@ -38,6 +43,12 @@ def study_file(source: str | Path, index: Index) -> tuple[Path, str]:
         what = f"there is no study `{source}`"
         raise SpecError(Problem(code="unknown-study", what=what, valid=valid, nearest=nearest(source, known)))
     return known[source], source
+
+
+def default_name(study: Mapping[str, Any]) -> str:
+    """Return the name of a study given as a dictionary: a digest of what it compares, whatever its number of seeds."""
+    compared = {key: value for key, value in study.items() if key not in RUN_KEYS}
+    return f"study-{digest(json.dumps(compared, sort_keys=True, default=repr).encode())[:8]}"
 
 
 def _shipped() -> Path:

@@ -168,7 +168,7 @@ def tune_of(checking: Checking, given: Any, seeds: Sequence[int]) -> Tune | None
             checking.wrong("wrong-type", ("tune", key), what, _VALID)
     if not values and set(found) <= {"seeds"}:
         checking.wrong("empty", ("tune",), "this tunes nothing", _VALID)
-    own = _seeds(checking, found.get("seeds", SEEDS))
+    own = seeds_of(checking, found.get("seeds", SEEDS), ("tune", "seeds"), FIRST_TUNING_SEED, MOST_SEEDS)
     shared = sorted(set(own) & set(seeds))
     if shared:
         what = f"seed {listed(shared, 8)} would choose a value and then be its verdict's"
@@ -178,15 +178,19 @@ def tune_of(checking: Checking, given: Any, seeds: Sequence[int]) -> Tune | None
     return Tune(values, own)
 
 
-def _seeds(checking: Checking, given: Any) -> tuple[int, ...]:
-    if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MOST_SEEDS:
-        return tuple(range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + given))
-    whole = isinstance(given, list) and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in given)
-    if whole and given and len(set(given)) == len(given) and all(0 <= seed < 2**63 for seed in given):
-        return tuple(given)
-    valid = "how many (≥ 1), or a list of different seeds"
-    checking.wrong("wrong-type", ("tune", "seeds"), f"this is {shown(given)}", valid)
-    return ()
+def seeds_of(checking: Checking, value: Any, keys: Keys, start: int, limit: int) -> tuple[int, ...]:
+    """Return the seeds of a number or list; a number counts from `start`. An unreadable value has one seed."""
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= limit:
+        return tuple(range(start, start + value))
+    valid = f"how many (1 to {limit}), or a list of different seeds"
+    is_list = isinstance(value, list) and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value)
+    if not is_list or not value or not all(0 <= seed < 2**63 for seed in value):
+        checking.wrong("wrong-type", keys, f"this is {shown(value)}", valid)
+        return (start,)
+    duplicates = sorted({seed for seed in value if value.count(seed) > 1}) if len(set(value)) < len(value) else []
+    if duplicates:
+        checking.wrong("duplicate-seed", keys, f"listed more than once: seed {listed(duplicates, 8)}", valid)
+    return tuple(dict.fromkeys(value))
 
 
 def unclear(

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, final
 
 from paribus.errors import Problem, SpecError, listed
 from paribus.registry import Index
+from paribus.registry.component_index import NAME
 from paribus.specs.load import begun, load
 from paribus.specs.override import put
 from paribus.specs.tree import Keys, Tree, copied, shown
@@ -24,6 +25,7 @@ from paribus.studies.options import (
     matches_of,
     overlapping,
     scales_of,
+    seeds_of,
     tune_of,
     unclear,
 )
@@ -31,6 +33,7 @@ from paribus.studies.parse_vary import Exclusion, design_of, exclusions_of, keys
 from paribus.studies.stages import ALONE, Stage, clashes, measured_at, misnamed, stages_of
 
 KEYS: Final = (
+    "name",
     "base",
     "vary",
     "design",
@@ -131,12 +134,12 @@ def reading(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem]]:
     clashes(checking, stages, keys)
     misnamed(checking, stages, keys)
     base, matches = _base(checking, given, index), matches_of(checking, given.get("match"))
-    seeds = _seeds(checking, given.get("seeds", SEEDS))
+    seeds = seeds_of(checking, given.get("seeds", SEEDS), ("seeds",), 0, MOST_SEEDS)
     tune = tune_of(checking, given.get("tune"), seeds)
     unclear(checking, tune, keys, stages, [match.by for match in matches if match is not None])
     overlapping(checking, given.get("scales"), keys, stages)
     study = Study(
-        name=name,
+        name=_name(checking, given, name),
         base=base,
         design=design,
         varied=varied,
@@ -156,6 +159,16 @@ def reading(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem]]:
         stops=looks_of(checking, given, design, seeds),
     )
     return study, checking.problems
+
+
+def _name(checking: Checking, given: Mapping[str, Any], default: str) -> str:
+    """Return the name of the study's folder in a store."""
+    name = given.get("name", default)
+    if isinstance(name, str) and NAME.fullmatch(name):
+        return name
+    valid = "lower-case letters, digits, `.`, `_` and `-`, at most 64: my-study"
+    checking.wrong("bad-name", ("name",), f"a study cannot be called {shown(name)}", valid)
+    return default
 
 
 def _base(checking: Checking, given: Mapping[str, Any], index: Index) -> Tree:
@@ -199,16 +212,6 @@ def _measured(checking: Checking, given: Mapping[str, Any], tree: Tree) -> Tree:
 def put_at(tree: Tree, dotted: str, value: Any, where: str) -> None:
     """Gives a dotted key a value, and remembers where that was written."""
     put(tree, dotted, Tree(value, {(): where}), where)
-
-
-def _seeds(checking: Checking, given: Any) -> tuple[int, ...]:
-    if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MOST_SEEDS:
-        return tuple(range(given))
-    whole = isinstance(given, list) and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in given)
-    if whole and given and len(set(given)) == len(given) and all(0 <= seed < 2**63 for seed in given):
-        return tuple(given)
-    checking.wrong("wrong-type", ("seeds",), f"this is {shown(given)}", "how many (≥ 1), or a list of different seeds")
-    return (0,)
 
 
 def _metric(checking: Checking, given: Any, stages: Sequence[Stage]) -> Metric:

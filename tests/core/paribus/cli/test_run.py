@@ -247,4 +247,4 @@ def test_records_are_had_by_name_or_path_as_verdicts_are(cli: Cli, written: Writ
 
 
 def test_a_study_is_said_in_a_line(swap: Mapping[str, Any]) -> None:
-    assert repr(paribus.study(swap)) == "<study study: 2 variants, 4 trials, in runs/study>"
+    assert repr(paribus.study({**swap, "name": "swap"})) == "<study swap: 2 variants, 4 trials, in runs/swap>"

@@ -68,6 +68,7 @@ class Clock:
 def tree(tiny: MakeSpec) -> Document:
     base = {key: value for key, value in tiny().items() if key != "seed"}
     document = {
+        "name": "study",
         "base": base,
         "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 1}]},
         "match": {"on": "time", "by": "feedforward.expand"},

@@ -165,3 +165,19 @@ def test_what_holds_itself_or_too_much_is_refused() -> None:
         plain(itself)
     with pytest.raises(SpecError, match=r"too many values"):
         plain({"a": [0] * (input_limits.NODES + 1)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "base: encoder-tiny\n seeds: 3\n",
+        "base:\n  preset: gpt-tiny\n dims: 3\n",
+        "vary:\n  attention: [mqa]\n    norm: [rmsnorm]\n",
+        "  base: encoder-tiny\nseeds: 3\n",
+        "list:\n  - x: 1\n   y: 2\n",
+        "vary:\n\tattention: [mqa]\n",
+    ],
+)
+def test_a_stray_indent_is_reported_as_one(text: str) -> None:
+    with pytest.raises(SpecError, match="indent"):
+        read(text, "s.yaml")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paribus.errors import SpecError
+from paribus.planning.plan import plan
 from paribus.registry import Index
+from paribus.specs.input_limits import plain
 from paribus.specs.yaml_reader import read_file
 from paribus.studies.study import Study, study_of
 
@@ -67,7 +70,8 @@ FAULTS = [
     ("axes under a list", "design: list", "reads `variants`, so `vary` would be ignored"),
     ("variants of a wrong kind", "variants: 3", "a list of mappings"),
     ("no seeds", "seeds: 0", "valid: how many"),
-    ("a seed twice", "seeds: [1, 1]", "valid: how many"),
+    ("a seed twice", "seeds: [1, 1, 2, 3, 3]", r"duplicate-seed.*seed 1, 3;"),
+    ("a name that no folder can have", "name: ../up", "bad-name"),
     ("seeds of a wrong kind", "seeds: many", "valid: how many"),
     ("unknown budget", "budget: {stpes: 3}", "stpes.*did you mean `steps`"),
     ("budget of nothing", "budget: {steps: 0}", "valid: a whole number ≥ 1"),
@@ -107,3 +111,28 @@ def test_all_mistakes_of_a_study_are_told_at_once(tmp_path: Path, known: Index) 
     with pytest.raises(SpecError, match="error") as told:
         read(tmp_path, text, known)
     assert len(told.value.problems) == 3
+
+
+def test_a_study_may_set_its_name(tmp_path: Path, known: Index) -> None:
+    assert read(tmp_path, WHOLE, known).name == "mine"
+    assert read(tmp_path, f"name: other\n{WHOLE}", known).name == "other"
+
+
+HINTS = [
+    ({"depth": 3}, "base.dims.layers"),
+    ({"lr": 3}, "base.optimizer.lr"),
+    ({"batch_size": 3}, "base.data.batch"),
+    ({"steps": 3}, "budget.steps"),
+    ({"epochs": 3}, "budget.steps"),
+    ({"budget": {"epochs": 3}}, "steps"),
+    ({"vary": {"n_heads": [1, 2]}}, "dims.heads"),
+    ({"vary": {"dims.depth": [1, 2]}}, "layers"),
+]
+
+
+@pytest.mark.parametrize(("changes", "meant"), HINTS)
+def test_a_common_name_of_a_key_leads_to_the_key(changes: dict[str, Any], meant: str, known: Index) -> None:
+    tree = {"base": "encoder-tiny", "vary": {"attention": ["mqa"]}, "metric": "val/mlm/loss", **changes}
+    with pytest.raises(SpecError, match="unknown-key") as caught:
+        plan(study_of("mine", plain(tree, "study"), known), known, fingerprint=lambda spec: "text")
+    assert {(problem.code, problem.nearest) for problem in caught.value.problems} == {("unknown-key", f"`{meant}`")}

@@ -1,0 +1,52 @@
+"""A key that another library would use leads to ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from paribus.errors import SpecError
+from paribus.registry import Index
+from paribus.specs import resolved
+from paribus.specs.fields import DIMS, KEYS
+from paribus.specs.synonyms import SYNONYMS, suggest_key
+
+MEANT = {
+    "depth": "dims.layers",
+    "dims.depth": "layers",
+    "d_model": "dims.width",
+    "dims.d_model": "width",
+    "n_layers": "dims.layers",
+    "n_heads": "dims.heads",
+    "attention.n_heads": "dims.heads",
+    "d_ff": "feedforward.inner",
+    "feedforward.d_ff": "inner",
+    "batch_size": "data.batch",
+    "data.batch_size": "batch",
+    "lr": "optimizer.lr",
+    "optimizer.learning_rate": "lr",
+    "trainer.lr": "optimizer.lr",
+    "seq_len": "dims.length",
+    "vocab_size": "dims.vocabulary",
+    "epochs": "trainer.max_steps",
+    "trainer.epochs": "max_steps",
+    "steps": "trainer.max_steps",
+    "trainer.steps": "max_steps",
+}
+
+
+@pytest.mark.parametrize("key", MEANT)
+def test_a_synonym_leads_to_the_key(key: str, known: Index) -> None:
+    with pytest.raises(SpecError, match="unknown-key") as caught:
+        resolved("encoder-tiny", f"{key}=3", registry=known)
+    assert [problem.nearest for problem in caught.value.problems] == [f"`{MEANT[key]}`"]
+
+
+def test_a_misspelt_key_still_leads_to_the_nearest() -> None:
+    assert suggest_key("optimiser", KEYS) == "`optimizer`"
+    assert suggest_key("zzz", KEYS) == ""
+
+
+def test_every_synonym_leads_to_a_key_of_a_spec() -> None:
+    assert {key.partition(".")[0] for key in SYNONYMS.values()} <= set(KEYS)
+    sizes = {option.name for option in DIMS}
+    assert {key.partition(".")[2] for key in SYNONYMS.values() if key.startswith("dims.")} <= sizes

@@ -1,0 +1,50 @@
+"""Each study has a folder of its own in a store, also one that is given as a dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.errors import SpecError
+from paribus.registry import Index
+from paribus.studies.locate import default_name
+
+STUDY: Mapping[str, Any] = {
+    "base": "encoder-tiny",
+    "vary": {"attention": ["mqa"]},
+    "seeds": 2,
+    "metric": {"name": "val/mlm/loss"},
+}
+
+
+def folder(study: Mapping[str, Any], store: Path, known: Index) -> str:
+    return paribus.study(study, store=store, registry=known).store.root.name
+
+
+def test_dictionaries_that_differ_have_folders_that_differ(tmp_path: Path, known: Index) -> None:
+    other = {**STUDY, "vary": {"norm": ["rmsnorm"]}}
+    assert folder(STUDY, tmp_path, known) != folder(other, tmp_path, known)
+
+
+def test_more_seeds_stay_in_the_same_folder(tmp_path: Path, known: Index) -> None:
+    reordered = dict(reversed(list(STUDY.items())))
+    more = {**reordered, "seeds": 4, "timeout": 60}
+    assert folder(STUDY, tmp_path, known) == folder(more, tmp_path, known)
+
+
+def test_a_dictionary_may_set_its_name(tmp_path: Path, known: Index) -> None:
+    assert folder({**STUDY, "name": "mine"}, tmp_path, known) == "mine"
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", 3, None, "Ü"])
+def test_a_name_that_is_no_folder_is_refused(name: Any, tmp_path: Path, known: Index) -> None:
+    with pytest.raises(SpecError, match="bad-name"):
+        folder({**STUDY, "name": name}, tmp_path, known)
+
+
+def test_a_dictionary_that_cannot_be_read_has_a_default_name() -> None:
+    assert default_name({"base": object, "vary": {"norm": [float("nan"), "\ud800"]}}).startswith("study-")
