@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 from torch import nn
@@ -32,6 +32,12 @@ from paribus.specs.fields import CYCLED, NO_POSITION
 
 Spec = Mapping[str, Any]
 
+# Torch's messages for a size of more than 64 bits. An overflow in a component's own arithmetic reads otherwise.
+SIZE_OVERFLOW: Final = re.compile(
+    r"Storage size calculation overflowed|argument 'size' failed to unpack .*Overflow when unpacking long"
+    r"|integer multiplication overflow"
+)
+
 
 class Assembled(NamedTuple):
     """The modules of a model, before anything trains them."""
@@ -49,7 +55,7 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
     """A model on the meta device: shapes without storage, in milliseconds at any size."""
     topology_class = classes.get("topology", spec["topology"]["name"])
     assert issubclass(topology_class, Topology)
-    with _countable(), torch.device("meta"):
+    with _report_size_overflow(), torch.device("meta"):
         builder = SpecBuilder(spec, classes, vocabulary, kernels, topology_class.parts)
         topology = make(classes, "topology", spec["topology"], builder, kind=Topology)
         others = tuple(topology.stage(part.path).shape for part in topology.parts if part.path != "body")
@@ -63,15 +69,15 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
 
 
 @contextmanager
-def _countable() -> Iterator[None]:
-    """Without storage any size is made, until its bytes are more than 64 bits count."""
+def _report_size_overflow() -> Iterator[None]:
+    """Report a tensor whose size overflows 64 bits, which fails even without storage, as an error of the spec."""
     try:
         yield
-    except (OverflowError, RuntimeError, TypeError) as error:
-        if not re.search("overflow|too large", str(error), re.I):
+    except (RuntimeError, TypeError) as error:
+        if not SIZE_OVERFLOW.search(str(error)):
             raise
-        what = "this model has a tensor of more than any machine can hold"
-        raise SpecError(Problem(code="too-large", path="dims", what=what, valid="smaller dims")) from error
+        message = "this model has a tensor of more than any machine can hold"
+        raise SpecError(Problem(code="too-large", path="dims", what=message, valid="smaller dims")) from error
 
 
 def objective_nodes(spec: Spec) -> list[Node]:

@@ -27,7 +27,7 @@ def make(classes: Classes, slot: str, node: Node, *injected: object, kind: type[
     given = {option.name: _value(classes, component, option, node[option.name], injected) for option in options}
     try:
         made = component(*injected, **given)
-    except ValueError as error:  # a limit across options, which only the component can state
+    except (ValueError, OverflowError) as error:  # a limit across options, which only the component can state
         raise SpecError(Problem(code="refused", path=slot, what=f"`{node['name']}` says: {error}")) from error
     assert isinstance(made, kind)
     return made

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 import torch
 from lightning import LightningDataModule
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from paribus.errors import DataError, Problem, SpecError
@@ -233,6 +234,30 @@ def _share(batch: Batch, share: int, shares: int) -> Batch:
     }
     targets = {name: {key: value[share::shares] for key, value in own.items()} for name, own in batch.targets.items()}
     return Batch(streams, targets, batch.index[share::shares], batch.counts, shares)
+
+
+def join_shares(shares: Sequence[Batch]) -> Batch:
+    """Return the batch of a whole step from all of its shares, in their order."""
+
+    def interleave(tensors: Sequence[Tensor | None]) -> Tensor | None:
+        parts = [tensor for tensor in tensors if tensor is not None]
+        if not parts:
+            return None
+        whole = parts[0].new_empty((sum(len(part) for part in parts), *parts[0].shape[1:]))
+        for number, part in enumerate(parts):
+            whole[number :: len(parts)] = part
+        return whole
+
+    streams = {
+        name: Stream(*(interleave(field) for field in zip(*(share.streams[name] for share in shares), strict=True)))  # type: ignore[arg-type]  # as above
+        for name in shares[0].streams
+    }
+    targets = {
+        name: {key: interleave([share.targets[name][key] for share in shares]) for key in labels}
+        for name, labels in shares[0].targets.items()
+    }
+    index = interleave([share.index for share in shares])
+    return Batch(streams, targets, index, shares[0].counts)  # type: ignore[arg-type]  # no field of a target is None
 
 
 def _too_small(split: str, count: int, needed: int, path: str) -> Problem:

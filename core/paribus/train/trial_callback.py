@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from paribus.parts.batch import Batch
 from paribus.storage.atomic import FILES, Files
 from paribus.train.checkpoint import Loaded, restore, save
-from paribus.train.data import Data
+from paribus.train.data import Data, join_shares
 from paribus.train.digests import batch_digest, chained, manners
 from paribus.train.distributed import Ranks
 from paribus.train.evaluate import evaluate
@@ -114,6 +114,7 @@ class Keeper(Callback):
         self.manners: dict[str, str] = {}  # how the optimizer treats each parameter
         self.watch = watch or Watch()  # evaluations and checkpoints not counted
         self.loaded: Loaded | None = None
+        self._micro_batches: list[Batch] = []  # of the current step
         self._unread: list[tuple[Tensor, int, str, str]] = []  # a loss, its step, and the digests as of then
 
     # -- a checkpoint's worth ------------------------------------------------------------------------------------
@@ -150,10 +151,17 @@ class Keeper(Callback):
         self.watch.go(self.model.device)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
-        if self.ranks.of > 1:  # each has a share, and all vouch for the whole
+        # The digest is of the whole step, so that it does not depend on how the step is divided.
+        if self.ranks.of > 1:
             if batch_idx % trainer.accumulate_grad_batches:
                 return
             batch = self.data.step(self.step)
+        elif batch.shares > 1:
+            self._micro_batches.append(batch)
+            if len(self._micro_batches) < batch.shares:
+                return
+            batch = join_shares(self._micro_batches)
+            self._micro_batches = []
         self.batches = chained(self.batches, batch_digest(batch))
         self.order = chained(self.order, str(batch.index.tolist()))
 

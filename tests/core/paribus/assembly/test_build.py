@@ -1,9 +1,10 @@
 """The builder: each place of a model holds what the spec names for it, and is told where it is."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, final
+from typing import Annotated, Any, ClassVar, final
 
 import pytest
 import torch
@@ -283,3 +284,48 @@ def test_the_position_of_a_cross_attention_belongs_to_whom_it_says(
 def test_the_modules_of_a_model_stand_under_the_first_word_of_their_paths(assemble: Assemble) -> None:
     assembled: Assembled = assemble("seq2seq-tiny").assembled
     assert list(assembled.children()) == ["embedding", "body", "encoder", "objectives"]
+
+
+@final
+class Overflowing(Sloped):
+    """A bias whose constructor fails in one of several ways."""
+
+    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "owner": "layer"}
+
+    def __init__(self, shape: Shape, *, failure: Annotated[str, "kind of failure"] = "arithmetic") -> None:
+        super().__init__(shape)
+        match failure:
+            case "arithmetic":
+                math.exp(1_000)
+            case "value":
+                raise ValueError("the slope is too large")
+            case "runtime":
+                raise RuntimeError("the table is too large: overflow")
+            case "storage":
+                torch.empty(1 << 62, 4)
+            case "size":
+                torch.empty(10**20)
+
+    def reach(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("failure", "error", "code", "path"),
+    [
+        ("arithmetic", SpecError, "refused", "position"),
+        ("value", SpecError, "refused", "position"),
+        ("storage", SpecError, "too-large", "dims"),
+        ("size", SpecError, "too-large", "dims"),
+        ("runtime", RuntimeError, "", ""),
+    ],
+)
+def test_only_an_overflow_of_a_tensor_size_is_reported_at_dims(
+    failure: str, error: type[Exception], code: str, path: str, assemble: Assemble, components: Registry
+) -> None:
+    registry = components.with_(position={"overflowing": Overflowing})
+    with pytest.raises(error) as caught:
+        assemble("gpt-tiny", f"position={{name: overflowing, failure: {failure}}}", registry=registry)
+    if isinstance(caught.value, SpecError):
+        (problem,) = caught.value.problems
+        assert (problem.code, problem.path) == (code, path)

@@ -13,7 +13,7 @@ from paribus import IGNORED, DataError, Draw, SpecError
 from paribus.parts.batch import Batch
 from paribus.slots.tokenizer import Vocabulary
 from paribus.train import data as module
-from paribus.train.data import Data
+from paribus.train.data import Data, join_shares
 from paribus.train.digests import batch_digest
 from paribus.train.examples import Examples
 from paribus.train.packing import Flow
@@ -91,6 +91,8 @@ def test_micro_batches_and_ranks_share_the_rows_of_a_step_each_once(
         assert all(torch.equal(found[name][order], wanted[name][own]) for name in wanted)
         for share in shares:
             assert share.counts == expected.counts
+        if accumulate * ranks > 1:
+            assert batch_digest(join_shares(shares)) == batch_digest(expected)
 
 
 def tensors(batches: list[Batch]) -> Iterator[tuple[str, Tensor]]:

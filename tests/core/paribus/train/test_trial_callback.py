@@ -1,8 +1,15 @@
-"""A parameter that no gradient ever reaches is found, and one that has its first gradient late is not."""
+"""The callback of a trial: parameters without gradients, and digests of batches."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
 import torch
 from torch import nn
 
+from paribus.registry import Registry
+from paribus.train.trial import Terms, run_trial
 from paribus.train.trial_callback import EACH, looked_at, untouched
 
 
@@ -25,3 +32,19 @@ def test_a_sparse_gradient_is_one() -> None:
 
 def test_the_first_steps_and_the_last_are_looked_at_and_few_between() -> None:
     assert [step for step in range(1000) if looked_at(step, 1000)] == [*range(EACH), 8, 16, 32, 64, 128, 256, 512, 999]
+
+
+@pytest.mark.parametrize("accumulate", [2, 3])
+def test_digests_of_batches_do_not_depend_on_gradient_accumulation(
+    accumulate: int, tiny: Callable[..., dict[str, Any]], registry: Registry, tmp_path: Path
+) -> None:
+    certificates = []
+    for number in (1, accumulate):
+        spec = tiny(steps=3)
+        spec["trainer"]["accumulate_grad_batches"] = number
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        certificates.append(run_trial(spec, registry, Terms("x", folder))["result"]["certificate"])
+    whole, divided = certificates
+    for key in ("batches", "order", "along"):
+        assert divided[key] == whole[key], key
