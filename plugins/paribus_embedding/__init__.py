@@ -1,4 +1,4 @@
-"""Embeddings: from tokens to rows, and from rows back to scores over tokens."""
+"""Embedding components: token, factorised and patch embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table narrower than the stream, and a projection between the two."""
+"""Factorised token embedding (`factorised`): a narrow table and a projection to the model width."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ from paribus import (
     WeightConverter,
     token_layout,
 )
-from paribus_embedding.tables import Tables, dropped, kept, looked_up, scored
+from paribus_embedding.tables import Tables, convert_tables, dropout, look_up, score_tokens
 
 
 @final
 class FactorisedTable(Embedding, WeightConverter):
-    """A table of width E, from which each stack widens rows to its own width D: "ALBERT" (Lan et al. 2020), "ELECTRA"
-    (Clark et al. 2020).
+    """Factorised token embedding, a table of width E projected to the model width (Lan et al. 2020).
 
-    In order, all at width E: tokens; segments; what the position places; a norm; dropout. Then the projection, with a
-    bias, which a stack of width E has none of. Rows are scored at width E, where heads bring them.
-    (B, T) -> (B, T, E) -> (B, T, D), and (…, E) -> (…, V).
+    "ALBERT", "ELECTRA" (Clark et al. 2020). In order, at width E: tokens; segments; positions; a norm; dropout. Then a
+    projection with a bias, unless the stack has width E. Scores are computed at width E. (B, T) -> (B, T, E) -> (B, T,
+    D), and (…, E) -> (…, V).
     """
 
     width: int
@@ -51,10 +50,10 @@ class FactorisedTable(Embedding, WeightConverter):
         norm: Norms,
         *,
         width: Annotated[int, "width of the table, E (ALBERT, ELECTRA small: 128)", Range(1)] = 128,
-        segments: Annotated[int, "kinds of segments with a row each; 0: none (ALBERT: 2)", Range(0)] = 0,
-        languages: Annotated[int, "languages with a row each; 0: none (XLM: 15)", Range(0)] = 0,
-        normed: Annotated[bool, "whether a norm follows, behind the position (ALBERT: yes)"] = False,
-        tie: Annotated[bool, "whether rows are scored by the table itself, and not by a head"] = True,
+        segments: Annotated[int, "number of segment embeddings; 0: none (ALBERT: 2)", Range(0)] = 0,
+        languages: Annotated[int, "number of language embeddings; 0: none (XLM: 15)", Range(0)] = 0,
+        normed: Annotated[bool, "whether a norm follows the positions (ALBERT: yes)"] = False,
+        tie: Annotated[bool, "whether the table also scores tokens, in place of a separate head"] = True,
     ) -> None:
         super().__init__()
         self.vocabulary, self.width = shape.vocabulary, width
@@ -76,14 +75,14 @@ class FactorisedTable(Embedding, WeightConverter):
         self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
     ) -> tuple[Tensor, TokenLayout]:
         rows = token_layout(stream, past)
-        x = place(looked_up(stream, self.tables), rows.positions)
+        x = place(look_up(stream, self.tables), rows.positions)
         if self.norm is not None:
             x = self.norm(x)
-        x = dropped(x, self.dropout, self.training)
+        x = dropout(x, self.dropout, self.training)
         return x if own is None else own["project"](x), rows
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
-        return scored(h, self.tokens, self.head, bias)
+        return score_tokens(h, self.tokens, self.head, bias)
 
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * load.picks * self.width * self.vocabulary)
@@ -92,7 +91,7 @@ class FactorisedTable(Embedding, WeightConverter):
         return Cost() if shape.width == self.width else Cost(flops=2 * load.queries * self.width * shape.width)
 
     def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
-        """Of a larger or smaller vocabulary, the ids that both have; a head of its own begins as the tied table."""
+        """Convert a larger or smaller vocabulary: copy shared ids; a separate head starts as the tied table."""
         if not isinstance(other, FactorisedTable):
             return {}
-        return kept(self.tables, other.tables)
+        return convert_tables(self.tables, other.tables)

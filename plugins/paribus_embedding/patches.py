@@ -1,4 +1,4 @@
-"""Patches of an image, a row each."""
+"""Patch embedding of images (`patches`), ViT's."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch.nn import functional
 
 from paribus import AddPositions, Cost, Embedding, Load, Norms, Range, Role, Shape, Stream, TokenLayout, Traits
 
-HALF = 127.5  # what a value of a pixel is divided by, and brought around 0: from -1 to 1
+HALF = 127.5  # maps pixel values of 0 to 255 to -1 to 1
 
 
 @final
 class Patches(Embedding):
-    """An image cut into squares, each brought to a row by one matrix: "An Image is Worth 16x16 Words" (Dosovitskiy et
-    al. 2021).
+    """Patch embedding of images (Dosovitskiy et al. 2021).
 
-    Values of 0 to 255 become -1 to 1. Rows are the patches, line by line, behind one that is learned and stands for the
-    whole image, `cls`; positions are placed on all of them, and dropout follows. It has no vocabulary to score rows
-    against. The matrix is a convolution's whose stride is its width: its columns are channel, line, place in the line.
-    (B, P) values, channels last, P = image x image x channels, -> (B, 1 + (image / patch)^2, D).
+    "An Image is Worth 16x16 Words". Pixel values of 0 to 255 become -1 to 1. The first token is a learned vector for
+    the whole image, `cls`; the patches follow, line by line. Positions are added to all of them, then dropout is
+    applied. There is no vocabulary to score. The projection equals a convolution whose stride is its width; its columns
+    are channel, line and column. (B, P) values, channels last, P = image x image x channels, -> (B, 1 + (image /
+    patch)^2, D).
     """
 
     traits: ClassVar[Traits] = {
@@ -30,25 +30,25 @@ class Patches(Embedding):
         "told": {"image": "same", "channels": "same"},
         "unembeds": False,
     }
-    roles: ClassVar[Mapping[str, Role]] = {"cls": "bias"}  # it starts at 0, as in the paper's code
+    roles: ClassVar[Mapping[str, Role]] = {"cls": "bias"}  # starts at 0, as in the paper's code
 
     def __init__(
         self,
         shape: Shape,
         norm: Norms,
         *,
-        image: Annotated[int, "height and width of an image, in pixels", Range(1)] = 224,
-        channels: Annotated[int, "values of a pixel: 1 is grey, 3 colour", Range(1)] = 3,
-        patch: Annotated[int, "height and width of a patch, in pixels", Range(1)] = 16,
+        image: Annotated[int, "height and width of an image in pixels", Range(1)] = 224,
+        channels: Annotated[int, "values of a pixel: 1 for grey, 3 for colour", Range(1)] = 3,
+        patch: Annotated[int, "height and width of a patch in pixels", Range(1)] = 16,
     ) -> None:
         super().__init__()
         if image % patch:
-            raise ValueError(f"`patch` ({patch}) does not divide `image` ({image}); valid: {_divisors(image)}")
+            raise ValueError(f"`patch` must divide `image` ({image}), got {patch}; valid: {_divisors(image)}")
         self.across, self.patch, self.channels = image // patch, patch, channels
-        rows = 1 + self.across**2
-        if shape.length != rows:
-            cut = f"{self.across} x {self.across} patches and the row of the whole image are {rows} rows"
-            raise ValueError(f"{cut}, but `dims.length` is {shape.length}; valid: {rows}")
+        tokens = 1 + self.across**2
+        if shape.length != tokens:
+            grid = f"{self.across} x {self.across} patches and `cls`"
+            raise ValueError(f"`dims.length` must be {tokens} ({grid}), got {shape.length}")
         self.whole = image * image * channels
         self.patches = nn.Linear(channels * patch * patch, shape.width)
         self.cls = nn.Parameter(torch.empty(shape.width))
@@ -65,16 +65,16 @@ class Patches(Embedding):
         return x, TokenLayout(positions, counted=positions)
 
     def cut(self, values: Tensor) -> Tensor:
-        """(B, P) -> (B, (image / patch)^2, channels x patch x patch), from -1 to 1."""
+        """Cut images into patches: (B, P) -> (B, (image / patch)^2, channels x patch x patch), from -1 to 1."""
         if values.shape[1] != self.whole:
             side = self.across * self.patch
-            what = f"an image of {side} x {side} x {self.channels} has {self.whole} values, and not {values.shape[1]}"
-            raise ValueError(what)
+            message = f"an image of {side} x {side} x {self.channels} has {self.whole} values, got {values.shape[1]}"
+            raise ValueError(message)
         grid = values.to(self.cls.dtype).view(-1, self.across, self.patch, self.across, self.patch, self.channels)
         return grid.permute(0, 1, 3, 5, 2, 4).flatten(3).flatten(1, 2) / HALF - 1
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
-        raise ValueError("images have no vocabulary that rows could be scored against")
+        raise ValueError("embedding `patches` has no vocabulary to score")
 
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * self.across**2 * self.patches.weight.numel())

@@ -1,4 +1,4 @@
-"""What every table of tokens does, however wide it is."""
+"""Lookup, scoring and conversion of embedding tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paribus import ConvertedTensor, Stream, copy_table_rows
 
 
 class Tables(NamedTuple):
-    """What an embedding has a row in for each token, segment or language."""
+    """Embedding tables of tokens, segments and languages, and a separate head."""
 
     tokens: nn.Embedding
     segments: nn.Embedding | None
@@ -21,41 +21,45 @@ class Tables(NamedTuple):
     head: nn.Linear | None
 
 
-def looked_up(stream: Stream, tables: Tables, scale: float = 1.0) -> Tensor:
-    """(B, T) -> (B, T, E): tokens, scaled, segments and languages. A stream that does not say which is all of the
-    first, so that all tables have a gradient."""
+def look_up(stream: Stream, tables: Tables, scale: float = 1.0) -> Tensor:
+    """Sum the embeddings of tokens (scaled), segments and languages: (B, T) -> (B, T, E).
+
+    Streams without segments or languages use the first, so that all tables have a gradient.
+    """
     x: Tensor = tables.tokens(stream.tokens)
     if scale != 1.0:
         x = x * scale
-    for table, said in ((tables.segments, stream.segments), (tables.languages, stream.languages)):
+    for table, ids in ((tables.segments, stream.segments), (tables.languages, stream.languages)):
         if table is not None:
-            x = x + table(torch.zeros_like(stream.tokens) if said is None else said)
+            x = x + table(torch.zeros_like(stream.tokens) if ids is None else ids)
     return x
 
 
-def dropped(x: Tensor, rate: float, training: bool) -> Tensor:
+def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
     return functional.dropout(x, rate) if rate and training else x
 
 
-def scored(h: Tensor, tokens: nn.Embedding, head: nn.Linear | None, bias: Tensor | None) -> Tensor:
-    """(…, E) -> (…, V), by the table itself where there is no head."""
+def score_tokens(h: Tensor, tokens: nn.Embedding, head: nn.Linear | None, bias: Tensor | None) -> Tensor:
+    """Score tokens with the head, or with the table if there is none: (…, E) -> (…, V)."""
     return functional.linear(h, tokens.weight if head is None else head.weight, bias)
 
 
-def kept(ours: Tables, theirs: Tables) -> Mapping[str, ConvertedTensor]:
-    """The rows that both have, where a table is longer or shorter; a head that is not tied begins as a tied table."""
-    head = theirs.tokens if theirs.head is None else theirs.head
+def convert_tables(target: Tables, source: Tables) -> Mapping[str, ConvertedTensor]:
+    """Copy the ids that both vocabularies share; an untied head starts as the tied table."""
+    head = source.tokens if source.head is None else source.head
     pairs = {
-        "tokens": (ours.tokens, theirs.tokens),
-        "segments": (ours.segments, theirs.segments),
-        "languages": (ours.languages, theirs.languages),
-        "head": (ours.head, head),
+        "tokens": (target.tokens, source.tokens),
+        "segments": (target.segments, source.segments),
+        "languages": (target.languages, source.languages),
+        "head": (target.head, head),
     }
-    found = {
-        f"{name}.weight": made
-        for name, (own, other) in pairs.items()
-        if own is not None and other is not None and (made := copy_table_rows(own.weight, other.weight)) is not None
+    converted = {
+        f"{name}.weight": weights
+        for name, (target_module, source_module) in pairs.items()
+        if target_module is not None
+        and source_module is not None
+        and (weights := copy_table_rows(target_module.weight, source_module.weight)) is not None
     }
-    if ours.head is not None and theirs.head is None and ours.head.weight.shape == head.weight.shape:
-        found["head.weight"] = ConvertedTensor(head.weight, "the table that was tied")
-    return found
+    if target.head is not None and source.head is None and target.head.weight.shape == head.weight.shape:
+        converted["head.weight"] = ConvertedTensor(head.weight, "tied table")
+    return converted

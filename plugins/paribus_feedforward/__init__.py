@@ -1,4 +1,4 @@
-"""Feed-forwards: what is done to each row by itself."""
+"""Feed-forward components, applied to each token separately."""
 
 from __future__ import annotations
 

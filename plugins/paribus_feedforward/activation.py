@@ -15,7 +15,7 @@ Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "sigmoid", "tanh"]
 ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "gelu": functional.gelu,  # x Φ(x), by erf: BERT
-    "gelu-tanh": partial(functional.gelu, approximate="tanh"),  # its approximation: GPT-2
+    "gelu-tanh": partial(functional.gelu, approximate="tanh"),  # tanh approximation: GPT-2
     "silu": functional.silu,
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,

@@ -1,4 +1,4 @@
-"""A linear map gated by another."""
+"""Gated linear unit (`glu`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from paribus import Cost, FeedForward, Load, Range, Role, Shape
 from paribus_feedforward.activation import ACTIVATIONS, Activation
 from paribus_feedforward.inner_width import inner_width
 
-EXPAND = 8 / 3  # three maps of this width have the parameters of two maps of 4
+EXPAND = 8 / 3  # three maps of this width have as many parameters as two maps of 4
 
 
 @final
 class GatedLinearUnit(FeedForward):
-    """outer(activation(gate(x)) * inner(x)): "GLU Variants Improve Transformer" (Shazeer 2020).
+    """Gated linear unit, outer(activation(gate(x)) * inner(x)) (Shazeer 2020).
 
-    The activation names the variant: silu is SwiGLU, gelu GEGLU, relu ReGLU, sigmoid GLU.
-    (B, T, D) -> (B, T, F) -> (B, T, D).
+    "GLU Variants Improve Transformer". The activation names the variant: silu is SwiGLU, gelu GEGLU, relu ReGLU,
+    sigmoid GLU. (B, T, D) -> (B, T, F) -> (B, T, D).
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"gate.weight": "inner", "inner.weight": "inner", "outer.weight": "residual"}
@@ -28,9 +28,9 @@ class GatedLinearUnit(FeedForward):
         self,
         shape: Shape,
         *,
-        activation: Annotated[Activation, "of the gate; silu: SwiGLU, gelu: GEGLU, sigmoid: GLU"] = "silu",
-        expand: Annotated[float | None, "inner width, in widths of the stream", Range(above=0)] = EXPAND,
-        inner: Annotated[int | None, "inner width itself; given, it decides, and expand does not", Range(1)] = None,
+        activation: Annotated[Activation, "activation of the gate; silu: SwiGLU, gelu: GEGLU, sigmoid: GLU"] = "silu",
+        expand: Annotated[float | None, "inner width as a multiple of the model width", Range(above=0)] = EXPAND,
+        inner: Annotated[int | None, "inner width; overrides `expand`", Range(1)] = None,
         bias: Annotated[bool, "whether the three maps have a bias"] = False,
     ) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Feed-forwards of which each row uses a few."""
+"""Mixture of experts (`moe`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from paribus import Cost, FeedForward, Load, Range, Role, Shape, Slot, Traits
 
 @final
 class MixtureOfExperts(FeedForward):
-    """The experts that a router chooses for a row, weighed by its softmax: "Outrageously Large Neural Networks"
-    (Shazeer et al. 2017), without its noise, and the balance loss of "Switch Transformers" (Fedus et al. 2021), which
-    is `top: 1, softmax: all`.
+    """Mixture of experts, each token routed to its top experts (Shazeer et al. 2017).
 
-    An expert is given the rows that chose it and no others; none is full, so none is dropped. A feed-forward is not
-    told which rows are padding: those are routed too, and count in what is added to the loss. How many rows an expert
-    has is known only then, so torch compiles around it. (B, T, D) -> (B, T, D), and a scalar.
+    "Outrageously Large Neural Networks", without its noise, and with the balance loss of "Switch Transformers" (Fedus
+    et al. 2021), which is `top: 1, softmax: all`. Experts have no capacity, so no token is dropped. Padding is routed
+    too and counts in the auxiliary losses. Tokens per expert depend on the data, so torch.compile breaks the graph
+    here. (B, T, D) -> (B, T, D), and a scalar.
     """
 
     traits: ClassVar[Traits] = {"compiles": False}
@@ -29,52 +28,53 @@ class MixtureOfExperts(FeedForward):
         self,
         shape: Shape,
         *,
-        expert: Annotated[Callable[[Shape], FeedForward], "what each expert is", Slot("feedforward")] = "mlp",  # type: ignore[assignment]  # a name in the spec, its factory here
-        experts: Annotated[int, "how many there are", Range(1)] = 4,
-        top: Annotated[int, "how many a row uses", Range(1)] = 2,
+        expert: Annotated[Callable[[Shape], FeedForward], "feed-forward of each expert", Slot("feedforward")] = "mlp",  # type: ignore[assignment]  # a name in the spec, its factory here
+        experts: Annotated[int, "number of experts", Range(1)] = 4,
+        top: Annotated[int, "experts for each token", Range(1)] = 2,
         softmax: Annotated[
-            Literal["chosen", "all"], "over the chosen experts' scores (Mixtral), or over those of all (Switch)"
+            Literal["chosen", "all"], "softmax over the chosen experts' scores (Mixtral), or over all (Switch)"
         ] = "chosen",
-        balance: Annotated[float, "weight of the loss that spreads rows over experts", Range(0)] = 0.01,
-        z: Annotated[float, "weight of the loss that keeps scores small (ST-MoE: 1e-3)", Range(0)] = 0.0,
+        balance: Annotated[float, "weight of the load-balancing loss", Range(0)] = 0.01,
+        z: Annotated[float, "weight of the router z-loss, which keeps scores small (ST-MoE: 1e-3)", Range(0)] = 0.0,
     ) -> None:
         super().__init__()
         if top > experts:
-            raise ValueError(f"`top` must be at most `experts` ({experts}), but is {top}")
+            raise ValueError(f"`top` must be at most `experts` ({experts}), got {top}")
         if top == 1 and softmax == "chosen" and experts > 1:
             raise ValueError(
-                "`softmax` is chosen, but of one chosen expert it is 1 whatever its score, so the router would not "
-                "learn; valid: softmax: all, or a larger `top`"
+                "with `top` 1, `softmax: chosen` is always 1 and the router gets no gradient; valid: softmax: all"
             )
         self.width, self.top, self.softmax, self.balance, self.z = shape.width, top, softmax, balance, z
         self.router = nn.Linear(shape.width, experts, bias=False)
         self.experts = nn.ModuleList([expert(shape) for _ in range(experts)])
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        rows = x.flatten(0, -2)  # (B, T, D) -> (N, D)
-        scores = self.router(rows)  # (N, E)
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # as in Switch, whatever the rows are
-        best, chosen = scores.topk(self.top, dim=-1)  # (N, top)
-        shares = scores.softmax(-1)
-        weights = best.softmax(-1) if self.softmax == "chosen" else shares.gather(-1, chosen)
-        given = chosen.flatten().bincount(minlength=len(self.experts))
-        fed, added = self._fed(rows, chosen, given)
-        y = (fed * weights.to(fed.dtype).unsqueeze(-1)).sum(-2)
+        tokens = x.flatten(0, -2)  # (B, T, D) -> (N, D)
+        scores = self.router(tokens)  # (N, E)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # as in Switch, in any precision
+        top_scores, chosen = scores.topk(self.top, dim=-1)  # (N, top)
+        probabilities = scores.softmax(-1)
+        weights = top_scores.softmax(-1) if self.softmax == "chosen" else probabilities.gather(-1, chosen)
+        counts = chosen.flatten().bincount(minlength=len(self.experts))
+        outputs, losses = self._run_experts(tokens, chosen, counts)
+        y = (outputs * weights.to(outputs.dtype).unsqueeze(-1)).sum(-2)
         if self.balance:
-            added.append(self.balance * balance_loss(shares, given))
+            losses.append(self.balance * balance_loss(probabilities, counts))
         if self.z:
-            added.append(self.z * scores.logsumexp(-1).square().sum() / max(1, len(scores)))
-        return y.view_as(x), sum(added[1:], added[0]) if added else None
+            losses.append(self.z * scores.logsumexp(-1).square().sum() / max(1, len(scores)))
+        return y.view_as(x), sum(losses[1:], losses[0]) if losses else None
 
-    def _fed(self, rows: Tensor, chosen: Tensor, given: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """(N, top, D): what each chosen expert makes of each row, and what experts add to the loss themselves."""
-        order = chosen.flatten().argsort(stable=True)  # (N*top,): all rows of the first expert, of the second, …
-        sorted_rows = rows[order // self.top].split(given.tolist())
-        # One that was chosen by none is called with no rows: its gradient is then 0, and not missing.
+    def _run_experts(self, tokens: Tensor, chosen: Tensor, counts: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Return the output of each chosen expert for each token, (N, top, D), and the experts' own losses."""
+        order = chosen.flatten().argsort(stable=True)  # (N*top,): all tokens of the first expert, of the second, …
+        tokens_by_expert = tokens[order // self.top].split(counts.tolist())
+        # An unused expert is called without tokens, so that its gradient is 0 and not None.
         experts = cast("list[FeedForward]", list(self.experts))
-        made = [expert(own.unsqueeze(0)) for expert, own in zip(experts, sorted_rows, strict=True)]
-        fed = torch.cat([y.squeeze(0) for y, _ in made])[order.argsort()]
-        return fed.view(len(rows), self.top, self.width), [added for _, added in made if added is not None]
+        results = [
+            expert(expert_tokens.unsqueeze(0)) for expert, expert_tokens in zip(experts, tokens_by_expert, strict=True)
+        ]
+        outputs = torch.cat([y.squeeze(0) for y, _ in results])[order.argsort()]
+        return outputs.view(len(tokens), self.top, self.width), [loss for _, loss in results if loss is not None]
 
     def cost(self, load: Load) -> Cost:
         router = Cost(flops=2 * load.queries * self.width * len(self.experts))
@@ -82,9 +82,10 @@ class MixtureOfExperts(FeedForward):
         return router + expert.cost(load._replace(queries=load.queries * self.top))
 
 
-def balance_loss(shares: Tensor, given: Tensor) -> Tensor:
-    """E Σ f P over experts, f the share of choices that fell on one and P its mean share in the softmax over all: 1
-    where rows are spread evenly, E where one expert has them all.
+def balance_loss(probabilities: Tensor, counts: Tensor) -> Tensor:
+    """Return E Σ f P over experts: f is the share of choices, P the mean softmax probability of an expert.
+
+    It is 1 for a uniform distribution of tokens, E if one expert has them all.
     """
-    chosen = given / given.sum().clamp(min=1)
-    return len(given) * (chosen * shares.sum(0) / max(1, len(shares))).sum()
+    choice_shares = counts / counts.sum().clamp(min=1)
+    return len(counts) * (choice_shares * probabilities.sum(0) / max(1, len(probabilities))).sum()

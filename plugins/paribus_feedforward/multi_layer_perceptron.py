@@ -1,4 +1,4 @@
-"""Two linear maps with an activation between."""
+"""Two-layer feed-forward (`mlp`)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ EXPAND = 4.0
 
 @final
 class MultiLayerPerceptron(FeedForward):
-    """outer(activation(inner(x))): "Attention Is All You Need" (Vaswani et al. 2017, with ReLU).
+    """Two-layer feed-forward, outer(activation(inner(x))) (Vaswani et al. 2017).
 
-    (B, T, D) -> (B, T, F) -> (B, T, D).
+    "Attention Is All You Need", with ReLU. (B, T, D) -> (B, T, F) -> (B, T, D).
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"inner.weight": "inner", "outer.weight": "residual"}
@@ -27,9 +27,9 @@ class MultiLayerPerceptron(FeedForward):
         self,
         shape: Shape,
         *,
-        activation: Annotated[Activation, "what is between the two maps; gelu is by erf (BERT)"] = "gelu",
-        expand: Annotated[float | None, "inner width, in widths of the stream", Range(above=0)] = EXPAND,
-        inner: Annotated[int | None, "inner width itself; given, it decides, and expand does not", Range(1)] = None,
+        activation: Annotated[Activation, "activation between the two maps; gelu is exact (BERT)"] = "gelu",
+        expand: Annotated[float | None, "inner width as a multiple of the model width", Range(above=0)] = EXPAND,
+        inner: Annotated[int | None, "inner width; overrides `expand`", Range(1)] = None,
         bias: Annotated[bool, "whether the two maps have a bias"] = True,
     ) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ class Deberta(Family):
     spec: ClassVar[Mapping[str, Any]] = {
         **debertas.SPEC,
         "attention": {"name": "mha", "key_bias": False},
-        "position": {"name": "disentangled", "apart": True, "buckets": None, "normed": False},
+        "position": {"name": "disentangled", "separate_projections": True, "buckets": None, "normed": False},
     }
     keys: ClassVar[tuple[Key, ...]] = debertas.keys(50265, 768, 12, 12)
     fixed: ClassVar[Mapping[str, Any]] = debertas.FIXED

@@ -24,7 +24,7 @@ class DebertaV2(Family):
     spec: ClassVar[Mapping[str, Any]] = {
         **debertas.SPEC,
         "attention": {"name": "mha", "key_bias": True},
-        "position": {"name": "disentangled", "apart": False},
+        "position": {"name": "disentangled", "separate_projections": False},
     }
     keys: ClassVar[tuple[Key, ...]] = debertas.keys(128100, 1536, 24, 24)
     fixed: ClassVar[Mapping[str, Any]] = {**debertas.FIXED, "conv_kernel_size": 0}

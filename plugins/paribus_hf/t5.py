@@ -65,7 +65,7 @@ class T5(Family):
                 f"`feed_forward_proj` is {kind!r}, which no component here does",
                 ", ".join(FEEDFORWARDS),
             )
-        spec["embedding"]["damp"] = config.take("scale_decoder_outputs", spec["embedding"]["tie"])
+        spec["embedding"]["scale_outputs"] = config.take("scale_decoder_outputs", spec["embedding"]["tie"])
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
         node = spec["feedforward"]
@@ -80,7 +80,7 @@ class T5(Family):
             "feed_forward_proj": kinds[0] if kinds else node["activation"],
             "d_ff": node["inner"] or round(node["expand"] * spec["dims"]["width"]),
             "d_kv": spec["dims"]["head_width"] or spec["dims"]["width"] // spec["dims"]["heads"],
-            "scale_decoder_outputs": spec["embedding"]["damp"],
+            "scale_decoder_outputs": spec["embedding"]["scale_outputs"],
         }
         config.update(said)
 

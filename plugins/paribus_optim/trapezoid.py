@@ -21,7 +21,7 @@ class Trapezoid(Schedule):
         *,
         warmup: Annotated[float, "share of the steps that warm up", Range(0, 1)] = 0.1,
         decay: Annotated[float, "share of the steps that come down", Range(0, 1)] = 0.1,
-        way: Annotated[
+        decay_shape: Annotated[
             Literal["linear", "sqrt"], "how they do: evenly, or by 1 - √ of how far they are (ModernBERT)"
         ] = "linear",
     ) -> None:
@@ -29,7 +29,7 @@ class Trapezoid(Schedule):
             raise ValueError(f"`warmup` ({warmup:g}) and `decay` ({decay:g}) are shares of one run; valid: a sum ≤ 1")
         self.warmup = warmup
         self.decay = decay
-        self.way = way
+        self.decay_shape = decay_shape
 
     def factor(self, step: int, steps: int) -> float:
         warmup = warmup_steps(self.warmup, steps)
@@ -37,4 +37,4 @@ class Trapezoid(Schedule):
             return warmed(step, warmup)
         falling = warmup_steps(self.decay, steps)
         done = min(1.0, max(0.0, (step - (steps - falling)) / max(1, falling)))
-        return 1 - (math.sqrt(done) if self.way == "sqrt" else done)
+        return 1 - (math.sqrt(done) if self.decay_shape == "sqrt" else done)

@@ -26,10 +26,10 @@ class Parallel(Placement):
         shape: Shape,
         norm: Callable[[], Norm],
         *,
-        one_norm: Annotated[bool, "whether all read the same normed rows (GPT-NeoX: no, each has a norm)"] = True,
+        shared_norm: Annotated[bool, "whether all read the same normed rows (GPT-NeoX: no, each has a norm)"] = True,
     ) -> None:
         super().__init__()
-        self.norms = nn.ModuleDict({name: norm() for name in (("attention",) if one_norm else shape.sublayers)})
+        self.norms = nn.ModuleDict({name: norm() for name in (("attention",) if shared_norm else shape.sublayers)})
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         normed = {name: norm(x) for name, norm in self.norms.items()}

@@ -1,4 +1,4 @@
-"""Positions: one variant a file, one line here."""
+"""Position components: one file a variant, and one line here that registers it."""
 
 from collections.abc import Mapping
 

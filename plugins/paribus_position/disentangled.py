@@ -1,4 +1,4 @@
-"""The position `disentangled`."""
+"""Disentangled relative positions (`disentangled`), DeBERTa's."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from paribus import Cost, Load, Pair, Position, Range, Role, Shape, Traits
 
 @final
 class Disentangled(Position):
-    """Scores what a row says against how far others are, both ways: "DeBERTa" (He et al. 2021), section 3.1.
+    """Disentangled attention to content and relative position (He et al. 2021).
 
-    To q·k it adds the query against a key for the distance, and the key against a query for the distance; all share a
-    scale of 1 / sqrt(3 K). The stack has one table of distances, which layers project as they do their rows
-    ("DeBERTaV3", He et al. 2023) or by projections for it alone (the first DeBERTa). As in the authors' code, and not
-    in equation 4, both look up i - j.
+    "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", section 3.1. To q·k it adds the query times a key for
+    the distance, and the key times a query for the distance; all terms are scaled by 1 / sqrt(3 K). The stack has one
+    table of distances. Layers project it with their query and key projections ("DeBERTaV3", He et al. 2023) or with
+    separate ones (the first DeBERTa). Both terms look up i - j, as in the authors' code and unlike equation 4.
     """
 
     traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "content", "owner": "stack", "terms": 3}
@@ -29,74 +29,80 @@ class Disentangled(Position):
         self,
         shape: Shape,
         *,
-        distance: Annotated[int, "from how far on all rows count as equally far", Range(1)] = 512,
+        distance: Annotated[int, "distance beyond which all positions share one vector", Range(1)] = 512,
         buckets: Annotated[
-            int | None, "vectors to each side, which far rows share the more (v3: 256); null: `distance`", Range(4)
+            int | None,
+            "vectors on each side, shared by ranges of larger distances (v3: 256); null: `distance`",
+            Range(4),
         ] = None,
         scores: Annotated[
-            Literal["both", "c2p", "p2c"], "content against distance, distance against content, or both"
+            Literal["both", "c2p", "p2c"], "c2p: content to position; p2c: position to content; or both"
         ] = "both",
-        apart: Annotated[bool, "whether layers have projections for the table alone (v1), and not their rows'"] = False,
-        normed: Annotated[bool, "whether the table is normed before it is projected (v3: yes)"] = False,
+        separate_projections: Annotated[
+            bool, "whether layers project the table separately (v1), and not as they do tokens"
+        ] = False,
+        normed: Annotated[bool, "whether the table is normalised before its projection (v3: yes)"] = False,
     ) -> None:
         super().__init__()
         if buckets is not None and distance - 1 <= buckets // 2:
-            raise ValueError(f"`distance` ({distance}) must be at least {buckets // 2 + 2}, half of `buckets` and two")
+            raise ValueError(f"`distance` must be at least {buckets // 2 + 2} (`buckets` / 2 + 2), got {distance}")
         self.heads, self.head_width, self.width = shape.heads, shape.head_width, shape.width
         self.distance, self.buckets = distance, buckets
-        self.scores, self.apart = scores, apart
+        self.scores, self.separate_projections = scores, separate_projections
         self.dropout = shape.dropout
         self.table = nn.Embedding(2 * (buckets or distance), shape.width)
         self.norm = nn.LayerNorm(shape.width, eps=1e-7) if normed else None
 
     def own(self, shape: Shape) -> Projections | None:
-        return Projections(shape, self.scores) if self.apart else None
+        return Projections(shape, self.scores) if self.separate_projections else None
 
     def terms(self) -> int:
         return 3 if self.scores == "both" else 2
 
     def bias(self, pair: Pair) -> Tensor:
         """(B, H, T, S)."""
-        assert pair.q is not None, "a bias that reads content is shown it"
-        assert pair.k is not None, "a bias that reads content is shown it"
-        queries, keys = self._projected(pair)  # (H, N, K) each
-        index = self.rows(pair.q_positions.unsqueeze(-1) - pair.k_positions.unsqueeze(-2)).unsqueeze(1)
+        assert pair.q is not None, "a content bias needs queries and keys"
+        assert pair.k is not None, "a content bias needs queries and keys"
+        queries, keys = self._project_table(pair)  # (H, N, K) each
+        index = self.table_index(pair.q_positions.unsqueeze(-1) - pair.k_positions.unsqueeze(-2)).unsqueeze(1)
         scores = []
         if keys is not None:
-            scores.append(picked(pair.q, keys, index))
+            scores.append(gather_scores(pair.q, keys, index))
         if queries is not None:
-            scores.append(picked(pair.k, queries, index.transpose(-1, -2)).transpose(-1, -2))
+            scores.append(gather_scores(pair.k, queries, index.transpose(-1, -2)).transpose(-1, -2))
         return (sum(scores[1:], scores[0]) * pair.scale).to(pair.dtype)
 
-    def _projected(self, pair: Pair) -> tuple[Tensor | None, Tensor | None]:
-        """The table as queries and as keys, where they are scored: (H, N, K) each."""
+    def _project_table(self, pair: Pair) -> tuple[Tensor | None, Tensor | None]:
+        """Return the table projected as queries and as keys, (H, N, K) each, None for a side that is not scored."""
         table = self.table.weight if self.norm is None else self.norm(self.table.weight)
         if self.dropout and self.training:
             table = functional.dropout(table, self.dropout)
         if isinstance(pair.own, Projections):
-            made: tuple[Tensor | None, Tensor | None] = pair.own(table)
-            return made
-        assert pair.project is not None, "a bias that reads content is given the projections of its layer"
+            projected: tuple[Tensor | None, Tensor | None] = pair.own(table)
+            return projected
+        assert pair.project is not None, "a content bias needs the layer's projections"
         queries, keys = pair.project(table)
         return (queries if self.scores != "c2p" else None), (keys if self.scores != "p2c" else None)
 
-    def rows(self, distances: Tensor) -> Tensor:
-        """Which row of the table tells of each distance, the first of those most ahead."""
+    def table_index(self, distances: Tensor) -> Tensor:
+        """Return the table index of each distance, 0 for keys furthest ahead."""
         size = self.buckets or self.distance
         if self.buckets is not None:
             half = self.buckets // 2
-            beyond = (distances.abs().clamp(min=half).double() / half).log()
-            last = torch.tensor((self.distance - 1) / half, dtype=torch.float64, device=distances.device).log()
-            far = (beyond / last * (half - 1)).ceil().long() + half  # one log for both: the last is exactly the last
-            distances = torch.where(distances.abs() <= half, distances, far * distances.sign())
+            log_distance = (distances.abs().clamp(min=half).double() / half).log()
+            log_limit = torch.tensor((self.distance - 1) / half, dtype=torch.float64, device=distances.device).log()
+            bucket = (
+                log_distance / log_limit * (half - 1)
+            ).ceil().long() + half  # both in float64, so that the largest distance is in the last bucket
+            distances = torch.where(distances.abs() <= half, distances, bucket * distances.sign())
         return distances.clamp(-size, size - 1) + size
 
     def cost(self, load: Load) -> Cost:
-        """With the table's projections, which a batch shares: of one example they are all its own."""
-        projected = 2 if self.scores == "both" or not self.apart else 1
+        """Return the cost for a single example, including the table's projections, which a batch shares."""
+        projected = 2 if self.scores == "both" or not self.separate_projections else 1
         table, width = self.table.num_embeddings, self.heads * self.head_width
-        met = {"both": load.queries + load.keys, "c2p": load.queries, "p2c": load.keys}[self.scores]
-        return Cost(flops=2 * table * width * (projected * self.width + met))
+        scored_tokens = {"both": load.queries + load.keys, "c2p": load.queries, "p2c": load.keys}[self.scores]
+        return Cost(flops=2 * table * width * (projected * self.width + scored_tokens))
 
     def reach(self) -> int | None:
         return None
@@ -104,7 +110,7 @@ class Disentangled(Position):
 
 @final
 class Projections(nn.Module):
-    """A layer's projections of the table alone; as published, that of its queries has a bias, and that of keys none."""
+    """Separate projections of the table in one layer: as published, with a bias for queries and none for keys."""
 
     roles: ClassVar[Mapping[str, Role]] = {"query.weight": "query", "key.weight": "key"}
 
@@ -124,7 +130,7 @@ class Projections(nn.Module):
         return x.view(x.shape[0], self.heads, -1).transpose(0, 1)
 
 
-def picked(x: Tensor, table: Tensor, index: Tensor) -> Tensor:
-    """(B, H, T, K), (H, N, K), (B|1, 1, T, S) -> (B, H, T, S): each row against the whole table, and what it needs."""
-    met = torch.einsum("bhtk,hnk->bhtn", x, table.to(x.dtype))
-    return met.gather(-1, index.expand(*met.shape[:2], -1, -1))
+def gather_scores(x: Tensor, table: Tensor, index: Tensor) -> Tensor:
+    """Score each token with the whole table and gather: (B, H, T, K), (H, N, K), (B|1, 1, T, S) -> (B, H, T, S)."""
+    scores = torch.einsum("bhtk,hnk->bhtn", x, table.to(x.dtype))
+    return scores.gather(-1, index.expand(*scores.shape[:2], -1, -1))

@@ -1,4 +1,4 @@
-"""The position `xpos`."""
+"""Extrapolatable position embedding (`xpos`)."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import torch
 from torch import Tensor
 
 from paribus import Position, Problem, Range, Shape, SpecError, Traits
-from paribus_position.remembered import Remembered
-from paribus_position.turning import Turns, turn, turns
+from paribus_position.position_cache import PositionCache
+from paribus_position.rotation import RotationTables, rotate_pairs, rotation_tables
 
-_MOST: Final = 64.0  # the natural logarithm of the largest scale: float32 ends at 88
+_MAX_POWER: Final = 64.0  # natural logarithm of the largest scale; float32 overflows at 88
 
 
-class Sides(NamedTuple):
-    """The same angles, with decay for queries and its reciprocal for keys."""
+class QueryKeyTables(NamedTuple):
+    """Rotation tables of queries and keys: the same angles, with decay for queries and its reciprocal for keys."""
 
-    query: Turns
-    key: Turns
+    query: RotationTables
+    key: RotationTables
 
 
 @final
 class Extrapolatable(Position):
-    """Turns as RoPE does, and lets scores decay with distance: "A Length-Extrapolatable Transformer" (Sun et al. 2022).
+    """Extrapolatable position embedding, rotary with decay (Sun et al. 2022).
 
-    Of K columns, pair i is scaled by z_i^(p/span) in queries and z_i^(-p/span) in keys, z_i = (2i/K + gamma) /
-    (1 + gamma), so that a score holds z_i^(distance/span). The positions count from the middle of `dims.length`, which
-    cancels out and keeps both scales small; where one would still come near float32's end, some 26,000 rows from the
-    middle, it grows no more. What is ahead would be raised and not lowered: only rows that see the past may have it.
+    "A Length-Extrapolatable Transformer". Of K channels, pair i is scaled by z_i^(p/span) in queries and z_i^(-p/span)
+    in keys, z_i = (2i/K + gamma) / (1 + gamma), so a score contains z_i^(distance/span). Positions are counted from the
+    middle of `dims.length`, which cancels out and keeps both scales small. Scales are clamped below float32's limit,
+    reached some 26,000 positions from the middle. Keys ahead of the query would be raised, so the stack must be causal.
     """
 
     traits: ClassVar[Traits] = {"moments": ["rotate"], "bias": "none", "owner": "stack", "sight": "past"}
@@ -37,37 +37,39 @@ class Extrapolatable(Position):
         self,
         shape: Shape,
         *,
-        theta: Annotated[float, "the longest wavelength is 2 pi times this", Range(above=1)] = 10_000.0,
-        gamma: Annotated[float, "the larger, the less any pair decays", Range(above=0)] = 0.4,
-        span: Annotated[float, "rows over which a pair decays by its z", Range(above=0)] = 512.0,
+        theta: Annotated[float, "base of the wavelengths; the longest is 2 pi * theta", Range(above=1)] = 10_000.0,
+        gamma: Annotated[float, "larger values decay less", Range(above=0)] = 0.4,
+        span: Annotated[float, "positions over which pair i decays by z_i", Range(above=0)] = 512.0,
     ) -> None:
         super().__init__()
         if shape.head_width % 2:
-            what = f"columns are turned two by two, so the head width must be even, but is {shape.head_width}"
-            raise SpecError(Problem(code="odd-rotation", path="position", what=what, valid="an even dims.head_width"))
+            message = f"rotation needs an even head width, got {shape.head_width}"
+            raise SpecError(
+                Problem(code="odd-rotation", path="position", what=message, valid="an even dims.head_width")
+            )
         self.theta = theta
         self.gamma = gamma
         self.span = span
         self.middle = shape.length // 2
-        self._tables: Remembered[Sides] = Remembered()
+        self._tables: PositionCache[QueryKeyTables] = PositionCache()
 
-    def tables(self, positions: Tensor, width: int) -> Sides:
+    def tables(self, positions: Tensor, width: int) -> QueryKeyTables:
         """(B|1, T) -> (B|1, 1, T, K) each."""
         return self._tables(positions, width, lambda: self._sides(positions, width))
 
-    def _sides(self, positions: Tensor, width: int) -> Sides:
-        rows = positions.double().unsqueeze(1).unsqueeze(-1)  # (B|1, 1, T, 1)
+    def _sides(self, positions: Tensor, width: int) -> QueryKeyTables:
+        positions_by_token = positions.double().unsqueeze(1).unsqueeze(-1)  # (B|1, 1, T, 1)
         pairs = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width  # (K/2,)
-        angles = rows * self.theta**-pairs
-        powers = (rows - self.middle) / self.span * ((pairs + self.gamma) / (1 + self.gamma)).log()
-        powers = powers.clamp(-_MOST, _MOST)
+        angles = positions_by_token * self.theta**-pairs
+        powers = (positions_by_token - self.middle) / self.span * ((pairs + self.gamma) / (1 + self.gamma)).log()
+        powers = powers.clamp(-_MAX_POWER, _MAX_POWER)
         cos, sin = angles.cos(), angles.sin()
         query, key = powers.exp(), powers.neg().exp()
-        return Sides(turns(cos * query, sin * query), turns(cos * key, sin * key))
+        return QueryKeyTables(rotation_tables(cos * query, sin * query), rotation_tables(cos * key, sin * key))
 
-    def rotate(self, x: Tensor, tables: Sides, side: Literal["query", "key"]) -> Tensor:
+    def rotate(self, x: Tensor, tables: QueryKeyTables, side: Literal["query", "key"]) -> Tensor:
         """(B, H, T, K) -> (B, H, T, K)."""
-        return turn(x, tables.query if side == "query" else tables.key)
+        return rotate_pairs(x, tables.query if side == "query" else tables.key)
 
     def reach(self) -> int | None:
         return None

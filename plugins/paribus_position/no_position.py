@@ -1,4 +1,4 @@
-"""The position `none`."""
+"""No position information (`none`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paribus import Position, Shape, Traits
 
 @final
 class NoPosition(Position):
-    """Tells the model nothing of where a row is: what a causal mask gives away is all there is."""
+    """No position information, beyond what a causal mask reveals."""
 
     traits: ClassVar[Traits] = {"moments": [], "bias": "none", "owner": "stack"}
 

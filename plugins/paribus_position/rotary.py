@@ -1,4 +1,4 @@
-"""The position `rope`."""
+"""Rotary position embedding (`rope`)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import Annotated, ClassVar, Literal, final
 from torch import Tensor
 
 from paribus import Position, Problem, Range, Shape, SpecError, Traits
-from paribus_position.remembered import Remembered
-from paribus_position.rotary_scaling import Scaling, check, frequencies, temperature
-from paribus_position.turning import Turns, turn, turns
+from paribus_position.position_cache import PositionCache
+from paribus_position.rotary_scaling import Scaling, frequencies, temperature, validate_scaling
+from paribus_position.rotation import RotationTables, rotate_pairs, rotation_tables
 
 
 @final
 class Rotary(Position):
-    """Turns queries and keys by an angle that grows with their position: "RoFormer" (Su et al. 2021).
+    """Rotary position embedding, RoPE (Su et al. 2021).
 
-    Column i of a head is turned together with column i + R/2 (GPT-NeoX, Llama), where R is the part of the width that
-    is turned, by p * theta^(-2i/R); columns from R on stay as they are. Interleaved, columns 2i and 2i + 1 are turned
-    together instead (RoFormer, GPT-J): the same but for the order of the columns.
+    "RoFormer". Queries and keys are rotated by an angle that grows with their position. Channel i of a head is paired
+    with channel i + R/2 (GPT-NeoX, Llama), where R is the rotated width, and rotated by p * theta^(-2i/R); channels
+    from R on are unchanged. With `interleaved`, channels 2i and 2i + 1 are paired instead (RoFormer, GPT-J), which is
+    the same apart from the order of channels.
     """
 
     traits: ClassVar[Traits] = {"moments": ["rotate"], "bias": "none", "owner": "stack"}
@@ -27,47 +28,47 @@ class Rotary(Position):
         self,
         shape: Shape,
         *,
-        theta: Annotated[float, "the longest wavelength is 2 pi times this", Range(above=1)] = 10_000.0,
+        theta: Annotated[float, "base of the wavelengths; the longest is 2 pi * theta", Range(above=1)] = 10_000.0,
         fraction: Annotated[
-            float, "how much of each head is turned, from its first column", Range(above=0, high=1)
+            float, "fraction of each head's channels that is rotated, from the first channel", Range(above=0, high=1)
         ] = 1.0,
-        interleaved: Annotated[bool, "whether a column is turned with its neighbour (GPT-J)"] = False,
+        interleaved: Annotated[bool, "whether adjacent channels are paired (GPT-J)"] = False,
         scaling: Scaling = Scaling(),
     ) -> None:
         super().__init__()
-        check(scaling)
+        validate_scaling(scaling)
         self.theta = theta
         self.fraction = fraction
         self.interleaved = interleaved
         self.scaling = scaling
         self.temperature = temperature(scaling)
-        self._turned(shape.head_width)
-        self._tables: Remembered[Turns] = Remembered()
+        self._rotary_width(shape.head_width)
+        self._tables: PositionCache[RotationTables] = PositionCache()
 
-    def tables(self, positions: Tensor, width: int) -> Turns:
+    def tables(self, positions: Tensor, width: int) -> RotationTables:
         """(B|1, T) -> (B|1, 1, T, R) each."""
         return self._tables(positions, width, lambda: self._angles(positions, width))
 
-    def _angles(self, positions: Tensor, width: int) -> Turns:
-        by_row = frequencies(self.theta, self._turned(width), self.scaling, positions.device)
-        angles = positions.unsqueeze(1).unsqueeze(-1) * by_row  # (B|1, 1, T, R/2)
+    def _angles(self, positions: Tensor, width: int) -> RotationTables:
+        frequency = frequencies(self.theta, self._rotary_width(width), self.scaling, positions.device)
+        angles = positions.unsqueeze(1).unsqueeze(-1) * frequency  # (B|1, 1, T, R/2)
         cos, sin = angles.cos(), angles.sin()
         if self.temperature != 1:
             cos, sin = cos * self.temperature, sin * self.temperature
-        return turns(cos, sin, interleaved=self.interleaved)
+        return rotation_tables(cos, sin, interleaved=self.interleaved)
 
-    def rotate(self, x: Tensor, tables: Turns, side: Literal["query", "key"]) -> Tensor:
+    def rotate(self, x: Tensor, tables: RotationTables, side: Literal["query", "key"]) -> Tensor:
         """(B, H, T, K) -> (B, H, T, K)."""
-        return turn(x, tables, interleaved=self.interleaved)
+        return rotate_pairs(x, tables, interleaved=self.interleaved)
 
-    def _turned(self, width: int) -> int:
-        turned = round(width * self.fraction, 3)  # 0.333333 of 6 is 2
-        if turned >= 2 and turned % 2 == 0:
-            return int(turned)
-        what = f"`fraction` ({self.fraction:g}) of the head width ({width}) must be an even number of columns, "
-        evens = [f"{even / width:g}" for even in range(2, width + 1, 2)]
-        valid = ", ".join(evens) or "a head width of at least 2"
-        raise SpecError(Problem(code="odd-rotation", path="position", what=f"{what}but is {turned:g}", valid=valid))
+    def _rotary_width(self, width: int) -> int:
+        rotated = round(width * self.fraction, 3)  # 0.333333 * 6 is 2
+        if rotated >= 2 and rotated % 2 == 0:
+            return int(rotated)
+        message = f"`fraction` * head width ({self.fraction:g} * {width}) must be an even number, "
+        valid_fractions = [f"{even / width:g}" for even in range(2, width + 1, 2)]
+        valid = ", ".join(valid_fractions) or "a head width of at least 2"
+        raise SpecError(Problem(code="odd-rotation", path="position", what=f"{message}got {rotated:g}", valid=valid))
 
     def reach(self) -> int | None:
         return None

@@ -1,4 +1,4 @@
-"""How a rotation is made to fit rows further apart than any that it was trained on."""
+"""Scaling of rotary embeddings to longer contexts than those of training."""
 
 from __future__ import annotations
 
@@ -12,104 +12,113 @@ from torch import Tensor
 
 from paribus import Range, listed
 
-Kind = Literal["none", "linear", "ntk", "yarn", "llama3"]
+ScalingKind = Literal["none", "linear", "ntk", "yarn", "llama3"]
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How angles are made to fit rows further apart than any that were trained on.
+    """Scaling of rotary angles to longer contexts than those of training.
 
-    `linear` slows every pair of columns by `factor`: "Extending Context Window of Large Language Models via Positional
-    Interpolation" (Chen et al. 2023). `ntk` slows the slowest by it, the fastest not at all, and others by a longer
-    base. `yarn` and `llama3` leave alone what turns more than `fast` times over `length`, slow what turns less than
-    `slow` times by `factor`, and go over from one to the other between: evenly from pair to pair in "YaRN" (Peng et al.
-    2023), which makes scores sharper as well, and evenly by how often they turn in "The Llama 3 Herd of Models"
-    (Grattafiori et al. 2024).
+    `linear` divides every frequency by `factor`: "Extending Context Window of Large Language Models via Positional
+    Interpolation" (Chen et al. 2023). `ntk` divides the lowest by it, leaves the highest, and interpolates by a larger
+    base. `yarn` and `llama3` leave frequencies that rotate more than `fast` times over `length`, divide those that
+    rotate less than `slow` times by `factor`, and interpolate between: linearly in the pair's index in "YaRN" (Peng et
+    al. 2023), which also sharpens scores by `temperature`, and linearly in the number of rotations in "The Llama 3 Herd
+    of Models" (Grattafiori et al. 2024).
     """
 
-    kind: Annotated[Kind, "which turns are slowed: all, all by a longer base, or only slow ones"] = "none"
-    factor: Annotated[float | None, "how many times as far; all kinds but none need it", Range(low=1)] = None
-    length: Annotated[int | None, "how many rows were trained on; yarn and llama3 need it", Range(1)] = None
+    kind: Annotated[
+        ScalingKind,
+        "frequencies that are scaled: all (linear), by a larger base (ntk), or low ones only (yarn, llama3)",
+    ] = "none"
+    factor: Annotated[float | None, "extension of the context; required unless kind is none", Range(low=1)] = None
+    length: Annotated[int | None, "context length of training; required by yarn and llama3", Range(1)] = None
     fast: Annotated[
-        float | None, "what turns more often over `length` stays; null: 32 in yarn, 4 in llama3", Range(above=0)
+        float | None,
+        "rotations over `length` above which a frequency is unchanged; null: 32 in yarn, 4 in llama3",
+        Range(above=0),
     ] = None
     slow: Annotated[
-        float | None, "what turns less often over `length` is slowed by `factor`; null: 1", Range(above=0)
+        float | None, "rotations over `length` below which a frequency is divided by `factor`; null: 1", Range(above=0)
     ] = None
     temperature: Annotated[
-        float | None, "what yarn multiplies queries and keys by; null: 1 + ln(factor) / 10", Range(above=0)
+        float | None, "factor of queries and keys in yarn; null: 1 + ln(factor) / 10", Range(above=0)
     ] = None
 
 
-_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+_REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "none": (),
     "linear": ("factor",),
     "ntk": ("factor",),
     "yarn": ("factor", "length"),
     "llama3": ("factor", "length"),
 }
-_TAKES: Final[Mapping[str, tuple[str, ...]]] = {
-    **_NEEDS,
+_ACCEPTED: Final[Mapping[str, tuple[str, ...]]] = {
+    **_REQUIRED,
     "yarn": ("factor", "length", "fast", "slow", "temperature"),
     "llama3": ("factor", "length", "fast", "slow"),
 }
 _FAST: Final = {"yarn": 32.0, "llama3": 4.0}
 
 
-def check(scaling: Scaling) -> None:
-    """Refuses what the kind would never read, and a kind without what it needs."""
+def validate_scaling(scaling: Scaling) -> None:
+    """Raise for options that the kind does not use, and for missing ones that it requires."""
     kind = scaling.kind
     for name in (field.name for field in fields(scaling) if field.name != "kind"):
-        given = getattr(scaling, name) is not None
-        if given and name not in _TAKES[kind]:
-            kinds = [other for other, takes in _TAKES.items() if name in takes]
-            raise ValueError(f"scaling.{name} is never read where scaling.kind is {kind}; valid: {listed(kinds)}")
-        if not given and name in _NEEDS[kind]:
-            raise ValueError(f"scaling.kind {kind} needs scaling.{name}")
+        is_set = getattr(scaling, name) is not None
+        if is_set and name not in _ACCEPTED[kind]:
+            valid_kinds = [other for other, takes in _ACCEPTED.items() if name in takes]
+            raise ValueError(f"scaling.{name} is not used with scaling.kind {kind}; valid: {listed(valid_kinds)}")
+        if not is_set and name in _REQUIRED[kind]:
+            raise ValueError(f"scaling.kind {kind} requires scaling.{name}")
     if kind in _FAST and _fast(scaling) <= _slow(scaling):
         raise ValueError(f"scaling.fast ({_fast(scaling):g}) must be more than scaling.slow ({_slow(scaling):g})")
 
 
-def frequencies(theta: float, columns: int, scaling: Scaling, device: torch.device) -> Tensor:
-    """(R/2,) float64: by how much each pair of columns is turned from one row to the next."""
-    exponents = torch.arange(0, columns, 2, dtype=torch.float64, device=device) / -columns
-    plain: Tensor = theta**exponents
+def frequencies(theta: float, width: int, scaling: Scaling, device: torch.device) -> Tensor:
+    """Return the angle of each pair of channels from one position to the next, (R/2,) float64."""
+    exponents = torch.arange(0, width, 2, dtype=torch.float64, device=device) / -width
+    unscaled: Tensor = theta**exponents
     if scaling.factor is None:
-        return plain
+        return unscaled
     if scaling.kind == "linear":
-        return plain / scaling.factor
+        return unscaled / scaling.factor
     if scaling.kind == "ntk":
-        longer = scaling.factor ** (columns / max(columns - 2, 1))  # of two columns alone, none is slowed
-        return (theta * longer) ** exponents  # type: ignore[no-any-return]  # torch has no type for float ** Tensor
-    kept = _by_pair(theta, columns, scaling, device) if scaling.kind == "yarn" else _by_turns(plain, scaling)
-    return plain * kept + plain / scaling.factor * (1 - kept)
+        base_factor = scaling.factor ** (width / max(width - 2, 1))  # a single pair is not scaled
+        return (theta * base_factor) ** exponents  # type: ignore[no-any-return]  # torch has no type for float ** Tensor
+    unscaled_share = (
+        _yarn_unscaled_share(theta, width, scaling, device)
+        if scaling.kind == "yarn"
+        else _llama3_unscaled_share(unscaled, scaling)
+    )
+    return unscaled * unscaled_share + unscaled / scaling.factor * (1 - unscaled_share)
 
 
 def temperature(scaling: Scaling) -> float:
-    """What cosines and sines are multiplied by."""
+    """Return the factor of cosines and sines."""
     if scaling.kind != "yarn" or scaling.factor is None:
         return 1.0
     return 1.0 + 0.1 * math.log(scaling.factor) if scaling.temperature is None else scaling.temperature
 
 
-def _by_pair(theta: float, columns: int, scaling: Scaling, device: torch.device) -> Tensor:
-    """How much of its own frequency each pair keeps, falling evenly between the two that `fast` and `slow` name."""
-    assert scaling.length is not None, "checked"
-    first, last = (
-        columns * math.log(scaling.length / (2 * math.pi * often)) / (2 * math.log(theta))
-        for often in (_fast(scaling), _slow(scaling))
+def _yarn_unscaled_share(theta: float, width: int, scaling: Scaling, device: torch.device) -> Tensor:
+    """Return the unscaled share of each frequency, falling linearly in the pair's index from `fast` to `slow`."""
+    assert scaling.length is not None, "validated"
+    start, end = (
+        width * math.log(scaling.length / (2 * math.pi * turns)) / (2 * math.log(theta))
+        for turns in (_fast(scaling), _slow(scaling))
     )
-    low, high = max(math.floor(first), 0), min(math.ceil(last), columns - 1)  # as in the authors' code
+    low, high = max(math.floor(start), 0), min(math.ceil(end), width - 1)  # as in the authors' code
     span = high - low or 0.001
-    pairs = torch.arange(columns // 2, dtype=torch.float64, device=device)
+    pairs = torch.arange(width // 2, dtype=torch.float64, device=device)
     return 1 - ((pairs - low) / span).clamp(0, 1)
 
 
-def _by_turns(plain: Tensor, scaling: Scaling) -> Tensor:
-    """How much of its own frequency each pair keeps, rising evenly with how often it turns over `length`."""
-    assert scaling.length is not None, "checked"
-    often = scaling.length * plain / (2 * math.pi)
-    return ((often - _slow(scaling)) / (_fast(scaling) - _slow(scaling))).clamp(0, 1)
+def _llama3_unscaled_share(unscaled: Tensor, scaling: Scaling) -> Tensor:
+    """Return the unscaled share of each frequency, rising linearly in its rotations over `length`."""
+    assert scaling.length is not None, "validated"
+    turns = scaling.length * unscaled / (2 * math.pi)
+    return ((turns - _slow(scaling)) / (_fast(scaling) - _slow(scaling))).clamp(0, 1)
 
 
 def _fast(scaling: Scaling) -> float:

@@ -1,4 +1,4 @@
-"""The position `sinusoidal`."""
+"""Sinusoidal absolute positions (`sinusoidal`)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import Position, Range, Role, Shape, Traits
-from paribus_position.remembered import Remembered, stored
+from paribus_position.position_cache import PositionCache, materialise
 
 Layout = Literal["interleaved", "halves"]
 
 
 @final
 class Sinusoidal(Position):
-    """Adds sines and cosines of falling frequency: "Attention Is All You Need" (Vaswani et al. 2017), section 3.5.
+    """Sinusoidal absolute position embedding (Vaswani et al. 2017).
 
-    Column 2i is sin(p / base^(2i/D)) and column 2i+1 the cosine of the same, as in the paper. Its code (tensor2tensor,
-    and fairseq after it) is `halves`: all sines before all cosines, and `closed`: with half = floor(D/2), the i-th
-    frequency is base^(-i/(half - 1)), and an odd width ends in 0. CTRL has the halves without being closed; fairseq
-    counts rows from 2 on. A learned `scale` starts at D^-1/2: "Transformer Quality in Linear Time" (Hua et al. 2022).
+    "Attention Is All You Need", section 3.5. Channel 2i is sin(p / base^(2i/D)) and channel 2i+1 the cosine, as in the
+    paper. Its code (tensor2tensor, and fairseq) is `halves`, all sines before all cosines, and `closed`: with half =
+    floor(D/2), the i-th frequency is base^(-i/(half - 1)), and an odd width ends in 0. CTRL uses halves without
+    `closed`; fairseq numbers positions from 2. A learned `scale` starts at D^-1/2: "Transformer Quality in Linear Time"
+    (Hua et al. 2022).
     """
 
     traits: ClassVar[Traits] = {"moments": ["embed"], "bias": "none", "owner": "stack"}
@@ -33,11 +34,11 @@ class Sinusoidal(Position):
         self,
         shape: Shape,
         *,
-        base: Annotated[float, "the longest wavelength is 2 pi times this", Range(above=1)] = 10_000.0,
-        layout: Annotated[Layout, "sine and cosine by turns, or all sines first (CTRL, M2M-100)"] = "interleaved",
-        closed: Annotated[bool, "whether the last frequency is 1 / base itself (tensor2tensor, M2M-100)"] = False,
-        offset: Annotated[int, "what the first row counts as (M2M-100: 2)", Range(0)] = 0,
-        scale: Annotated[Literal["none", "learned"], "learned: times a number that is learned (crammed BERT)"] = "none",
+        base: Annotated[float, "base of the wavelengths; the longest is 2 pi * base", Range(above=1)] = 10_000.0,
+        layout: Annotated[Layout, "interleaved sines and cosines, or all sines first (CTRL, M2M-100)"] = "interleaved",
+        closed: Annotated[bool, "whether the last frequency is 1 / base (tensor2tensor, M2M-100)"] = False,
+        offset: Annotated[int, "number of the first position (M2M-100: 2)", Range(0)] = 0,
+        scale: Annotated[Literal["none", "learned"], "learned: multiply by a learned scalar (crammed BERT)"] = "none",
     ) -> None:
         super().__init__()
         self.width = shape.embedded
@@ -46,7 +47,7 @@ class Sinusoidal(Position):
         self.closed = closed
         self.offset = offset
         self.gain = nn.Parameter(torch.empty(())) if scale == "learned" else None
-        self._waves: Remembered[Tensor] = Remembered()
+        self._waves: PositionCache[Tensor] = PositionCache()
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, E), (B|1, T) -> (B, T, E)."""
@@ -58,11 +59,11 @@ class Sinusoidal(Position):
         angles = (positions + self.offset).unsqueeze(-1) * self.frequencies(positions.device)
         sin, cos = angles.sin(), angles.cos()
         waves = torch.cat([sin, cos], dim=-1) if self.halves else torch.stack([sin, cos], dim=-1).flatten(-2)
-        lacking = self.width - waves.shape[-1]  # of an odd width: a last 0, or one cosine too many, which is the last
-        return stored((functional.pad(waves, (0, lacking)) if lacking else waves).to(dtype))
+        missing = self.width - waves.shape[-1]  # odd widths: append a 0 (closed), or drop the last cosine
+        return materialise((functional.pad(waves, (0, missing)) if missing else waves).to(dtype))
 
     def frequencies(self, device: torch.device) -> Tensor:
-        """(ceil(D/2),) float64, or (floor(D/2),) where they are closed."""
+        """Return frequencies in float64: (ceil(D/2),), or (floor(D/2),) if `closed`."""
         if self.closed:
             half = self.width // 2
             exponents = torch.arange(half, dtype=torch.float64, device=device) / max(half - 1, 1)

@@ -1,4 +1,4 @@
-"""Topologies: which stacks there are, and how streams run through them."""
+"""Topology components: one file a variant, and one line here that registers it."""
 
 from __future__ import annotations
 

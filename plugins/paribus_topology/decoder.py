@@ -1,4 +1,4 @@
-"""Rows that see what came before."""
+"""Decoder-only topology (`decoder`)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 from paribus import Builder, Capture, Memory, Output, Part, States, Stream, Topology, Traits
-from paribus_topology.passing import passed
+from paribus_topology.run_stack import run_stack
 
 
 @final
 class Decoder(Topology):
-    """One stack in which a row sees what came before it: "Improving Language Understanding by Generative
-    Pre-Training" (Radford et al. 2018).
+    """Decoder-only topology, one causal stack (Radford et al. 2018).
 
-    (B, T) -> (B, T, D).
+    "Improving Language Understanding by Generative Pre-Training". (B, T) -> (B, T, D).
     """
 
     parts: ClassVar[tuple[Part, ...]] = (Part("decoder", "body", causal=True),)
@@ -34,6 +33,6 @@ class Decoder(Topology):
         states: States | None = None,
         capture: Capture | bool = False,
     ) -> Output:
-        assert part == "body", "the rules let an objective ask for no other part"
-        assert memory is None, "there is nothing here that attends to a memory"
-        return passed(streams[part], self.embedding, self.body, memory=None, states=states, capture=capture)
+        assert part == "body", "validated: an objective runs existing parts only"
+        assert memory is None, "no part of this topology attends to a memory"
+        return run_stack(streams[part], self.embedding, self.body, memory=None, states=states, capture=capture)

@@ -1,4 +1,4 @@
-"""Rows that see both ways."""
+"""Encoder-only topology (`encoder`)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 from paribus import Builder, Capture, Memory, Output, Part, States, Stream, Topology, Traits
-from paribus_topology.passing import passed
+from paribus_topology.run_stack import run_stack
 
 
 @final
 class Encoder(Topology):
-    """One stack in which every row sees every other: "BERT" (Devlin et al. 2019).
+    """Encoder-only topology, one bidirectional stack (Devlin et al. 2019).
 
-    (B, T) -> (B, T, D).
+    "BERT: Pre-training of Deep Bidirectional Transformers". (B, T) -> (B, T, D).
     """
 
     parts: ClassVar[tuple[Part, ...]] = (Part("encoder", "body", causal=False),)
@@ -33,6 +33,6 @@ class Encoder(Topology):
         states: States | None = None,
         capture: Capture | bool = False,
     ) -> Output:
-        assert part == "body", "the rules let an objective ask for no other part"
-        assert memory is None, "there is nothing here that attends to a memory"
-        return passed(streams[part], self.embedding, self.body, memory=None, states=states, capture=capture)
+        assert part == "body", "validated: an objective runs existing parts only"
+        assert memory is None, "no part of this topology attends to a memory"
+        return run_stack(streams[part], self.embedding, self.body, memory=None, states=states, capture=capture)

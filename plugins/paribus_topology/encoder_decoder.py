@@ -1,4 +1,4 @@
-"""Rows that see what came before, and all of another stack's rows."""
+"""Encoder-decoder topology (`encoder-decoder`)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 from paribus import Builder, Capture, Memory, Output, Part, States, Stream, Topology, Traits
-from paribus_topology.passing import passed
+from paribus_topology.run_stack import run_stack
 
 
 @final
 class EncoderDecoder(Topology):
-    """A decoder that attends to an encoder, over one embedding: "Attention Is All You Need" (Vaswani et al. 2017).
+    """Encoder-decoder topology with a shared embedding (Vaswani et al. 2017).
 
-    The decoder is the body, so that its tensors keep their paths when a decoder takes its place.
-    (B, T) -> (B, T, D), with the encoder's (B, S, D) as its memory.
+    "Attention Is All You Need". The decoder is the body, so its tensors have the same paths as in `decoder`. (B, T) ->
+    (B, T, D), with the encoder's output (B, S, D) as memory.
     """
 
     parts: ClassVar[tuple[Part, ...]] = (
@@ -38,7 +38,9 @@ class EncoderDecoder(Topology):
         states: States | None = None,
         capture: Capture | bool = False,
     ) -> Output:
-        assert part in ("body", "encoder"), "the rules let an objective ask for no other part"
-        assert (memory is None) == (part == "encoder"), "the decoder attends to the encoder's output, and it alone"
+        assert part in ("body", "encoder"), "validated: an objective runs existing parts only"
+        assert (memory is None) == (part == "encoder"), (
+            "the decoder needs the encoder's output as memory, the encoder takes none"
+        )
         stack = self.body if part == "body" else self.encoder
-        return passed(streams[part], self.embedding, stack, memory=memory, states=states, capture=capture)
+        return run_stack(streams[part], self.embedding, stack, memory=memory, states=states, capture=capture)

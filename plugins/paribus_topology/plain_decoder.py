@@ -1,4 +1,4 @@
-"""Rows that see what came before, and nothing around what mixes them."""
+"""Decoder of attention layers only (`plain-decoder`)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 from paribus import Builder, Capture, Memory, Output, Part, States, Stream, Topology
-from paribus_topology.passing import passed
+from paribus_topology.run_stack import run_stack
 
 
 @final
 class PlainDecoder(Topology):
-    """Layers of attention alone, each of which reads what the one before it gave: no residual stream, no norm and no
-    feed-forward. With the attention `lstm` it is the language model of "Recurrent Neural Network Regularization"
-    (Zaremba et al. 2014).
+    """Decoder of attention layers only: no residual stream, norm or feed-forward (Zaremba et al. 2014).
 
-    Dropout is on the embedded tokens and behind each layer, as there. (B, T) -> (B, T, D).
+    With the attention `lstm` it is the language model of "Recurrent Neural Network Regularization". Dropout is applied
+    to embedded tokens and after each layer. (B, T) -> (B, T, D).
     """
 
     parts: ClassVar[tuple[Part, ...]] = (Part("decoder", "body", causal=True),)
@@ -35,6 +34,6 @@ class PlainDecoder(Topology):
         states: States | None = None,
         capture: Capture | bool = False,
     ) -> Output:
-        assert part == "body", "the rules let an objective ask for no other part"
-        assert memory is None, "there is nothing here that attends to a memory"
-        return passed(streams[part], self.embedding, self.body, memory=None, states=states, capture=capture)
+        assert part == "body", "validated: an objective runs existing parts only"
+        assert memory is None, "no part of this topology attends to a memory"
+        return run_stack(streams[part], self.embedding, self.body, memory=None, states=states, capture=capture)

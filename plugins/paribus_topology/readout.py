@@ -1,4 +1,4 @@
-"""What a decoder says of its state and of what it read: the rows that are scored."""
+"""Readout of a recurrent decoder: from state and context to the vectors that are scored."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 @final
 class Readout(nn.Module):
-    """Rows from a state, what it read of the memory and, where the state has not read it yet, the row's own token.
+    """Readout from a state, its context and, if the state has not read it yet, the current token.
 
-    The largest of each two ("Maxout Networks", Goodfellow et al. 2013), as in Bahdanau et al. 2015; or tanh, which is
-    W[c; h] in Luong et al. 2015, with W in two. (…, K), (…, M), (…, E) -> (…, R).
+    maxout: the larger of each two ("Maxout Networks", Goodfellow et al. 2013), as in Bahdanau et al. 2015. tanh: W[c;
+    h] of Luong et al. 2015, with W in two parts. (…, K), (…, M), (…, E) -> (…, R).
     """
 
     def __init__(self, kind: Literal["maxout", "tanh"], width: int, *, state: int, context: int, token: int) -> None:
@@ -27,11 +27,11 @@ class Readout(nn.Module):
 
     def forward(self, state: Tensor, context: Tensor, token: Tensor) -> Tensor:
         """(…, K), (…, M), (…, E) -> (…, R)."""
-        summed: Tensor = self.state(state) + self.context(context)
+        total: Tensor = self.state(state) + self.context(context)
         if self.token is not None:
-            summed = summed + self.token(token)
-        return summed.unflatten(-1, (-1, 2)).amax(-1) if self.pairs else torch.tanh(summed)
+            total = total + self.token(token)
+        return total.unflatten(-1, (-1, 2)).amax(-1) if self.pairs else torch.tanh(total)
 
-    def flops(self, rows: int) -> int:
-        entering, inner = self.sizes
-        return 2 * rows * entering * inner
+    def flops(self, tokens: int) -> int:
+        input_width, inner = self.sizes
+        return 2 * tokens * input_width * inner

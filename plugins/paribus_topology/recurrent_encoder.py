@@ -1,4 +1,4 @@
-"""Layers of recurrent cells that read a source, forwards or both ways."""
+"""Recurrent encoder, in one direction or in both."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import ComponentCost, Embedding, Load, Output, Shape, Stage, States, TokenLayout
-from paribus_topology.cells import CELLS, FUSED, Cell, Hidden, Kind, weights_of
-from paribus_topology.places import Places, places
+from paribus_topology.cells import CELLS, FUSED, Cell, CellKind, Hidden, stack_weights
+from paribus_topology.document_boundaries import DocumentBoundaries, document_boundaries
 
 
 @final
 class RecurrentEncoder(Stage):
-    """Reads rows forwards, and backwards as well where there are two ways; a layer reads both of the one below it.
+    """Recurrent encoder; each layer reads both directions of the layer below.
 
-    A state is held over padding and begins anew with each document, so that no way begins in padding. Beside its rows
-    it hands on the states that each row left behind in every layer: those of the way forwards, or the h of the way
-    back where there is one; only of the last that it came to, where a fused kernel reads them all. (B, S, E) ->
-    (B, S, N*K), and (B, S|1, L, P, K).
+    Padding leaves states unchanged, and each document starts from zero. Besides its output it returns the states after
+    each token in every layer: those of the forward direction, or h of the backward one if there is one. A fused kernel
+    returns only the last. (B, S, E) -> (B, S, N*K), and (B, S|1, L, P, K).
     """
 
     def __init__(
@@ -31,68 +30,82 @@ class RecurrentEncoder(Stage):
         embedding: nn.ModuleDict | None,
         table: Embedding | None,
         *,
-        kind: Kind,
-        reads: int,
-        ways: int,
+        kind: CellKind,
+        input_width: int,
+        directions: int,
     ) -> None:
         super().__init__()
-        self.place, self.reads, self.ways = place, reads, ways
-        self.shape = replace(place, width=ways * place.width)
+        self.place, self.input_width, self.directions = place, input_width, directions
+        self.shape = replace(place, width=directions * place.width)
         self.embedding = embedding
         self.table = table
-        self.kind, self.make = kind, CELLS[kind]
-        widths = [reads, *[ways * place.width] * (place.layers - 1)]
+        self.kind, self.cell_type = kind, CELLS[kind]
+        widths = [input_width, *[directions * place.width] * (place.layers - 1)]
         self.layers = nn.ModuleList(
-            nn.ModuleList(Cell(kind, width, place.width) for _ in range(ways)) for width in widths
+            nn.ModuleList(Cell(kind, width, place.width) for _ in range(directions)) for width in widths
         )
 
     @property
     def enters(self) -> Shape:
-        return replace(self.place, width=self.reads)
+        return replace(self.place, width=self.input_width)
 
     def forward(self, x: Tensor, rows: TokenLayout) -> Output:
         """(B, S, E) -> (B, S, N*K)."""
-        seen = None
+        boundaries = None
         if rows.documents is not None:
             documents = rows.documents.expand(x.shape[0], -1)
-            seen = places(torch.stack([documents, documents.flip(1)][: self.ways]))
-        fused = FUSED.get(self.kind) if seen is None else None  # which knows of no rows to skip
-        handed: list[Tensor] = []
+            boundaries = document_boundaries(torch.stack([documents, documents.flip(1)][: self.directions]))
+        fused = FUSED.get(self.kind) if boundaries is None else None  # fused kernels do not support padding
+        layer_states: list[Tensor] = []
         for index, cells in enumerate(self._cells()):
             if index:
                 x = functional.dropout(x, self.place.dropout, self.training)
             if fused is not None:
-                x, ended = fused(x, self._none(x), [weight for cell in cells for weight in cell.listed()], self.ways)
-                left = torch.stack([part[0] for part in ended] if self.ways == 1 else [ended[0][1]], dim=1)
-                handed.append(left.unsqueeze(1))  # of the row alone that each way came to last
+                x, final = fused(
+                    x,
+                    self._zero_state(x),
+                    [weight for cell in cells for weight in cell.torch_weights()],
+                    self.directions,
+                )
+                final_states = torch.stack(
+                    [part[0] for part in final] if self.directions == 1 else [final[0][1]], dim=1
+                )
+                layer_states.append(final_states.unsqueeze(1))  # only the last state of each direction
                 continue
-            parts = self._read(cells, x, seen)  # (N, B, S, K) each
-            handed.append(torch.stack([part[0] for part in parts] if self.ways == 1 else [parts[0][1]], dim=2))
+            parts = self._run_cells(cells, x, boundaries)  # (N, B, S, K) each
+            layer_states.append(
+                torch.stack([part[0] for part in parts] if self.directions == 1 else [parts[0][1]], dim=2)
+            )
             x = parts[0].permute(1, 2, 0, 3).flatten(2)
-        return Output(x, rows, handed=torch.stack(handed, dim=2))
+        return Output(x, rows, handed=torch.stack(layer_states, dim=2))
 
     def _cells(self) -> list[list[Cell]]:
         return [cast("list[Cell]", list(cast("nn.ModuleList", layer))) for layer in self.layers]
 
-    def _read(self, cells: list[Cell], x: Tensor, seen: Places | None) -> Hidden:
-        """(B, S, E) -> the state behind each row, (N, B, S, K) each part."""
-        given = torch.stack([turned(cell.reads(x), way, 1) for way, cell in enumerate(cells)])  # (N, B, S, G)
-        none = self._none(x)
-        state, weights, left = none, weights_of(cells), list[Hidden]()
-        for t, row in enumerate(given.unbind(2)):
-            if seen is not None:
-                state = seen.entering(t, state, none)
-            after = self.make.step(row, state, weights)
-            state = after if seen is None else seen.leaving(t, after, state)
-            left.append(state)
-        stacked = (torch.stack(part, dim=2) for part in zip(*left, strict=True))
-        return tuple(torch.stack([turned(part, way, 1) for way, part in enumerate(each)]) for each in stacked)
+    def _run_cells(self, cells: list[Cell], x: Tensor, boundaries: DocumentBoundaries | None) -> Hidden:
+        """Return the states after each token: (B, S, E) -> (N, B, S, K) each part."""
+        gates = torch.stack(
+            [flip_direction(cell.reads(x), direction, 1) for direction, cell in enumerate(cells)]
+        )  # (N, B, S, G)
+        initial = self._zero_state(x)
+        state, weights, states = initial, stack_weights(cells), list[Hidden]()
+        for t, token_gates in enumerate(gates.unbind(2)):
+            if boundaries is not None:
+                state = boundaries.state_before(t, state, initial)
+            next_state = self.cell_type.step(token_gates, state, weights)
+            state = next_state if boundaries is None else boundaries.state_after(t, next_state, state)
+            states.append(state)
+        stacked = (torch.stack(part, dim=2) for part in zip(*states, strict=True))
+        return tuple(
+            torch.stack([flip_direction(part, direction, 1) for direction, part in enumerate(direction_states)])
+            for direction_states in stacked
+        )
 
-    def _none(self, x: Tensor) -> Hidden:
-        return (x.new_zeros(self.ways, x.shape[0], self.place.width),) * self.make.parts
+    def _zero_state(self, x: Tensor) -> Hidden:
+        return (x.new_zeros(self.directions, x.shape[0], self.place.width),) * self.cell_type.parts
 
     def start(self, batch: int, length: int) -> States:
-        raise NotImplementedError("nobody steps a source")
+        raise NotImplementedError("the encoder is not decoded step by step")
 
     def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
         return ("its own",)
@@ -104,6 +117,6 @@ class RecurrentEncoder(Stage):
         yield ComponentCost("cells", (self.layers,), flops)
 
 
-def turned(x: Tensor, way: int, dim: int) -> Tensor:
-    """Rows as a way comes to them: the second way from the last to the first; and the other way round."""
-    return x.flip(dim) if way else x
+def flip_direction(x: Tensor, direction: int, dim: int) -> Tensor:
+    """Reverse tokens for the backward direction, and back."""
+    return x.flip(dim) if direction else x

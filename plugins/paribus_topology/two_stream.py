@@ -1,4 +1,4 @@
-"""Rows that see both ways, and others behind them that ask what a row is without seeing it."""
+"""Two-stream topology (`two-stream`), XLNet's."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from paribus import (
     append_copies,
     token_layout,
 )
-from paribus_topology.passing import passed
+from paribus_topology.run_stack import run_stack
 
 
 @final
 class TwoStream(Topology):
-    """One stack that holds what rows say, and behind it rows that ask what stands where: "XLNet" (Yang et al. 2019).
+    """Two-stream encoder for permutation language modelling (Yang et al. 2019).
 
-    What is asked comes with the stream (`asked`), and who sees whom with its order: a row of order 2 r is seen by those
-    of 2 r and above, and who asks for it, with 2 r - 1, sees all before it and not the row. One that asks begins as a
-    learned vector, in place of token and segment, with what is placed there; parameters are those of the rows. Where
-    nothing is asked it is the encoder. (B, T) -> (B, T + N, D), the rows that ask last.
+    "XLNet". Content tokens are followed by query tokens, which predict a position without seeing its content. The
+    stream names the queried positions (`asked`) and an order: a content token of order 2 r is visible to orders 2 r and
+    above; a query for it has order 2 r - 1 and sees all before it, but not the token. A query starts as a learned
+    vector in place of token and segment embeddings, plus its position; both streams share parameters. Without queries
+    this is `encoder`. (B, T) -> (B, T + N, D), queries last.
     """
 
     parts: ClassVar[tuple[Part, ...]] = (Part("encoder", "body", causal=False),)
@@ -42,7 +43,7 @@ class TwoStream(Topology):
         super().__init__()
         self.embedding = build.embedding()
         self.body = build.stack("body")
-        self.query = Query(self.body.shape.embedded)
+        self.query = QueryVector(self.body.shape.embedded)
 
     def run(
         self,
@@ -53,26 +54,26 @@ class TwoStream(Topology):
         states: States | None = None,
         capture: Capture | bool = False,
     ) -> Output:
-        assert part == "body", "the rules let an objective ask for no other part"
-        assert memory is None, "there is nothing here that attends to a memory"
+        assert part == "body", "validated: an objective runs existing parts only"
+        assert memory is None, "no part of this topology attends to a memory"
         stream = streams[part]
         if stream.asked is None:
-            return passed(stream, self.embedding, self.body, memory=None, states=states, capture=capture)
+            return run_stack(stream, self.embedding, self.body, memory=None, states=states, capture=capture)
         length = stream.tokens.shape[1]
 
         def place(x: Tensor, positions: Tensor) -> Tensor:
             """In place of what the tokens that are asked for say, before anything else is made of it."""
-            asking = self.query.vector.to(x.dtype).expand(x.shape[0], x.shape[1] - length, -1)
-            return self.body.place(torch.cat([x[:, :length], asking], dim=1), positions)
+            queries = self.query.vector.to(x.dtype).expand(x.shape[0], x.shape[1] - length, -1)
+            return self.body.place(torch.cat([x[:, :length], queries], dim=1), positions)
 
-        x, rows = self.embedding(behind(stream, stream.asked), 0, place, self.body.embedding)
+        x, rows = self.embedding(append_queries(stream, stream.asked), 0, place, self.body.embedding)
         output: Output = self.body(x, rows, capture=capture, keys=token_layout(stream))
         return output
 
 
 @final
-class Query(nn.Module):
-    """What every row begins as that asks."""
+class QueryVector(nn.Module):
+    """Learned vector that every query starts as."""
 
     roles: ClassVar[Mapping[str, Role]] = {"vector": "embedding"}
 
@@ -81,11 +82,11 @@ class Query(nn.Module):
         self.vector = nn.Parameter(torch.empty(width))
 
 
-def behind(stream: Stream, asked: Tensor) -> Stream:
-    """(B, T), (B, N) -> (B, T + N): where those that are asked for stand, once more, and before them in the order."""
+def append_queries(stream: Stream, query_positions: Tensor) -> Stream:
+    """Append queries to a stream, each just before its token in the order: (B, T), (B, N) -> (B, T + N)."""
     length = stream.tokens.shape[1]
-    whole = stream._replace(positions=token_layout(stream).positions, asked=None)
-    both = Stream(*(None if vector is None else append_copies(vector, asked) for vector in whole))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-    if both.order is None:
-        return both
-    return both._replace(order=torch.cat([both.order[:, :length], both.order[:, length:] - 1], dim=1))
+    layout = stream._replace(positions=token_layout(stream).positions, asked=None)
+    combined = Stream(*(None if vector is None else append_copies(vector, query_positions) for vector in layout))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    if combined.order is None:
+        return combined
+    return combined._replace(order=torch.cat([combined.order[:, :length], combined.order[:, length:] - 1], dim=1))

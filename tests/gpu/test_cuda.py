@@ -27,7 +27,10 @@ CELLS = [
         for position in ("none", "sinusoidal", "learned", "rope", "alibi")
     ),
     *(["encoder-tiny", f"position={position}"] for position in ("t5", "fire", "shaw", "transformer-xl")),
-    *(["encoder-tiny", "position=disentangled", f"position.apart={apart}"] for apart in ("true", "false")),
+    *(
+        ["encoder-tiny", "position=disentangled", f"position.separate_projections={separate}"]
+        for separate in ("true", "false")
+    ),
     ["gpt-tiny"],
     ["gpt-tiny", "position=xpos"],
     ["gpt-tiny", "position=rope", "norm=rmsnorm", "feedforward=glu", "attention=gqa", "data.documents=apart"],

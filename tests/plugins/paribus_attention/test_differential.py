@@ -150,7 +150,7 @@ def test_it_has_the_tensors_of_plain_heads_and_a_few_more() -> None:
 
 @pytest.mark.parametrize(("heads", "options"), [(3, {}), (6, {"kv_heads": 3})])
 def test_heads_that_make_no_pairs_are_refused(heads: int, options: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="heads come in pairs, but there are"):
+    with pytest.raises(ValueError, match="even numbers of heads"):
         attention()["differential"](Shape(12, heads, 4, 64, 11, 1, layer=0), scores=ScoreOptions(), **options)
 
 

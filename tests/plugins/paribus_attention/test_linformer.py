@@ -50,7 +50,7 @@ def test_with_a_projection_that_changes_nothing_it_is_softmax_attention(stacked:
 
 def test_more_rows_than_it_was_made_for_are_refused(stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("linformer", causal=False, rank=3)
-    with pytest.raises(DataError, match=r"257 rows are more than `linformer` projects, which is `dims.length` \(256\)"):
+    with pytest.raises(DataError, match="got 257"):
         stack(drawn(1, 257, 12), TokenLayout(torch.arange(257).unsqueeze(0)))
 
 

@@ -51,6 +51,6 @@ def test_torch_computes_the_same(causal: bool, stacked: Stacked, drawn: Drawn) -
 
 
 def test_an_odd_width_has_no_halves() -> None:
-    with pytest.raises(ValueError, match=r"two directions share `dims.width` \(13\), so it must be even; valid: 14"):
+    with pytest.raises(ValueError, match="got 13; valid: 14"):
         attention()["lstm"](Shape(13, 1, 13, 8, 11, 1))
     attention()["lstm"](Shape(13, 1, 13, 8, 11, 1, causal=True))

@@ -220,5 +220,5 @@ def test_half_precision_is_near(kind: str, mode: str, stacked: Stacked, drawn: D
 
 
 def test_an_odd_number_of_columns_cannot_be_turned() -> None:
-    with pytest.raises(ValueError, match="columns are turned in pairs, but `rotary` is 3; valid: 2, 4"):
+    with pytest.raises(ValueError, match="got 3; valid: 2, 4"):
         attention()["mla"](Shape(12, 4, 4, 64, 11, 1), rotary=3)

@@ -107,23 +107,23 @@ def test_the_declared_operations_are_those_that_torch_counts() -> None:
 
 
 def test_an_image_of_another_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="an image of 6 x 6 x 3 has 108 values, and not 107"):
+    with pytest.raises(ValueError, match="108 values, got 107"):
         rows_of(patches(), images()[:, 1:])
 
 
 def test_what_has_no_vocabulary_scores_no_rows() -> None:
-    with pytest.raises(ValueError, match="images have no vocabulary"):
+    with pytest.raises(ValueError, match="no vocabulary"):
         patches().unembed(torch.zeros(1, WIDTH))
 
 
 @pytest.mark.parametrize(
     ("options", "rows", "words"),
     [
-        ({"image": 6, "patch": 4}, ROWS, r"`patch` \(4\) does not divide `image` \(6\); valid: 1, 2, 3, 6"),
+        ({"image": 6, "patch": 4}, ROWS, "got 4; valid: 1, 2, 3, 6"),
         (
             {"image": 6, "patch": 3},
             ROWS,
-            r"2 x 2 patches and the row of the whole image are 5 rows, but .* is 10; valid: 5",
+            "must be 5 .* got 10",
         ),
     ],
 )
@@ -135,7 +135,7 @@ def test_sizes_that_do_not_meet_are_refused(options: dict[str, int], rows: int, 
 def test_a_spec_whose_rows_are_not_those_of_its_image_is_refused() -> None:
     registry = installed(no_plugins=True)
     spec = resolved("vit-tiny", "dims.length=16", registry=registry)
-    with pytest.raises(SpecError, match="4 x 4 patches and the row of the whole image are 17 rows"):
+    with pytest.raises(SpecError, match="must be 17"):
         build(spec, registry, Vocabulary(257, {"mask": 256}), KERNELS)
 
 

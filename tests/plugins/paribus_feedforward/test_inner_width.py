@@ -16,10 +16,10 @@ def test_one_that_is_given_decides(expand: float | None) -> None:
 
 
 def test_two_that_are_given_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"`inner` is 17 and `expand` is 2, but one of them decides"):
+    with pytest.raises(ValueError, match=r"got both `inner` \(17\) and `expand` \(2\)"):
         inner_width(6, 2.0, 4.0, 17)
 
 
 def test_none_that_is_given_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"both null, but one of them decides .*; valid: expand: 4"):
+    with pytest.raises(ValueError, match=r"both null.* expand: 4"):
         inner_width(6, None, 4.0, None)

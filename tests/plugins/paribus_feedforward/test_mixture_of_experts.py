@@ -199,10 +199,10 @@ def test_rows_of_bfloat16_stay_so_and_are_chosen_for_in_float32(shape: Shape) ->
 
 
 def test_more_choices_than_experts_are_refused(shape: Shape) -> None:
-    with pytest.raises(ValueError, match=r"`top` must be at most `experts` \(2\), but is 3"):
+    with pytest.raises(ValueError, match="got 3"):
         MixtureOfExperts(shape, expert=PLAIN, experts=2, top=3)
 
 
 def test_a_router_that_could_not_learn_is_refused(shape: Shape) -> None:
-    with pytest.raises(ValueError, match=r"the router would not learn; valid: softmax: all, or a larger `top`"):
+    with pytest.raises(ValueError, match="softmax: all"):
         MixtureOfExperts(shape, expert=PLAIN, top=1)

@@ -16,7 +16,13 @@ from paribus.train.model import Model
 
 Build = Callable[..., Any]
 WORDS = ("drawn", "best", "straight-through", "soft")
-SIZES = ("dims.width=6", "dims.vocabulary=300", "topology.embedded=5", "topology.scored=4", "corpus.pairs=60")
+SIZES = (
+    "dims.width=6",
+    "dims.vocabulary=300",
+    "topology.embedding_width=5",
+    "topology.readout_width=4",
+    "corpus.pairs=60",
+)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ def test_it_rises_stays_and_falls() -> None:
 
 
 def test_by_the_root_it_falls_faster_at_first() -> None:
-    assert Trapezoid(warmup=0.0, decay=1.0, way="sqrt").factor(25, 100) == pytest.approx(0.5)
+    assert Trapezoid(warmup=0.0, decay=1.0, decay_shape="sqrt").factor(25, 100) == pytest.approx(0.5)
 
 
 def test_without_a_way_down_it_stays() -> None:

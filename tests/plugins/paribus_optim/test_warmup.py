@@ -28,7 +28,7 @@ SCHEDULES: list[Schedule] = [
     Polynomial(warmup=0.5, power=3.0),
     Polynomial(warmup=1.0, floor=0.1),
     Trapezoid(),
-    Trapezoid(warmup=0.5, decay=0.5, way="sqrt"),
+    Trapezoid(warmup=0.5, decay=0.5, decay_shape="sqrt"),
     Trapezoid(warmup=0.0, decay=1.0),
 ]
 

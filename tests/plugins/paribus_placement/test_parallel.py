@@ -24,7 +24,7 @@ def test_all_read_the_same_normed_rows(shape: Shape, sublayers: Sublayers, stirr
 def test_each_reads_its_own_where_each_has_a_norm(
     shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor
 ) -> None:
-    placement = stirred(Parallel(shape, lambda: LayerNorm(8), one_norm=False))
+    placement = stirred(Parallel(shape, lambda: LayerNorm(8), shared_norm=False))
     y = x + sum(sublayers[name](placement.get_submodule(f"norms.{name}")(x)) for name in shape.sublayers)
     torch.testing.assert_close(placement(x, sublayers), y, atol=1e-12, rtol=0)
 
@@ -47,7 +47,7 @@ def test_it_is_the_layer_of_a_gpt_neox(stirred: Stirred, x: Tensor) -> None:
     theirs = GPTNeoXLayer(GPTNeoXConfig(hidden_size=8, num_attention_heads=2, intermediate_size=16), 0).double().eval()
     theirs.attention.forward = lambda h, **_: (h.roll(1, -1) * 2, None)
     plain = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=11, layers=2)
-    ours = stirred(Parallel(plain, lambda: LayerNorm(8), one_norm=False))
+    ours = stirred(Parallel(plain, lambda: LayerNorm(8), shared_norm=False))
     theirs.input_layernorm.load_state_dict(ours.get_submodule("norms.attention").state_dict())
     theirs.post_attention_layernorm.load_state_dict(ours.get_submodule("norms.feedforward").state_dict())
     y = ours(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": theirs.mlp})

@@ -83,7 +83,7 @@ def test_the_middle_of_a_row_is_not_scaled(shape: Shape) -> None:
 
 
 def test_a_head_of_an_odd_width_is_refused(shape: Shape) -> None:
-    with pytest.raises(SpecError, match=r"turned two by two, so the head width must be even, but is 7; valid: an even"):
+    with pytest.raises(SpecError, match="got 7"):
         Extrapolatable(replace(shape, head_width=7))
 
 

@@ -47,7 +47,7 @@ def test_it_is_the_papers_formula_and_its_mirror_image_ahead(shaken: bool, shape
 def test_a_key_behind_has_the_share_of_the_paper(shape: Shape) -> None:
     """log(c (i - j) + 1) / log(c max(L, i) + 1), which is all that a causal stack sees."""
     rows = torch.arange(1500, dtype=torch.float64)
-    shares = made(shape).shares(pair(torch.arange(1500).unsqueeze(0), torch.arange(1500).unsqueeze(0)))[0]
+    shares = made(shape).relative_distances(pair(torch.arange(1500).unsqueeze(0), torch.arange(1500).unsqueeze(0)))[0]
     wanted = (0.1 * (rows[:, None] - rows)).log1p() / ((0.1 * rows.clamp(min=512)).log1p() + 1e-6)[:, None]
     behind = torch.ones(1500, 1500, dtype=torch.bool).tril()
     assert torch.allclose(shares[behind], wanted[behind], rtol=0, atol=1e-12)
@@ -56,7 +56,7 @@ def test_a_key_behind_has_the_share_of_the_paper(shape: Shape) -> None:
 
 def test_shares_are_of_the_row_itself_and_never_more_than_one(shape: Shape) -> None:
     at = torch.tensor([[0, 7, 511, 600, 100_000]])
-    shares = made(shape).shares(pair(at, at))[0]
+    shares = made(shape).relative_distances(pair(at, at))[0]
     assert (shares.abs() <= 1).all()
     assert shares.diagonal().eq(0).all()
     assert torch.allclose(shares[3:, 0], torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-6)  # the first row of all

@@ -38,7 +38,7 @@ def test_the_table_is_as_long_as_the_dims_or_as_it_is_told(length: int | None, r
 
 
 def test_a_position_past_the_table_is_an_error_and_no_clamp(shape: Shape) -> None:
-    message = r"position 16 is past the table of `learned`, which has 16 places; valid: positions up to 15, or"
+    message = r"got position 16; valid: positions up to 15, or"
     with pytest.raises(DataError, match=message):
         Learned(shape).embed(torch.zeros(1, 2, 8), torch.tensor([[3, 16]]))
 
@@ -53,7 +53,7 @@ def test_rows_before_the_offset_are_never_read(shape: Shape) -> None:
     got.sum().backward()
     assert position.table.weight.grad is not None
     assert position.table.weight.grad.sum(-1).tolist() == [0, 0, 16, 8] + [0] * 13 + [8]
-    with pytest.raises(DataError, match=r"position 16 is past the table of `learned`, which has 16 places"):
+    with pytest.raises(DataError, match="got position 16"):
         position.embed(torch.zeros(1, 1, 8), torch.tensor([[16]]))
 
 

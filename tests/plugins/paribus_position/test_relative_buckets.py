@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from paribus import Pair, Shape
-from paribus_position.relative_buckets import RelativeBuckets, by_distance
+from paribus_position.relative_buckets import RelativeBuckets, buckets_by_distance
 
 SIZES = [(32, 128), (16, 20), (64, 1024), (8, 5)]
 
 
 def bucket(apart: int, buckets: int, distance: int) -> int:
-    return by_distance(buckets, distance)[min(apart, distance)]
+    return buckets_by_distance(buckets, distance)[min(apart, distance)]
 
 
 def bias(position: RelativeBuckets, q: Tensor, k: Tensor) -> Tensor:
@@ -94,9 +94,9 @@ def test_it_depends_on_distance_alone_and_learns_only_what_was_read(shape: Shape
 @pytest.mark.parametrize(
     ("causal", "buckets", "distance", "message"),
     [
-        (False, 7, 128, r"`buckets` must be even and at least 4 where rows see both sides, but is 7"),
-        (False, 2, 128, r"at least 4 where rows see both sides, but is 2"),
-        (True, 32, 16, r"`distance` must be more than 16, the distances with a bucket each"),
+        (False, 7, 128, r"at least 4 .* got 7"),
+        (False, 2, 128, r"at least 4 .* got 2"),
+        (True, 32, 16, r"`distance` must be more than 16, got 16"),
         (False, 32, 8, r"`distance` must be more than 8"),
     ],
 )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from paribus import Shape
-from paribus_position.remembered import Remembered
+from paribus_position.position_cache import PositionCache
 from paribus_position.rotary import Rotary
 from paribus_position.sinusoidal import Sinusoidal
 
@@ -16,12 +16,12 @@ def ramp(length: int, past: int = 0) -> Tensor:
     return torch.arange(past, past + length).unsqueeze(0)
 
 
-def made(remembered: Remembered[Tensor], positions: Tensor, key: str = "key") -> Tensor:
+def made(remembered: PositionCache[Tensor], positions: Tensor, key: str = "key") -> Tensor:
     return remembered(positions, key, positions.double)
 
 
 def test_equal_positions_are_made_something_of_once() -> None:
-    remembered: Remembered[Tensor] = Remembered()
+    remembered: PositionCache[Tensor] = PositionCache()
     assert made(remembered, ramp(5)) is made(remembered, ramp(5))
 
 
@@ -29,7 +29,7 @@ def test_equal_positions_are_made_something_of_once() -> None:
     ("positions", "key"), [(ramp(6), "key"), (ramp(5, past=1), "key"), (ramp(5).flip(1), "key"), (ramp(5), "other")]
 )
 def test_others_are_not_taken_for_them(positions: Tensor, key: str) -> None:
-    remembered: Remembered[Tensor] = Remembered()
+    remembered: PositionCache[Tensor] = PositionCache()
     first = made(remembered, ramp(5))
     found = made(remembered, positions, key)
     assert found is not first
@@ -37,7 +37,7 @@ def test_others_are_not_taken_for_them(positions: Tensor, key: str) -> None:
 
 
 def test_positions_that_are_changed_in_place_are_others() -> None:
-    remembered: Remembered[Tensor] = Remembered()
+    remembered: PositionCache[Tensor] = PositionCache()
     positions = ramp(5)
     made(remembered, positions)
     positions += 1
@@ -45,13 +45,13 @@ def test_positions_that_are_changed_in_place_are_others() -> None:
 
 
 def test_positions_of_each_row_of_a_batch_are_not_kept() -> None:
-    remembered: Remembered[Tensor] = Remembered()
+    remembered: PositionCache[Tensor] = PositionCache()
     each = ramp(5).expand(2, -1)
     assert made(remembered, each) is not made(remembered, each)
 
 
 def test_positions_on_another_device_are_not_looked_at() -> None:
-    remembered: Remembered[Tensor] = Remembered()
+    remembered: PositionCache[Tensor] = PositionCache()
     assert made(remembered, ramp(5).to("meta")).is_meta
     assert made(remembered, ramp(5).to("meta")).is_meta
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from paribus import Shape
 from paribus_position.rotary import Rotary
-from paribus_position.rotary_scaling import Scaling, check, frequencies, temperature
+from paribus_position.rotary_scaling import Scaling, frequencies, temperature, validate_scaling
 
 CPU = torch.device("cpu")
 COLUMNS = 64
@@ -144,17 +144,17 @@ def test_yarn_sharpens_scores_by_the_square_of_its_temperature(shape: Shape) -> 
     [
         (
             Scaling(factor=2.0),
-            r"scaling.factor is never read where scaling.kind is none; valid: linear, ntk, yarn",
+            r"scaling.factor is not used with scaling.kind none; valid: linear, ntk, yarn",
         ),
-        (Scaling("linear"), r"scaling.kind linear needs scaling.factor"),
-        (Scaling("yarn", 2.0), r"scaling.kind yarn needs scaling.length"),
-        (Scaling("linear", 2.0, 64), r"scaling.length is never read where scaling.kind is linear; valid: yarn, llama3"),
-        (Scaling("llama3", 2.0, 64, temperature=1.1), r"scaling.temperature is never read .* llama3; valid: yarn"),
+        (Scaling("linear"), r"linear requires scaling.factor"),
+        (Scaling("yarn", 2.0), r"yarn requires scaling.length"),
+        (Scaling("linear", 2.0, 64), r"scaling.length is not used .* linear; valid: yarn, llama3"),
+        (Scaling("llama3", 2.0, 64, temperature=1.1), r"scaling.temperature is not used .* llama3; valid: yarn"),
         (Scaling("llama3", 2.0, 64, slow=4.0), r"scaling.fast \(4\) must be more than scaling.slow \(4\)"),
     ],
 )
 def test_what_would_be_ignored_or_is_lacking_is_refused(scaling: Scaling, message: str, shape: Shape) -> None:
     with pytest.raises(ValueError, match=message):
-        check(scaling)
+        validate_scaling(scaling)
     with pytest.raises(ValueError, match=message):
         Rotary(shape, scaling=scaling)

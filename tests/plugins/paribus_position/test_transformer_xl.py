@@ -12,7 +12,13 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from paribus import Load, Pair, Shape
-from paribus_position.transformer_xl import Apart, Leanings, TransformerXL, counted, shifted
+from paribus_position.transformer_xl import (
+    LayerProjection,
+    QueryBiases,
+    TransformerXL,
+    contiguous_offset,
+    relative_shift,
+)
 
 Filled = Callable[[nn.Module], nn.Module]
 Paired = Callable[..., Pair]
@@ -25,8 +31,8 @@ def at(positions: Tensor, batch: int, row: int) -> int:
     return int(positions[batch % positions.shape[0], row])
 
 
-def parts_of(position: TransformerXL, pair: Pair) -> tuple[Apart, Leanings]:
-    assert isinstance(pair.own, Apart)
+def parts_of(position: TransformerXL, pair: Pair) -> tuple[LayerProjection, QueryBiases]:
+    assert isinstance(pair.own, LayerProjection)
     leanings = pair.own.leanings or position.leanings
     assert leanings is not None
     return pair.own, leanings
@@ -79,7 +85,7 @@ def test_rows_that_count_on_are_shifted_where_that_is_cheaper(
 
     def watched(x: Tensor) -> Tensor:
         made.append(x)
-        return shifted(x)
+        return relative_shift(x)
 
     monkeypatch.setattr(sys.modules[TransformerXL.__module__], "shifted", watched)
     shape = replace(shape, **sizes)
@@ -94,7 +100,7 @@ def test_rows_that_count_on_are_shifted_where_that_is_cheaper(
 
 def test_a_shift_puts_each_distance_under_its_key_without_a_copy() -> None:
     by_distance = (4 - torch.arange(5 + 7)).expand(2, 3, 5, -1).contiguous()  # T = 5, S = 7: from T - 1 down
-    got = shifted(by_distance)
+    got = relative_shift(by_distance)
     assert got.shape == (2, 3, 5, 7)
     assert torch.equal(got[1, 2], torch.arange(5).unsqueeze(-1) - torch.arange(7))
     assert got.untyped_storage().data_ptr() == by_distance.untyped_storage().data_ptr()
@@ -117,7 +123,7 @@ COUNTED = {
 
 @pytest.mark.parametrize(("q", "k", "ahead"), COUNTED.values(), ids=COUNTED)
 def test_rows_count_on_where_each_is_one_further_than_the_last(q: Tensor, k: Tensor, ahead: int | None) -> None:
-    assert counted(q, k) == ahead
+    assert contiguous_offset(q, k) == ahead
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(7, 7), (1, 9), (3, 9), (1, 1)])
@@ -154,7 +160,7 @@ def test_weights_are_those_of_xlnet(
         assert pair.k is not None
         weights = (pair.q @ pair.k.transpose(-1, -2) * pair.scale + position.bias(pair)).softmax(-1)
         distances = torch.arange(keys, -queries, -1)
-        waves = position._made(distances.unsqueeze(0), torch.float64)
+        waves = position._waves(distances.unsqueeze(0), torch.float64)
         rough = model.relative_positional_encoding(queries, keys, bsz=1)[:, 0]
         assert torch.allclose(waves[0], rough.double(), rtol=0, atol=1e-5)  # it is made in float32
         r = torch.einsum("ih,hnd->ind", waves[0], theirs.r).unsqueeze(1).expand(-1, 2, -1, -1)

@@ -48,11 +48,11 @@ def test_weights_that_are_asked_for_come_from_every_layer(build: Build) -> None:
 
 
 def test_it_has_no_other_part(build: Build) -> None:
-    with pytest.raises(AssertionError, match="no other part"):
+    with pytest.raises(AssertionError, match="validated"):
         build(Decoder).run({"body": Stream(TOKENS)}, "encoder")
 
 
 def test_it_attends_to_no_memory(build: Build) -> None:
     memory = Memory(torch.zeros(2, 3, 4), TokenLayout(torch.arange(3).unsqueeze(0)))
-    with pytest.raises(AssertionError, match="nothing here that attends"):
+    with pytest.raises(AssertionError, match="memory"):
         build(Decoder).run({"body": Stream(TOKENS)}, "body", memory=memory)

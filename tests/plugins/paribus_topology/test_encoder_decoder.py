@@ -79,7 +79,7 @@ def test_it_declares_what_it_has(topology: Topology) -> None:
     body, encoder = EncoderDecoder.parts
     assert (body.path, body.causal, body.cross) == ("body", True, encoder.path)
     assert (encoder.path, encoder.causal, encoder.cross) == ("encoder", False, None)
-    with pytest.raises(AssertionError, match="no other part"):
+    with pytest.raises(AssertionError, match="validated"):
         topology.run({"body": Stream(TARGET)}, "generator")
 
 
@@ -87,5 +87,5 @@ def test_it_declares_what_it_has(topology: Topology) -> None:
 def test_the_decoder_needs_a_memory_and_the_encoder_takes_none(topology: Topology, part: str) -> None:
     streams = {"encoder": Stream(SOURCE), "body": Stream(TARGET)}
     memory = memory_of(topology.run(streams, "encoder")) if part == "encoder" else None
-    with pytest.raises(AssertionError, match="attends to the encoder's output, and it alone"):
+    with pytest.raises(AssertionError, match="memory"):
         topology.run(streams, part, memory=memory)

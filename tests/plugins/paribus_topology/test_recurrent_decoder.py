@@ -101,7 +101,7 @@ def _lstm(get: Get, path: str, x: Tensor, state: tuple[Tensor, Tensor], fed: Ten
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_rnnsearch_is_what_its_appendix_says(side: str, recurrent: Recurrent, padded: Padded, both: Both) -> None:
-    model = recurrent("rnnsearch-tiny", "topology.embedded=4", "topology.scored=3")
+    model = recurrent("rnnsearch-tiny", "topology.embedding_width=4", "topology.readout_width=3")
     output = both(model, padded(SOURCES, side), Stream(torch.tensor(TARGETS)), capture=True)
     scores = model.topology.embedding.unembed(output.hidden)
     weights = output.captured[0]["cross"]  # (B, 1, T, S)

@@ -1,4 +1,4 @@
-"""One stream through one stack: what every topology of this plugin does for each of its parts."""
+"""One stream through one stack, for every topology of this plugin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paribus import AddPositions, Capture, Memory, Output, Stack, States, Stream
 Embed = Callable[[Stream, int, AddPositions, nn.Module | None], tuple[Tensor, TokenLayout]]
 
 
-def passed(
+def run_stack(
     stream: Stream,
     embedding: Embed,
     stack: Stack,
@@ -20,7 +20,7 @@ def passed(
     states: States | None,
     capture: Capture | bool,
 ) -> Output:
-    """(B, T) -> (B, T, D), behind the rows that `states` remember."""
+    """Embed a stream and run the stack, after the tokens in `states`: (B, T) -> (B, T, D)."""
     x, rows = embedding(stream, states.past if states is not None else 0, stack.place, stack.embedding)
     output: Output = stack(x, rows, memory, states, capture)
     return output
