@@ -144,7 +144,7 @@ class Capped(Attention):
         return empty_cache(self.shape, 1, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return softmax_cost(self.shape, 1, self.attend.sight, load)
+        return softmax_cost(self.shape, 1, self.attend.visibility, load)
 
 
 def test_a_class_given_in_python_is_listed_checked_and_ablated(tmp_path: Path) -> None:

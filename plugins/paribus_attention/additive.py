@@ -62,5 +62,5 @@ class Additive(Attention):
 
     def cost(self, load: Load) -> Cost:
         return softmax_cost(
-            self.shape, self.shape.heads, self.attend.sight, load
+            self.shape, self.shape.heads, self.attend.visibility, load
         )  # multiplying by v costs as much as a dot product

@@ -47,4 +47,4 @@ class Bilinear(Attention):
         return empty_cache(self.shape, self.shape.heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return self.heads.cost(self.attend.sight, load)
+        return self.heads.cost(self.attend.visibility, load)

@@ -65,7 +65,7 @@ class BlockSparse(Attention):
         count, key = -(-shape.length // block_size), _draw_key(shape, seed)
         drawn = draw_blocks(count, random_blocks, near=neighbours, first=global_blocks, causal=shape.causal, key=key)
         sight = visibility_of(shape)._replace(
-            first=global_blocks * block_size, blocks=BlockPattern(block_size, neighbours, drawn)
+            global_tokens=global_blocks * block_size, blocks=BlockPattern(block_size, neighbours, drawn)
         )
         self.attend = Attend(shape, sight, scores)
 
@@ -77,7 +77,7 @@ class BlockSparse(Attention):
         return empty_cache(self.shape, self.heads.kv_heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.visibility, load)
 
 
 def draw_blocks(

@@ -57,8 +57,8 @@ class Convolution(Attention):
         """(B, T, D) -> (B, T, D)."""
         convolved = (
             self._convolve(x, ctx)
-            if ctx.rows.documents is None
-            else self._convolve_documents(x, ctx.rows.documents, ctx)
+            if ctx.layout.documents is None
+            else self._convolve_documents(x, ctx.layout.documents, ctx)
         )
         mixed: Tensor = self.pointwise(convolved)
         return mixed
@@ -106,8 +106,8 @@ class Convolution(Attention):
 
     def _past_documents(self, ctx: Context) -> Tensor:
         """Return the documents (B|1, kernel - 1) of the tokens in the decoding state."""
-        assert ctx.keys.documents is not None, "either all decoding steps have documents, or none"
-        past = functional.pad(ctx.keys.documents[:, : ctx.past], (self.left, 0), value=PADDING)
+        assert ctx.key_layout.documents is not None, "either all decoding steps have documents, or none"
+        past = functional.pad(ctx.key_layout.documents[:, : ctx.past], (self.left, 0), value=PADDING)
         return past.gather(1, _padding_first(past))[:, -self.left :]
 
     def start(self, batch: int, length: int, like: Tensor) -> State:

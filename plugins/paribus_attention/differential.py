@@ -79,14 +79,16 @@ class Differential(Attention):
         q = self.attend.queries(self.heads, x, ctx)
         k, v = self.attend.keys_and_values(self.heads, x, ctx)  # (B, G, S, K)
         # One call for each half of the values: fused kernels need values as wide as keys.
-        halves = [self.attend.mixed(q, k, half.repeat(1, 2, 1, 1), self.heads, ctx) for half in v.chunk(2, dim=1)]
+        halves = [
+            self.attend.weigh_values(q, k, half.repeat(1, 2, 1, 1), self.heads, ctx) for half in v.chunk(2, dim=1)
+        ]
         first_mix, second_mix = torch.cat(halves, dim=-1).chunk(2, dim=1)  # (B, H/2, T, 2K)
         factor = self.lambda_value()
-        if ctx.capture is not None:
-            first_weights, second_weights = ctx.capture["weights"].chunk(2, dim=1)
-            ctx.capture["weights"] = first_weights - factor * second_weights  # (B, H/2, T, S)
-        if ctx.heads is not None:
-            ctx.heads["v"] = v  # both halves
+        if ctx.captured is not None:
+            first_weights, second_weights = ctx.captured["weights"].chunk(2, dim=1)
+            ctx.captured["weights"] = first_weights - factor * second_weights  # (B, H/2, T, S)
+        if ctx.captured_heads is not None:
+            ctx.captured_heads["v"] = v  # both halves
         pairs = self.norm(first_mix - factor * second_mix) * (1 - self.lambda_init)
         return self.heads.merge(pairs)
 
@@ -101,4 +103,6 @@ class Differential(Attention):
     def cost(self, load: Load) -> Cost:
         keys = load.keys if self.shape.memory_width is None else load.memory
         second_value_flops = 4 * load.queries * keys * self.shape.heads * self.shape.head_width
-        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load) + Cost(flops=second_value_flops)
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.visibility, load) + Cost(
+            flops=second_value_flops
+        )

@@ -67,7 +67,7 @@ class Dilated(Attention):
         self.shape = shape
         self.heads = Heads(shape, kv_heads=kv_heads or shape.heads, bias=scores.bias)
         self.attend = Attend(
-            shape, visibility_of(shape, window)._replace(dilation=dilation, first=global_tokens), scores
+            shape, visibility_of(shape, window)._replace(dilation=dilation, global_tokens=global_tokens), scores
         )
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
@@ -78,4 +78,4 @@ class Dilated(Attention):
         return empty_cache(self.shape, self.heads.kv_heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.visibility, load)

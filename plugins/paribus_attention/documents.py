@@ -26,7 +26,7 @@ def fill_padding(documents: Tensor) -> Tensor:
 
 def previous_document(ctx: Context) -> Tensor:
     """Return the document (B|1, 1) of the last token in the decoding state, PADDING where the state is empty."""
-    documents = ctx.keys.documents
+    documents = ctx.key_layout.documents
     assert documents is not None, "called only for batches with documents"
     if ctx.past == 0:
         return torch.full_like(documents[:, :1], PADDING)

@@ -42,10 +42,10 @@ class Fixed(Attention):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         source = x if ctx.memory is None else ctx.memory
-        if ctx.keys.documents is None:
+        if ctx.key_layout.documents is None:
             return self.heads.merge(self.heads.values(source[:, -1:])).expand(-1, x.shape[1], -1)
         index = (
-            _last_positions(ctx.rows.documents, ctx.keys.documents).expand(x.shape[0], x.shape[1]).unsqueeze(-1)
+            _last_positions(ctx.layout.documents, ctx.key_layout.documents).expand(x.shape[0], x.shape[1]).unsqueeze(-1)
         )  # (B, T, 1)
         last_tokens = source.gather(1, index.clamp_min(0).expand(-1, -1, source.shape[-1]))
         values = self.heads.values(last_tokens)

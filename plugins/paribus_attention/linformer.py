@@ -68,7 +68,7 @@ class Linformer(Attention):
         """(B, T, D) -> (B, T, D)."""
         self._check_length(x.shape[1])
         q, k, v = self.heads.queries(x), self.heads.keys(x), self.heads.values(x)
-        documents = ctx.rows.documents
+        documents = ctx.layout.documents
         if documents is not None:
             documents = documents.expand(x.shape[0], -1)
             k, v = (_move_padding_last(side, documents) for side in (k, v))

@@ -53,11 +53,11 @@ class LocalMonotonic(Attention):
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        scoring = local_scoring(ctx.rows.positions, ctx, self.reach, gaussian=False)
+        scoring = local_scoring(ctx.layout.positions, ctx, self.reach, gaussian=False)
         return self.heads.merge(self.attend(self.heads, x, ctx, scoring))
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return empty_cache(self.shape, self.shape.heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return self.heads.cost(self.attend.sight, load)  # keys outside the window are scored too, and then masked
+        return self.heads.cost(self.attend.visibility, load)  # keys outside the window are scored too, and then masked

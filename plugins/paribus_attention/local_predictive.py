@@ -62,7 +62,7 @@ class LocalPredictive(Attention):
         """(B, T, D) -> (B, T, D)."""
         relative_centre = self.outer(self.place(x).tanh()).squeeze(-1).sigmoid()  # (B, T)
         scoring = local_scoring(
-            visible_key_counts(ctx, self.attend.sight) * relative_centre, ctx, self.reach, gaussian=True
+            visible_key_counts(ctx, self.attend.visibility) * relative_centre, ctx, self.reach, gaussian=True
         )
         return self.heads.merge(self.attend(self.heads, x, ctx, scoring))
 
@@ -71,4 +71,4 @@ class LocalPredictive(Attention):
 
     def cost(self, load: Load) -> Cost:
         centre_flops = 2 * load.queries * self.shape.width * (self.shape.width + 1)
-        return self.heads.cost(self.attend.sight, load) + Cost(flops=centre_flops)
+        return self.heads.cost(self.attend.visibility, load) + Cost(flops=centre_flops)

@@ -14,7 +14,7 @@ def local_scoring(centre: Tensor, ctx: Context, reach: int, *, gaussian: bool) -
     With `gaussian`, weights are multiplied by a Gaussian around the centre with a standard deviation of reach / 2; they
     are not normalised again.
     """
-    distance = ctx.keys.positions.unsqueeze(1) - centre.unsqueeze(-1)  # (B|1, T, S)
+    distance = ctx.key_layout.positions.unsqueeze(1) - centre.unsqueeze(-1)  # (B|1, T, S)
     in_window = (distance.abs() <= reach).unsqueeze(1)
     factor = in_window if not gaussian else in_window * torch.exp(-2 * (distance / reach).square()).unsqueeze(1)
 
@@ -22,12 +22,12 @@ def local_scoring(centre: Tensor, ctx: Context, reach: int, *, gaussian: bool) -
         # Finite, not -inf: a query without a key in its window would be 0/0.
         return scores.masked_fill(~in_window, torch.finfo(scores.dtype).min)
 
-    return ScoreFunctions(before=before, after=lambda weights: weights * factor)
+    return ScoreFunctions(map_scores=before, map_weights=lambda weights: weights * factor)
 
 
 def visible_key_counts(ctx: Context, sight: Visibility) -> Tensor:
     """Return how many keys each query sees, (B|1, T|1)."""
-    mask = visibility_mask(sight, with_order(ctx.rows, ctx.past), with_order(ctx.keys))
+    mask = visibility_mask(sight, with_order(ctx.layout, ctx.past), with_order(ctx.key_layout))
     if mask is None:
-        return torch.full_like(ctx.rows.positions[:, :1], ctx.keys.positions.shape[-1])
+        return torch.full_like(ctx.layout.positions[:, :1], ctx.key_layout.positions.shape[-1])
     return mask.squeeze(1).sum(-1)

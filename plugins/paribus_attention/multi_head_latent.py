@@ -72,24 +72,24 @@ class MultiHeadLatent(Attention):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         q, rotary_q = self.heads.queries(x)
-        rotary_q = self.attend.turned(self.normalise("turned_q", rotary_q), ctx, "query")
+        rotary_q = self.attend.rotate(self.normalise("turned_q", rotary_q), ctx, "query")
         latents, rotary_k = self.cached_latents(x, ctx)
         if x.shape[1] == 1 and latents.shape[1] > 1 and self.absorbs_projections:
             q = torch.cat([self.heads.absorb_key_projection(q), rotary_q], dim=-1)  # (B, H, 1, C + R)
             k = torch.cat([latents.unsqueeze(1), rotary_k], dim=-1)  # (B, 1, S, C + R): one head for all
-            mixed = self.heads.expand_values(self.attend.mixed(q, k, latents.unsqueeze(1), self.heads, ctx))
+            mixed = self.heads.expand_values(self.attend.weigh_values(q, k, latents.unsqueeze(1), self.heads, ctx))
         else:
             q = torch.cat([self.normalise("q", q), rotary_q], dim=-1)  # (B, H, T, K + R)
             k = self.normalise("k", self.heads.keys(latents))
             k = torch.cat([k, rotary_k.expand(-1, k.shape[1], -1, -1)], dim=-1)
-            v = self.attend.with_the_first(self.heads.values(latents), ctx, of="expanded values")
-            mixed = self.attend.mixed(q, k, v, self.heads, ctx)
+            v = self.attend.mix_with_first_layer(self.heads.values(latents), ctx, of="expanded values")
+            mixed = self.attend.weigh_values(q, k, v, self.heads, ctx)
         return self.heads.merge(mixed)
 
     @property
     def absorbs_projections(self) -> bool:
         """Whether decoding may score latents directly: keys and values are not changed after their projection."""
-        return not (len(self.norms) or self.attend.own_share is not None or self.attend.shows)
+        return not (len(self.norms) or self.attend.own_share is not None or self.attend.reads_content)
 
     def normalise(self, side: str, x: Tensor) -> Tensor:
         normalised: Tensor = self.norms[side](x) if len(self.norms) else x
@@ -101,7 +101,7 @@ class MultiHeadLatent(Attention):
         if ctx.memory is not None and state:
             return state["latents"], state["rotary_keys"]
         latents, rotary = self.heads.latents(self.attend.source(x, ctx))
-        rotary = self.attend.turned(self.normalise("turned_k", rotary), ctx, "key")
+        rotary = self.attend.rotate(self.normalise("turned_k", rotary), ctx, "key")
         if state is None:
             return latents, rotary
         if ctx.memory is not None:

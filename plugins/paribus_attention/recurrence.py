@@ -63,7 +63,7 @@ def run_recurrence(
         initial: Hidden = tuple(x.new_zeros(size) for _ in names)
     else:
         initial = tuple(ctx.state[name].to(x.dtype).unsqueeze(0) for name in names)
-    if ctx.rows.documents is None:
+    if ctx.layout.documents is None:
         y, final = run(x, None, initial, weights)
     else:
         y, final = _run_by_document(run, x, initial, weights, ctx)
@@ -105,8 +105,8 @@ def _run_by_document(
     run: RecurrentKernel, x: Tensor, initial: Hidden, weights: list[Tensor], ctx: Context
 ) -> tuple[Tensor, Hidden]:
     """Run over each document separately; the state continues in the document that it ended in."""
-    assert ctx.rows.documents is not None, "called only for batches with documents"
-    documents = ctx.rows.documents.expand(x.shape[0], -1)
+    assert ctx.layout.documents is not None, "called only for batches with documents"
+    documents = ctx.layout.documents.expand(x.shape[0], -1)
     sequences = pack_documents(documents)
     continues = torch.zeros_like(sequences.example, dtype=torch.bool)
     if ctx.state is not None:

@@ -67,4 +67,4 @@ class Restricted(Attention):
         return empty_cache(self.shape, self.heads.kv_heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.visibility, load)

@@ -53,13 +53,13 @@ def weighted_average(f: Tensor, x: Tensor, project: Project, ctx: Context, *, ca
     if ctx.memory is not None:
         result = _memory_sums(f, project, ctx)
     else:
-        sides = _project(f, x, project, ctx.rows.documents)
+        sides = _project(f, x, project, ctx.layout.documents)
         if causal:
             result = _causal_sums(sides, ctx)
-        elif ctx.rows.documents is None:
+        elif ctx.layout.documents is None:
             result = _key_sums(sides).read(f)
         else:
-            result, _ = _chunked_sums(sides, fill_padding(ctx.rows.documents), causal=False)
+            result, _ = _chunked_sums(sides, fill_padding(ctx.layout.documents), causal=False)
     return result.products / result.features.clamp_min(_MIN_SUM).unsqueeze(-1)
 
 
@@ -103,7 +103,7 @@ def _chunk_layout(tokens: int) -> tuple[int, int]:
 def _memory_sums(f: Tensor, project: Project, ctx: Context) -> Sums:
     """Read the tokens of the memory in each query's document; the sums of a whole memory are cached."""
     assert ctx.memory is not None, "called only for cross-attention"
-    q_documents, k_documents = ctx.rows.documents, ctx.keys.documents
+    q_documents, k_documents = ctx.layout.documents, ctx.key_layout.documents
     if ctx.state:
         return Sums(ctx.state["products"].unsqueeze(2), ctx.state["features"].unsqueeze(2)).read(f)
     sides = _project(f, ctx.memory, project, k_documents)
@@ -138,7 +138,7 @@ def _reorder(x: Tensor, order: Tensor) -> Tensor:
 
 def _causal_sums(sides: FeatureMaps, ctx: Context) -> Sums:
     """Return the running sums that each query reads, starting from the decoding state, and update that state."""
-    documents, state = ctx.rows.documents, ctx.state
+    documents, state = ctx.layout.documents, ctx.state
     initial = None if state is None else Sums(state["products"].unsqueeze(2), state["features"].unsqueeze(2))
     if documents is not None:
         initial_document = previous_document(ctx)

@@ -51,7 +51,7 @@ class TalkingHeads(Attention):
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        scoring = ScoreFunctions(compare=self.compare, after=lambda weights: mix_heads(self.after, weights))
+        scoring = ScoreFunctions(compare=self.compare, map_weights=lambda weights: mix_heads(self.after, weights))
         return self.heads.merge(self.attend(self.heads, x, ctx, scoring))
 
     def compare(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -64,7 +64,7 @@ class TalkingHeads(Attention):
     def cost(self, load: Load) -> Cost:
         keys = load.keys if self.shape.memory_width is None else load.memory
         talk = 2 * 2 * self.shape.heads**2 * load.queries * keys
-        return softmax_cost(self.shape, self.shape.heads, self.attend.sight, load) + Cost(flops=talk)
+        return softmax_cost(self.shape, self.shape.heads, self.attend.visibility, load) + Cost(flops=talk)
 
 
 def mix_heads(talk: Tensor, x: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class UnprojectedHeads(nn.Module):
                 )
         if project_queries:
             self.q = nn.Linear(shape.width, all_heads, bias=bias)
-        if not shape.raw:
+        if not shape.raw_memory:
             self.v = nn.Linear(source, all_heads, bias=bias)
             self.o = nn.Linear(all_heads, shape.width, bias=bias)
 
@@ -44,7 +44,7 @@ class UnprojectedHeads(nn.Module):
         return self.split(x)
 
     def values(self, x: Tensor) -> Tensor:
-        return self.split(x if self.shape.raw else self.v(x))
+        return self.split(x if self.shape.raw_memory else self.v(x))
 
     def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
         return self.queries(table), self.keys(table)
@@ -57,7 +57,7 @@ class UnprojectedHeads(nn.Module):
     def merge(self, x: Tensor) -> Tensor:
         """(B, H, T, K) -> (B, T, D)."""
         merged = x.transpose(1, 2).flatten(-2)
-        return merged if self.shape.raw else self.o(merged)
+        return merged if self.shape.raw_memory else self.o(merged)
 
     def cost(self, sight: Visibility, load: Load) -> Cost:
         """Return the cost of multi-head attention less that of the missing projections."""
@@ -72,6 +72,6 @@ class UnprojectedHeads(nn.Module):
 
 def match_head_width(shape: Shape) -> Shape:
     """Return the shape with heads as wide as their slices of a raw memory."""
-    if not shape.raw or shape.memory_width is None:
+    if not shape.raw_memory or shape.memory_width is None:
         return shape
     return dataclasses.replace(shape, head_width=shape.memory_width // shape.heads)

@@ -21,10 +21,10 @@ class Values(nn.Module):
 
     def __init__(self, shape: Shape, *, bias: bool) -> None:
         super().__init__()
-        self.raw = shape.raw
+        self.raw = shape.raw_memory
         self.source, self.width = shape.memory_width or shape.width, shape.width
-        self.inner = self.source if shape.raw else shape.heads * shape.head_width
-        if not shape.raw:
+        self.inner = self.source if shape.raw_memory else shape.heads * shape.head_width
+        if not shape.raw_memory:
             self.v = nn.Linear(self.source, self.inner, bias=bias)
             self.o = nn.Linear(self.inner, shape.width, bias=bias)
 

@@ -61,7 +61,7 @@ class FactorisedTable(Embedding, WeightConverter):
         self.segments = nn.Embedding(segments, width) if segments else None
         self.languages = nn.Embedding(languages, width) if languages else None
         self.norm = norm(width) if normed else None
-        self.head = None if tie or shape.scored == 0 else nn.Linear(width, shape.vocabulary, bias=False)
+        self.head = None if tie or shape.unembed_width == 0 else nn.Linear(width, shape.vocabulary, bias=False)
         self.dropout = shape.dropout
 
     @property
@@ -90,7 +90,7 @@ class FactorisedTable(Embedding, WeightConverter):
     def own_cost(self, shape: Shape, load: Load) -> Cost:
         return Cost() if shape.width == self.width else Cost(flops=2 * load.queries * self.width * shape.width)
 
-    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         """Convert a larger or smaller vocabulary: copy shared ids; a separate head starts as the tied table."""
         if not isinstance(other, FactorisedTable):
             return {}

@@ -62,7 +62,7 @@ class Patches(Embedding):
         positions = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
         x = place(x, positions)
         x = functional.dropout(x, self.dropout) if self.dropout and self.training else x
-        return x, TokenLayout(positions, counted=positions)
+        return x, TokenLayout(positions, index_positions=positions)
 
     def cut(self, values: Tensor) -> Tensor:
         """Cut images into patches: (B, P) -> (B, (image / patch)^2, channels x patch x patch), from -1 to 1."""

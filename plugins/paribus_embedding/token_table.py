@@ -67,7 +67,7 @@ class TokenTable(Embedding, WeightConverter):
         self.segments = nn.Embedding(segments, shape.width) if segments else None
         self.languages = nn.Embedding(languages, shape.width) if languages else None
         self.normed = normed
-        self.scored = shape.width if shape.scored is None else shape.scored
+        self.scored = shape.width if shape.unembed_width is None else shape.unembed_width
         if tie and self.scored not in (0, shape.width):
             raise ValueError(
                 f"a tied table scores vectors of its own width, {shape.width}, got {self.scored}; "
@@ -100,7 +100,7 @@ class TokenTable(Embedding, WeightConverter):
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * load.picks * self.scored * self.vocabulary)
 
-    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         """Convert a larger or smaller vocabulary: copy shared ids; a separate head starts as the tied table."""
         if not isinstance(other, TokenTable):
             return {}

@@ -37,7 +37,8 @@ class PositionSensitivity(Measure):
             length = body.tokens.shape[1] // 2
             if length < 2 or subject.scores(batch).shape[1] != body.tokens.shape[1]:
                 return dict.fromkeys(NAMES, "the model places its rows itself, or has too few to move any")
-            half = Stream(*(None if vector is None else vector[:, :length] for vector in body._replace(asked=None)))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            vectors = body._replace(query_positions=None)
+            half = Stream(*(None if vector is None else vector[:, :length] for vector in vectors))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
             places = half.positions if half.positions is not None else _places(half.tokens)
             luck = subject.draw(self.examples).uniform("positions", length)[seen : seen + len(places)]
             seen += len(places)

@@ -71,7 +71,7 @@ class DistillRows(Objective):
         self.enter = nn.Linear(shape.width, width, bias=False) if width is not None and 0 in layers else None
         self.apart = _cosine if loss == "cosine" else _squared
         self.pairs = tuple(zip(layers, of, strict=True))
-        self.captures, self.teaches = Capture(rows=layers), Capture(rows=of)
+        self.captures, self.teaches = Capture(hidden=layers), Capture(hidden=of)
         self.weight = weight
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
@@ -97,8 +97,8 @@ class DistillRows(Objective):
             yield self.logits(run.hidden(), run.unembed), run.teacher.hidden()
         for layer, of in self.pairs:
             brought = self.project if layer else self.enter
-            rows = run.layer(layer, "rows")
-            yield rows if brought is None else brought(rows), run.teacher.layer(of, "rows")
+            rows = run.layer(layer, "hidden")
+            yield rows if brought is None else brought(rows), run.teacher.layer(of, "hidden")
 
     def _apart(self, ours: Tensor, theirs: Tensor) -> Tensor:
         alike(ours, theirs, "has rows of so many numbers", "`width`: the teacher's")

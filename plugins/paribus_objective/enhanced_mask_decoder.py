@@ -53,7 +53,7 @@ class EnhancedMaskDecoder(Objective, WeightConverter):
         "segments": False,
         "needs": ["mask", "last-layer"],
     }
-    captures = Capture(read=True)
+    captures = Capture(last_layer_input=True)
     roles: ClassVar[Mapping[str, Role]] = {**vocabulary_head.ROLES, "places.weight": "embedding"}
 
     def __init__(
@@ -110,5 +110,5 @@ class EnhancedMaskDecoder(Objective, WeightConverter):
     def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(self.decoded(run), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

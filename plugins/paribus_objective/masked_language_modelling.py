@@ -100,5 +100,5 @@ class MaskedLanguageModelling(Objective, WeightConverter):
     def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

@@ -23,8 +23,8 @@ class Narrow(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        needed = shape.embedded != shape.width
-        self.weight = nn.Parameter(torch.empty(shape.embedded, shape.width)) if needed else None
+        needed = shape.embedding_width != shape.width
+        self.weight = nn.Parameter(torch.empty(shape.embedding_width, shape.width)) if needed else None
 
     def forward(self, h: Tensor) -> Tensor:
         return h if self.weight is None else functional.linear(h, self.weight)

@@ -85,7 +85,7 @@ class PermutationLanguageModelling(Objective, WeightConverter):
         rank = luck.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable") + 1
         order = np.zeros_like(tokens)
         np.put_along_axis(order, pick, np.where(left, 0, 2 * rank), axis=1)
-        asked = body._replace(order=torch.from_numpy(order), asked=torch.from_numpy(pick))
+        asked = body._replace(order=torch.from_numpy(order), query_positions=torch.from_numpy(pick))
         return TrainingExamples({**streams, "body": asked}, {"labels": torch.from_numpy(labels)})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
@@ -110,5 +110,5 @@ class PermutationLanguageModelling(Objective, WeightConverter):
         asking = run.targets["labels"].shape[1]
         return run.once("logits", lambda: self.logits(run.hidden()[:, -asking:], run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

@@ -77,7 +77,7 @@ class PrefixLanguageModelling(Objective, WeightConverter):
         self.classes = shape.vocabulary
         self.prefix = prefix
         self.sides = Sides(vocabulary, "prefix-lm", cut=True)
-        self.encodes = any(other.stack == "encoder" for other in shape.others)
+        self.encodes = any(other.stack == "encoder" for other in shape.other_shapes)
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=bias)
 
     def raw(self, length: int) -> int:
@@ -150,5 +150,5 @@ class PrefixLanguageModelling(Objective, WeightConverter):
     def _logits(self, run: ForwardPass) -> Tensor:
         return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
-    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

@@ -73,7 +73,7 @@ class ReplacedTokenDetection(Objective):
         self.masking = masking.Masking(vocabulary, rate, mask, 0.0)
         self.weight = weight
         self.classes = shape.vocabulary
-        self.generator = Filler(shape.other("generator"), norm)
+        self.generator = Filler(shape.shape_of("generator"), norm)
         self.detector = Detector(shape.width, norm if first else None)
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
@@ -155,7 +155,7 @@ class Filler(nn.Module, WeightConverter):
         """(…, G) -> (…, V)."""
         return vocabulary_head.logits(self, hidden, unembed)
 
-    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)
 
 

@@ -118,7 +118,7 @@ class SpanBoundaryObjective(Objective, WeightConverter):
 
         return run.once("framed", made)
 
-    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)
 
 
@@ -140,8 +140,8 @@ class Boundary(nn.Module):
         super().__init__()
         self.places = nn.Embedding(longest, width)
         self.inner = nn.Linear(2 * shape.width + width, shape.width)
-        self.outer = nn.Linear(shape.width, shape.embedded)
-        self.norms = nn.ModuleDict({"inner": norm(), "outer": norm(shape.embedded)})
+        self.outer = nn.Linear(shape.width, shape.embedding_width)
+        self.norms = nn.ModuleDict({"inner": norm(), "outer": norm(shape.embedding_width)})
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
 
     def forward(self, before: Tensor, behind: Tensor, place: Tensor, unembed: Unembed) -> Tensor:

@@ -50,8 +50,8 @@ def made(shape: Shape, norm: Norms, *, transform: bool = True, transform_bias: b
     than brings rows to that width."""
     return Parts(
         None if transform else Narrow(shape),
-        nn.Linear(shape.width, shape.embedded, bias=transform_bias) if transform else None,
-        norm(shape.embedded) if transform else None,
+        nn.Linear(shape.width, shape.embedding_width, bias=transform_bias) if transform else None,
+        norm(shape.embedding_width) if transform else None,
         nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None,
     )
 

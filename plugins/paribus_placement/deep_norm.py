@@ -46,7 +46,7 @@ def weights(shape: Shape) -> Weights:
     """The table of the paper: one stack by itself, a decoder that attends to an encoder, and that encoder."""
     if "cross" in shape.sublayers:
         return Weights((3 * shape.layers) ** 0.25, (12 * shape.layers) ** -0.25)
-    if shape.read_by:
-        both = (shape.layers**4 * shape.read_by) ** (1 / 16)
+    if shape.cross_layers:
+        both = (shape.layers**4 * shape.cross_layers) ** (1 / 16)
         return Weights(0.81 * both, 0.87 / both)
     return Weights((2 * shape.layers) ** 0.25, (8 * shape.layers) ** -0.25)

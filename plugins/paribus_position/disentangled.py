@@ -77,8 +77,8 @@ class Disentangled(Position):
         table = self.table.weight if self.norm is None else self.norm(self.table.weight)
         if self.dropout and self.training:
             table = functional.dropout(table, self.dropout)
-        if isinstance(pair.own, Projections):
-            projected: tuple[Tensor | None, Tensor | None] = pair.own(table)
+        if isinstance(pair.position_part, Projections):
+            projected: tuple[Tensor | None, Tensor | None] = pair.position_part(table)
             return projected
         assert pair.project is not None, "a content bias needs the layer's projections"
         queries, keys = pair.project(table)

@@ -46,7 +46,7 @@ class Learned(Position, WeightConverter):
         super().__init__()
         self.offset = offset
         self.length = length or shape.length
-        self.table = nn.Embedding(self.length + offset, shape.embedded)
+        self.table = nn.Embedding(self.length + offset, shape.embedding_width)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, E), (B|1, T) -> (B, T, E)."""
@@ -71,7 +71,7 @@ class Learned(Position, WeightConverter):
     def reach(self) -> int:
         return self.length
 
-    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         """Convert a longer or shorter table: copy the positions that both have."""
         if not isinstance(other, Learned):
             return {}

@@ -41,7 +41,7 @@ class Sinusoidal(Position):
         scale: Annotated[Literal["none", "learned"], "learned: multiply by a learned scalar (crammed BERT)"] = "none",
     ) -> None:
         super().__init__()
-        self.width = shape.embedded
+        self.width = shape.embedding_width
         self.base = base
         self.halves = layout == "halves"
         self.closed = closed

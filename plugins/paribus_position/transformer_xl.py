@@ -52,11 +52,11 @@ class TransformerXL(Position):
         """(B, H, T, S)."""
         assert pair.q is not None, "a content bias needs queries and keys"
         assert pair.k is not None, "a content bias needs queries and keys"
-        assert isinstance(pair.own, LayerProjection), "each layer has its own projection"
-        biases = pair.own.leanings or self.leanings
+        assert isinstance(pair.position_part, LayerProjection), "each layer has its own projection"
+        biases = pair.position_part.leanings or self.leanings
         assert biases is not None, "u and v belong to the layer or to the stack"
         u, v = (vector.to(pair.q.dtype).unsqueeze(-2) for vector in (biases.key, biases.distance))  # (H, 1, K)
-        weight = pair.own.project.weight.to(pair.q.dtype).unflatten(0, (self.heads, -1))  # (H, K, W)
+        weight = pair.position_part.project.weight.to(pair.q.dtype).unflatten(0, (self.heads, -1))  # (H, K, W)
         queries, keys = pair.q_positions.shape[-1], pair.k_positions.shape[-1]
         offset = contiguous_offset(
             pair.q_positions, pair.k_positions
@@ -70,9 +70,9 @@ class TransformerXL(Position):
         )
         scores: Tensor = distance_scores + u @ pair.k.transpose(-1, -2)
         if biases.segment is not None:
-            assert pair.own.segments is not None, "segment biases need segment vectors"
+            assert pair.position_part.segments is not None, "segment biases need segment vectors"
             scores = scores + segment_scores(
-                pair.q + biases.segment.to(pair.q.dtype).unsqueeze(-2), pair.own.segments, pair
+                pair.q + biases.segment.to(pair.q.dtype).unsqueeze(-2), pair.position_part.segments, pair
             )
         return (scores * pair.scale).to(pair.dtype)
 

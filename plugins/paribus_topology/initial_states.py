@@ -28,8 +28,8 @@ class InitialStates(nn.Module):
 
     def forward(self, memory: Memory, documents: Tensor | None = None) -> list[Hidden]:
         """Return states of each layer, (1, B, K) each part, of all sequences or of those with `documents` (B,)."""
-        assert memory.handed is not None, "a recurrent encoder returns its states"
-        final_states = self._final_states(memory.handed, memory.rows.documents, documents)  # (B, L, P, K)
+        assert memory.extra is not None, "a recurrent encoder returns its states"
+        final_states = self._final_states(memory.extra, memory.layout.documents, documents)  # (B, L, P, K)
         if not self.backwards:
             return [tuple(part.unsqueeze(0) for part in layer.unbind(1)) for layer in final_states.unbind(1)]
         return [

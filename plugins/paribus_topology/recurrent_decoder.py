@@ -112,7 +112,7 @@ class RecurrentDecoder(Stage):
         self.readout = Readout(readout, shape.width, state=width, context=memory_width, token=token)
 
     @property
-    def enters(self) -> Shape:
+    def input_shape(self) -> Shape:
         return replace(self.place, width=self.input_width)
 
     def forward(
@@ -263,7 +263,7 @@ class RecurrentDecoder(Stage):
     def start(self, batch: int, length: int) -> States:
         """Return empty decoding states; the first step computes them from its memory."""
         layers: list[dict[str, State]] = [{"cell": {}, "cross": {}} for _ in self.layers]
-        return States(layers, room=length)
+        return States(layers, capacity=length)
 
     def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
         return self._crossing[0].kernels(device, rows)

@@ -46,7 +46,7 @@ class RecurrentEncoder(Stage):
         )
 
     @property
-    def enters(self) -> Shape:
+    def input_shape(self) -> Shape:
         return replace(self.place, width=self.input_width)
 
     def forward(self, x: Tensor, rows: TokenLayout) -> Output:
@@ -77,7 +77,7 @@ class RecurrentEncoder(Stage):
                 torch.stack([part[0] for part in parts] if self.directions == 1 else [parts[0][1]], dim=2)
             )
             x = parts[0].permute(1, 2, 0, 3).flatten(2)
-        return Output(x, rows, handed=torch.stack(layer_states, dim=2))
+        return Output(x, rows, extra=torch.stack(layer_states, dim=2))
 
     def _cells(self) -> list[list[Cell]]:
         return [cast("list[Cell]", list(cast("nn.ModuleList", layer))) for layer in self.layers]

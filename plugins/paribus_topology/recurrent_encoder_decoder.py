@@ -115,12 +115,12 @@ class RecurrentEncoderDecoder(Topology):
             if step_input is None:
                 return None
             embedded = self._embedded(_replace_tokens(stream, t, step_input.tokens), t)[:, 0]
-            if step_input.rest is None:
+            if step_input.token_weights is None:
                 return embedded
             if not table:
-                vocabulary = torch.arange(step_input.rest.shape[-1], device=x.device).unsqueeze(0)
+                vocabulary = torch.arange(step_input.token_weights.shape[-1], device=x.device).unsqueeze(0)
                 table.append(self._embedded(Stream(vocabulary), 0)[0])
-            return embedded + step_input.rest @ table[0]
+            return embedded + step_input.token_weights @ table[0]
 
         return self.body.led(x, rows, memory, read)
 

@@ -43,7 +43,7 @@ class TwoStream(Topology):
         super().__init__()
         self.embedding = build.embedding()
         self.body = build.stack("body")
-        self.query = QueryVector(self.body.shape.embedded)
+        self.query = QueryVector(self.body.shape.embedding_width)
 
     def run(
         self,
@@ -57,16 +57,16 @@ class TwoStream(Topology):
         assert part == "body", "validated: an objective runs existing parts only"
         assert memory is None, "no part of this topology attends to a memory"
         stream = streams[part]
-        if stream.asked is None:
+        if stream.query_positions is None:
             return run_stack(stream, self.embedding, self.body, memory=None, states=states, capture=capture)
         length = stream.tokens.shape[1]
 
         def place(x: Tensor, positions: Tensor) -> Tensor:
             """In place of what the tokens that are asked for say, before anything else is made of it."""
             queries = self.query.vector.to(x.dtype).expand(x.shape[0], x.shape[1] - length, -1)
-            return self.body.place(torch.cat([x[:, :length], queries], dim=1), positions)
+            return self.body.add_positions(torch.cat([x[:, :length], queries], dim=1), positions)
 
-        x, rows = self.embedding(append_queries(stream, stream.asked), 0, place, self.body.embedding)
+        x, rows = self.embedding(append_queries(stream, stream.query_positions), 0, place, self.body.embedding)
         output: Output = self.body(x, rows, capture=capture, keys=token_layout(stream))
         return output
 
@@ -85,7 +85,7 @@ class QueryVector(nn.Module):
 def append_queries(stream: Stream, query_positions: Tensor) -> Stream:
     """Append queries to a stream, each just before its token in the order: (B, T), (B, N) -> (B, T + N)."""
     length = stream.tokens.shape[1]
-    layout = stream._replace(positions=token_layout(stream).positions, asked=None)
+    layout = stream._replace(positions=token_layout(stream).positions, query_positions=None)
     combined = Stream(*(None if vector is None else append_copies(vector, query_positions) for vector in layout))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
     if combined.order is None:
         return combined

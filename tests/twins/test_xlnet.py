@@ -54,7 +54,7 @@ def test_scores_and_gradients_of_the_rows_that_ask_are_those_of_the_twin(
     stream = Stream(tokens, torch.where(text, 0, PADDING), segments=kinds)
     objective = ours.objective("permutation")
     streams, targets = objective.corrupt({"body": stream}, {}, Draw(0, 0, torch.arange(3)))
-    order, asked = streams["body"].order, streams["body"].asked
+    order, asked = streams["body"].order, streams["body"].query_positions
     run = Pass(ours.topology, Batch(streams, {"permutation": targets}, torch.arange(3))).of("permutation")
     found = objective.logits(run.hidden()[:, LENGTH:], run.unembed)
     expected = theirs(

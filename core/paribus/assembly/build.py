@@ -59,7 +59,7 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
         builder = SpecBuilder(spec, classes, vocabulary, kernels, topology_class.parts)
         topology = make(classes, "topology", spec["topology"], builder, kind=Topology)
         others = tuple(topology.stage(part.path).shape for part in topology.parts if part.path != "body")
-        shape = dataclasses.replace(topology.stage("body").shape, others=others)
+        shape = dataclasses.replace(topology.stage("body").shape, other_shapes=others)
         objectives = nn.ModuleDict()
         for node in objective_nodes(spec):
             norm = builder.norm(spec, shape.width, 0, f"objective `{node['name']}`")
@@ -162,7 +162,7 @@ class SpecBuilder:
             stack=part.path,
             causal=part.causal,
             sublayers=sublayers,
-            read_by=self.of(reader)["dims"]["layers"] if reader else 0,
+            cross_layers=self.of(reader)["dims"]["layers"] if reader else 0,
             dropout=float(spec["dropout"]),
         )
 
@@ -185,13 +185,13 @@ class SpecBuilder:
         """The one that all parts share; it is made when it is first asked for."""
         if self._embedding is None:
             width = width or self._embedded.width
-            self._embedded = dataclasses.replace(self._embedded, width=width, scored=scored)
+            self._embedded = dataclasses.replace(self._embedded, width=width, unembed_width=scored)
             self._embedding = self._table(self._embedded)
         return self._embedding
 
     def table(self) -> Embedding:
         """Another one, which scores no rows."""
-        return self._table(dataclasses.replace(self._embedded, scored=0))
+        return self._table(dataclasses.replace(self._embedded, unembed_width=0))
 
     def _table(self, shape: Shape) -> Embedding:
         return make(self.classes, "embedding", self.spec["embedding"], shape, self._embeddings(shape), kind=Embedding)
@@ -211,7 +211,7 @@ class SpecBuilder:
     def crossing(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
         """The attention by which a recurrent part reads a memory as it stands, and what runs it."""
         part = self.parts[path]
-        shape = dataclasses.replace(self.shape(part), causal=False, memory_width=memory_width, raw=True)
+        shape = dataclasses.replace(self.shape(part), causal=False, memory_width=memory_width, raw_memory=True)
         attention = make(self.classes, "attention", cycled(self.spec["attention"], 0), shape, kind=Attention)
         nowhere = make(self.classes, "position", {"name": NO_POSITION}, shape, kind=Position)
         return attention, CrossAttention(attention, nowhere, self.kernels, shape.heads)

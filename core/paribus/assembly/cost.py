@@ -110,7 +110,7 @@ def given_to_parts(model: Assembled, length: int) -> dict[str, Given]:
     for objective in trained:
         streams, _ = objective.corrupt(streams, {}, draw)
     return {
-        path: Given(stream.tokens.shape[1], 0 if stream.asked is None else stream.asked.shape[1])
+        path: Given(stream.tokens.shape[1], 0 if stream.query_positions is None else stream.query_positions.shape[1])
         for path, stream in streams.items()
     }
 
@@ -123,7 +123,7 @@ def _lines(model: Assembled, length: int) -> Iterator[Line]:
     flops = embedding.cost(Load(length, length, picks=scored)).flops
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
         rows = sum(given[part.path])
-        flops += embedding.own_cost(stage.enters, Load(rows, rows)).flops
+        flops += embedding.own_cost(stage.input_shape, Load(rows, rows)).flops
     owned = [stage.embedding for stage in _stages(model) if stage.embedding is not None]
     yield Line("embedding", sum(_fresh(module, seen) for module in (embedding, *owned)), flops, 0)
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
@@ -149,7 +149,7 @@ def _last(model: Assembled, rows: int, asking: int) -> int:
     """The operations of the body's last layer, for rows that it read and others that ask it again."""
     stack = model.topology.stage("body")
     assert isinstance(stack, Stack), "an objective asks again only where there is a last layer"
-    return stack.last(Load(rows + asking, rows))
+    return stack.last_layer_flops(Load(rows + asking, rows))
 
 
 def _stages(model: Assembled) -> list[Stage]:

@@ -54,7 +54,7 @@ class Pass:
             return Capture(weights=self.capture.weights)
         stack = self.topology.get_submodule("body")
         try:
-            return self.capture.of(len(stack.layers)) if isinstance(stack, Stack) else self.capture
+            return self.capture.resolve(len(stack.layers)) if isinstance(stack, Stack) else self.capture
         except ValueError as error:
             raise SpecError(Problem(code="no-layer", path="objective", what=str(error))) from None
 
@@ -62,7 +62,7 @@ class Pass:
         """What was kept of a layer of the body."""
         captured = self.output("body").captured
         found = captured[layer_number(layer, len(captured)) - 1 if layer else 0] if captured else {}
-        key = "entering" if name == "rows" and not layer else name
+        key = "input" if name == "hidden" and not layer else name
         if key not in found:
             what = f"layer {layer} has no `{name}` to show: its attention compares no queries with keys"
             raise SpecError(Problem(code="does-not-fit", path="attention", what=what, valid="attention=mha, for one"))
@@ -76,10 +76,10 @@ class Pass:
     def again(self, asking: Tensor, at: Tensor, times: int) -> Tensor:
         output, stack = self.output("body"), self.topology.get_submodule("body")
         assert isinstance(stack, Stack), "a rule lets nobody ask this of a topology that does not provide it"
-        assert output.read is not None, "an objective that asks again says so in `captures`"
+        assert output.last_layer_input is not None, "an objective that asks again says so in `captures`"
         crosses = next(each.cross for each in self.topology.parts if each.path == "body")
         memory = memory_of(self.output(crosses)) if crosses else None
-        return stack.again(output.read, asking, at, times, memory)
+        return stack.rerun_last_layer(output.last_layer_input, asking, at, times, memory)
 
     def led(self, feed: StepInputFunction) -> Tensor:
         crosses = next(each.cross for each in self.topology.parts if each.path == "body")
@@ -121,9 +121,9 @@ class ObjectiveRun:
         return self.shared.output(part, tokens, f"{self.name}/{key}" if key else "").hidden
 
     def read(self) -> Tensor:
-        read = self.shared.output("body").read
+        read = self.shared.output("body").last_layer_input
         assert read is not None, "an objective that reads it says so in `captures`"
-        return read.x[:, : read.rows.positions.shape[-1]]
+        return read.x[:, : read.layout.positions.shape[-1]]
 
     def layer(self, layer: int, name: str) -> Tensor:
         return self.shared.layer(layer, name)

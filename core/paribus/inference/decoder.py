@@ -100,9 +100,9 @@ class Reader:
         if self.states is not None:
             self.states.take(index)
         elif self.memory is not None:
-            rows = self.memory.rows
+            rows = self.memory.layout
             taken = type(rows)(*(v if v is None or len(v) == 1 else v[index] for v in rows))  # type: ignore[arg-type]  # as above
-            handed = None if self.memory.handed is None else self.memory.handed[index]
+            handed = None if self.memory.extra is None else self.memory.extra[index]
             self.memory = Memory(self.memory.hidden[index], taken, handed)
 
     def _scores(self) -> Tensor:

@@ -51,23 +51,25 @@ class Blocked:
     name = "blocked"
 
     def serves(self, demand: KernelRequest) -> bool:
-        if demand.sight.window is None or not demand.sight.plain:
+        if demand.visibility.window is None or not demand.visibility.is_contiguous:
             return False
-        if not demand.aligned or demand.ordered or demand.bias == "content":
+        if not demand.aligned or demand.has_order or demand.bias == "content":
             return False
-        if demand.weights or demand.mixes or demand.soft_cap or demand.scored:
+        if demand.needs_weights or demand.has_mix or demand.soft_cap or demand.has_score_functions:
             return False
-        return demand.rows == 0 or demand.rows >= 2 * grid_of(demand.sight).stretch  # of fewer, a mask is faster
+        return (
+            demand.queries == 0 or demand.queries >= 2 * grid_of(demand.visibility).stretch
+        )  # of fewer, a mask is faster
 
     def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Blocks:
-        grid = grid_of(plan.demand.sight)
+        grid = grid_of(plan.request.visibility)
         q, k = _cut(plan.q, grid)
         offset = None
         if bias is not None:
             pair = Pair(None, None, q.positions, k.positions, plan.scale, heads, dtype=like.dtype)
             offset = bias(pair).to(like.dtype)
         by_row = plan.k.documents is None  # as for the whole: here only the padding has a document of its own
-        mask = added(DensePlan(visibility_mask(plan.demand.sight, q, k, by_row=by_row), offset), like.dtype)
+        mask = added(DensePlan(visibility_mask(plan.request.visibility, q, k, by_row=by_row), offset), like.dtype)
         assert mask is not None, "padding is hidden, so there is something to hide"
         blocks = grid.count(like.shape[1])
         return Blocks(grid, mask if mask.shape[0] == blocks * like.shape[0] else mask.repeat(like.shape[0], 1, 1, 1))
@@ -76,7 +78,7 @@ class Blocked:
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
     ) -> Tensor:
         """(B, H, T, K), (B, G, T, K), (B, G, T, K) -> (B, H, T, K)."""
-        grid, mask = plan.prepared
+        grid, mask = plan.kernel_data
         batch, heads, rows, width = q.shape
         blocks = grid.count(rows)
         by_row = functional.pad(q.transpose(1, 2), (0, 0, 0, 0, 0, blocks * grid.size - rows))

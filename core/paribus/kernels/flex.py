@@ -46,15 +46,26 @@ class Flex:
     name = "flex"
 
     def serves(self, demand: KernelRequest) -> bool:
-        if demand.device != "cuda" or demand.double or 0 < demand.rows < FEWEST:
+        if demand.device != "cuda" or demand.float64 or 0 < demand.queries < FEWEST:
             return False
-        if demand.weights or demand.mixes or demand.scored or demand.sinks or demand.drops:
+        if (
+            demand.needs_weights
+            or demand.has_mix
+            or demand.has_score_functions
+            or demand.has_sinks
+            or demand.has_dropout
+        ):
             return False
-        if demand.bias == "content" or (demand.bias == "positions" and not demand.distances):
+        if demand.bias == "content" or (demand.bias == "positions" and not demand.distance_bias):
             return False
-        if demand.sight.causal and not demand.aligned and not demand.ordered:
+        if demand.visibility.causal and not demand.aligned and not demand.has_order:
             return False  # a few rows behind a cache: their mask is small
-        plain = demand.sight.plain and demand.sight.window is None and not demand.hidden and not demand.ordered
+        plain = (
+            demand.visibility.is_contiguous
+            and demand.visibility.window is None
+            and not demand.has_hidden_keys
+            and not demand.has_order
+        )
         return demand.soft_cap or demand.bias != "none" or not plain
 
     def prepare(
@@ -69,7 +80,7 @@ class Flex:
     ) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, V) -> (B, H, T, V)."""
         assert not dropout, "weights that are dropped are another kernel's"
-        made: Functions = plan.prepared
+        made: Functions = plan.kernel_data
         width = v.shape[-1]
         if q.is_cuda:
             q, k, v = (functional.pad(side, (0, max(0, NARROWEST - side.shape[-1]))) for side in (q, k, v))
@@ -119,8 +130,8 @@ def _at(vector: Tensor, batch: Tensor, row: Tensor) -> Tensor:
 
 def blocks_of(plan: AttentionPlan, queries: int, keys: int, like: Tensor) -> BlockMask | None:
     """Which blocks of pairs are to be looked at; None where all see all."""
-    by_row = plan.k.documents is None and not plan.demand.ordered
-    found = relations(plan.demand.sight, plan.q, plan.k, by_row=by_row)
+    by_row = plan.k.documents is None and not plan.request.has_order
+    found = relations(plan.request.visibility, plan.q, plan.k, by_row=by_row)
     if not found:
         return None
     batch = max(side.shape[0] for each in found for side in (each.queries, each.keys))

@@ -75,19 +75,19 @@ class Gathered:
     name = "gathered"
 
     def serves(self, demand: KernelRequest) -> bool:
-        sight, rows = demand.sight, demand.rows
-        if sight.plain or (sight.window is None and sight.blocks is None):
+        sight, rows = demand.visibility, demand.queries
+        if sight.is_contiguous or (sight.window is None and sight.blocks is None):
             return False
-        if not demand.aligned or demand.ordered or not demand.by_row or demand.bias == "content":
+        if not demand.aligned or demand.has_order or not demand.window_by_index or demand.bias == "content":
             return False
-        if demand.weights or demand.mixes or demand.soft_cap or demand.scored:
+        if demand.needs_weights or demand.has_mix or demand.soft_cap or demand.has_score_functions:
             return False
-        if sight.blocks is not None and rows > sight.blocks.size * len(sight.blocks.drawn):
+        if sight.blocks is not None and rows > sight.blocks.size * len(sight.blocks.random_blocks):
             return False
         return rows == 0 or 2 * looked_at(sight, rows) <= rows * rows  # of fewer, a mask is faster
 
     def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Meeting:
-        sight, rows = plan.demand.sight, like.shape[1]
+        sight, rows = plan.request.visibility, like.shape[1]
         layout = layout_of(sight)
         index = met(sight, layout, rows, like.device)
         q, k = _at(plan.q, layout.own(rows, like.device)), _at(plan.k, index)
@@ -106,14 +106,14 @@ class Gathered:
         assert mask is not None, "what is hidden makes a mask"
         if mask.shape[0] != index.shape[0] * like.shape[0]:
             mask = mask.repeat(like.shape[0], 1, 1, 1)
-        first = 0 if sight.causal else sight.first
+        first = 0 if sight.causal else sight.global_tokens
         return Meeting(layout, index.clamp(0, rows - 1), mask, first, _early(plan, first, bias, heads, like))
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
     ) -> Tensor:
         """(B, H, T, K), (B, G, T, K), (B, G, T, K) -> (B, H, T, K)."""
-        made: Meeting = plan.prepared
+        made: Meeting = plan.kernel_data
         sinks = content.sinks if content is not None else None
         rows = q.shape[2]
         keys, values, mask = gather(k, made.keys), gather(v, made.keys), made.mask
@@ -133,22 +133,22 @@ class Gathered:
 def layout_of(sight: Visibility) -> Layout:
     """Blocks as they were drawn, or of half a window's span; rows that see all are left out where whole blocks are."""
     if sight.blocks is not None:
-        size, reach = sight.blocks.size, sight.blocks.near * sight.blocks.size
+        size, reach = sight.blocks.size, sight.blocks.neighbors * sight.blocks.size
     else:
         assert sight.window is not None, "without blocks, a window says what is near"
         reach = sight.window - 1
         span = reach if sight.causal else 2 * reach
         size = min(max(2 ** round(math.log2(max(span, 1) / 2)), 16), 128)
-    start = 0 if sight.causal or sight.dilation > 1 else sight.first // size * size
+    start = 0 if sight.causal or sight.dilation > 1 else sight.global_tokens // size * size
     return Layout(size, reach, 0 if sight.causal else reach, sight.dilation, start)
 
 
 def looked_at(sight: Visibility, rows: int) -> int:
     """How many pairs of a query and a key are computed."""
     layout = layout_of(sight)
-    drawn = 0 if sight.blocks is None else sight.blocks.most * layout.size
-    width = layout.left + layout.size + layout.right + drawn + sight.first
-    whole = 0 if sight.causal else sight.first * rows
+    drawn = 0 if sight.blocks is None else sight.blocks.max_random_blocks * layout.size
+    width = layout.left + layout.size + layout.right + drawn + sight.global_tokens
+    whole = 0 if sight.causal else sight.global_tokens * rows
     return layout.count(rows) * layout.stride * layout.size * width + whole
 
 
@@ -158,11 +158,13 @@ def met(sight: Visibility, layout: Layout, rows: int, device: torch.device) -> T
     count = pieces[0].shape[0]
     if sight.blocks is not None:
         skipped = layout.start // layout.size
-        blocks = sight.blocks.table(device)[skipped : skipped + count]  # -1: none, and its rows are none either
+        blocks = sight.blocks.random_block_table(device)[
+            skipped : skipped + count
+        ]  # -1: none, and its rows are none either
         inside = torch.arange(layout.size, device=device)
         pieces.append((blocks.unsqueeze(-1) * layout.size + inside).flatten(1))
-    if sight.first:
-        pieces.append(torch.arange(sight.first, device=device).expand(count, -1))
+    if sight.global_tokens:
+        pieces.append(torch.arange(sight.global_tokens, device=device).expand(count, -1))
     sorted_rows, _ = torch.cat(pieces, dim=1).sort(-1)
     return sorted_rows
 
@@ -201,5 +203,5 @@ def _early(
     if not first:
         return None
     q = TokenLayout(plan.q.positions[:, :first], None if plan.q.documents is None else plan.q.documents[:, :first])
-    demand = plan.demand._replace(sight=Visibility())
-    return added(dense_plan(plan._replace(q=q, demand=demand), bias, heads, like), like.dtype)
+    demand = plan.request._replace(visibility=Visibility())
+    return added(dense_plan(plan._replace(q=q, request=demand), bias, heads, like), like.dtype)

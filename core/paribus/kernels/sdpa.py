@@ -31,19 +31,21 @@ class Sdpa:
     name = "sdpa"
 
     def serves(self, demand: KernelRequest) -> bool:
-        return not (demand.weights or demand.mixes or demand.soft_cap or demand.scored)
+        return not (demand.needs_weights or demand.has_mix or demand.soft_cap or demand.has_score_functions)
 
     def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Masked:
-        demand, sight, keys = plan.demand, plan.demand.sight, plan.k.positions.shape[-1]
-        if plan.k.documents is not None or demand.ordered or demand.bias == "content" or not sight.plain:
+        demand, sight, keys = plan.request, plan.request.visibility, plan.k.positions.shape[-1]
+        if plan.k.documents is not None or demand.has_order or demand.bias == "content" or not sight.is_contiguous:
             return Masked(mask=added(dense_plan(plan, bias, heads, like), like.dtype))
         if sight.causal and plan.q.positions.shape[-1] == 1:  # the last row: what it sees are the last keys
             last = sight.span(keys)
-            plan = plan._replace(k=TokenLayout(plan.k.positions[:, -last:]), demand=demand._replace(sight=Visibility()))
+            plan = plan._replace(
+                k=TokenLayout(plan.k.positions[:, -last:]), request=demand._replace(visibility=Visibility())
+            )
             return Masked(mask=added(dense_plan(plan, bias, heads, like), like.dtype), last=last)
         everything = sight.window is None or (demand.aligned and sight.window >= keys)
         # is_causal lines up the first query with the first key: right for rows that are their own keys alone
-        if bias is None and everything and not demand.sinks and (demand.aligned or not sight.causal):
+        if bias is None and everything and not demand.has_sinks and (demand.aligned or not sight.causal):
             return Masked(causal=sight.causal)
         return Masked(mask=added(dense_plan(plan, bias, heads, like), like.dtype))
 
@@ -51,7 +53,7 @@ class Sdpa:
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
     ) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K)."""
-        made: Masked = plan.prepared
+        made: Masked = plan.kernel_data
         mask = made.mask
         if made.last is not None:
             k, v = k[:, :, -made.last :], v[:, :, -made.last :]

@@ -34,10 +34,10 @@ class Attend(nn.Module):
         self, shape: Shape, sight: Visibility, scores: ScoreOptions, *, scored: bool = False, rotary: int | None = None
     ) -> None:
         super().__init__()
-        self.sight = sight
-        self.scored = scored
+        self.visibility = sight
+        self.has_score_functions = scored
         self.rotary = rotary or shape.head_width
-        self.own = shape.head_width
+        self.content_width = shape.head_width
         self.soft_cap = scores.soft_cap
         self.scaled = scores.scaled
         self.dropout = shape.dropout
@@ -62,13 +62,21 @@ class Attend(nn.Module):
         self.plan = plan
 
     @property
-    def asks(self) -> tuple[object, ...]:
+    def plan_key(self) -> tuple[object, ...]:
         """All that a plan depends on: attentions that ask for the same share one."""
         sinks = self.sinks is not None
-        return self.sight, self.head_width, self.rotary, self.scaled, self.soft_cap, sinks, self.scored
+        return (
+            self.visibility,
+            self.head_width,
+            self.rotary,
+            self.scaled,
+            self.soft_cap,
+            sinks,
+            self.has_score_functions,
+        )
 
     @property
-    def shows(self) -> bool:
+    def reads_content(self) -> bool:
         """Whether its position is shown queries and keys, or weights."""
         return self._reads or self._mixes
 
@@ -83,19 +91,19 @@ class Attend(nn.Module):
     def forward(self, heads: Projections, x: Tensor, ctx: Context, scoring: ScoreFunctions | None = None) -> Tensor:
         """(B, T, D) -> (B, H, T, K)."""
         k, v = self.keys_and_values(heads, x, ctx)
-        return self.mixed(self.queries(heads, x, ctx), k, v, heads, ctx, scoring)
+        return self.weigh_values(self.queries(heads, x, ctx), k, v, heads, ctx, scoring)
 
     def queries(self, heads: Projections, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, H, T, K): normalised where asked, and turned."""
         q = heads.queries(x)
-        return self.turned(self.q_norm(q) if self.normed else q, ctx, "query")
+        return self.rotate(self.q_norm(q) if self.normed else q, ctx, "query")
 
-    def turned(self, x: Tensor, ctx: Context, side: Literal["query", "key"]) -> Tensor:
+    def rotate(self, x: Tensor, ctx: Context, side: Literal["query", "key"]) -> Tensor:
         """(B, H, T, R) -> (B, H, T, R): what the position rotates, where it rotates."""
         plan = ctx.plans[self.plan]
         return self.position.rotate(x, plan.q_tables if side == "query" else plan.k_tables, side)
 
-    def mixed(
+    def weigh_values(
         self,
         q: Tensor,
         k: Tensor,
@@ -106,20 +114,20 @@ class Attend(nn.Module):
     ) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, V) -> (B, H, T, V): values as the queries weigh their keys."""
         plan = ctx.plans[self.plan]
-        content = self.content(heads, scoring)
-        if ctx.capture is not None:
-            ctx.capture["weights"] = attention_weights(q, k, plan, content)
-        if ctx.heads is not None:
-            ctx.heads.update(q=q, k=k, v=v)
+        content = self.layer_scoring(heads, scoring)
+        if ctx.captured is not None:
+            ctx.captured["weights"] = attention_weights(q, k, plan, content)
+        if ctx.captured_heads is not None:
+            ctx.captured_heads.update(q=q, k=k, v=v)
         return plan.kernel(q, k, v, plan, content, self.dropout if self.training else 0.0)
 
-    def content(self, heads: ContentProjection, scoring: ScoreFunctions | None) -> LayerScoring | None:
+    def layer_scoring(self, heads: ContentProjection, scoring: ScoreFunctions | None) -> LayerScoring | None:
         """What a kernel must be told of besides queries and keys, if anything."""
-        if not (self.shows or self.scored or self.sinks is not None):
+        if not (self.reads_content or self.has_score_functions or self.sinks is not None):
             return None
         position = self.position
         return LayerScoring(
-            (self._bias if self.own < self.head_width else position.bias) if self._reads else None,
+            (self._bias if self.content_width < self.head_width else position.bias) if self._reads else None,
             heads.project,
             position.mix if self._mixes else None,
             self.sinks,
@@ -131,7 +139,7 @@ class Attend(nn.Module):
         """What the position makes of the heads' own columns."""
         assert pair.q is not None, "content is a matter of queries and keys"
         assert pair.k is not None, "content is a matter of queries and keys"
-        own = slice(self.own)
+        own = slice(self.content_width)
         return self.position.bias(pair._replace(q=pair.q[..., own], k=pair.k[..., own]))
 
     def keys_and_values(self, heads: Projections, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
@@ -140,8 +148,8 @@ class Attend(nn.Module):
             return ctx.state["k"], ctx.state["v"]
         source = self.source(x, ctx)
         k = heads.keys(source)
-        k = self.turned(self.k_norm(k) if self.normed else k, ctx, "key")
-        v = self.with_the_first(heads.values(source), ctx)
+        k = self.rotate(self.k_norm(k) if self.normed else k, ctx, "key")
+        v = self.mix_with_first_layer(heads.values(source), ctx)
         if ctx.state is None:
             return k, v
         if ctx.memory is not None:
@@ -151,9 +159,9 @@ class Attend(nn.Module):
 
     def source(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, S, D): the rows that become keys now, which are those of the memory if there is one."""
-        return leading_positions(x, ctx.keys.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
+        return leading_positions(x, ctx.key_layout.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
 
-    def with_the_first(self, v: Tensor, ctx: Context, of: str = "values") -> Tensor:
+    def mix_with_first_layer(self, v: Tensor, ctx: Context, of: str = "values") -> Tensor:
         """Values mixed with those of the first layer that has as many heads: half and half, until learned otherwise."""
         if self.own_share is None:
             return v

@@ -43,7 +43,7 @@ class AttentionPlanner:
         """Tells whatever attends in `attention` its plan; `part` is what the layer has of the position for itself."""
         own = None if part is position else part  # a position that is the layer's needs no part there
         for attend in (module for module in attention.modules() if isinstance(module, Attend)):
-            key = (id(position), cross, *attend.asks)
+            key = (id(position), cross, *attend.plan_key)
             known = [planned.key for planned in self._planned]
             if key not in known:
                 self._planned.append(_Planned(attend, position, cross, key, kernel_request(attend, position, cross)))
@@ -55,29 +55,32 @@ class AttentionPlanner:
         """What layers share, made once: visibility, rotation tables, biases of positions, the choice of kernel."""
         made: list[AttentionPlan] = []
         for planned in self._planned:
-            seen = memory.rows if planned.cross and memory is not None else keys
+            seen = memory.layout if planned.cross and memory is not None else keys
             made.append(self._plan(planned, x, rows, seen, past, capture))
         return tuple(made)
 
     def _plan(
         self, planned: _Planned, x: Tensor, rows: TokenLayout, seen: TokenLayout, past: int, capture: bool
     ) -> AttentionPlan:
-        attend, position, sight = planned.attend, planned.position, planned.demand.sight
+        attend, position, sight = planned.attend, planned.position, planned.demand.visibility
         behind = not planned.cross and seen.positions.shape[-1] < rows.positions.shape[-1]
         if rows.order is not None and not planned.cross:
             sight = sight._replace(causal=True)  # who says an order means it
         assert not behind or rows.order is not None or not sight.causal, "only an order says what came before them"
         demand = planned.demand._replace(
-            sight=sight,
-            weights=capture,
-            ordered=rows.order is not None or behind,  # the index of rows behind the keys says nothing of them
-            by_row=rows.documents is None or rows.counted is not None,
+            visibility=sight,
+            needs_weights=capture,
+            has_order=rows.order is not None or behind,  # the index of rows behind the keys says nothing of them
+            window_by_index=rows.documents is None or rows.index_positions is not None,
             aligned=past == 0 and not planned.cross and seen.positions.shape[-1] == rows.positions.shape[-1],
-            hidden=seen.documents is not None,
-            distances=planned.demand.distances and past == 0 and rows.counted is not None and seen.counted is not None,
-            drops=attend.training and attend.dropout > 0,
-            double=x.dtype == torch.float64,
-            rows=rows.positions.shape[-1],
+            has_hidden_keys=seen.documents is not None,
+            distance_bias=planned.demand.distance_bias
+            and past == 0
+            and rows.index_positions is not None
+            and seen.index_positions is not None,
+            has_dropout=attend.training and attend.dropout > 0,
+            float64=x.dtype == torch.float64,
+            queries=rows.positions.shape[-1],
             device=x.device.type,
         )
         kernel = choose_kernel(self._kernels, demand)
@@ -88,24 +91,24 @@ class AttentionPlanner:
             k, k_tables = with_order(seen), position.tables(fresh, attend.rotary)
         plan = AttentionPlan(kernel, demand, attend.scale, attend.soft_cap, q, k, q_tables, k_tables, None)
         bias = position.bias if demand.bias == "positions" else None
-        return plan._replace(prepared=kernel.prepare(plan, bias, self._heads, x))
+        return plan._replace(kernel_data=kernel.prepare(plan, bias, self._heads, x))
 
     def kernels(self, device: str, rows: int, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
         """The kernel of each plan, for a summary; `among` others than its own, where some are named."""
-        demands = [planned.demand._replace(device=device, rows=rows) for planned in self._planned]
+        demands = [planned.demand._replace(device=device, queries=rows) for planned in self._planned]
         return tuple(choose_kernel(among or self._kernels, demand).name for demand in demands)
 
 
 def kernel_request(attend: Attend, position: Position, cross: bool) -> KernelRequest:
     """What an attention and its position declare."""
     return KernelRequest(
-        attend.sight,
+        attend.visibility,
         bias=position.traits["bias"],
-        distances=position.traits.get("distances", False),
+        distance_bias=position.traits.get("distances", False),
         soft_cap=attend.soft_cap is not None,
-        mixes=position.mixes(),
-        sinks=attend.sinks is not None,
-        scored=attend.scored,
+        has_mix=position.mixes(),
+        has_sinks=attend.sinks is not None,
+        has_score_functions=attend.has_score_functions,
         aligned=not cross,
     )
 

@@ -40,8 +40,8 @@ def dense_plan(plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads
     if bias is not None:
         pair = Pair(None, None, plan.q.positions, plan.k.positions, plan.scale, heads, dtype=like.dtype)
         added = bias(pair).to(like.dtype)
-    by_row = plan.k.documents is None and not plan.demand.ordered
-    return DensePlan(visibility_mask(plan.demand.sight, plan.q, plan.k, by_row=by_row), added)
+    by_row = plan.k.documents is None and not plan.request.has_order
+    return DensePlan(visibility_mask(plan.request.visibility, plan.q, plan.k, by_row=by_row), added)
 
 
 def all_pairs(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring) -> Pair:
@@ -55,7 +55,7 @@ def all_pairs(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring) 
         q.shape[1],
         content.project,
         q.dtype,
-        content.own,
+        content.position_part,
         plan.q.segments,
         plan.k.segments,
     )
@@ -64,24 +64,24 @@ def all_pairs(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring) 
 def attention_weights(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring | None) -> Tensor:
     """softmax(cap(q k^T * scale + bias)) over the keys that are seen; a query that sees none weighs all with 0."""
     k = repeat_heads(k, q.shape[1])
-    scoring = (content.scoring if content is not None else None) or ScoreFunctions()
+    scoring = (content.functions if content is not None else None) or ScoreFunctions()
     scores = scoring.compare(q, k, plan.scale)  # (B, H, T, S)
-    made: DensePlan = plan.prepared
+    made: DensePlan = plan.kernel_data
     if made.bias is not None:
         scores = scores + made.bias
     if content is not None and content.bias is not None:
         scores = scores + content.bias(all_pairs(q, k, plan, content))
     if plan.soft_cap is not None:
         scores = plan.soft_cap * torch.tanh(scores / plan.soft_cap)
-    if scoring.before is not None:
-        scores = scoring.before(scores)
+    if scoring.map_scores is not None:
+        scores = scoring.map_scores(scores)
     if made.seen is not None:
         # Finite, not -inf: a row that sees nothing would be 0/0, and its gradient NaN wherever it is used.
         scores = scores.masked_fill(~made.seen, torch.finfo(scores.dtype).min)
     weights = _softmax(scores, content.sinks if content is not None else None)
     if made.seen is not None:
         weights = weights * made.seen
-    return weights if scoring.after is None else scoring.after(weights)
+    return weights if scoring.map_weights is None else scoring.map_weights(weights)
 
 
 def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:

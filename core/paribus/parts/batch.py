@@ -20,15 +20,17 @@ class TokenLayout(NamedTuple):
     positions: Tensor
     documents: Tensor | None = None  # equal sees equal; negative is padding
     order: Tensor | None = None  # a key is seen iff its order <= the query's; None: the row's index, where causal
-    counted: Tensor | None = None  # the positions, where these are the rows' own index; None: nobody says so
+    index_positions: Tensor | None = None  # the positions, where these are the rows' own index; None: nobody says so
     segments: Tensor | None = None  # which part of an example it is of; None: all are of one
 
     def to(self, device: torch.device) -> TokenLayout:
         return TokenLayout(*(None if vector is None else vector.to(device) for vector in self))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
 
-    def again(self, at: Tensor) -> TokenLayout:
+    def append_copies(self, at: Tensor) -> TokenLayout:
         """These rows, and behind them (B, N) more, each of which is what the row is that `at` says."""
-        vectors = (None if vector is None else append_copies(vector, at) for vector in self._replace(counted=None))
+        vectors = (
+            None if vector is None else append_copies(vector, at) for vector in self._replace(index_positions=None)
+        )
         return TokenLayout(*vectors)  # type: ignore[arg-type]  # as above
 
 
@@ -48,7 +50,9 @@ class Stream(NamedTuple):
     segments: Tensor | None = None
     special: Tensor | None = None  # True where a token is none of the text's: never corrupted, never drawn
     languages: Tensor | None = None
-    asked: Tensor | None = None  # (B, N): rows that a second stream asks for, which sees what comes before each
+    query_positions: Tensor | None = (
+        None  # (B, N): rows that a second stream asks for, which sees what comes before each
+    )
     sentences: Tensor | None = None  # which sentence each token is of, where an objective needs to know
 
 
@@ -60,7 +64,7 @@ class Batch(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # a tuple has a method of this name
     # (B,): which example of the epoch each row is: corruption is keyed by it
     counts: Mapping[str, Tensor] | None = None
-    shares: int = 1  # into how many micro-batches its step was cut
+    micro_batches: int = 1  # into how many micro-batches its step was cut
 
 
 IGNORED = -100  # the label of what is no target: torch's own convention
@@ -79,7 +83,9 @@ class StepInput(NamedTuple):
     """What the rows of one place read."""
 
     tokens: Tensor  # (B,)
-    rest: Tensor | None = None  # (B, V): what is to be added to those tokens' weights; each row sums to nothing
+    token_weights: Tensor | None = (
+        None  # (B, V): what is to be added to those tokens' weights; each row sums to nothing
+    )
 
 
 StepInputFunction = Callable[[int, Tensor], StepInput | None]

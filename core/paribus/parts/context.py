@@ -22,21 +22,23 @@ State = dict[str, Tensor]
 class KernelRequest(NamedTuple):
     """What an attention and a position declare of themselves: all that a kernel is chosen by."""
 
-    sight: Visibility
+    visibility: Visibility
     bias: str = "none"  # none | positions | content: what the bias added to the scores depends on
     soft_cap: bool = False
-    mixes: bool = False  # the position changes what the weights are applied to
-    sinks: bool = False  # a query may weigh nothing at all: each head has a score for that
-    scored: bool = False  # the attention has a say of its own in scores or weights
-    weights: bool = False  # somebody asked for the attention weights
-    ordered: bool = False  # the rows come with an order of their own
-    by_row: bool = True  # what is near can be told from the rows' own index, not from their positions alone
+    has_mix: bool = False  # the position changes what the weights are applied to
+    has_sinks: bool = False  # a query may weigh nothing at all: each head has a score for that
+    has_score_functions: bool = False  # the attention has a say of its own in scores or weights
+    needs_weights: bool = False  # somebody asked for the attention weights
+    has_order: bool = False  # the rows come with an order of their own
+    window_by_index: bool = True  # what is near can be told from the rows' own index, not from their positions alone
     aligned: bool = True  # the queries are the keys' own rows: no cache, no memory, no second stream
-    hidden: bool = False  # some keys may be padding, or of other documents
-    distances: bool = False  # the bias depends on nothing but how far apart rows are, and positions are the rows' own
-    drops: bool = False  # weights are dropped
-    double: bool = False  # rows are of 64 bits
-    rows: int = 0  # how many queries; 0: not known yet
+    has_hidden_keys: bool = False  # some keys may be padding, or of other documents
+    distance_bias: bool = (
+        False  # the bias depends on nothing but how far apart rows are, and positions are the rows' own
+    )
+    has_dropout: bool = False  # weights are dropped
+    float64: bool = False  # rows are of 64 bits
+    queries: int = 0  # how many queries; 0: not known yet
     device: str = "cpu"
 
 
@@ -51,7 +53,7 @@ class Pair(NamedTuple):
     heads: int
     project: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None  # the layer's own query and key projections
     dtype: torch.dtype = torch.float32  # that of the scores
-    own: nn.Module | None = None  # what the layer has of the position for itself
+    position_part: nn.Module | None = None  # what the layer has of the position for itself
     q_segments: Tensor | None = None  # (B, T), where a bias reads content; None: all rows are of one
     k_segments: Tensor | None = None  # (B, S)
 
@@ -67,8 +69,8 @@ class ScoreFunctions(NamedTuple):
     compare: Callable[[Tensor, Tensor, float], Tensor] = (
         scaled_dot_product  # queries and keys, both with all heads, and the scale
     )
-    before: Callable[[Tensor], Tensor] | None = None  # scores, before the softmax
-    after: Callable[[Tensor], Tensor] | None = None  # weights, behind it
+    map_scores: Callable[[Tensor], Tensor] | None = None  # scores, before the softmax
+    map_weights: Callable[[Tensor], Tensor] | None = None  # weights, behind it
 
 
 class LayerScoring(NamedTuple):
@@ -78,22 +80,22 @@ class LayerScoring(NamedTuple):
     project: Callable[[Tensor], tuple[Tensor, Tensor]]
     mix: Callable[[Tensor, Pair], Tensor | None] | None = None
     sinks: Tensor | None = None  # (H,)
-    scoring: ScoreFunctions | None = None
-    own: nn.Module | None = None  # the layer's part of a position that is the stack's
+    functions: ScoreFunctions | None = None
+    position_part: nn.Module | None = None  # the layer's part of a position that is the stack's
 
 
 class AttentionPlan(NamedTuple):
     """What the layers of one sight and one position share, made once a forward pass."""
 
     kernel: Kernel
-    demand: KernelRequest
+    request: KernelRequest
     scale: float
     soft_cap: float | None
     q: TokenLayout  # with their order filled in
     k: TokenLayout
     q_tables: Any  # whatever the position's rotation reads
     k_tables: Any
-    prepared: Any  # whatever the kernel made of rows and bias: a mask, blocks of one
+    kernel_data: Any  # whatever the kernel made of rows and bias: a mask, blocks of one
 
 
 class Kernel(Protocol):
@@ -120,8 +122,8 @@ class Memory(NamedTuple):
     """What a cross-attention attends to: another stack's output."""
 
     hidden: Tensor  # (B, S, D)
-    rows: TokenLayout
-    handed: Tensor | None = None  # (B, S, …): what each row leaves to whom reads it besides, where it leaves anything
+    layout: TokenLayout
+    extra: Tensor | None = None  # (B, S, …): what each row leaves to whom reads it besides, where it leaves anything
 
 
 class Capture(NamedTuple):
@@ -132,14 +134,14 @@ class Capture(NamedTuple):
 
     weights: bool = False  # how much rows weigh each other, in every layer: forces the eager kernel
     heads: tuple[int, ...] = ()  # layers whose attention's `q`, `k` and `v` are kept
-    rows: tuple[int, ...] = ()  # layers whose `rows` are kept, before any final norm; 0: what the first one read
-    read: bool = False  # what the last layer read, and all that it takes to ask it again
+    hidden: tuple[int, ...] = ()  # layers whose `rows` are kept, before any final norm; 0: what the first one read
+    last_layer_input: bool = False  # what the last layer read, and all that it takes to ask it again
 
-    def of(self, layers: int) -> Capture:
+    def resolve(self, layers: int) -> Capture:
         """The same of a stack of so many layers, each counted from 1; one that is not there is an error."""
         return self._replace(
             heads=tuple(layer_number(layer, layers) for layer in self.heads),
-            rows=tuple(layer_number(layer, layers, least=0) for layer in self.rows),
+            hidden=tuple(layer_number(layer, layers, least=0) for layer in self.hidden),
         )
 
 
@@ -155,22 +157,26 @@ def merge_captures(captures: Iterable[Capture]) -> Capture:
     """All that any of them wants."""
     asked = list(captures)
     heads = sorted({layer for each in asked for layer in each.heads})
-    rows = sorted({layer for each in asked for layer in each.rows})
-    return Capture(any(each.weights for each in asked), tuple(heads), tuple(rows), any(each.read for each in asked))
+    rows = sorted({layer for each in asked for layer in each.hidden})
+    return Capture(
+        any(each.weights for each in asked), tuple(heads), tuple(rows), any(each.last_layer_input for each in asked)
+    )
 
 
 class Context(NamedTuple):
     """All that a sublayer is given besides its rows."""
 
     plans: tuple[AttentionPlan, ...]
-    rows: TokenLayout  # what each row is
-    keys: TokenLayout  # what each row is that may be attended to: those of the memory, or all so far
+    layout: TokenLayout  # what each row is
+    key_layout: TokenLayout  # what each row is that may be attended to: those of the memory, or all so far
     memory: Tensor | None = None  # keys come from here
     state: State | None = None
     past: int = 0  # rows that the state holds already
     carry: dict[str, Tensor] | None = None  # what an early layer leaves for later ones; new in each forward pass
-    capture: dict[str, Tensor] | None = None  # asked for: weights; forces the eager kernel
-    heads: dict[str, Tensor] | None = None  # asked for: q, k and v, as they meet; of rows among their own alone
+    captured: dict[str, Tensor] | None = None  # asked for: weights; forces the eager kernel
+    captured_heads: dict[str, Tensor] | None = (
+        None  # asked for: q, k and v, as they meet; of rows among their own alone
+    )
 
 
 @dataclass
@@ -179,39 +185,44 @@ class States:
 
     layers: list[dict[str, State]]
     past: int = 0
-    rows: TokenLayout | None = None
+    layout: TokenLayout | None = None
     memory: Memory | None = None
-    room: int | None = None  # for how many rows there is room; None: nobody said
+    capacity: int | None = None  # for how many rows there is room; None: nobody said
 
     def extend(self, fresh: TokenLayout) -> TokenLayout:
         """All rows so far, after `fresh` ones came in."""
-        if self.room is not None and self.past + fresh.positions.shape[-1] > self.room:
+        if self.capacity is not None and self.past + fresh.positions.shape[-1] > self.capacity:
             came = f"{self.past} came already, and now {fresh.positions.shape[-1]} more"
-            raise ValueError(f"these states have room for {self.room} rows: {came}; start(batch, length) says how many")
-        if self.rows is None:
-            self.rows = fresh
+            raise ValueError(
+                f"these states have room for {self.capacity} rows: {came}; start(batch, length) says how many"
+            )
+        if self.layout is None:
+            self.layout = fresh
         else:
-            sides = self.rows._replace(counted=None), fresh._replace(counted=None)  # of no use to rows against a cache
-            self.rows = TokenLayout(*(_joined(old, new) for old, new in zip(*sides, strict=True)))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-        return self.rows
+            sides = (
+                self.layout._replace(index_positions=None),
+                fresh._replace(index_positions=None),
+            )  # of no use to rows against a cache
+            self.layout = TokenLayout(*(_joined(old, new) for old, new in zip(*sides, strict=True)))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        return self.layout
 
     def take(self, index: Tensor) -> None:
         """Goes on with the sequences (B',) of those that there are, each as often as it comes, in this order."""
         for layer in self.layers:
             for state in layer.values():
                 state.update({name: tensor.index_select(0, index) for name, tensor in state.items()})
-        self.rows = None if self.rows is None else _taken(self.rows, index)
+        self.layout = None if self.layout is None else _taken(self.layout, index)
         if self.memory is not None:
-            handed = None if self.memory.handed is None else self.memory.handed.index_select(0, index)
+            handed = None if self.memory.extra is None else self.memory.extra.index_select(0, index)
             hidden = self.memory.hidden.index_select(0, index)
-            self.memory = Memory(hidden, _taken(self.memory.rows, index), handed)
+            self.memory = Memory(hidden, _taken(self.memory.layout, index), handed)
 
     @property
     def bytes(self) -> int:
         """What its layers keep, and the memory that they read."""
         held = [tensor for layer in self.layers for state in layer.values() for tensor in state.values()]
         if self.memory is not None:
-            held += [tensor for tensor in (self.memory.hidden, self.memory.handed) if tensor is not None]
+            held += [tensor for tensor in (self.memory.hidden, self.memory.extra) if tensor is not None]
         return sum(tensor.numel() * tensor.element_size() for tensor in held)
 
 

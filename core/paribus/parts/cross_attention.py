@@ -53,28 +53,28 @@ class CrossAttention:
         capture: dict[str, Tensor] | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, M): what the rows read of the memory."""
-        ctx = Context(plans, rows, memory.rows, memory.hidden, state, carry={}, capture=capture)
+        ctx = Context(plans, rows, memory.layout, memory.hidden, state, carry={}, captured=capture)
         read: Tensor = self._attention(x, ctx)
         return read
 
     def kernels(self, device: str, rows: int) -> tuple[str, ...]:
         demands = [kernel_request(attend, self._position, cross=True) for attend in self._attends]
-        names = [choose_kernel(self._kernels, demand._replace(device=device, rows=rows)).name for demand in demands]
+        names = [choose_kernel(self._kernels, demand._replace(device=device, queries=rows)).name for demand in demands]
         return tuple(names) or ("its own",)
 
     def _plan(self, attend: Attend, x: Tensor, rows: TokenLayout, memory: Memory, capture: bool) -> AttentionPlan:
         demand = kernel_request(attend, self._position, cross=True)._replace(
-            weights=capture,
-            by_row=rows.documents is None or rows.counted is not None,
-            hidden=memory.rows.documents is not None,
-            distances=False,
-            drops=attend.training and attend.dropout > 0,
-            double=x.dtype == torch.float64,
-            rows=rows.positions.shape[-1],
+            needs_weights=capture,
+            window_by_index=rows.documents is None or rows.index_positions is not None,
+            has_hidden_keys=memory.layout.documents is not None,
+            distance_bias=False,
+            has_dropout=attend.training and attend.dropout > 0,
+            float64=x.dtype == torch.float64,
+            queries=rows.positions.shape[-1],
             device=x.device.type,
         )
         kernel = choose_kernel(self._kernels, demand)
         plan = AttentionPlan(
-            kernel, demand, attend.scale, attend.soft_cap, with_order(rows), with_order(memory.rows), None, None, None
+            kernel, demand, attend.scale, attend.soft_cap, with_order(rows), with_order(memory.layout), None, None, None
         )
-        return plan._replace(prepared=kernel.prepare(plan, None, self._heads, x))
+        return plan._replace(kernel_data=kernel.prepare(plan, None, self._heads, x))

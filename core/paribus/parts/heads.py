@@ -98,8 +98,8 @@ class Heads(nn.Module, WeightConverter):
         self.head_width = shape.head_width
         self.q = nn.Linear(shape.width, shape.heads * shape.head_width, bias=bias)
         self.k = nn.Linear(source, kv_heads * shape.head_width, bias=bias and key_bias)
-        self.raw = shape.raw
-        if shape.raw:
+        self.raw = shape.raw_memory
+        if shape.raw_memory:
             validate_memory_columns(source, kv_heads)
             return
         self.v = nn.Linear(source, kv_heads * shape.head_width, bias=bias)
@@ -128,7 +128,7 @@ class Heads(nn.Module, WeightConverter):
         """`table` as queries and as keys, both with all heads: for biases that read content."""
         return self.queries(table), repeat_heads(self.keys(table), self.heads)
 
-    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         """Keys and values of another number of heads, for as many query heads of the same width."""
         if not isinstance(other, Heads) or (other.heads, other.head_width) != (self.heads, self.head_width):
             return {}

@@ -25,20 +25,26 @@ class Shape:
     causal: bool = False
     sublayers: tuple[str, ...] = ("attention", "feedforward")
     dropout: float = 0.0
-    read_by: int = 0  # layers of the stack that attends to this one; 0: none does
+    cross_layers: int = 0  # layers of the stack that attends to this one; 0: none does
     memory_width: int | None = None  # set where this is cross-attention: the width of what is attended to
-    raw: bool = False  # a memory is read as it stands: values are its rows, and what is made of them is given back
-    scored: int | None = None  # an embedding's: the width of the rows that it scores, where not its own; 0: of none
+    raw_memory: bool = (
+        False  # a memory is read as it stands: values are its rows, and what is made of them is given back
+    )
+    unembed_width: int | None = (
+        None  # an embedding's: the width of the rows that it scores, where not its own; 0: of none
+    )
     table_width: int | None = None  # that of the embedding's rows, where it is not the width of the stream
 
-    others: tuple[Shape, ...] = ()  # those of the topology's other stacks, for an objective, which may read several
+    other_shapes: tuple[
+        Shape, ...
+    ] = ()  # those of the topology's other stacks, for an objective, which may read several
 
-    def other(self, path: str) -> Shape:
+    def shape_of(self, path: str) -> Shape:
         """The shape of the stack at `path`."""
-        return next(shape for shape in self.others if shape.stack == path)
+        return next(shape for shape in self.other_shapes if shape.stack == path)
 
     @property
-    def embedded(self) -> int:
+    def embedding_width(self) -> int:
         """The width of rows as the embedding has them: positions are placed on such, and such are scored."""
         return self.table_width or self.width
 

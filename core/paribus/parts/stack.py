@@ -43,7 +43,7 @@ class Stage(nn.Module, ABC):
     embedding: nn.Module | None  # what it has of the embedding for itself
 
     @property
-    def enters(self) -> Shape:
+    def input_shape(self) -> Shape:
         """The shape that the embedding makes rows for: its own, unless rows come in that are not as wide."""
         return self.shape
 
@@ -64,7 +64,7 @@ class LastLayerInput(NamedTuple):
     """What the last layer read of a whole sequence, for rows that ask the same of it later."""
 
     x: Tensor  # (B, S, D)
-    rows: TokenLayout
+    layout: TokenLayout
     carry: dict[str, Tensor]
     cross_carry: dict[str, Tensor]
 
@@ -73,11 +73,11 @@ class Output(NamedTuple):
     """What a stack gives: rows, what they are, and what was asked for besides."""
 
     hidden: Tensor  # (B, T, D)
-    rows: TokenLayout
+    layout: TokenLayout
     auxiliary: Tensor | None = None
     captured: tuple[dict[str, Tensor], ...] = ()  # of each layer, what a `Capture` says; `cross`: weights of a memory
-    handed: Tensor | None = None  # what a memory made of it hands on
-    read: LastLayerInput | None = None  # where it is asked for
+    extra: Tensor | None = None  # what a memory made of it hands on
+    last_layer_input: LastLayerInput | None = None  # where it is asked for
 
 
 @final
@@ -115,7 +115,7 @@ class Stack(Stage):
                 assert layer.cross is not None
                 self.planner.bind(layer.cross, cross, layer.cross_position, cross=True)
 
-    def place(self, x: Tensor, positions: Tensor) -> Tensor:
+    def add_positions(self, x: Tensor, positions: Tensor) -> Tensor:
         """What the positions of its own rows add to them before the first layer; a cross-attention's add nothing."""
         for index in self._placed:
             position = cast("Position", self.position[index])
@@ -135,12 +135,12 @@ class Stack(Stage):
     ) -> Output:
         """(B, T, D) -> (B, T, D). Where `keys` are given, the leading rows are these, and the others only ask: they see
         the leading ones, and no row sees them ("XLNet", Yang et al. 2019). `capture`: True is that of weights."""
-        wanted = capture.of(len(self.layers)) if isinstance(capture, Capture) else Capture(weights=capture)
+        wanted = capture.resolve(len(self.layers)) if isinstance(capture, Capture) else Capture(weights=capture)
         past = states.past if states is not None else 0
         assert keys is None or states is None, "rows that only ask do so of whole sequences"
         if keys is None:
             keys = rows if states is None else states.extend(rows)
-        assert states is None or not wanted.read, "what is read is not all there where layers keep state"
+        assert states is None or not wanted.last_layer_input, "what is read is not all there where layers keep state"
         if wanted.weights:
             layers = cast("list[Layer]", list(self.layers))
             require_attention_weights(
@@ -156,43 +156,43 @@ class Stack(Stage):
             state = states.layers[index] if states is not None else {}
             kept: dict[str, Tensor] = {}
             captured.append(kept)
-            if index == 0 and 0 in wanted.rows:
-                kept["entering"] = x  # layer 0, so to speak
+            if index == 0 and 0 in wanted.hidden:
+                kept["input"] = x  # layer 0, so to speak
             shows, heads = kept if wanted.weights else None, kept if index + 1 in wanted.heads else None
             ctx = Context(plans, rows, keys, None, state.get("attention"), past, carry, shows, heads)
             cross = None
             if memory is not None:
                 shown: dict[str, Tensor] | None = {} if wanted.weights else None
-                cross = Context(plans, rows, memory.rows, memory.hidden, state.get("cross"), past, cross_carry, shown)
+                cross = Context(plans, rows, memory.layout, memory.hidden, state.get("cross"), past, cross_carry, shown)
             read = x
             x, extra = layer(x, ctx, cross)
-            if cross is not None and cross.capture:
-                kept["cross"] = cross.capture["weights"]
-            if index + 1 in wanted.rows:
-                kept["rows"] = x
+            if cross is not None and cross.captured:
+                kept["cross"] = cross.captured["weights"]
+            if index + 1 in wanted.hidden:
+                kept["hidden"] = x
             if extra is not None:
                 auxiliary = extra if auxiliary is None else auxiliary + extra
         if states is not None:
             states.past = past + rows.positions.shape[-1]
-        again = LastLayerInput(read, keys, carry, cross_carry) if wanted.read else None
-        found = tuple(captured) if wanted.weights or wanted.heads or wanted.rows else ()
-        return Output(self.norm(x) if self.normed else x, rows, auxiliary, found, read=again)
+        again = LastLayerInput(read, keys, carry, cross_carry) if wanted.last_layer_input else None
+        found = tuple(captured) if wanted.weights or wanted.heads or wanted.hidden else ()
+        return Output(self.norm(x) if self.normed else x, rows, auxiliary, found, last_layer_input=again)
 
-    def again(
+    def rerun_last_layer(
         self, read: LastLayerInput, asking: Tensor, at: Tensor, times: int, memory: Memory | None = None
     ) -> Tensor:
         """(B, N, D), (B, N) -> (B, N, D): rows that stand where those of `at` do, put through the last layer.
 
         They see what it read, however often they go through it, and then meet the final norm, if there is one.
         """
-        keys = read.rows
+        keys = read.layout
         length = keys.positions.shape[-1]
-        content, rows = read.x[:, :length], keys.again(at)
+        content, rows = read.x[:, :length], keys.append_copies(at)
         plans = self.planner.plans(content, rows, keys, 0, memory, capture=False)
         ctx = Context(plans, rows, keys, carry=read.carry)
         cross = None
         if memory is not None:
-            cross = Context(plans, rows, memory.rows, memory.hidden, carry=read.cross_carry)
+            cross = Context(plans, rows, memory.layout, memory.hidden, carry=read.cross_carry)
         for _ in range(times):
             x, _ = self.layers[-1](torch.cat([content, asking], dim=1), ctx, cross)
             asking = x[:, length:]
@@ -217,7 +217,7 @@ class Stack(Stage):
             if layer.crosses:
                 state["cross"] = {}
             layers.append(state)
-        return States(layers, room=length)
+        return States(layers, capacity=length)
 
     def costs(self, trains: Load, decodes: Load | None) -> Iterator[ComponentCost]:
         """Its components slot by slot; then positions; then what is left, which are norms."""
@@ -233,7 +233,7 @@ class Stack(Stage):
         )
         yield ComponentCost("norms", (self,))
 
-    def last(self, load: Load) -> int:
+    def last_layer_flops(self, load: Load) -> int:
         """The operations of the last layer alone, for rows that go through it once more."""
         layer = cast("Layer", self.layers[-1])
         components: list[Any] = [getattr(layer, name) for name in self.shape.sublayers]

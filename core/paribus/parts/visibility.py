@@ -15,23 +15,23 @@ class BlockPattern(NamedTuple):
     """Rows in blocks that see whole blocks: their neighbours, and some that are drawn once for all ("BigBird")."""
 
     size: int
-    near: int  # how many blocks to each side
-    drawn: tuple[tuple[int, ...], ...]  # which others each block sees besides
+    neighbors: int  # how many blocks to each side
+    random_blocks: tuple[tuple[int, ...], ...]  # which others each block sees besides
 
     @property
-    def most(self) -> int:
+    def max_random_blocks(self) -> int:
         """How many others any block sees besides its neighbours."""
-        return max((len(others) for others in self.drawn), default=0)
+        return max((len(others) for others in self.random_blocks), default=0)
 
-    def table(self, device: torch.device) -> Tensor:
+    def random_block_table(self, device: torch.device) -> Tensor:
         """(N, most) int64: `drawn`, filled up with -1."""
-        most = self.most
-        filled = [[*others, *[-1] * (most - len(others))] for others in self.drawn]
-        return torch.tensor(filled, dtype=torch.long, device=device).view(len(self.drawn), most)
+        most = self.max_random_blocks
+        filled = [[*others, *[-1] * (most - len(others))] for others in self.random_blocks]
+        return torch.tensor(filled, dtype=torch.long, device=device).view(len(self.random_blocks), most)
 
-    def seen(self, device: torch.device) -> Tensor:
+    def visible_blocks(self, device: torch.device) -> Tensor:
         """(N, N) bool: which of the drawn blocks each block sees."""
-        count, drawn = len(self.drawn), self.table(device)
+        count, drawn = len(self.random_blocks), self.random_block_table(device)
         seen = torch.zeros(count, count + 1, dtype=torch.bool, device=device)  # what is none goes into the last column
         return seen.scatter(1, drawn.where(drawn >= 0, count), value=True)[:, :count]
 
@@ -42,26 +42,30 @@ class Visibility(NamedTuple):
     causal: bool = False
     window: int | None = None  # |i - j| < window; causal: 0 <= i - j < window
     dilation: int = 1  # of what is near, every so many-th row: |i - j| < window * dilation, and divisible by it
-    first: int = 0  # so many first rows see all, and are seen by all, whatever is near
+    global_tokens: int = 0  # so many first rows see all, and are seen by all, whatever is near
     blocks: BlockPattern | None = None  # what is near is measured in blocks
 
     @property
-    def plain(self) -> bool:
+    def is_contiguous(self) -> bool:
         """Whether what a row sees is one unbroken stretch."""
-        return self.dilation == 1 and not self.first and self.blocks is None
+        return self.dilation == 1 and not self.global_tokens and self.blocks is None
 
     def span(self, keys: int) -> int:
         """How many keys a query far from both ends sees, of `keys`."""
         if self.blocks is not None:
             sides = 1 if self.causal else 2
-            return min(keys, self.blocks.size * (1 + sides * self.blocks.near + self.blocks.most) + self.first)
+            return min(
+                keys,
+                self.blocks.size * (1 + sides * self.blocks.neighbors + self.blocks.max_random_blocks)
+                + self.global_tokens,
+            )
         if self.window is None:
             return keys
-        return min(keys, (self.window if self.causal else 2 * self.window - 1) + self.first)
+        return min(keys, (self.window if self.causal else 2 * self.window - 1) + self.global_tokens)
 
     def pairs(self, queries: int, keys: int) -> int:
         """How many pairs of a query and a key are looked at; first rows that have no future look at all keys."""
-        whole = 0 if self.causal else min(self.first, queries)
+        whole = 0 if self.causal else min(self.global_tokens, queries)
         return whole * keys + (queries - whole) * self.span(keys)
 
 
@@ -108,7 +112,7 @@ def relations(sight: Visibility, q: TokenLayout, k: TokenLayout, *, by_row: bool
         found.append(Relation(*_orders(q, k), lambda query, key: key <= query))
     if sight.window is not None or sight.blocks is not None:
         near = _orders(q, k) if by_row else (q.positions, k.positions)
-        drawn = None if sight.blocks is None else sight.blocks.seen(k.positions.device)
+        drawn = None if sight.blocks is None else sight.blocks.visible_blocks(k.positions.device)
         found.append(Relation(*near, lambda query, key: _near(sight, drawn, query, key)))
     if k.documents is not None:
         queries = q.documents if q.documents is not None else torch.zeros_like(q.positions)
@@ -127,15 +131,15 @@ def _near(sight: Visibility, drawn: Tensor | None, query: Tensor, key: Tensor) -
         seen = away.abs() < sight.window * sight.dilation
         if sight.dilation > 1:
             seen = seen & (away % sight.dilation == 0)
-    if sight.first:  # padding before a document has positions below 0
-        seen = seen | ((query < sight.first) & (query >= 0)) | ((key < sight.first) & (key >= 0))
+    if sight.global_tokens:  # padding before a document has positions below 0
+        seen = seen | ((query < sight.global_tokens) & (query >= 0)) | ((key < sight.global_tokens) & (key >= 0))
     return seen
 
 
 def _in_blocks(blocks: BlockPattern, drawn: Tensor, query: Tensor, key: Tensor) -> Tensor:
     own, other = (torch.div(rows, blocks.size, rounding_mode="floor") for rows in (query, key))
-    last = len(blocks.drawn) - 1
-    return ((own - other).abs() <= blocks.near) | drawn[own.clamp(0, last), other.clamp(0, last)]
+    last = len(blocks.random_blocks) - 1
+    return ((own - other).abs() <= blocks.neighbors) | drawn[own.clamp(0, last), other.clamp(0, last)]
 
 
 def _orders(q: TokenLayout, k: TokenLayout) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ class ConvertedTensor(NamedTuple):
     """A tensor that was made of another, and how, in a few words."""
 
     value: Tensor
-    how: str
+    method: str
 
 
 class WeightConverter(ABC):
@@ -23,7 +23,7 @@ class WeightConverter(ABC):
     """
 
     @abstractmethod
-    def adopt(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         """Tensors of this module's shapes, by their names in it, of what `other` has, which stood at the same path.
 
         Only what is to be converted: what is left out is kept where it fits, and else keeps its first value.

@@ -36,7 +36,7 @@ class Attention(Component, nn.Module, ABC):
                 return empty_cache(self.shape, 1, batch, length, like)
 
             def cost(self, load: Load) -> Cost:
-                return softmax_cost(self.shape, 1, self.attend.sight, load)
+                return softmax_cost(self.shape, 1, self.attend.visibility, load)
 
     Use `Heads` and not projections of your own wherever they fit: then swapping your variant for another leaves every
     tensor that both have bitwise equal, which is what makes the comparison fair.

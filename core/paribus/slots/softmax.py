@@ -50,7 +50,9 @@ def softmax_cost(shape: Shape, kv_heads: int, sight: Visibility, load: Load) -> 
     fresh = min(load.queries, load.keys) if shape.memory_width is None else load.memory
     heads_width, kv_width = shape.heads * shape.head_width, kv_heads * shape.head_width
     source = shape.memory_width or shape.width
-    if shape.raw:  # no values, and no way back: what is mixed is the memory, shared out among the key/value heads
+    if (
+        shape.raw_memory
+    ):  # no values, and no way back: what is mixed is the memory, shared out among the key/value heads
         wide = shape.heads * (source // kv_heads)
         projections = 2 * load.queries * shape.width * heads_width + 2 * fresh * source * kv_width
         scores = 2 * sight.pairs(load.queries, keys) * (heads_width + wide)

@@ -112,4 +112,4 @@ class Topology(Component, nn.Module, ABC):
 
 
 def memory_of(output: Output) -> Memory:
-    return Memory(output.hidden, output.rows, output.handed)
+    return Memory(output.hidden, output.layout, output.extra)

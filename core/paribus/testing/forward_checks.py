@@ -186,7 +186,7 @@ def _priced(made: Specimen, path: str, name: str, load: Load, counted: dict[str,
 
 
 def _windowed(component: nn.Module) -> bool:
-    sights = (module.sight for module in component.modules() if isinstance(module, Attend))
+    sights = (module.visibility for module in component.modules() if isinstance(module, Attend))
     return any(sight.window is not None or sight.blocks is not None for sight in sights)
 
 

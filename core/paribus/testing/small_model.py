@@ -102,7 +102,7 @@ class Specimen:
         if not self.topology.embedding.traits.get("unembeds", True):
             return hidden
         shape = self.topology.stage("body").shape
-        narrow = noise("narrow", shape.width, shape.embedded) if shape.embedded != shape.width else None
+        narrow = noise("narrow", shape.width, shape.embedding_width) if shape.embedding_width != shape.width else None
         return self.topology.embedding.unembed(hidden if narrow is None else hidden @ narrow)
 
     def told(self, rows: Tensor) -> Stream:
@@ -115,7 +115,7 @@ class Specimen:
         if "second-stream" not in self.topology.traits.get("provides", []):
             return Stream(rows)
         last = torch.tensor([[rows.shape[1] - 1]]).expand(rows.shape[0], -1)
-        return Stream(rows, order=(torch.arange(rows.shape[1]) == last).long() * 2, asked=last)
+        return Stream(rows, order=(torch.arange(rows.shape[1]) == last).long() * 2, query_positions=last)
 
     def memory(self, source: Tensor | Stream) -> Memory | None:
         """What the body attends to, if it attends to another stack."""

@@ -75,7 +75,8 @@ def sought(made: Specimen, length: int) -> list[int]:
     rows = with_order(TokenLayout(torch.arange(length).unsqueeze(0)))
     seen = torch.zeros(length, length, dtype=torch.bool)  # (row, token)
     mixes: list[set[Visibility]] = [
-        {module.sight for module in layer.attention.modules() if isinstance(module, Attend)} for layer in made.layers()
+        {module.visibility for module in layer.attention.modules() if isinstance(module, Attend)}
+        for layer in made.layers()
     ]
     for sights in mixes or [set()]:
         for sight in sights or {Visibility(made.body.causal)}:
@@ -212,7 +213,7 @@ def appended(case: Case, cell: Cell) -> Verdict:
         same = x.gather(1, at.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
         plain = stack(x, rows, memory).hidden
         everything = torch.cat([x, same, noise("asking", *same.shape)], dim=1)
-        both = stack(everything, rows.again(at.repeat(1, 2)), memory, keys=rows).hidden
+        both = stack(everything, rows.append_copies(at.repeat(1, 2)), memory, keys=rows).hidden
         by = differ(both[:, :length], plain)
         if by > TOLERANCE:
             return f"{length} rows differ by {by:.2g} with 6 behind them that only ask"

@@ -40,7 +40,7 @@ def unlike(made: Specimen, rows: Tensor, source: Tensor) -> str:
     by = differ(output.hidden, made.hidden(rows, source=source))
     if by > TOLERANCE:
         return f"{rows.shape[1]} rows differ by {by:.2g} when weights are asked for: they are those of another model"
-    causal = made.body.causal and output.rows.order is None
+    causal = made.body.causal and output.layout.order is None
     for place, (own, cross) in enumerate(_layers(made)):
         shown = output.captured[place]
         for name, attention, keys in (("weights", own, rows), ("cross", cross, source)):

@@ -173,7 +173,7 @@ class Model(LightningModule):
             loss = part if loss is None else loss + part
         assert loss is not None, "a spec has at least one objective"
         auxiliary = run.auxiliary()
-        return loss if auxiliary is None else loss + auxiliary / batch.shares
+        return loss if auxiliary is None else loss + auxiliary / batch.micro_batches
 
     # -- what Lightning calls ------------------------------------------------------------------------------------
 
@@ -202,8 +202,8 @@ class Model(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = self.loss(batch)
         self.shares = loss.detach() if self.shares is None else self.shares + loss.detach()
-        if batch.shares > 1:  # undoes the means that Lightning and DDP will take of the shares of a step's sum
-            loss = loss * batch.shares
+        if batch.micro_batches > 1:  # undoes the means that Lightning and DDP will take of the shares of a step's sum
+            loss = loss * batch.micro_batches
         self._log_sometimes(loss.detach(), last=(batch_idx + 1) % self.trainer.accumulate_grad_batches == 0)
         return loss
 

@@ -156,9 +156,9 @@ class Keeper(Callback):
             if batch_idx % trainer.accumulate_grad_batches:
                 return
             batch = self.data.step(self.step)
-        elif batch.shares > 1:
+        elif batch.micro_batches > 1:
             self._micro_batches.append(batch)
-            if len(self._micro_batches) < batch.shares:
+            if len(self._micro_batches) < batch.micro_batches:
                 return
             batch = join_shares(self._micro_batches)
             self._micro_batches = []

@@ -75,7 +75,7 @@ def adopt(model: Model, source: Model, ids: Recoded | None = None) -> Adoption:
         kind: Kind = "new"
         value, how = tensor, _beginning(tensor)
         if path in made:
-            kind, value, how = "converted", made[path].value, made[path].how
+            kind, value, how = "converted", made[path].value, made[path].method
             used.update(theirs.first(name) for name in names)
         elif at is not None:
             kind, value, how = "kept", theirs.named[at], _rounded(theirs.named[at], tensor)
@@ -123,7 +123,7 @@ def _converted(model: nn.Module, source: nn.Module) -> Iterator[tuple[str, Conve
     others = dict(source.named_modules(remove_duplicate=False))
     for path, module in reversed(list(model.named_modules())):
         if isinstance(module, WeightConverter) and path in others:
-            for name, made in module.adopt(others[path]).items():
+            for name, made in module.convert_weights(others[path]).items():
                 yield f"{path}.{name}", made
 
 

@@ -142,11 +142,11 @@ def test_chunks_of_any_size_decode_what_one_pass_gives(kind: str, place: str, st
     x, lost = drawn(2, 20, 12), torch.tensor([[0], [4]])
     left = TokenLayout(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
     for rows in (TokenLayout(torch.arange(20).unsqueeze(0)), left):
-        whole = stack(stack.place(x, rows.positions), rows).hidden
+        whole = stack(stack.add_positions(x, rows.positions), rows).hidden
         states, start, chunks = stack.start(2, 20), 0, []
         for size in (5, 1, 1, 5, 8):
             part = TokenLayout(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-            placed = stack.place(x[:, start : start + size], part.positions)
+            placed = stack.add_positions(x[:, start : start + size], part.positions)
             chunks.append(stack(placed, part, states=states).hidden)
             start += size
         assert torch.allclose(torch.cat(chunks, 1), whole, rtol=0, atol=1e-9)
@@ -217,7 +217,7 @@ def test_rows_that_all_see_each_other_are_told_apart_by_their_positions_alone(
     x, order = drawn(1, 8, 12), torch.tensor([3, 1, 7, 0, 2, 6, 5, 4])
     positions = torch.arange(8).unsqueeze(0)
     straight, shuffled = (
-        stack(stack.place(rows, positions), TokenLayout(positions)).hidden for rows in (x, x[:, order])
+        stack(stack.add_positions(rows, positions), TokenLayout(positions)).hidden for rows in (x, x[:, order])
     )
     assert torch.allclose(straight[:, order], shuffled, rtol=0, atol=1e-9) == (place == "none")
 
@@ -290,11 +290,11 @@ def test_half_precision_is_near(kind: str, place: str, mode: str, stacked: Stack
     stack, x = stacked(**KINDS[kind], place=place, residual=True), drawn(2, 100, 12)
     documents = torch.zeros(2, 100, dtype=torch.long).index_fill(1, torch.arange(70, 100), PADDING)
     for rows in (TokenLayout(torch.arange(100).unsqueeze(0)), TokenLayout(torch.arange(100).expand(2, -1), documents)):
-        exact = stack.double()(stack.place(x, rows.positions), rows).hidden
+        exact = stack.double()(stack.add_positions(x, rows.positions), rows).hidden
         small = stack.to(torch.float32 if mode == "autocast" else torch.bfloat16)
         given = x.to(next(small.parameters()).dtype)
         with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
-            near = small(small.place(given, rows.positions), rows).hidden
+            near = small(small.add_positions(given, rows.positions), rows).hidden
         assert near.dtype == given.dtype
         assert ((near - exact).norm() / exact.norm()).item() < 2**-5
         near.sum().backward()

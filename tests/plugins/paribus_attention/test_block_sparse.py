@@ -24,7 +24,7 @@ SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
 
 
 def blocks_of(shape: Shape, **options: Any) -> BlockPattern:
-    blocks = BlockSparse(shape, **options).attend.sight.blocks
+    blocks = BlockSparse(shape, **options).attend.visibility.blocks
     assert blocks is not None
     return blocks
 
@@ -62,7 +62,7 @@ def test_what_is_drawn_follows_from_seed_layer_and_length() -> None:
         blocks_of(replace(SHAPE, length=252), block_size=4),
     ]
     assert len({plain, *others}) == 5
-    assert blocks_of(replace(SHAPE, length=9), block_size=4).drawn == ((), (), ())
+    assert blocks_of(replace(SHAPE, length=9), block_size=4).random_blocks == ((), (), ())
 
 
 def looped(heads: Heads, x: Tensor, rows: TokenLayout, sight: Visibility) -> Tensor:
@@ -79,7 +79,7 @@ def looped(heads: Heads, x: Tensor, rows: TokenLayout, sight: Visibility) -> Ten
             seen = []
             for j in range(x.shape[1]):
                 other = at[j] // size
-                met = abs(own - other) <= near or other in drawn[own] or min(at[i], at[j]) < sight.first
+                met = abs(own - other) <= near or other in drawn[own] or min(at[i], at[j]) < sight.global_tokens
                 if said[i] == said[j] >= 0 and met and (j <= i or not sight.causal):
                     seen.append(j)
             if not seen:
@@ -113,7 +113,7 @@ def test_it_is_what_a_loop_makes_of_it(causal: bool, kind: str, length: int, sta
     stack = stacked("block-sparse", "alibi", causal=causal, block_size=3, global_blocks=1, random_blocks=2, kv_heads=2)
     made: Any = stack.layers[0]
     x, rows = drawn(2, length, 12), rows_of(kind, length)
-    wanted = looped(made.attention.heads, x, rows, made.attention.attend.sight)
+    wanted = looped(made.attention.heads, x, rows, made.attention.attend.visibility)
     assert torch.allclose(stack(x, rows).hidden, wanted, rtol=0, atol=1e-9)
 
 
@@ -168,12 +168,12 @@ def test_big_bird_computes_the_same_of_the_same_blocks(padded: int, drawn: Drawn
     context, _ = theirs(x, band, start, end, blocked, blocked)
     q, k, v = (side(x).unflatten(-1, (3, 4)).transpose(1, 2) for side in (theirs.query, theirs.key, theirs.value))
     rows = with_order(TokenLayout(ramp, torch.where(there > 0, 0, PADDING), None, ramp))
-    demand = KernelRequest(Visibility(first=size, blocks=blocks))
+    demand = KernelRequest(Visibility(global_tokens=size, blocks=blocks))
     serving = [kernel for kernel in KERNELS if kernel.serves(demand)]
     assert {kernel.name for kernel in serving} == {"gathered", "sdpa", "eager"}
     for kernel in serving:
         plan = AttentionPlan(kernel, demand, 0.5, None, rows, rows, None, None, None)
-        plan = plan._replace(prepared=kernel.prepare(plan, None, 3, x))
+        plan = plan._replace(kernel_data=kernel.prepare(plan, None, 3, x))
         mixed = kernel(q, k, v, plan, None, 0.0).transpose(1, 2).flatten(2)
         assert torch.allclose(mixed[there > 0], context[there > 0], rtol=0, atol=1e-9)
 

@@ -162,11 +162,11 @@ def test_longformer_computes_the_same(padded: int, drawn: Drawn) -> None:
     mask = torch.zeros(2, 96, dtype=x.dtype)
     mask[:, :3], mask[1, 96 - padded :] = 10000.0, -10000.0
     context = theirs(x, mask, mask < 0, mask > 0, True)[0]
-    sight, kernel = ours.attend.sight, KERNELS[1]
+    sight, kernel = ours.attend.visibility, KERNELS[1]
     documents = torch.where(mask < 0, PADDING, 0)
     rows = TokenLayout(ramp.expand(2, -1), documents, None, ramp.expand(2, -1))
     plan = AttentionPlan(kernel, KernelRequest(sight), 0.5, None, with_order(rows), with_order(rows), None, None, None)
-    plan = plan._replace(prepared=kernel.prepare(plan, None, 3, x))
+    plan = plan._replace(kernel_data=kernel.prepare(plan, None, 3, x))
     mixed = kernel(ours.heads.queries(x), ours.heads.keys(x), ours.heads.values(x), plan, None, 0.0)
     own = mixed.transpose(1, 2).flatten(2)
     assert torch.allclose(own[mask >= 0], context[mask >= 0], rtol=0, atol=1e-6)  # its softmax is in float32

@@ -110,6 +110,6 @@ def test_talk_costs_what_torch_counts(stacked: Stacked) -> None:
         torch.zeros(1, 30, 10, device="meta", dtype=torch.float64), TokenLayout(torch.arange(30).view(1, -1))
     )
     with FlopCounterMode(display=False) as counter:
-        stack(x, rows, memory._replace(rows=memory.rows.to(torch.device("meta"))))
+        stack(x, rows, memory._replace(layout=memory.layout.to(torch.device("meta"))))
     made = attention()["talking-heads"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
     assert made.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()

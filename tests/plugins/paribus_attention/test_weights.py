@@ -68,7 +68,7 @@ def test_values_as_weights_weigh_them_are_what_comes_out_of_any_kernel(
     causal = attention()[kind].traits["causal"]
     stack = stacked(kind, place, **KINDS[kind], causal=causal)
     made: Any = stack.layers[0]
-    x = stack.place(drawn(2, 9, stack.shape.width), PACKED.positions)
+    x = stack.add_positions(drawn(2, 9, stack.shape.width), PACKED.positions)
     output = stack(x, PACKED, capture=True)
     weights = output.captured[0]["weights"]
     assert torch.allclose(stack(x, PACKED).hidden, mixed(made.attention, weights, x), rtol=0, atol=1e-9)

@@ -134,7 +134,7 @@ def build() -> Callable[..., Objective]:
     ) -> Objective:
         torch.manual_seed(0)
         shape = Shape(8, 2, 4, length, vocabulary.size, layers=1, table_width=table_width)
-        shape = dataclasses.replace(shape, others=(dataclasses.replace(shape, stack="generator"),))
+        shape = dataclasses.replace(shape, other_shapes=(dataclasses.replace(shape, stack="generator"),))
         made = objective()[name](shape, vocabulary, lambda width=None: nn.LayerNorm(width or 8), **options)
         return made.double()
 

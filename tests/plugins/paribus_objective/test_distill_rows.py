@@ -62,20 +62,20 @@ def test_rows_of_layers_are_held_against_those_that_are_named_of_the_teacher(
 ) -> None:
     made = build("distill-rows", vocabulary, width=16, loss="squared", layers=(0, 1, -1), of=(0, 3, -1))
     assert sorted(name for name, _ in made.named_parameters()) == ["enter.weight", "project.weight"]
-    ours = {(layer, "rows"): torch.randn(2, 3, 8, dtype=torch.float64) for layer in (0, 1, -1)}
-    theirs = {(layer, "rows"): torch.randn(2, 3, 16, dtype=torch.float64) for layer in (0, 3, -1)}
+    ours = {(layer, "hidden"): torch.randn(2, 3, 8, dtype=torch.float64) for layer in (0, 1, -1)}
+    theirs = {(layer, "hidden"): torch.randn(2, 3, 16, dtype=torch.float64) for layer in (0, 3, -1)}
     rows = torch.zeros(2, 3, dtype=torch.long)
     nothing = torch.empty(0)
     run = Taught(nothing, nothing, {"rows": rows}, Taught(nothing, nothing, {}, layers=theirs), ours)
     expected = 0.0
     for layer, of in ((0, 0), (1, 3), (-1, -1)):
         matrix = made.get_parameter("project.weight" if layer else "enter.weight")
-        brought = ours[layer, "rows"] @ matrix.T
-        pairs = zip(brought.flatten(0, 1).tolist(), theirs[of, "rows"].flatten(0, 1).tolist(), strict=True)
+        brought = ours[layer, "hidden"] @ matrix.T
+        pairs = zip(brought.flatten(0, 1).tolist(), theirs[of, "hidden"].flatten(0, 1).tolist(), strict=True)
         expected += sum(squared(x, y) for x, y in pairs)
     assert float(made(run)["loss"].total.detach()) == pytest.approx(expected, rel=1e-12)
-    assert made.captures.rows == (0, 1, -1)
-    assert made.teaches.rows == (0, 3, -1)
+    assert made.captures.hidden == (0, 1, -1)
+    assert made.teaches.hidden == (0, 3, -1)
     assert made.cost(Load(4, 4, picks=4)).flops == 3 * 2 * 4 * 8 * 16
 
 

@@ -107,7 +107,7 @@ def test_a_hidden_row_knows_its_place_and_its_position_may_say_another(component
     objective, here = passed(made, Stream(text, positions=places))
     with torch.no_grad():
         moved = Batch({"body": here.streams["body"]._replace(positions=places + 1)}, {"emd": here.targets}, places[0])
-        there = Pass(made.topology, moved, capture=Capture(read=True)).of("emd")
+        there = Pass(made.topology, moved, capture=Capture(last_layer_input=True)).of("emd")
         torch.testing.assert_close(there.hidden(), here.hidden(), rtol=0, atol=0)
         assert (objective.decoded(there) - objective.decoded(here)).abs().amax(-1).min() > 1e-3
 

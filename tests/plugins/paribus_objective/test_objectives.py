@@ -215,7 +215,7 @@ def test_every_vector_has_as_many_rows_as_its_stream(
     for stream in formed(made, corpus, 3).streams.values():
         assert stream.tokens.dtype is torch.int64
         assert stream.tokens.shape[1] <= 32
-        vectors = stream._replace(asked=None)  # which are fewer
+        vectors = stream._replace(query_positions=None)  # which are fewer
         assert all(vector.shape == stream.tokens.shape for vector in vectors if vector is not None)
 
 

@@ -29,9 +29,9 @@ def corrupted(
 def asked(formed: TrainingExamples) -> tuple[Tensor, Tensor, Tensor]:
     """Where rows ask, what order those places have, and what is to be predicted."""
     body = formed.streams["body"]
-    assert body.asked is not None
+    assert body.query_positions is not None
     assert body.order is not None
-    return body.asked, body.order, formed.targets["labels"]
+    return body.query_positions, body.order, formed.targets["labels"]
 
 
 def test_what_is_predicted_comes_last_in_an_order_of_its_own_and_all_else_before(made: Objective) -> None:

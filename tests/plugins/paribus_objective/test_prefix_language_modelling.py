@@ -33,7 +33,7 @@ def formed(made: Objective, epoch: int = 0, length: int = N, **vectors: torch.Te
 def parted() -> Objective:
     """As an encoder-decoder has it."""
     shape = Shape(8, 2, 4, N - 1, 1000, layers=1)
-    both = Shape(8, 2, 4, N - 1, 1000, layers=1, others=(Shape(8, 2, 4, N - 1, 1000, layers=1, stack="encoder"),))
+    both = Shape(8, 2, 4, N - 1, 1000, layers=1, other_shapes=(Shape(8, 2, 4, N - 1, 1000, layers=1, stack="encoder"),))
     assert not PrefixLanguageModelling(shape, VOCABULARY, no_norm).encodes
     return PrefixLanguageModelling(both, VOCABULARY, no_norm)
 

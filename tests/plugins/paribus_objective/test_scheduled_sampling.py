@@ -106,10 +106,10 @@ def test_where_a_coin_says_no_the_target_is_read(words: str, made: Build) -> Non
     assert fed.tokens[~own].tolist() == [12, 14]
     if words == "best":
         assert torch.equal(fed.tokens[own], scores[own].argmax(-1))
-    if fed.rest is not None:
-        assert not fed.rest[~own].any()
-        torch.testing.assert_close(fed.rest.sum(-1), torch.zeros(4).double(), rtol=0, atol=1e-12)
-    assert (fed.rest is None) == (words in ("drawn", "best"))
+    if fed.token_weights is not None:
+        assert not fed.token_weights[~own].any()
+        torch.testing.assert_close(fed.token_weights.sum(-1), torch.zeros(4).double(), rtol=0, atol=1e-12)
+    assert (fed.token_weights is None) == (words in ("drawn", "best"))
 
 
 def test_words_are_drawn_by_the_softmax_of_their_scores(made: Build) -> None:
@@ -130,8 +130,8 @@ def test_a_straight_through_word_is_one_word_with_the_gradient_of_the_soft_one(m
     for words in ("straight-through", "soft"):
         scores = torch.randn(4, 100, generator=torch.Generator().manual_seed(1)).double().requires_grad_()
         fed = made(words=words, temperature=0.7).fed(scores, 1, own, target, keys)
-        assert fed.rest is not None
-        row = table[fed.tokens] + fed.rest @ table
+        assert fed.token_weights is not None
+        row = table[fed.tokens] + fed.token_weights @ table
         (row * weigh).sum().backward()
         grads.append(scores.grad)
         values.append((row.detach(), fed.tokens))

@@ -71,6 +71,6 @@ def test_of_another_vocabulary_the_biases_that_both_have_are_kept(
     assert isinstance(other, Headed)
     assert other.bias is not None
     other.bias.uniform_()
-    assert torch.equal(made.adopt(other)["bias"].value, other.bias[:100])
-    assert made.adopt(made) == {}
-    assert made.adopt(nn.Identity()) == {}
+    assert torch.equal(made.convert_weights(other)["bias"].value, other.bias[:100])
+    assert made.convert_weights(made) == {}
+    assert made.convert_weights(nn.Identity()) == {}

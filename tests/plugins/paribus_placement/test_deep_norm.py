@@ -45,7 +45,7 @@ def test_the_stream_is_weighed_and_each_sum_is_normed(
 def test_its_weights_are_those_of_the_paper(
     sublayers: tuple[str, ...], layers: int, read_by: int, alpha: float, beta: float, shape: Shape
 ) -> None:
-    made = weights(dataclasses.replace(shape, sublayers=sublayers, layers=layers, read_by=read_by))
+    made = weights(dataclasses.replace(shape, sublayers=sublayers, layers=layers, cross_layers=read_by))
     assert made == pytest.approx((alpha, beta), rel=1e-6)
 
 

@@ -37,7 +37,7 @@ def looped(position: Disentangled, pair: Pair) -> Tensor:
     assert pair.k is not None
     assert pair.project is not None
     table = position.table.weight if position.norm is None else position.norm(position.table.weight)
-    own = pair.own
+    own = pair.position_part
     if isinstance(own, Projections):
         queries, keys = (
             None if each is None else each(table).view(-1, pair.heads, pair.q.shape[-1]).transpose(0, 1)
@@ -73,7 +73,12 @@ def test_it_is_the_papers_formula_wherever_rows_are(
     same(got, wanted)
     assert pair.q is not None
     assert pair.k is not None
-    leaves = [pair.q, pair.k, *position.parameters(), *(pair.own.parameters() if pair.own is not None else ())]
+    leaves = [
+        pair.q,
+        pair.k,
+        *position.parameters(),
+        *(pair.position_part.parameters() if pair.position_part is not None else ()),
+    ]
     grads = [torch.autograd.grad(x.sin().sum(), leaves, allow_unused=True) for x in (got, wanted)]
     for one, two in zip(*grads, strict=True):
         assert (one is None) == (two is None)

@@ -118,8 +118,8 @@ def test_a_bias_that_reads_content_is_in_the_type_of_the_scores(
     assert pair.q is not None
     assert pair.k is not None
     made.float()
-    if pair.own is not None:
-        pair.own.float()
+    if pair.position_part is not None:
+        pair.position_part.float()
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         project = pair.project
         assert project is not None

@@ -32,10 +32,10 @@ def at(positions: Tensor, batch: int, row: int) -> int:
 
 
 def parts_of(position: TransformerXL, pair: Pair) -> tuple[LayerProjection, QueryBiases]:
-    assert isinstance(pair.own, LayerProjection)
-    leanings = pair.own.leanings or position.leanings
+    assert isinstance(pair.position_part, LayerProjection)
+    leanings = pair.position_part.leanings or position.leanings
     assert leanings is not None
-    return pair.own, leanings
+    return pair.position_part, leanings
 
 
 def looped(position: TransformerXL, pair: Pair, width: int, base: float) -> Tensor:
@@ -69,10 +69,10 @@ def test_it_is_the_papers_formula_wherever_rows_are(
     pair = paired(position, *places, place=shape)
     assert pair.q is not None
     assert pair.k is not None
-    assert pair.own is not None
+    assert pair.position_part is not None
     got, wanted = position.bias(pair), looped(position, pair, shape.width, 50.0)
     assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
-    leaves = [pair.q, pair.k, *position.parameters(), *pair.own.parameters()]
+    leaves = [pair.q, pair.k, *position.parameters(), *pair.position_part.parameters()]
     for one, two in zip(*(torch.autograd.grad(x.sin().sum(), leaves) for x in (got, wanted)), strict=True):
         assert torch.allclose(one, two, rtol=0, atol=1e-9)
 

@@ -30,7 +30,7 @@ def test_it_gives_rows_that_are_embedded_placed_and_passed_through_its_stack(enc
     output = encoder.run({"body": Stream(TOKENS, positions=positions)}, "body")
     x = encoder.get_parameter("embedding.tokens.weight")[TOKENS] + positions.unsqueeze(-1) * torch.arange(4)
     torch.testing.assert_close(output.hidden, encoder.body(x, TokenLayout(positions)).hidden)
-    assert output.rows.positions is positions
+    assert output.layout.positions is positions
 
 
 def test_its_tensors_are_at_the_embedding_and_at_the_body(encoder: Topology) -> None:

@@ -31,7 +31,7 @@ def made(request: pytest.FixtureRequest, components: Registry) -> Specimen:
 
 def ran(made: Specimen, rows: Tensor, **changes: Any) -> Tensor:
     with torch.no_grad():
-        return made.hidden(Stream(rows, order=ORDER, asked=ASKED)._replace(**changes))
+        return made.hidden(Stream(rows, order=ORDER, query_positions=ASKED)._replace(**changes))
 
 
 def moved(one: Tensor, two: Tensor) -> list[list[bool]]:
@@ -54,30 +54,38 @@ def test_a_row_that_asks_sees_what_comes_before_in_the_order_and_never_what_it_a
 
 def test_what_is_asked_changes_no_row_that_says_something(made: Specimen) -> None:
     rows = tokens(2, LENGTH)
-    alone = ran(made, rows, asked=None)
+    alone = ran(made, rows, query_positions=None)
     torch.testing.assert_close(ran(made, rows)[:, :LENGTH], alone, rtol=0, atol=1e-12)
-    fewer = ran(made, rows, asked=ASKED[:, 1:2])
+    fewer = ran(made, rows, query_positions=ASKED[:, 1:2])
     torch.testing.assert_close(fewer[:, LENGTH], ran(made, rows)[:, LENGTH + 1], rtol=0, atol=1e-12)
 
 
 def test_a_row_that_asks_knows_where(made: Specimen) -> None:
     asking = ran(
-        made, tokens(2, LENGTH), order=torch.tensor([[0, 0, 0, 2, 2, 2]] * 2), asked=torch.tensor([[3, 4, 5]] * 2)
+        made,
+        tokens(2, LENGTH),
+        order=torch.tensor([[0, 0, 0, 2, 2, 2]] * 2),
+        query_positions=torch.tensor([[3, 4, 5]] * 2),
     )
     assert moved(asking[:, LENGTH + 1 :], asking[:, LENGTH:-1]) == [[True, True]] * 2
 
 
 def test_what_asks_begins_as_one_vector_and_has_neither_token_nor_segment(made: Specimen) -> None:
     rows, kinds = tokens(2, LENGTH), torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
-    hidden = ran(made, rows, segments=kinds, asked=ASKED[:, 1:2])
+    hidden = ran(made, rows, segments=kinds, query_positions=ASKED[:, 1:2])
     swapped = kinds.clone().scatter_(1, ASKED[:, 1:2], 0)
     torch.testing.assert_close(
-        ran(made, rows, segments=swapped, asked=ASKED[:, 1:2])[:, LENGTH], hidden[:, LENGTH], rtol=0, atol=1e-12
+        ran(made, rows, segments=swapped, query_positions=ASKED[:, 1:2])[:, LENGTH],
+        hidden[:, LENGTH],
+        rtol=0,
+        atol=1e-12,
     )
     with torch.no_grad():
         made.topology.get_parameter("query.vector").add_(1.0)  # a norm behind it takes none of this away
         made.topology.get_parameter("query.vector")[0].add_(1.0)
-    assert moved(ran(made, rows, segments=kinds, asked=ASKED[:, 1:2]), hidden) == [[False] * LENGTH + [True]] * 2
+    assert (
+        moved(ran(made, rows, segments=kinds, query_positions=ASKED[:, 1:2]), hidden) == [[False] * LENGTH + [True]] * 2
+    )
 
 
 @pytest.mark.parametrize("overrides", [PLAIN, BERT], ids=["relative", "absolute"])

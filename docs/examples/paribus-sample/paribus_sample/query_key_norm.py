@@ -78,4 +78,4 @@ class QueryKeyNorm(Attention):
         return empty_cache(self.shape, self.shape.heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return softmax_cost(self.shape, self.shape.heads, self.attend.sight, load)
+        return softmax_cost(self.shape, self.shape.heads, self.attend.visibility, load)

@@ -66,7 +66,7 @@ class Forgetful(Attention):
         return {}
 
     def cost(self, load: Load) -> Cost:
-        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.visibility, load)
 
 
 @final
@@ -90,7 +90,7 @@ class Frozen(Attention):
         return {}
 
     def cost(self, load: Load) -> Cost:
-        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.sight, load)
+        return softmax_cost(self.shape, self.heads.kv_heads, self.attend.visibility, load)
 
 
 @pytest.fixture(scope="module", name="registry")

@@ -115,7 +115,7 @@ def test_a_component_is_told_where_it_stands(assemble: Assemble) -> None:
     for at, layer in enumerate(body.layers):
         assert layer.attention.shape == dataclasses.replace(told, layer=at)
         assert layer.cross.shape == dataclasses.replace(told, layer=at, causal=False, memory_width=16)
-    there = Shape(16, 4, 4, 16, 40, 2, branches=4, stack="encoder", dropout=0.1, read_by=3)
+    there = Shape(16, 4, 4, 16, 40, 2, branches=4, stack="encoder", dropout=0.1, cross_layers=3)
     assert [layer.attention.shape for layer in encoder.layers] == [
         dataclasses.replace(there, layer=at) for at in (0, 1)
     ]
@@ -123,8 +123,8 @@ def test_a_component_is_told_where_it_stands(assemble: Assemble) -> None:
 
 def test_a_stack_is_told_how_deep_the_one_that_reads_it_is(assemble: Assemble) -> None:
     model = assemble("seq2seq-tiny", "parts.encoder.dims.layers=1", "parts.decoder.dims.layers=3")
-    assert (stack(model, "encoder").shape.read_by, stack(model).shape.read_by) == (3, 0)
-    assert stack(assemble("gpt-tiny")).shape.read_by == 0
+    assert (stack(model, "encoder").shape.cross_layers, stack(model).shape.cross_layers) == (3, 0)
+    assert stack(assemble("gpt-tiny")).shape.cross_layers == 0
 
 
 def test_a_cross_attention_has_no_position_unless_it_is_given_one(assemble: Assemble) -> None:
@@ -205,8 +205,8 @@ class OfBoth(Sloped):
         return nn.Linear(1, shape.layer + 1 if shape.layer is not None else 1)
 
     def bias(self, pair: Pair) -> Tensor:
-        assert isinstance(pair.own, nn.Linear)
-        return super().bias(pair) * pair.own.weight[-1]
+        assert isinstance(pair.position_part, nn.Linear)
+        return super().bias(pair) * pair.position_part.weight[-1]
 
     def reach(self) -> None:
         return None

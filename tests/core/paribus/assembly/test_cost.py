@@ -71,7 +71,7 @@ def test_declared_operations_are_those_that_torch_counts(spec: list[str], assemb
 def count(model: Assembled, batch: Batch) -> int:
     """Torch's own count of one forward pass; on the meta device, as it counts no fused attention on a CPU."""
     with FlopCounterMode(display=False) as counter:
-        run = Pass(model.topology, batch, capture=Capture(read=True))
+        run = Pass(model.topology, batch, capture=Capture(last_layer_input=True))
         for name in model.trained:
             model.objectives[name](run.of(name))
     return int(counter.get_total_flops())
@@ -169,7 +169,10 @@ def test_what_does_not_decode_keeps_no_state(preset: str, assemble: Assemble) ->
 def test_the_rows_of_each_part_are_those_of_its_batches(spec: list[str], assemble: Assemble, feed: Feed) -> None:
     model, batch = assemble(*spec), feed(*spec).step(0)
     given = given_to_parts(model.assembled, int(model.spec["dims"]["length"]))
-    asked = {path: 0 if stream.asked is None else stream.asked.shape[1] for path, stream in batch.streams.items()}
+    asked = {
+        path: 0 if stream.query_positions is None else stream.query_positions.shape[1]
+        for path, stream in batch.streams.items()
+    }
     assert given == {path: (stream.tokens.shape[1], asked[path]) for path, stream in batch.streams.items()}
 
 

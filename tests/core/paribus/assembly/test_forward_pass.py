@@ -117,15 +117,15 @@ def test_weights_are_captured_of_every_layer_where_somebody_asks(assemble: Assem
 
 def test_rows_and_heads_are_kept_of_the_layers_that_somebody_asks_for_and_of_no_other(assemble: Assemble) -> None:
     model = assemble("gpt-tiny", "attention=[gqa, mha]", "position=none")
-    run = Pass(model.topology, batch(), capture=Capture(heads=(-2,), rows=(0, 1, -1)))
-    assert [set(kept) for kept in run.output("body").captured] == [{"entering", "q", "k", "v", "rows"}, {"rows"}]
+    run = Pass(model.topology, batch(), capture=Capture(heads=(-2,), hidden=(0, 1, -1)))
+    assert [set(kept) for kept in run.output("body").captured] == [{"input", "q", "k", "v", "hidden"}, {"hidden"}]
     seen = run.of("clm")
     assert [seen.layer(1, name).shape[1] for name in "qkv"] == [4, 2, 2]  # heads, and those that they share
     norm = model.get_submodule("body.norm")
-    torch.testing.assert_close(norm(seen.layer(-1, "rows")), seen.hidden())
-    torch.testing.assert_close(seen.layer(2, "rows"), seen.layer(-1, "rows"))
+    torch.testing.assert_close(norm(seen.layer(-1, "hidden")), seen.hidden())
+    torch.testing.assert_close(seen.layer(2, "hidden"), seen.layer(-1, "hidden"))
     first = model.get_submodule("embedding.tokens")(batch().streams["body"].tokens)
-    torch.testing.assert_close(seen.layer(0, "rows"), first)
+    torch.testing.assert_close(seen.layer(0, "hidden"), first)
 
 
 def test_queries_meet_keys_and_values_as_they_are_kept(assemble: Assemble) -> None:
@@ -142,7 +142,7 @@ def test_queries_meet_keys_and_values_as_they_are_kept(assemble: Assemble) -> No
 def test_a_layer_that_is_not_there_is_named_and_so_is_one_without_heads(assemble: Assemble) -> None:
     model = assemble("encoder-tiny", "attention=[mha, fourier]", "position=learned")
     with pytest.raises(SpecError, match="there is no layer 3; valid: 0 to 2, or -1 to -2"):
-        Pass(model.topology, batch(), capture=Capture(rows=(3,))).output("body")
+        Pass(model.topology, batch(), capture=Capture(hidden=(3,))).output("body")
     run = Pass(model.topology, batch(), capture=Capture(heads=(1, 2)))
     with pytest.raises(SpecError, match="layer 2 has no `q` to show: its attention compares no queries with keys"):
         run.layer(2, "q")
@@ -150,14 +150,17 @@ def test_a_layer_that_is_not_there_is_named_and_so_is_one_without_heads(assemble
 
 def test_what_the_last_layer_read_is_kept_for_who_asks_for_it_alone(assemble: Assemble) -> None:
     model = assemble("encoder-tiny")
-    assert Pass(model.topology, batch()).output("body").read is None
-    assert Pass(model.topology, batch(), capture=Capture(read=True)).output("body").read is not None
+    assert Pass(model.topology, batch()).output("body").last_layer_input is None
+    assert (
+        Pass(model.topology, batch(), capture=Capture(last_layer_input=True)).output("body").last_layer_input
+        is not None
+    )
 
 
 def test_a_model_captures_what_its_objectives_ask_for(assemble: Assemble) -> None:
-    assert assemble("encoder-tiny", "objective=emd").run(batch()).capture.read
-    assert not assemble("encoder-tiny", "objective=emd").run(batch(), []).capture.read
-    assert not assemble("encoder-tiny").run(batch()).capture.read
+    assert assemble("encoder-tiny", "objective=emd").run(batch()).capture.last_layer_input
+    assert not assemble("encoder-tiny", "objective=emd").run(batch(), []).capture.last_layer_input
+    assert not assemble("encoder-tiny").run(batch()).capture.last_layer_input
 
 
 @final
@@ -198,7 +201,7 @@ def test_what_layers_add_to_the_loss_is_summed_over_the_parts_that_ran(taxed: Mo
 @pytest.mark.parametrize("shares", [1, 4])
 def test_each_micro_batch_pays_its_share_of_what_layers_add(shares: int, taxed: Model) -> None:
     labels = {"labels": torch.zeros(2, 12, dtype=torch.long)}
-    whole = batch(**{"span-corruption": labels})._replace(shares=shares)
+    whole = batch(**{"span-corruption": labels})._replace(micro_batches=shares)
     run = Pass(taxed.topology, whole)
     (term,) = taxed.terms(run, ["span-corruption"]).values()
     auxiliary = run.auxiliary()

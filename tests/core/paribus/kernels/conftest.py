@@ -26,14 +26,16 @@ def planned() -> Callable[..., AttentionPlan]:
     ) -> AttentionPlan:
         """As a stack makes it, for 4 heads and a scale of 0.7; `like` is (B, T, …)."""
         kind = "none" if bias is None else "positions"
-        by_row = q.documents is None or q.counted is not None
+        by_row = q.documents is None or q.index_positions is not None
         aligned = k is None and past == 0
-        asked = demand or KernelRequest(sight, kind, ordered=q.order is not None, by_row=by_row, aligned=aligned)
+        asked = demand or KernelRequest(
+            sight, kind, has_order=q.order is not None, window_by_index=by_row, aligned=aligned
+        )
         keys = with_order(q if k is None else k)
         made = AttentionPlan(
             kernel, asked, 0.7, 2.0 if asked.soft_cap else None, with_order(q, past), keys, None, None, None
         )
-        return made._replace(prepared=kernel.prepare(made, bias, 4, like))
+        return made._replace(kernel_data=kernel.prepare(made, bias, 4, like))
 
     return plan
 

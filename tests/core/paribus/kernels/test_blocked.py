@@ -21,23 +21,24 @@ WINDOWED = KernelRequest(Visibility(causal=True, window=8))
 
 def test_it_is_chosen_where_a_window_is_short_against_the_rows() -> None:
     assert choose_kernel(KERNELS, WINDOWED).name == "blocked"
-    assert choose_kernel(KERNELS, WINDOWED._replace(rows=4096)).name == "blocked"
-    assert choose_kernel(KERNELS, WINDOWED._replace(rows=4096, bias="positions")).name == "blocked"
-    assert choose_kernel(KERNELS, WINDOWED._replace(rows=32)).name == "sdpa"
+    assert choose_kernel(KERNELS, WINDOWED._replace(queries=4096)).name == "blocked"
+    assert choose_kernel(KERNELS, WINDOWED._replace(queries=4096, bias="positions")).name == "blocked"
+    assert choose_kernel(KERNELS, WINDOWED._replace(queries=32)).name == "sdpa"
     assert (
-        choose_kernel(KERNELS, WINDOWED._replace(rows=4096, sight=Visibility(causal=True, window=4000))).name == "sdpa"
+        choose_kernel(KERNELS, WINDOWED._replace(queries=4096, visibility=Visibility(causal=True, window=4000))).name
+        == "sdpa"
     )
 
 
 @pytest.mark.parametrize(
     "demand",
     [
-        WINDOWED._replace(sight=Visibility(causal=True)),
+        WINDOWED._replace(visibility=Visibility(causal=True)),
         WINDOWED._replace(aligned=False),
-        WINDOWED._replace(ordered=True),
+        WINDOWED._replace(has_order=True),
         WINDOWED._replace(bias="content"),
-        WINDOWED._replace(weights=True),
-        WINDOWED._replace(mixes=True),
+        WINDOWED._replace(needs_weights=True),
+        WINDOWED._replace(has_mix=True),
         WINDOWED._replace(soft_cap=True),
     ],
 )
@@ -118,7 +119,7 @@ def measured(length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]
     """Floating-point operations, bytes kept for the backward pass, and those of the mask."""
     sight = Visibility(causal=True, window=16)
     plan = planned(BLOCKED, sight, rows("shared", length), like=torch.zeros(1, length, 24))
-    assert isinstance(plan.prepared, Blocks)
+    assert isinstance(plan.kernel_data, Blocks)
     kept: dict[int, int] = {}
 
     def keep(saved: Tensor) -> Tensor:
@@ -129,9 +130,9 @@ def measured(length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
         BLOCKED(q, k, v, plan, None, 0.0).sum()
     with FlopCounterMode(display=False) as counter:
-        on_meta = plan._replace(prepared=plan.prepared._replace(mask=plan.prepared.mask.to("meta")))
+        on_meta = plan._replace(kernel_data=plan.kernel_data._replace(mask=plan.kernel_data.mask.to("meta")))
         BLOCKED(q.to("meta"), k.to("meta"), v.to("meta"), on_meta, None, 0.0)
-    return counter.get_total_flops(), sum(kept.values()), plan.prepared.mask.nbytes
+    return counter.get_total_flops(), sum(kept.values()), plan.kernel_data.mask.nbytes
 
 
 def test_work_and_memory_are_linear_in_the_rows(planned: Planned, rows: Kinds) -> None:

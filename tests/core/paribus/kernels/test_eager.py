@@ -107,7 +107,7 @@ def test_equal_values_come_out_as_they_went_in(planned: Planned, rows: Kinds) ->
 def test_a_position_may_mix_into_what_the_weights_are_applied_to(planned: Planned, rows: Kinds) -> None:
     q, k, v = drawn(5, groups=2)
     table = torch.randn(5, 5, 3, dtype=q.dtype)
-    demand = KernelRequest(Visibility(), mixes=True)
+    demand = KernelRequest(Visibility(), has_mix=True)
     plan = planned(EAGER, Visibility(), rows("plain", 5), like=q[:, 0], demand=demand)
 
     def mix(weights: Tensor, pair: Pair) -> Tensor:

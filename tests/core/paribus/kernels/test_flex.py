@@ -34,7 +34,8 @@ SIZES = (2, 1, 29, 29)
 
 
 def named(sight: Visibility) -> str:
-    return f"{sight.window}x{sight.dilation}+{sight.first}{'-causal' * sight.causal}{'-blocks' * bool(sight.blocks)}"
+    suffix = "-causal" * sight.causal + "-blocks" * bool(sight.blocks)
+    return f"{sight.window}x{sight.dilation}+{sight.global_tokens}{suffix}"
 
 
 unfused = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -123,7 +124,7 @@ def test_unfused_it_gives_what_the_readable_one_gives(
 ) -> None:
     batch, bias = rows(kind, 29), Slopes() if kind in COUNTED else None
     q, k, v = projected(29, width=8)
-    demand = KernelRequest(sight, "positions" if bias else "none", soft_cap=kind != "plain", ordered=kind == "order")
+    demand = KernelRequest(sight, "positions" if bias else "none", soft_cap=kind != "plain", has_order=kind == "order")
     like = torch.zeros(2, 29, 24, dtype=torch.float64)
     with torch.no_grad():
         got, wanted = (
@@ -151,38 +152,38 @@ def test_unfused_it_reads_a_memory_and_rows_that_ask_behind_their_keys(planned: 
 
 
 def test_nothing_is_hidden_where_all_see_all(planned: Planned, rows: Kinds) -> None:
-    made: Functions = planned(FLEX, Visibility(), rows("plain", 9), like=torch.zeros(2, 9, 24)).prepared
+    made: Functions = planned(FLEX, Visibility(), rows("plain", 9), like=torch.zeros(2, 9, 24)).kernel_data
     assert made == (None, None)
 
 
-THERE = KernelRequest(Visibility(causal=True), device="cuda", rows=512)
+THERE = KernelRequest(Visibility(causal=True), device="cuda", queries=512)
 
 
 @pytest.mark.parametrize(
     ("asked", "kernel"),
     [
         ({}, "sdpa"),
-        ({"sight": Visibility()}, "sdpa"),
-        ({"hidden": True}, "flex"),
-        ({"ordered": True}, "flex"),
+        ({"visibility": Visibility()}, "sdpa"),
+        ({"has_hidden_keys": True}, "flex"),
+        ({"has_order": True}, "flex"),
         ({"soft_cap": True}, "flex"),
-        ({"bias": "positions", "distances": True}, "flex"),
+        ({"bias": "positions", "distance_bias": True}, "flex"),
         ({"bias": "positions"}, "sdpa"),
-        ({"sight": Visibility(), "aligned": False, "hidden": True}, "flex"),
-        ({"sight": Visibility(causal=True, window=8), "ordered": True}, "flex"),
-        ({"sight": Visibility(causal=True, window=8)}, "blocked"),
-        ({"sight": Visibility(causal=True, window=8, dilation=2)}, "gathered"),
-        ({"sight": Visibility(causal=True, window=400, first=8)}, "flex"),
-        ({"sight": Visibility(causal=True, window=8), "soft_cap": True}, "flex"),
-        ({"hidden": True, "aligned": False}, "sdpa"),
-        ({"hidden": True, "rows": 64}, "sdpa"),
-        ({"hidden": True, "double": True}, "sdpa"),
-        ({"hidden": True, "drops": True}, "sdpa"),
-        ({"hidden": True, "sinks": True}, "sdpa"),
-        ({"hidden": True, "bias": "content"}, "sdpa"),
-        ({"soft_cap": True, "weights": True}, "eager"),
-        ({"soft_cap": True, "mixes": True}, "eager"),
-        ({"soft_cap": True, "scored": True}, "eager"),
+        ({"visibility": Visibility(), "aligned": False, "has_hidden_keys": True}, "flex"),
+        ({"visibility": Visibility(causal=True, window=8), "has_order": True}, "flex"),
+        ({"visibility": Visibility(causal=True, window=8)}, "blocked"),
+        ({"visibility": Visibility(causal=True, window=8, dilation=2)}, "gathered"),
+        ({"visibility": Visibility(causal=True, window=400, global_tokens=8)}, "flex"),
+        ({"visibility": Visibility(causal=True, window=8), "soft_cap": True}, "flex"),
+        ({"has_hidden_keys": True, "aligned": False}, "sdpa"),
+        ({"has_hidden_keys": True, "queries": 64}, "sdpa"),
+        ({"has_hidden_keys": True, "float64": True}, "sdpa"),
+        ({"has_hidden_keys": True, "has_dropout": True}, "sdpa"),
+        ({"has_hidden_keys": True, "has_sinks": True}, "sdpa"),
+        ({"has_hidden_keys": True, "bias": "content"}, "sdpa"),
+        ({"soft_cap": True, "needs_weights": True}, "eager"),
+        ({"soft_cap": True, "has_mix": True}, "eager"),
+        ({"soft_cap": True, "has_score_functions": True}, "eager"),
     ],
     ids=str,
 )
@@ -202,7 +203,7 @@ def test_a_gpu_fuses_it_and_gives_the_same_gradients_included(sight: Visibility,
         batch = rows(kind, length)
         here, there = (Slopes(), Slopes()) if kind in COUNTED else (None, None)
         demand = KernelRequest(
-            sight, "positions" if here else "none", soft_cap=kind != "plain", ordered=kind == "order"
+            sight, "positions" if here else "none", soft_cap=kind != "plain", has_order=kind == "order"
         )
         leaves = [leaf.requires_grad_() for leaf in projected(length, groups=groups)]
         fused = [leaf.detach().float().cuda().requires_grad_() for leaf in leaves]

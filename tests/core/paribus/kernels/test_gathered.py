@@ -28,35 +28,35 @@ def drawn(count: int, most: int, size: int = 8, near: int = 1) -> BlockPattern:
     )
 
 
-BLOCKS = KernelRequest(Visibility(blocks=drawn(512, 2), first=8))
+BLOCKS = KernelRequest(Visibility(blocks=drawn(512, 2), global_tokens=8))
 
 
 @pytest.mark.parametrize(
-    "demand", [GAPS, BLOCKS, KernelRequest(Visibility(window=8, first=3))], ids=["gaps", "blocks", "first"]
+    "demand", [GAPS, BLOCKS, KernelRequest(Visibility(window=8, global_tokens=3))], ids=["gaps", "blocks", "first"]
 )
 def test_it_is_chosen_where_what_is_seen_is_little_against_the_rows(demand: KernelRequest) -> None:
     assert choose_kernel(KERNELS, demand).name == "gathered"
-    assert choose_kernel(KERNELS, demand._replace(rows=4096)).name == "gathered"
-    assert choose_kernel(KERNELS, demand._replace(rows=4096, bias="positions")).name == "gathered"
-    assert choose_kernel(KERNELS, demand._replace(rows=4096, sinks=True)).name == "gathered"
-    assert choose_kernel(KERNELS, demand._replace(rows=32)).name == "sdpa"
+    assert choose_kernel(KERNELS, demand._replace(queries=4096)).name == "gathered"
+    assert choose_kernel(KERNELS, demand._replace(queries=4096, bias="positions")).name == "gathered"
+    assert choose_kernel(KERNELS, demand._replace(queries=4096, has_sinks=True)).name == "gathered"
+    assert choose_kernel(KERNELS, demand._replace(queries=32)).name == "sdpa"
 
 
 @pytest.mark.parametrize("demand", [GAPS, BLOCKS], ids=["gaps", "blocks"])
 @pytest.mark.parametrize(
     "asked",
     [
-        {"sight": Visibility()},
-        {"sight": Visibility(window=8)},
-        {"sight": Visibility(first=8)},
+        {"visibility": Visibility()},
+        {"visibility": Visibility(window=8)},
+        {"visibility": Visibility(global_tokens=8)},
         {"aligned": False},
-        {"ordered": True},
-        {"by_row": False},
+        {"has_order": True},
+        {"window_by_index": False},
         {"bias": "content"},
-        {"weights": True},
-        {"mixes": True},
+        {"needs_weights": True},
+        {"has_mix": True},
         {"soft_cap": True},
-        {"scored": True},
+        {"has_score_functions": True},
     ],
     ids=str,
 )
@@ -65,8 +65,8 @@ def test_it_leaves_to_others_what_it_cannot_compute(demand: KernelRequest, asked
 
 
 def test_it_leaves_rows_behind_the_last_drawn_block_to_others() -> None:
-    assert GATHERED.serves(BLOCKS._replace(rows=4096))
-    assert not GATHERED.serves(BLOCKS._replace(rows=4097))
+    assert GATHERED.serves(BLOCKS._replace(queries=4096))
+    assert not GATHERED.serves(BLOCKS._replace(queries=4097))
 
 
 SIGHTS = [
@@ -94,7 +94,7 @@ def test_each_block_meets_every_key_that_its_queries_see(sight: Visibility, rows
     assert sorted(asked) == list(range(min(layout.start, rows), rows))  # each row in one block
     for block, keys in zip(own.tolist(), meets.tolist(), strict=True):
         for query in block:
-            if query >= rows or (query < sight.first and not sight.causal):
+            if query >= rows or (query < sight.global_tokens and not sight.causal):
                 continue  # padding, and rows that attend in full
             assert set(seen[0, 0, query].nonzero().flatten().tolist()) <= set(keys)
 
@@ -127,7 +127,7 @@ def test_it_agrees_where_queries_may_weigh_nothing(sight: Visibility, kind: str,
     sinks = torch.linspace(-1, 2, 4, dtype=torch.float64)
     leaves = [leaf.requires_grad_() for leaf in (q, k, v, sinks)]
     content = LayerScoring(None, lambda table: (table, table), sinks=sinks)
-    like, demand = torch.zeros(2, 97, 24, dtype=torch.float64), KernelRequest(sight, sinks=True)
+    like, demand = torch.zeros(2, 97, 24, dtype=torch.float64), KernelRequest(sight, has_sinks=True)
     outputs = [
         kernel(q, k, v, planned(kernel, sight, rows(kind, 97), like=like, demand=demand), content, 0.0)
         for kernel in (GATHERED, KERNELS[-1])
@@ -162,7 +162,7 @@ LONG = [
 def measured(sight: Visibility, length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]:
     """Floating-point operations, bytes kept for the backward pass, and those of what was prepared."""
     plan = planned(GATHERED, sight, rows("shared", length), like=torch.zeros(1, length, 24))
-    assert isinstance(plan.prepared, Meeting)
+    assert isinstance(plan.kernel_data, Meeting)
     kept: dict[int, int] = {}
 
     def keep(saved: Tensor) -> Tensor:
@@ -172,8 +172,8 @@ def measured(sight: Visibility, length: int, planned: Planned, rows: Kinds) -> t
     q, k, v = (torch.randn(1, 4, length, 6, requires_grad=True) for _ in range(3))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
         GATHERED(q, k, v, plan, None, 0.0).sum()
-    made = plan.prepared
-    on_meta = plan._replace(prepared=made._replace(mask=made.mask.to("meta"), keys=made.keys.to("meta")))
+    made = plan.kernel_data
+    on_meta = plan._replace(kernel_data=made._replace(mask=made.mask.to("meta"), keys=made.keys.to("meta")))
     with FlopCounterMode(display=False) as counter:
         GATHERED(q.to("meta"), k.to("meta"), v.to("meta"), on_meta, None, 0.0)
     return counter.get_total_flops(), sum(kept.values()), made.mask.nbytes + made.keys.nbytes
@@ -181,8 +181,8 @@ def measured(sight: Visibility, length: int, planned: Planned, rows: Kinds) -> t
 
 @pytest.mark.parametrize("sight", LONG, ids=["gaps", "gaps-first", "blocks-causal", "blocks"])
 def test_work_and_memory_are_linear_in_the_rows(sight: Visibility, planned: Planned, rows: Kinds) -> None:
-    assert GATHERED.serves(KernelRequest(sight, rows=512))
-    assert GATHERED.serves(KernelRequest(sight, rows=2048))
+    assert GATHERED.serves(KernelRequest(sight, queries=512))
+    assert GATHERED.serves(KernelRequest(sight, queries=2048))
     short, long = measured(sight, 512, planned, rows), measured(sight, 2048, planned, rows)
     for one, other in zip(short, long, strict=True):
         assert 0 < other <= 4.3 * one  # blocks that see all are not cut, so that a few are missing from the short one

@@ -62,7 +62,11 @@ DRAWN = BlockPattern(8, 1, tuple((block * 5 % 13,) for block in range(13)))  # 1
 
 
 def name_of_sight(sight: Visibility) -> str:
-    said = f"{sight.window}x{sight.dilation}+{sight.first}" if sight.blocks is None else f"blocks+{sight.first}"
+    said = (
+        f"{sight.window}x{sight.dilation}+{sight.global_tokens}"
+        if sight.blocks is None
+        else f"blocks+{sight.global_tokens}"
+    )
     return f"{said}-causal" if sight.causal else said
 
 
@@ -81,7 +85,7 @@ CELLS = [
     for sight in SIGHTS
     for kind in ROWS
     for bias in ("none", "positions")
-    if kernel.serves(KernelRequest(sight, bias, ordered=kind == "order", by_row=kind not in BY_POSITION))
+    if kernel.serves(KernelRequest(sight, bias, has_order=kind == "order", window_by_index=kind not in BY_POSITION))
 ]
 
 
@@ -106,7 +110,7 @@ def test_a_kernel_agrees_with_the_readable_one(
         compared(got, wanted, (q, k, v, slopes) if added else (q, k, v))
 
 
-@faster(KernelRequest(Visibility(), sinks=True))
+@faster(KernelRequest(Visibility(), has_sinks=True))
 @pytest.mark.parametrize("sight", [Visibility(), Visibility(causal=True), Visibility(causal=True, window=3)], ids=str)
 @pytest.mark.parametrize("fresh", [1, 97])
 def test_a_kernel_agrees_where_queries_may_weigh_nothing(
@@ -117,7 +121,7 @@ def test_a_kernel_agrees_where_queries_may_weigh_nothing(
     for kind in ("plain", "right", "packed", "nothing"):
         keys = rows(kind, 97)
         last = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-        demand = KernelRequest(sight, sinks=True, aligned=fresh == 97)
+        demand = KernelRequest(sight, has_sinks=True, aligned=fresh == 97)
         if not kernel.serves(demand):
             continue
         q, k, v = projected(fresh, 97, groups=2)
@@ -146,7 +150,7 @@ def test_values_may_be_narrower_or_wider_than_keys(
     q, k, v = projected(fresh, 97, groups=2)
     v = torch.cat([v.detach(), 2 * v.detach()], dim=-1)[..., :width].requires_grad_()
     for weighs in (None, LayerScoring(None, lambda table: (table, table), sinks=sinks)):
-        demand = KernelRequest(sight, sinks=weighs is not None, aligned=fresh == 97)
+        demand = KernelRequest(sight, has_sinks=weighs is not None, aligned=fresh == 97)
         if not kernel.serves(demand):
             continue
         keys = rows("right", 97)
@@ -164,7 +168,9 @@ def test_a_sink_takes_its_share_of_the_weights(planned: Planned, rows: Kinds) ->
     q, k, _ = projected(5)
     v = torch.eye(5, dtype=torch.float64).expand(2, 4, 5, 5)  # so that what comes out are the weights
     sinks = torch.tensor([-torch.inf, 0.0, 1.0, 50.0], dtype=torch.float64)
-    plan = planned(EAGER, Visibility(), rows("plain", 5), like=like(5), demand=KernelRequest(Visibility(), sinks=True))
+    plan = planned(
+        EAGER, Visibility(), rows("plain", 5), like=like(5), demand=KernelRequest(Visibility(), has_sinks=True)
+    )
     weights = EAGER(q, k, v, plan, LayerScoring(None, lambda table: (table, table), sinks=sinks), 0.0)
     scores = (q @ k.transpose(-1, -2) * 0.7).exp()
     wanted = scores / (scores.sum(-1, keepdim=True) + sinks.exp().view(1, 4, 1, 1))
@@ -179,14 +185,14 @@ def test_an_attention_may_have_a_say_in_scores_and_weights(planned: Planned, row
         Visibility(causal=True),
         rows("right", 6),
         like=like(6),
-        demand=KernelRequest(Visibility(causal=True), scored=True),
+        demand=KernelRequest(Visibility(causal=True), has_score_functions=True),
     )
     scoring = ScoreFunctions(
         lambda q, k, scale: -(q.unsqueeze(3) - k.unsqueeze(2)).square().sum(-1) * scale,
         lambda scores: scores.flip(1),
         lambda weights: weights * 2,
     )
-    mixed = EAGER(q, k, v, plan, LayerScoring(None, lambda table: (table, table), scoring=scoring), 0.0)
+    mixed = EAGER(q, k, v, plan, LayerScoring(None, lambda table: (table, table), functions=scoring), 0.0)
     spread = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
     for b, h, t in itertools.product(range(2), range(4), range(6)):
         seen = [s for s in range(t + 1) if plan.k.documents is None or bool(plan.k.documents[b, s] >= 0)]
@@ -260,7 +266,7 @@ def test_a_kernel_agrees_on_a_memory_of_another_length(kernel: Kernel, planned: 
         compared(got, wanted, (q, k, v))
 
 
-@faster(KernelRequest(Visibility(causal=True), ordered=True, aligned=False))
+@faster(KernelRequest(Visibility(causal=True), has_order=True, aligned=False))
 def test_a_kernel_agrees_where_a_second_stream_asks_the_first(kernel: Kernel, planned: Planned) -> None:
     rank = torch.tensor([[2, 0, 3, 1], [0, 1, 2, 3]])
     positions = torch.arange(4).expand(2, -1)
@@ -309,12 +315,17 @@ def test_dropout_leaves_a_weight_out_or_raises_it(kernel: Kernel, planned: Plann
 def test_the_last_kernel_serves_whatever_the_others_do_not() -> None:
     assert EAGER.name == "eager"
     for demand in (
-        KernelRequest(Visibility(), weights=True),
-        KernelRequest(Visibility(), mixes=True),
+        KernelRequest(Visibility(), needs_weights=True),
+        KernelRequest(Visibility(), has_mix=True),
         KernelRequest(Visibility(), soft_cap=True),
-        KernelRequest(Visibility(), scored=True),
+        KernelRequest(Visibility(), has_score_functions=True),
         KernelRequest(
-            Visibility(causal=True, window=3), "content", weights=True, mixes=True, soft_cap=True, ordered=True
+            Visibility(causal=True, window=3),
+            "content",
+            needs_weights=True,
+            has_mix=True,
+            soft_cap=True,
+            has_order=True,
         ),
     ):
         assert [kernel.name for kernel in KERNELS if kernel.serves(demand)] == ["eager"]
@@ -331,8 +342,8 @@ def test_names_are_those_of_their_files() -> None:
 def test_a_gpu_computes_the_same(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
     for kind, window, groups in itertools.product(ROWS, (None, 4), (2, 4)):
         sight, batch = Visibility(causal=True, window=window), rows(kind, 97)
-        by_row = batch.documents is None or batch.counted is not None
-        if not kernel.serves(KernelRequest(sight, ordered=batch.order is not None, by_row=by_row)):
+        by_row = batch.documents is None or batch.index_positions is not None
+        if not kernel.serves(KernelRequest(sight, has_order=batch.order is not None, window_by_index=by_row)):
             continue
         q, k, v = projected(97, groups=groups)
         wanted = EAGER(q, k, v, planned(EAGER, sight, batch, like=like(97)), None, 0.0)

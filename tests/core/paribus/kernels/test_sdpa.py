@@ -16,8 +16,8 @@ LIKE = torch.zeros(2, 8, 24)
 
 
 def made(plan: AttentionPlan) -> Masked:
-    assert isinstance(plan.prepared, Masked)
-    return plan.prepared
+    assert isinstance(plan.kernel_data, Masked)
+    return plan.kernel_data
 
 
 def test_rows_that_all_see_each_other_need_no_mask(planned: Planned, rows: Kinds) -> None:

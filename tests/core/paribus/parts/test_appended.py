@@ -39,7 +39,7 @@ def streams(kind: str) -> tuple[TokenLayout, TokenLayout]:
         "apart": TokenLayout(ramp, DOCUMENTS, ORDER),
         "padded": TokenLayout(ramp - 2, DOCUMENTS),
     }[kind]
-    rows = keys.again(AT)
+    rows = keys.append_copies(AT)
     if rows.order is not None:
         rows = rows._replace(order=torch.cat([rows.order[:, :LENGTH], rows.order[:, LENGTH:] - 1], dim=1))
     return rows, keys
@@ -122,15 +122,19 @@ def test_what_asks_the_last_layer_again_is_what_stood_behind_all_along(component
     _, keys = streams("plain")
     x, asking = noise("rows", 2, LENGTH, 16), noise("asking", 2, 3, 16)
     with torch.no_grad():
-        output = stack(x, keys, capture=Capture(read=True))
-        assert output.read is not None
+        output = stack(x, keys, capture=Capture(last_layer_input=True))
+        assert output.last_layer_input is not None
         at = AT.unsqueeze(-1).expand(-1, -1, 16)
-        same = stack.again(output.read, output.read.x.gather(1, at), AT, 1)
+        same = stack.rerun_last_layer(output.last_layer_input, output.last_layer_input.x.gather(1, at), AT, 1)
         torch.testing.assert_close(same, output.hidden.gather(1, at), rtol=0, atol=1e-12)
-        once = layer(stack, output.read.x, asking, keys)
-        torch.testing.assert_close(stack.again(output.read, asking, AT, 1), stack.norm(once), rtol=0, atol=1e-12)
-        twice = layer(stack, output.read.x, once, keys)
-        torch.testing.assert_close(stack.again(output.read, asking, AT, 2), stack.norm(twice), rtol=0, atol=1e-12)
+        once = layer(stack, output.last_layer_input.x, asking, keys)
+        torch.testing.assert_close(
+            stack.rerun_last_layer(output.last_layer_input, asking, AT, 1), stack.norm(once), rtol=0, atol=1e-12
+        )
+        twice = layer(stack, output.last_layer_input.x, once, keys)
+        torch.testing.assert_close(
+            stack.rerun_last_layer(output.last_layer_input, asking, AT, 2), stack.norm(twice), rtol=0, atol=1e-12
+        )
 
 
 def layer(stack: Any, content: Tensor, asking: Tensor, keys: TokenLayout) -> Tensor:
@@ -142,7 +146,7 @@ def layer(stack: Any, content: Tensor, asking: Tensor, keys: TokenLayout) -> Ten
     before = first.heads.v(stack.layers[0].placement.norms["attention"](noise("rows", 2, LENGTH, 16)))
     share = 0.5 + last.attention.attend.own_share
     v = share * last.attention.heads.v(normed(content)) + (1 - share) * before
-    positions = keys.again(AT).positions
+    positions = keys.append_copies(AT).positions
     turn = stack.position[0]
     q, k, v = (x.view(2, -1, 4, 4).transpose(1, 2) for x in (q, k, v))
     q = turn.rotate(q, turn.tables(positions, 4), "query")
@@ -166,7 +170,7 @@ def test_where_only_an_order_says_what_came_before_one_is_needed(components: Reg
     specimen = Specimen(resolved("gpt-tiny", registry=components), components)
     ramp = torch.arange(LENGTH).unsqueeze(0)
     with pytest.raises(AssertionError, match="only an order says"):
-        specimen.stack()(noise("rows", 2, 10, 64), TokenLayout(ramp).again(AT), keys=TokenLayout(ramp))
+        specimen.stack()(noise("rows", 2, 10, 64), TokenLayout(ramp).append_copies(AT), keys=TokenLayout(ramp))
 
 
 def test_states_know_nothing_of_rows_that_only_ask(components: Registry) -> None:
@@ -187,7 +191,7 @@ def test_what_an_attention_costs_counts_their_queries_and_no_keys_of_theirs(
     ramp = torch.arange(LENGTH, device="meta").unsqueeze(0)
     x, at = torch.empty(1, LENGTH + 3, 16, device="meta"), AT[:1].to("meta")
     with counting() as counter:
-        stack(x.double(), TokenLayout(ramp).again(at), keys=TokenLayout(ramp))
+        stack(x.double(), TokenLayout(ramp).append_copies(at), keys=TokenLayout(ramp))
     load = Load(LENGTH + 3, LENGTH)
     costs = [part.cost(load) for each in stack.layers for part in (each.attention, each.feedforward, stack.position[0])]
     assert sum(cost.flops for cost in costs) == counter.get_total_flops()

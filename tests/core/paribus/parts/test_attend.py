@@ -189,7 +189,7 @@ def test_a_kernel_is_given_the_moments_that_read_content_and_no_others() -> None
 def test_a_bias_is_shown_heads_without_the_columns_that_are_turned_beside_them() -> None:
     attend, position = Attend(SHAPE, Visibility(), ScoreOptions(), rotary=2), Reading()
     attend.bind(position, 0)
-    content = attend.content(heads_of(), None)
+    content = attend.layer_scoring(heads_of(), None)
     assert content is not None
     assert content.bias is not None
     q, k = torch.randn(2, 4, 3, 4), torch.randn(2, 4, 5, 4)
@@ -221,8 +221,8 @@ def test_a_position_may_leave_out_what_its_traits_allow() -> None:
     attend(heads, torch.randn(1, 3, 6), around(plan_of(kernel, 3, 3)))
     assert kernel.told["content"] == LayerScoring(position.bias, heads.project, None)
     assert attend.scale == 1 / 2
-    assert not kernel_request(attend, position, cross=False).mixes
-    assert kernel_request(built(Reading()), Reading(), cross=False).mixes
+    assert not kernel_request(attend, position, cross=False).has_mix
+    assert kernel_request(built(Reading()), Reading(), cross=False).has_mix
 
 
 def test_a_kernel_is_given_the_part_that_a_layer_has_of_a_position() -> None:
@@ -230,7 +230,7 @@ def test_a_kernel_is_given_the_part_that_a_layer_has_of_a_position() -> None:
     attend = built(Reading())
     attend.bind(attend.position, 0, part)
     attend(heads, torch.randn(1, 3, 6), around(plan_of(kernel, 3, 3)))
-    assert kernel.told["content"].own is part
+    assert kernel.told["content"].position_part is part
     assert list(attend.children()) == []
 
 
@@ -266,9 +266,9 @@ def test_sinks_and_a_say_in_the_scores_reach_the_kernel() -> None:
     assert kernel.told["content"].sinks is attend.sinks
     said = Attend(SHAPE, Visibility(), ScoreOptions(), scored=True)
     said.bind(Marking(), 0)
-    scoring = ScoreFunctions(before=torch.tanh)
+    scoring = ScoreFunctions(map_scores=torch.tanh)
     said(heads, x, around(plan_of(kernel, 3, 3)), scoring)
-    assert kernel.told["content"].scoring is scoring
+    assert kernel.told["content"].functions is scoring
 
 
 @pytest.mark.parametrize(

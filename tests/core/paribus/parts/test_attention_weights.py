@@ -45,7 +45,7 @@ def test_a_window_is_measured_on_rows_unless_something_is_left_out_or_reordered(
     by_row: Any = dense_plan(plan_of(KernelRequest(sight), positions), None, 2, torch.zeros(1, 3, 4)).seen
     assert by_row[0, 0].tolist() == [[True, True, False], [True, True, True], [False, True, True]]
     by_place: Any = dense_plan(
-        plan_of(KernelRequest(sight, ordered=True), positions), None, 2, torch.zeros(1, 3, 4)
+        plan_of(KernelRequest(sight, has_order=True), positions), None, 2, torch.zeros(1, 3, 4)
     ).seen
     assert by_place.all()
 
@@ -59,5 +59,5 @@ def test_a_pair_has_as_many_key_heads_as_query_heads() -> None:
     assert torch.equal(pair.k, k.repeat_interleave(2, 1))
     assert (pair.q, pair.heads, pair.project, pair.dtype) == (q, 4, content.project, torch.float32)
     own = torch.nn.Identity()
-    assert pair.own is None
-    assert all_pairs(q, k, plan, content._replace(own=own)).own is own
+    assert pair.position_part is None
+    assert all_pairs(q, k, plan, content._replace(position_part=own)).position_part is own

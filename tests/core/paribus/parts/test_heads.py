@@ -66,7 +66,7 @@ def test_every_projection_has_a_bias_or_none_has() -> None:
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_a_memory_that_is_read_raw_is_its_own_values_and_comes_back_as_wide_as_it_is(groups: int) -> None:
-    shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=8, raw=True)
+    shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=8, raw_memory=True)
     heads = Heads(shape, kv_heads=groups, bias=True)
     assert {name.partition(".")[0] for name, _ in heads.named_parameters()} == {"q", "k"}
     memory = torch.randn(2, 5, 8)
@@ -76,6 +76,6 @@ def test_a_memory_that_is_read_raw_is_its_own_values_and_comes_back_as_wide_as_i
 
 
 def test_heads_that_share_a_memory_share_it_evenly() -> None:
-    shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=10, raw=True)
+    shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=10, raw_memory=True)
     with pytest.raises(ValueError, match="4 heads share the 10 columns of the memory, which is no multiple of 4"):
         Heads(shape, kv_heads=4, bias=True)

@@ -178,7 +178,7 @@ class Hasty:
 
     def serves(self, demand: KernelRequest) -> bool:
         self.demands.append(demand)
-        return not demand.weights
+        return not demand.needs_weights
 
     def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> None:
         return None
@@ -288,7 +288,7 @@ def test_positions_are_placed_once_each_and_those_of_a_cross_attention_never() -
     own, across = Ramp(1.0), Ramp(100.0)
     cross = [(Scored(causal=False, memory=True), across) for _ in range(2)]
     stack = stack_of([Summing(), Summing()], [own], crosses=cross)
-    placed = stack.place(torch.zeros(1, 3, 4, dtype=torch.float64), rows(3).positions)
+    placed = stack.add_positions(torch.zeros(1, 3, 4, dtype=torch.float64), rows(3).positions)
     assert placed[0, :, 0].tolist() == [0.0, 1.0, 2.0]
     assert list(stack.position) == [own, across]
 
@@ -323,7 +323,7 @@ def test_states_begin_empty_with_one_for_each_sublayer() -> None:
     cross = [(Scored(causal=False, memory=True), Ramp()), (Scored(causal=False, memory=True), Ramp())]
     states = stack_of([Summing(), Summing()], [Ramp()], crosses=cross).start(batch=3, length=5)
     assert states.past == 0
-    assert states.rows is None
+    assert states.layout is None
     assert [set(layer) for layer in states.layers] == [{"attention", "cross"}] * 2
     assert states.layers[0]["attention"]["sum"].shape == (3, 1, 4)
 
@@ -391,9 +391,9 @@ def test_a_kernel_is_told_what_it_must_serve() -> None:
     states = stack.start(batch=2, length=5)
     stack(hidden(3), rows(3), Memory(hidden(7), rows(7)), states)
     stack(hidden(2), rows(2, 3), Memory(hidden(7), rows(7)), states)
-    own = KernelRequest(Visibility(causal=True, window=3), rows=3, double=True)
-    across = KernelRequest(Visibility(), rows=3, aligned=False, double=True)
-    assert hasty.demands == [own, across, own._replace(rows=2, aligned=False), across._replace(rows=2)]
+    own = KernelRequest(Visibility(causal=True, window=3), queries=3, float64=True)
+    across = KernelRequest(Visibility(), queries=3, aligned=False, float64=True)
+    assert hasty.demands == [own, across, own._replace(queries=2, aligned=False), across._replace(queries=2)]
 
 
 def test_a_kernel_is_told_whether_rows_are_where_they_stand() -> None:
@@ -408,7 +408,7 @@ def test_a_kernel_is_told_whether_rows_are_where_they_stand() -> None:
     )
     for stream in streams:
         stack(hidden(3), token_layout(stream))
-    assert [demand.by_row for demand in hasty.demands] == [True, True, False, True]
+    assert [demand.window_by_index for demand in hasty.demands] == [True, True, False, True]
 
 
 def test_a_kernel_is_told_what_is_hidden_and_whether_positions_are_distances() -> None:
@@ -418,8 +418,8 @@ def test_a_kernel_is_told_what_is_hidden_and_whether_positions_are_distances() -
     streams = (Stream(tokens), Stream(tokens, documents), Stream(tokens, documents, torch.tensor([[0, 1, 0]])))
     for stream in streams:
         stack(hidden(3), token_layout(stream))
-    assert [demand.hidden for demand in hasty.demands] == [False, True, True]
-    assert not any(demand.distances for demand in hasty.demands)  # a ramp has no bias at all
+    assert [demand.has_hidden_keys for demand in hasty.demands] == [False, True, True]
+    assert not any(demand.distance_bias for demand in hasty.demands)  # a ramp has no bias at all
 
 
 def test_rows_behind_a_cache_no_longer_say_where_they_stand() -> None:
@@ -431,7 +431,7 @@ def test_rows_behind_a_cache_no_longer_say_where_they_stand() -> None:
 def test_the_first_kernel_that_serves_is_taken() -> None:
     kernels = (Hasty(), Written())
     assert choose_kernel(kernels, KernelRequest(Visibility())).name == "hasty"
-    assert choose_kernel(kernels, KernelRequest(Visibility(), weights=True)).name == "written"
+    assert choose_kernel(kernels, KernelRequest(Visibility(), needs_weights=True)).name == "written"
     stack = stack_of([Scored(), Summing()], [Ramp()], kernels=kernels)
     assert stack.kernels() == ("hasty", "its own")
 

@@ -66,7 +66,7 @@ def test_blocks_see_their_neighbours_and_those_that_were_drawn(causal: bool, nea
     mask = visibility_mask(Visibility(causal, blocks=blocks), rows, rows)
     assert mask is not None
     for i, j in itertools.product(range(8), repeat=2):
-        drawn = j // 2 in blocks.drawn[i // 2]
+        drawn = j // 2 in blocks.random_blocks[i // 2]
         wanted = (abs(i // 2 - j // 2) <= near or drawn) and (not causal or j <= i)
         assert bool(mask[0, 0, i, j]) == wanted, (i, j)
     assert mask[0, 0, 8, 8]
@@ -112,9 +112,9 @@ def test_rows_without_documents_are_those_of_the_first() -> None:
         (Visibility(window=5), 100, 9),
         (Visibility(window=5), 4, 4),
         (Visibility(window=5, dilation=3), 100, 9),
-        (Visibility(window=5, first=2), 100, 11),
+        (Visibility(window=5, global_tokens=2), 100, 11),
         (Visibility(causal=True, blocks=BlockPattern(8, 1, ((), (0, 3), (), ()))), 100, 32),
-        (Visibility(blocks=BlockPattern(8, 1, ((), (0, 3), (), ())), first=4), 100, 44),
+        (Visibility(blocks=BlockPattern(8, 1, ((), (0, 3), (), ())), global_tokens=4), 100, 44),
     ],
 )
 def test_the_span_is_what_a_query_in_the_middle_sees(sight: Visibility, keys: int, span: int) -> None:
@@ -138,9 +138,9 @@ def test_pairs_that_are_looked_at_are_those_of_every_query(causal: bool, first: 
 def test_blocks_say_which_others_they_see_as_a_table_and_as_a_mask() -> None:
     cpu = torch.device("cpu")
     blocks = BlockPattern(4, 0, ((1, 2), (), (0,)))
-    assert blocks.table(cpu).tolist() == [[1, 2], [-1, -1], [0, -1]]
-    assert blocks.seen(cpu).int().tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
+    assert blocks.random_block_table(cpu).tolist() == [[1, 2], [-1, -1], [0, -1]]
+    assert blocks.visible_blocks(cpu).int().tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
     nothing = BlockPattern(4, 1, ((), ()))
-    assert nothing.most == 0
-    assert nothing.table(cpu).shape == (2, 0)
-    assert not nothing.seen(cpu).any()
+    assert nothing.max_random_blocks == 0
+    assert nothing.random_block_table(cpu).shape == (2, 0)
+    assert not nothing.visible_blocks(cpu).any()

@@ -85,7 +85,7 @@ class ByHand(Attention):
         return x.view(*x.shape[:-1], -1, self.shape.head_width).transpose(1, 2)
 
     def keys_and_values(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        source = x[:, : ctx.keys.positions.shape[-1] - ctx.past] if ctx.memory is None else ctx.memory
+        source = x[:, : ctx.key_layout.positions.shape[-1] - ctx.past] if ctx.memory is None else ctx.memory
         k, v = self.split(self.k(source)), self.split(self.v(source))
         if not ctx.state or ctx.memory is not None:
             return k, v
@@ -96,16 +96,16 @@ class ByHand(Attention):
 
     def seen(self, ctx: Context, keys: int) -> Tensor:
         """(B|1, 1, T, S) bool: which key each query sees."""
-        rows = ctx.rows.positions.shape[-1]
-        device = ctx.rows.positions.device
-        query = torch.arange(ctx.past, ctx.past + rows, device=device) if ctx.rows.order is None else ctx.rows.order
-        key = torch.arange(keys, device=device) if ctx.keys.order is None else ctx.keys.order
+        rows = ctx.layout.positions.shape[-1]
+        device = ctx.layout.positions.device
+        query = torch.arange(ctx.past, ctx.past + rows, device=device) if ctx.layout.order is None else ctx.layout.order
+        key = torch.arange(keys, device=device) if ctx.key_layout.order is None else ctx.key_layout.order
         seen = torch.ones(1, rows, keys, dtype=torch.bool, device=device)
-        if self.causal or (ctx.rows.order is not None and ctx.memory is None):
+        if self.causal or (ctx.layout.order is not None and ctx.memory is None):
             seen = key.unsqueeze(-2) <= query.unsqueeze(-1)
-        if ctx.keys.documents is not None:
-            own = ctx.rows.documents if ctx.rows.documents is not None else torch.zeros_like(ctx.rows.positions)
-            other = ctx.keys.documents.unsqueeze(-2)
+        if ctx.key_layout.documents is not None:
+            own = ctx.layout.documents if ctx.layout.documents is not None else torch.zeros_like(ctx.layout.positions)
+            other = ctx.key_layout.documents.unsqueeze(-2)
             seen = seen & (other == own.unsqueeze(-1)) & (other >= 0)
         return seen.reshape(-1, 1, rows, keys)
 

@@ -66,7 +66,7 @@ def attention() -> Faulty:
         return empty_cache(self.shape, self.shape.heads, batch, length, like)
 
     def cost(self: Any, load: Load) -> Cost:
-        return softmax_cost(self.shape, self.shape.heads, self.attend.sight, load)
+        return softmax_cost(self.shape, self.shape.heads, self.attend.visibility, load)
 
     own: dict[str, Any] = {
         "traits": SOFTMAX_TRAITS,

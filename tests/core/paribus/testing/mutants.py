@@ -32,7 +32,7 @@ PREPARE: Final = "\n\n    def prepare(self, keyed):\n        "
 TURNED_VALUES: Final = """attend = self.attend
         turned = type("Turned", (), {
             "queries": self.heads.queries, "keys": self.heads.keys, "project": self.heads.project,
-            "values": staticmethod(lambda rows: attend.turned(self.heads.values(rows), ctx, "key")),
+            "values": staticmethod(lambda rows: attend.rotate(self.heads.values(rows), ctx, "key")),
         })
         return self.heads.merge(attend(turned, x, ctx))"""
 
@@ -41,11 +41,13 @@ ATTENTION: Final = (
     Mutant("nothing is causal", HAND, "if self.causal or ", "if False and ", "causality"),
     Mutant("the mask of padding is inverted", HAND, "(other >= 0)", "(other < 0)", "padding"),
     Mutant("documents are not told apart", HAND, "(other == own.unsqueeze(-1)) & ", "", "documents"),
-    Mutant("an order of rows is ignored", HAND, "if ctx.rows.order is None else ctx.rows.order", "", "order"),
+    Mutant("an order of rows is ignored", HAND, "if ctx.layout.order is None else ctx.layout.order", "", "order"),
     Mutant(
-        "an order is ignored where rows see both sides", HAND, "ctx.rows.order is not None and", "False and", "order"
+        "an order is ignored where rows see both sides", HAND, "ctx.layout.order is not None and", "False and", "order"
     ),
-    Mutant("rows that only ask are seen", HAND, "x[:, : ctx.keys.positions.shape[-1] - ctx.past]", "x", "appended"),
+    Mutant(
+        "rows that only ask are seen", HAND, "x[:, : ctx.key_layout.positions.shape[-1] - ctx.past]", "x", "appended"
+    ),
     Mutant("the softmax is over the queries", HAND, "scores.softmax(-1)", "scores.softmax(-2)", "causality"),
     Mutant("the mask comes after the softmax", HAND, SEEN, "", "causality"),
     Mutant("what is hidden is -inf", HAND, "torch.finfo(scores.dtype).min", "-torch.inf", "padding"),

@@ -18,8 +18,8 @@ def changed(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
 
     def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
         merged: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))
-        if ctx.capture is not None:
-            ctx.capture["weights"] = change(ctx.capture["weights"])
+        if ctx.captured is not None:
+            ctx.captured["weights"] = change(ctx.captured["weights"])
         return merged
 
     return forward
@@ -54,7 +54,7 @@ def test_weights_of_another_shape_are_shown(attention: Faulty, found: Found) -> 
 
 def test_weights_that_are_declared_and_never_given_are_named(attention: Faulty, found: Found) -> None:
     def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
-        merged: Tensor = self.heads.merge(self.attend(self.heads, x, ctx._replace(capture=None)))
+        merged: Tensor = self.heads.merge(self.attend(self.heads, x, ctx._replace(captured=None)))
         return merged
 
     assert "its trait `weights` is True, but there are no `weights`" in found(attention(forward=forward), "weights")
@@ -63,7 +63,7 @@ def test_weights_that_are_declared_and_never_given_are_named(attention: Faulty, 
 def test_a_pass_that_is_another_where_weights_are_asked_for_is_shown(attention: Faulty, found: Found) -> None:
     def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
         merged: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))
-        return merged if ctx.capture is None else merged * 2
+        return merged if ctx.captured is None else merged * 2
 
     assert "when weights are asked for: they are those of another model" in found(attention(forward=forward), "weights")
 

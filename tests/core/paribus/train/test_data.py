@@ -82,7 +82,7 @@ def test_micro_batches_and_ranks_share_the_rows_of_a_step_each_once(
         expected = whole.step(step)
         items = range(step * accumulate, (step + 1) * accumulate)
         shares = [data.micro(item, rank, ranks) for item in items for rank in range(ranks)]
-        assert {share.shares for share in shares} == {accumulate * ranks}
+        assert {share.micro_batches for share in shares} == {accumulate * ranks}
         rows = torch.cat([share.index for share in shares])
         assert sorted(rows.tolist()) == sorted(expected.index.tolist())
         found, wanted = dict(tensors(shares)), dict(tensors([expected]))

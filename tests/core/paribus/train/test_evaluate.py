@@ -96,7 +96,7 @@ def test_a_batch_is_moved_whole(assemble: Assemble, feed: Feed) -> None:
     assert there.streams["body"].tokens.is_meta
     assert there.streams["body"].documents.is_meta  # type: ignore[union-attr]  # pairs of segments are padded
     assert there.targets["mlm"]["labels"].is_meta
-    assert (there.shares, there.counts.keys()) == (1, batch.counts.keys())  # type: ignore[union-attr]  # as above
+    assert (there.micro_batches, there.counts.keys()) == (1, batch.counts.keys())  # type: ignore[union-attr]  # as above
     assert there.streams["body"].order is None
 
 
