@@ -18,8 +18,8 @@ from .errors import PluginError as PluginError
 from .errors import Problem as Problem
 from .errors import SpecError as SpecError
 from .errors import StoreError as StoreError
-from .errors import listed as listed
-from .errors import nearest as nearest
+from .errors import closest_match as closest_match
+from .errors import join_names as join_names
 from .hookspecs import hookimpl as hookimpl
 from .inference.attention_maps import Attended as Attended
 from .inference.attention_maps import attend as attend

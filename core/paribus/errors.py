@@ -1,6 +1,6 @@
-"""What a user sees when something is wrong: one line a problem, all of them at once, and an exit code.
+"""Errors shown to users: one line a problem, all problems at once, and an exit code.
 
-Nothing here imports anything heavy: every layer may raise these.
+Imports nothing heavy: every layer may raise these errors.
 """
 
 from __future__ import annotations
@@ -24,33 +24,36 @@ EXIT_TERMINATED = 143
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong: where it is, what was found, what would do."""
+    """One mistake: where it is, what is wrong, what is valid."""
 
     code: str  # short and stable, for tests and for searching: "unknown-key", "out-of-range"
-    path: str = ""  # "attention.kv_heads"; empty where the whole file is meant
-    where: str = ""  # "study.yaml:12", "override 2"
-    what: str
-    valid: str = ""
-    nearest: str = ""
+    path: str = ""  # "attention.kv_heads"; empty for a problem of the whole file
+    location: str = ""  # "study.yaml:12", "override 2"
+    message: str  # 'unknown attention "mqaa"'
+    suggestion: str = ""  # the closest valid name: "mqa"
+    valid: str = ""  # the valid values
+    hint: str = ""  # what to do about it
 
     def __str__(self) -> str:
-        place = " ".join(part for part in (self.path, f"({self.where})" if self.where else "") if part)
-        line = f"error[{self.code}]" + (f" {place}" if place else "") + f": {self.what}"
+        place = " ".join(part for part in (self.path, f"({self.location})" if self.location else "") if part)
+        line = f"error[{self.code}]" + (f" {place}" if place else "") + f": {self.message}"
+        if self.suggestion:
+            line += f'; did you mean "{self.suggestion}"?'
         if self.valid:
-            line += f"; valid: {self.valid}"
-        if self.nearest:
-            line += f"; did you mean {self.nearest}?"
-        return printable(line).replace("\n", "\\n")
+            line += f"{'' if self.suggestion else ';'} valid: {self.valid}"
+        if self.hint:
+            line += f"; {self.hint}"
+        return escape_unprintable(line).replace("\n", "\\n")
 
 
 class ParibusError(Exception):
-    """A mistake that its reader can mend. It carries every problem found, never only the first."""
+    """A mistake that the user can correct, with every problem found, not only the first."""
 
     exit_code: ClassVar[int] = EXIT_FAILED
 
     def __init__(self, *problems: Problem | str) -> None:
         self.problems: tuple[Problem, ...] = tuple(
-            Problem(code="failed", what=problem) if isinstance(problem, str) else problem for problem in problems
+            Problem(code="failed", message=problem) if isinstance(problem, str) else problem for problem in problems
         )
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
@@ -59,50 +62,50 @@ class ParibusError(Exception):
 
 
 class SpecError(ParibusError):
-    """The spec, the study or the command line is wrong."""
+    """Invalid spec, study or command line."""
 
     exit_code = EXIT_SPEC
 
 
 class PluginError(ParibusError):
-    """A plugin that is needed could not be loaded, or claims what it may not."""
+    """A required plugin failed to load, or registers something invalid."""
 
     exit_code = EXIT_PLUGIN
 
 
 class DataError(ParibusError):
-    """The corpus or the tokenizer cannot serve what the spec asks of it."""
+    """The corpus or the tokenizer does not support what the spec requires."""
 
     exit_code = EXIT_DATA
 
 
 class StoreError(ParibusError):
-    """A file could not be written, read or trusted, or somebody else holds it."""
+    """A file could not be written or read, is damaged, or is locked by another process."""
 
     exit_code = EXIT_STORE
 
 
 class NotComparableError(ParibusError):
-    """The trials were not run under the same conditions, so no verdict is given."""
+    """The trials were not run under the same conditions, so there is no verdict."""
 
     exit_code = EXIT_NOT_COMPARABLE
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name most like `name`, or nothing where none is like it."""
-    found = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.6)
-    return f"`{found[0]}`" if found else ""
+def closest_match(name: str, known_names: Iterable[str]) -> str:
+    """Return the known name that is most similar to `name`, or "" if none is similar."""
+    matches = difflib.get_close_matches(str(name), list(known_names), n=1, cutoff=0.6)
+    return matches[0] if matches else ""
 
 
-def listed(names: Iterable[object], most: int = 24) -> str:
-    """`a, b, c`: names in the order given, cut with a count where there are too many to read."""
-    shown: Sequence[str] = [str(name) for name in names]
-    more = f", … {len(shown) - most} more" if len(shown) > most else ""
-    return ", ".join(shown[:most]) + more
+def join_names(names: Iterable[object], limit: int = 24) -> str:
+    """Join names as `a, b, c`; after `limit` names, give the count of the rest."""
+    texts: Sequence[str] = [str(name) for name in names]
+    rest = f", … {len(texts) - limit} more" if len(texts) > limit else ""
+    return ", ".join(texts[:limit]) + rest
 
 
-def printable(text: str) -> str:
-    """Text with control characters and direction overrides escaped: a name in a spec never drives a terminal."""
+def escape_unprintable(text: str) -> str:
+    """Escape control characters and direction overrides, so that a name in a spec never controls a terminal."""
     return "".join(
         character if character == "\n" or character.isprintable() else f"\\u{ord(character):04x}" for character in text
     )

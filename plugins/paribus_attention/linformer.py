@@ -85,7 +85,7 @@ class Linformer(Attention):
                 Problem(
                     code="past-the-table",
                     path="dims.length",
-                    what=f"`linformer` projects at most `dims.length` ({length}) tokens, got {tokens}",
+                    message=f"`linformer` projects at most `dims.length` ({length}) tokens, got {tokens}",
                     valid=f"at most {length} tokens, or a `dims.length` of at least {tokens}",
                 )
             )

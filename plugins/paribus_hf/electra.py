@@ -78,7 +78,7 @@ class Electra(Family):
         for key in ("embedding", "norm", "dropout"):
             if body[key] != generator[key]:
                 what = f"`{key}` is {body[key]} of the discriminator and {generator[key]} of the generator"
-                raise SpecError(Problem(code="no-pair", path=key, what=what, valid="two that were trained together"))
+                raise SpecError(Problem(code="no-pair", path=key, message=what, valid="two that were trained together"))
         return whole
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:

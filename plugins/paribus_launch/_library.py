@@ -14,4 +14,4 @@ def library(name: str, *, launcher: str) -> Any:
     except ImportError as error:
         what = f"the launcher `{launcher}` takes the library `{name}`, which is not installed"
         valid = f"pip install 'paribus[{launcher}]'"
-        raise SpecError(Problem(code="not-installed", path="launcher", what=what, valid=valid)) from error
+        raise SpecError(Problem(code="not-installed", path="launcher", message=what, valid=valid)) from error

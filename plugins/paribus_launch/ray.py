@@ -127,7 +127,7 @@ class Ray(Launcher):
                 raise
             what = f"no Ray cluster that lets this process in answers at `{self._where}`"
             valid = "the address that its `ray start` printed, and the RAY_AUTH_MODE and RAY_AUTH_TOKEN of its machines"
-            raise SpecError(Problem(code="unreachable", path="launcher.address", what=what, valid=valid)) from error
+            raise SpecError(Problem(code="unreachable", path="launcher.address", message=what, valid=valid)) from error
 
     def _setting(self) -> dict[str, Any]:
         """Of a cluster elsewhere, workers are told where this code lies; those that are started here know it."""

@@ -46,7 +46,7 @@ class LengthExtrapolation(Measure):
         try:
             metrics = subject.metrics(subject.batches(self.examples, times=times))
         except ParibusError as error:  # nothing is so long, or nothing may be
-            return error.problems[0].what
+            return error.problems[0].message
         return metrics or f"the validation split has no example of {length} rows"
 
 

@@ -41,7 +41,7 @@ class Translation(Measure):
         if beam == 1 and length_penalty:
             what = "it compares the hypotheses of a beam, and there is one"
             raise SpecError(
-                Problem(code="unread", path="measure.length_penalty", what=what, valid="a beam of at least 2")
+                Problem(code="unread", path="measure.length_penalty", message=what, valid="a beam of at least 2")
             )
         self.examples = examples
         self.scores = tuple(dict.fromkeys(scores))
@@ -58,7 +58,7 @@ class Translation(Measure):
         try:
             found = subject.write(self.examples, **self._manner)
         except ParibusError as error:  # it cannot write, or nobody lets it
-            return dict.fromkeys(names, error.problems[0].what)
+            return dict.fromkeys(names, error.problems[0].message)
         if not found:
             return dict.fromkeys(names, "no pair of the validation split fits `dims.length`")
         exact = sum(each.written == each.target for each in found) / len(found)
@@ -88,5 +88,5 @@ def _library() -> Any:
     except ImportError as error:
         what = "the measure `translation` takes the library `sacrebleu`, which is not installed"
         valid = "pip install 'paribus[translation]', or `scores: []` for `exact` alone"
-        raise SpecError(Problem(code="not-installed", path="measure", what=what, valid=valid)) from error
+        raise SpecError(Problem(code="not-installed", path="measure", message=what, valid=valid)) from error
     return sacrebleu.metrics

@@ -50,7 +50,7 @@ class Answers:
     ) -> None:
         if shape.length < LEAST:
             what = f"{who} needs rows for a prompt and an answer, but there are {shape.length}"
-            raise SpecError(Problem(code="too-short", path="dims.length", what=what, valid=f"≥ {LEAST}"))
+            raise SpecError(Problem(code="too-short", path="dims.length", message=what, valid=f"≥ {LEAST}"))
         self.who, self.length, self.stop, self.marks, self.long = who, shape.length, stop, marks, long
         self.classes = shape.vocabulary
         self.sep = (specials.needed(vocabulary, "sep", who),) if separator else ()
@@ -145,11 +145,11 @@ class Answers:
         if len(values) != len(sentences) - 1:
             what = f"{self.who} reads a mark for each sentence of a target, of which there are {len(sentences) - 1:,}"
             what += f", but the corpus has {len(values):,}"
-            raise DataError(Problem(code="no-marks", path="objective.marks", what=what, valid="false"))
+            raise DataError(Problem(code="no-marks", path="objective.marks", message=what, valid="false"))
         return np.repeat(values != 0, np.diff(sentences))
 
     def _too_long(self, needed: Array) -> DataError:
         many = int((needed > self.length).sum())
         what = f"{many:,} of {len(needed):,} pairs take more than {self.length} rows, and as many as {needed.max():,}"
         valid = f"dims.length of {needed.max():,} or more, or {self.who} with long: cut or drop"
-        return DataError(Problem(code="too-long", path="dims.length", what=what, valid=valid))
+        return DataError(Problem(code="too-long", path="dims.length", message=what, valid=valid))

@@ -107,7 +107,9 @@ class Control(Objective, WeightConverter):
         label = wish.label or 0
         if not 0 <= label < len(self.codes):
             what = f"control has codes for {len(self.codes)} classes, and {label} is none of them"
-            raise SpecError(Problem(code="unknown-class", path="label", what=what, valid=f"0 to {len(self.codes) - 1}"))
+            raise SpecError(
+                Problem(code="unknown-class", path="label", message=what, valid=f"0 to {len(self.codes) - 1}")
+            )
         return Prompt((int(self.codes[label]), *ids), stop=self.mark)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
@@ -180,6 +182,6 @@ class Index:
             if needed > self.codes:
                 what = f"control has a sentinel for each of {needed} classes, but the tokenizer has {self.codes}"
                 valid = f"`tokenizer.sentinels` of {needed} or more"
-                raise DataError(Problem(code="too-few-sentinels", path="tokenizer", what=what, valid=valid))
+                raise DataError(Problem(code="too-few-sentinels", path="tokenizer", message=what, valid=valid))
             self._found[key] = (tokens, found)
         return self._found[key][1]

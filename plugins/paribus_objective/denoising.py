@@ -79,7 +79,7 @@ class Denoising(Objective, WeightConverter):
             raise ValueError(f"`infill.rate`, `mask` and `delete` take {whole:g} of a text; valid: a sum ≤ 1")
         if shape.length < 2:
             what = f"denoise needs rows for a token and eos, but there are {shape.length}"
-            raise SpecError(Problem(code="too-short", path="dims.length", what=what, valid="≥ 2"))
+            raise SpecError(Problem(code="too-short", path="dims.length", message=what, valid="≥ 2"))
         self.classes = shape.vocabulary
         self.masked, self.deleted, self.permuted, self.rotated = mask, delete, permute, rotate
         self.filling = noise.Filling(infill)

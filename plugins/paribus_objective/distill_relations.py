@@ -105,13 +105,13 @@ class DistillRelations(Objective):
         if self.heads is None and ours.shape[1] != theirs.shape[1]:
             what = f"the teacher has {theirs.shape[1]} heads, and the model {ours.shape[1]}"
             valid = "`heads`: how many relation heads both are cut into"
-            raise SpecError(Problem(code="does-not-fit", path="objective", what=what, valid=valid))
+            raise SpecError(Problem(code="does-not-fit", path="objective", message=what, valid=valid))
         heads = self.heads or ours.shape[1]
         for whose, q in (("the model's", ours), ("the teacher's", theirs)):
             width = q.shape[1] * q.shape[3]
             if width % heads:
                 what = f"{whose} attention is {width} wide, which is no multiple of {heads} relation heads"
-                raise SpecError(Problem(code="does-not-fit", path="objective.heads", what=what))
+                raise SpecError(Problem(code="does-not-fit", path="objective.heads", message=what))
         return heads
 
 

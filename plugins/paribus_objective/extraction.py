@@ -77,7 +77,7 @@ class Extraction(Objective):
         super().__init__()
         if shape.length < MARKS + 2:
             what = f"extract needs rows for cls, two sep, a question and a context, but there are {shape.length}"
-            raise SpecError(Problem(code="too-short", path="dims.length", what=what, valid=f"≥ {MARKS + 2}"))
+            raise SpecError(Problem(code="too-short", path="dims.length", message=what, valid=f"≥ {MARKS + 2}"))
         most = shape.length - MARKS
         self.answer = answer
         self.threshold = threshold
@@ -218,7 +218,7 @@ def _checked(tokens: Tokens) -> None:
         what = (
             f"document {at:,} has {counts[at]} labels, and extract takes two of each: where an answer begins and ends"
         )
-        raise DataError(Problem(code="labels", path="corpus", what=what, valid="two labels a document"))
+        raise DataError(Problem(code="labels", path="corpus", message=what, valid="two labels a document"))
     first, last = told.values.reshape(-1, 2).T
     words = np.diff(np.asarray(tokens.targets.documents))
     none = (first == NONE) & (last == NONE)
@@ -227,4 +227,4 @@ def _checked(tokens: Tokens) -> None:
         at = int(wrong[0])
         what = f"document {at:,} has the answer {first[at]:g} to {last[at]:g}, in a context of {words[at]} words"
         valid = f"0 ≤ first ≤ last < {words[at]}, or -1 and -1 where nothing answers"
-        raise DataError(Problem(code="labels", path="corpus", what=what, valid=valid))
+        raise DataError(Problem(code="labels", path="corpus", message=what, valid=valid))

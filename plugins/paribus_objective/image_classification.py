@@ -121,4 +121,4 @@ class ImageClassification(Objective):
 
 def _uneven(sizes: Ints) -> DataError:
     what = f"a batch has images of {sizes[0]:,} and of {sizes[-1]:,} values, and they are to be of one size"
-    return DataError(Problem(code="uneven-images", path="corpus", what=what, valid="images of one size"))
+    return DataError(Problem(code="uneven-images", path="corpus", message=what, valid="images of one size"))

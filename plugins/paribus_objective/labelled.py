@@ -79,7 +79,7 @@ def one_each(tokens: Tokens, who: str) -> None:
     wrong = np.flatnonzero(counts != 1)
     if wrong.size:
         what = f"document {wrong[0]:,} has {counts[wrong[0]]} labels, and {who} takes one of each"
-        raise DataError(Problem(code="labels", path="corpus", what=what, valid="one label a document"))
+        raise DataError(Problem(code="labels", path="corpus", message=what, valid="one label a document"))
 
 
 def within(values: Array, classes: int, who: str) -> None:
@@ -88,4 +88,4 @@ def within(values: Array, classes: int, who: str) -> None:
     if wrong.size:
         what = f"the corpus has the label {values[wrong[0]]:g}, but {who} scores {classes} classes"
         valid = f"whole numbers from 0 to {classes - 1}, or more `objective.classes`"
-        raise DataError(Problem(code="labels", path="corpus", what=what, valid=valid))
+        raise DataError(Problem(code="labels", path="corpus", message=what, valid=valid))

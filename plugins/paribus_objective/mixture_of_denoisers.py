@@ -169,7 +169,9 @@ class MixtureOfDenoisers(Objective, WeightConverter):
     def _check(self, length: int) -> None:
         if max(self._rows(2)) > length:
             what = f"ul2 needs rows for a mode, a token, a sentinel and eos, but there are {length}"
-            raise SpecError(Problem(code="too-short", path="dims.length", what=what, valid=f"≥ {max(self._rows(2))}"))
+            raise SpecError(
+                Problem(code="too-short", path="dims.length", message=what, valid=f"≥ {max(self._rows(2))}")
+            )
         text = self.raw(length)
         needed = max(each.amount(text).spans for each in self.denoisers) + MODES
         had = len(self.sentinels) + len(self.modes)
@@ -178,7 +180,7 @@ class MixtureOfDenoisers(Objective, WeightConverter):
                 f"ul2 takes {needed - MODES} spans out of {text} tokens, and needs a sentinel for each and for "
                 f"{MODES} modes, but the tokenizer has {had}"
             )
-            raise SpecError(Problem(code="too-few-sentinels", path="tokenizer", what=what, valid=f"≥ {needed}"))
+            raise SpecError(Problem(code="too-few-sentinels", path="tokenizer", message=what, valid=f"≥ {needed}"))
 
 
 def _empty(examples: int, width: int) -> Side:

@@ -68,10 +68,10 @@ class Pairing:
         self._kept: dict[int, tuple[Tokens, Array]] = {}
         if len(self.marks) < (languages or 0):
             what = f"{who} marks {languages} languages by sentinels, but the tokenizer has {len(self.marks)}"
-            raise SpecError(Problem(code="too-few-sentinels", path="tokenizer", what=what, valid=f"≥ {languages}"))
+            raise SpecError(Problem(code="too-few-sentinels", path="tokenizer", message=what, valid=f"≥ {languages}"))
         if shape.length < 2 + self._before:
             what = f"{who} needs rows for a token and the marks around it, but there are {shape.length}"
-            raise SpecError(Problem(code="too-short", path="dims.length", what=what, valid=f"≥ {2 + self._before}"))
+            raise SpecError(Problem(code="too-short", path="dims.length", message=what, valid=f"≥ {2 + self._before}"))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": {}}  # another process, or a copy, finds them anew
@@ -132,7 +132,7 @@ class Pairing:
             said = "nobody says which" if language is None else f"{language} is none"
             what = f"{self.who} marks languages, and {said} of them it is {why}"
             raise SpecError(
-                Problem(code="no-language", path="language", what=what, valid=f"0 to {len(self.marks) - 1}")
+                Problem(code="no-language", path="language", message=what, valid=f"0 to {len(self.marks) - 1}")
             )
         return int(self.marks[language])
 
@@ -184,16 +184,16 @@ class Pairing:
         if any(each is None for each in sides):
             what = f"{self.who} marks {len(self.marks)} languages, but the corpus says of no text which it is in"
             valid = "null, or a corpus that tells languages apart"
-            raise DataError(Problem(code="no-languages", path="objective.languages", what=what, valid=valid))
+            raise DataError(Problem(code="no-languages", path="objective.languages", message=what, valid=valid))
         most = 1 + max(int(each.max(initial=-1)) for each in sides if each is not None)
         if most > len(self.marks):
             what = f"{self.who} marks {len(self.marks)} languages, but the corpus has {most}"
-            raise DataError(Problem(code="too-few", path="objective.languages", what=what, valid=f"≥ {most}"))
+            raise DataError(Problem(code="too-few", path="objective.languages", message=what, valid=f"≥ {most}"))
 
     def _too_long(self, rows: Array) -> DataError:
         what = f"all {len(rows):,} pairs take more than {self.length} rows ({rows.min():,} at least), and are dropped"
         valid = f"dims.length of {rows.min():,} or more, or {self.who} with long: cut"
-        return DataError(Problem(code="too-long", path="dims.length", what=what, valid=valid))
+        return DataError(Problem(code="too-long", path="dims.length", message=what, valid=valid))
 
 
 def _sides(tokens: Tokens) -> tuple[Side, Side]:

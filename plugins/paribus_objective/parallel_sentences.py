@@ -29,7 +29,7 @@ class Layout:
     def __init__(self, shape: Shape, vocabulary: Vocabulary, who: str) -> None:
         if shape.length < MARKS + 2:
             what = f"{who} needs rows for two cls, two sep and a token of each text, but there are {shape.length}"
-            raise SpecError(Problem(code="too-short", path="dims.length", what=what, valid=f"≥ {MARKS + 2}"))
+            raise SpecError(Problem(code="too-short", path="dims.length", message=what, valid=f"≥ {MARKS + 2}"))
         self.cls = specials.needed(vocabulary, "cls", who)
         self.sep = specials.needed(vocabulary, "sep", who)
         self.pad = vocabulary.specials.get("pad", self.sep)  # no row sees it, whatever it is

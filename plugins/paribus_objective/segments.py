@@ -90,11 +90,15 @@ class Index:
         documents = len(found.documents) - 1
         if documents < self.documents:
             what = f"{self.who} takes its negatives from another document, but the corpus has {documents}"
-            raise DataError(Problem(code="too-few-documents", path="corpus", what=what, valid="at least 2 documents"))
+            raise DataError(
+                Problem(code="too-few-documents", path="corpus", message=what, valid="at least 2 documents")
+            )
         if not len(found.first):
             what = f"{self.who} pairs consecutive sentences, but no document has two"
             raise DataError(
-                Problem(code="too-few-sentences", path="corpus", what=what, valid="a document of at least 2 sentences")
+                Problem(
+                    code="too-few-sentences", path="corpus", message=what, valid="a document of at least 2 sentences"
+                )
             )
         return found
 
@@ -151,7 +155,7 @@ class Layout:
         if shape.length < MARKS + 2:
             two = f"two {marks[1]}" if marks[1] == marks[2] else f"{marks[1]}, {marks[2]}"
             what = f"{who} needs rows for {marks[0]}, {two} and a token of each segment, but there are {shape.length}"
-            raise SpecError(Problem(code="too-short", path="dims.length", what=what, valid=f"≥ {MARKS + 2}"))
+            raise SpecError(Problem(code="too-short", path="dims.length", message=what, valid=f"≥ {MARKS + 2}"))
         self.first, self.between, self.last = (specials.needed(vocabulary, mark, who) for mark in marks)
         self.pad = vocabulary.specials.get("pad", self.last)  # no row sees it, whatever it is
 

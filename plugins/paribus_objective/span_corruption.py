@@ -112,7 +112,7 @@ class SpanCorruption(Objective):
     def _check(self, length: int) -> None:
         if length < 3:
             what = f"span-corruption needs rows for a token, a sentinel and eos, but there are {length}"
-            raise SpecError(Problem(code="too-short", path="dims.length", what=what, valid="≥ 3"))
+            raise SpecError(Problem(code="too-short", path="dims.length", message=what, valid="≥ 3"))
         text = self.raw(length)
         needed = amount(text, self.rate, self.mean_span).spans
         if needed > len(self.sentinels):
@@ -120,4 +120,4 @@ class SpanCorruption(Objective):
                 f"span-corruption takes {needed} spans (rate {self.rate:g}, mean_span {self.mean_span:g}) out of "
                 f"{text} tokens, and needs a sentinel for each, but the tokenizer has {len(self.sentinels)}"
             )
-            raise SpecError(Problem(code="too-few-sentinels", path="tokenizer", what=what, valid=f"≥ {needed}"))
+            raise SpecError(Problem(code="too-few-sentinels", path="tokenizer", message=what, valid=f"≥ {needed}"))

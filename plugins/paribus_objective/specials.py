@@ -16,7 +16,7 @@ def needed(vocabulary: Vocabulary, name: str, why: str) -> int:
     if name not in vocabulary.specials:
         had = ", ".join(sorted(vocabulary.specials)) or "none"
         what = f"{why} needs the special token `{name}`, but the tokenizer has {had}"
-        raise SpecError(Problem(code="no-special", path="tokenizer", what=what))
+        raise SpecError(Problem(code="no-special", path="tokenizer", message=what))
     return vocabulary.specials[name]
 
 

@@ -81,7 +81,7 @@ class Tagging(Objective):
         wrong = np.flatnonzero(counts != words)
         if wrong.size:
             what = f"document {wrong[0]:,} has {counts[wrong[0]]} tags and {words[wrong[0]]} words"
-            raise DataError(Problem(code="labels", path="corpus", what=what, valid="a tag for each word"))
+            raise DataError(Problem(code="labels", path="corpus", message=what, valid="a tag for each word"))
         labelled.within(labels.values[labels.values != IGNORED], self.classes, "tag")
         return len(self.runs(tokens).first)
 

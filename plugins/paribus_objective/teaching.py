@@ -23,7 +23,7 @@ def alike(ours: Tensor, theirs: Tensor, what: str, valid: str) -> None:
     """Refuses what cannot be held against the teacher's."""
     if ours.shape != theirs.shape:
         said = f"the teacher {what}: {theirs.shape[-1]}, and the model {ours.shape[-1]}"
-        raise SpecError(Problem(code="does-not-fit", path="teacher", what=said, valid=valid))
+        raise SpecError(Problem(code="does-not-fit", path="teacher", message=said, valid=valid))
 
 
 def summed(losses: Tensor, rows: Tensor, weight: float) -> LossTerm:

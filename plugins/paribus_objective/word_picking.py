@@ -41,7 +41,7 @@ class WordPicking:
 
     def __init__(self, spans: Spans, vocabulary: Vocabulary) -> None:
         if vocabulary.begins is None:
-            raise SpecError(Problem(code="no-words", path="tokenizer", what=UNTOLD, valid="`words: false`"))
+            raise SpecError(Problem(code="no-words", path="tokenizer", message=UNTOLD, valid="`words: false`"))
         self.ends = spans.chances().cumsum()[:-1]
         self.longest, self.together = spans.longest, spans.together
         self.begins = np.zeros(max(vocabulary.size, 1), dtype=bool)

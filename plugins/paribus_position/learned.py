@@ -63,7 +63,7 @@ class Learned(Position, WeightConverter):
                 Problem(
                     code="past-the-table",
                     path="position.length",
-                    what=f"`learned` has a table of {self.length} positions, got position {last}",
+                    message=f"`learned` has a table of {self.length} positions, got position {last}",
                     valid=f"positions up to {self.length - 1}, or a `length` of at least {last + 1}",
                 )
             )

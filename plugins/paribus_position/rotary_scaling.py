@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 import torch
 from torch import Tensor
 
-from paribus import Range, listed
+from paribus import Range, join_names
 
 ScalingKind = Literal["none", "linear", "ntk", "yarn", "llama3"]
 
@@ -68,7 +68,7 @@ def validate_scaling(scaling: Scaling) -> None:
         is_set = getattr(scaling, name) is not None
         if is_set and name not in _ACCEPTED[kind]:
             valid_kinds = [other for other, takes in _ACCEPTED.items() if name in takes]
-            raise ValueError(f"scaling.{name} is not used with scaling.kind {kind}; valid: {listed(valid_kinds)}")
+            raise ValueError(f"scaling.{name} is not used with scaling.kind {kind}; valid: {join_names(valid_kinds)}")
         if not is_set and name in _REQUIRED[kind]:
             raise ValueError(f"scaling.kind {kind} requires scaling.{name}")
     if kind in _FAST and _fast(scaling) <= _slow(scaling):

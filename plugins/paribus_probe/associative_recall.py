@@ -62,4 +62,4 @@ class AssociativeRecall(Corpus):
 
 def _too_few(keys: int, pairs: int) -> Problem:
     what = f"{pairs} pairs need as many different keys, and there are {keys}"
-    return Problem(code="too-few-keys", path="corpus.keys", what=what, valid=f"≥ {pairs}")
+    return Problem(code="too-few-keys", path="corpus.keys", message=what, valid=f"≥ {pairs}")

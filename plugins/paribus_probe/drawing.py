@@ -107,7 +107,7 @@ class Drawn:
                 return asked
         what = f"the corpus has too few different questions to hold out one in {SHARE} for the split `{split}`"
         raise DataError(
-            Problem(code="too-few-documents", path="corpus", what=what, valid="longer ones, of more symbols")
+            Problem(code="too-few-documents", path="corpus", message=what, valid="longer ones, of more symbols")
         )
 
 

@@ -57,7 +57,7 @@ def matching(patterns: Sequence[str], problems: list[Problem]) -> list[Path]:
         if not fits:
             what = f"no file matches {pattern!r} in {Path.cwd()}" if not files else f"{files[0]} is no catalogue"
             valid = "a pattern of .mo and .po files, such as 'po/*.po'"
-            problems.append(Problem(code="no-file", path="corpus.path", what=what, valid=valid))
+            problems.append(Problem(code="no-file", path="corpus.path", message=what, valid=valid))
         found.update(fits)
     return sorted(found)
 

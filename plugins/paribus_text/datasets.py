@@ -121,7 +121,7 @@ class Datasets(Corpus):
         except ImportError as error:
             what = "the corpus `datasets` takes the library of that name, which is not installed"
             valid = "pip install 'paribus[datasets]', or files for the corpora `text` and `table`"
-            raise DataError(Problem(code="not-installed", path="corpus", what=what, valid=valid)) from error
+            raise DataError(Problem(code="not-installed", path="corpus", message=what, valid=valid)) from error
         datasets.disable_progress_bars()
         try:
             found: Iterable[Mapping[str, Any]] = datasets.load_dataset(**self._source, split=split)
@@ -129,5 +129,5 @@ class Datasets(Corpus):
             first = next(iter(str(error).splitlines()), "")
             what = f"the library `datasets` does not load {self._source['path']!r}: {type(error).__name__}: {first}"
             valid = "a data set, files and a split that there are"
-            raise DataError(Problem(code="no-dataset", path=option, what=what, valid=valid)) from error
+            raise DataError(Problem(code="no-dataset", path=option, message=what, valid=valid)) from error
         return islice(found, self._most) if self._most is not None else found

@@ -105,10 +105,10 @@ def _numbers(key: str, count: int) -> list[int]:
 def _several(named: tuple[Locale, ...], styles: tuple[Style, ...], end: int) -> None:
     if len(set(named)) < max(2, len(named)):
         what = f"a date is written by one and by another, but the locales are {', '.join(named) or 'none'}"
-        raise SpecError(Problem(code="too-few", path="corpus.locales", what=what, valid="two or more, none twice"))
+        raise SpecError(Problem(code="too-few", path="corpus.locales", message=what, valid="two or more, none twice"))
     if not styles:
         what = "a date is written in some style, but there is none"
-        raise SpecError(Problem(code="too-few", path="corpus.styles", what=what, valid=", ".join(locales.STYLES)))
+        raise SpecError(Problem(code="too-few", path="corpus.styles", message=what, valid=", ".join(locales.STYLES)))
     if end > 9999:
         what = f"years of four digits end with 9998, but these end with {end - 1}"
-        raise SpecError(Problem(code="out-of-range", path="corpus.years", what=what, valid="fewer"))
+        raise SpecError(Problem(code="out-of-range", path="corpus.years", message=what, valid="fewer"))

@@ -58,7 +58,7 @@ class Digits(Corpus):
             except ImportError as error:
                 what = "the corpus `digits` comes with scikit-learn, which is not installed"
                 valid = "pip install 'paribus[digits]', or the corpus `shapes`"
-                raise DataError(Problem(code="not-installed", path="corpus", what=what, valid=valid)) from error
+                raise DataError(Problem(code="not-installed", path="corpus", message=what, valid=valid)) from error
             found = load_digits()
             _, first = np.unique(np.asarray(found.images), axis=0, return_index=True)
             kept = np.sort(first)

@@ -29,7 +29,7 @@ class Found(NamedTuple):
     dropped: Counter[str]
 
     def wrong(self, code: str, where: object, what: str, valid: str) -> None:
-        self.problems.append(Problem(code=code, path=self.option, where=str(where), what=what, valid=valid))
+        self.problems.append(Problem(code=code, path=self.option, location=str(where), message=what, valid=valid))
 
     def paths(self) -> list[Path]:
         """In their order; of a folder, the files that are read, however deep they lie."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple, final
 
-from paribus import Corpus, DataError, Document, Problem, Range, Split, Traits, listed
+from paribus import Corpus, DataError, Document, Problem, Range, Split, Traits, join_names
 from paribus_text.catalogues import Found, Wrong, machine, matching, messages
 from paribus_text.glancing import glance
 from paribus_text.holding import digest, hashed, hold_out
@@ -91,8 +91,8 @@ class MessageCatalogues(Corpus):
         there = sorted({file.parent.parent.name for file in files} - {self._source})
         unknown = [language for language in self._languages or () if language not in there]
         if unknown:
-            what = f"this machine has no catalogue in {listed(unknown)}"
-            problem = Problem(code="no-language", path="corpus.languages", what=what, valid=listed(there, 40))
+            what = f"this machine has no catalogue in {join_names(unknown)}"
+            problem = Problem(code="no-language", path="corpus.languages", message=what, valid=join_names(there, 40))
             raise DataError(problem)
         wanted = self._languages or there
         return [file for file in files if file.parent.parent.name in wanted]
@@ -106,7 +106,9 @@ class MessageCatalogues(Corpus):
                 if self._path is None:  # nobody who reads a machine's catalogues can mend them
                     dropped["catalogues that are broken"] += 1
                 else:
-                    problems.append(Problem(code=wrong.code, path="corpus.path", where=wrong.where, what=wrong.what))
+                    problems.append(
+                        Problem(code=wrong.code, path="corpus.path", location=wrong.where, message=wrong.what)
+                    )
                 continue
             for found in read:
                 why = self._why_not(found)
@@ -138,13 +140,13 @@ def _none_here() -> DataError:
     valid = (
         "`path` with .mo or .po files of yours; or an installed program that is translated, such as Debian's iso-codes"
     )
-    return DataError(Problem(code="no-catalogues", path="corpus.path", what=what, valid=valid))
+    return DataError(Problem(code="no-catalogues", path="corpus.path", message=what, valid=valid))
 
 
 def _too_few(count: int, languages: tuple[str, ...] | None, dropped: Mapping[str, int]) -> DataError:
     left_out = "; ".join(f"{number:,} {reason}" for reason, number in dropped.items() if number)
-    asked = f" in {listed(languages)}" if languages is not None else ""
+    asked = f" in {join_names(languages)}" if languages is not None else ""
     what = f"there are {count} different messages with a translation{asked}"
     what += f" (left out: {left_out})" if left_out else ""
     valid = "catalogues with at least two, one of them to be held out; `languages: null` for all languages"
-    return DataError(Problem(code="no-documents", path="corpus.path", what=what, valid=valid))
+    return DataError(Problem(code="no-documents", path="corpus.path", message=what, valid=valid))

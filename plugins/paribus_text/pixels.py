@@ -54,6 +54,6 @@ def _values(text: str) -> list[int]:
     if wrong.size:
         letter = text[int(wrong[0])]
         what = f"the tokenizer `pixels` reads images, and this document has the letter {letter!r} in it"
-        raise DataError(Problem(code="no-image", path="tokenizer", what=what, valid="a corpus of images"))
+        raise DataError(Problem(code="no-image", path="tokenizer", message=what, valid="a corpus of images"))
     listed: list[int] = found.tolist()
     return listed

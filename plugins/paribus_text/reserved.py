@@ -44,7 +44,7 @@ def unpacked(name: str, state: bytes) -> Iterator[Any]:
             Problem(
                 code="tokenizer-state",
                 path="tokenizer",
-                what=f"what was stored is no state of the tokenizer `{name}`: {type(error).__name__}: {error}",
+                message=f"what was stored is no state of the tokenizer `{name}`: {type(error).__name__}: {error}",
                 valid="what the same tokenizer wrote; remove it, and the tokenizer is trained anew",
             )
         ) from error
@@ -56,7 +56,7 @@ def too_small(name: str, size: int, least: int, why: str) -> SpecError:
         Problem(
             code="vocabulary-too-small",
             path="dims.vocabulary",
-            what=f"the tokenizer `{name}` cannot do with {size:,} ids: {why}",
+            message=f"the tokenizer `{name}` cannot do with {size:,} ids: {why}",
             valid=f"{least:,} or more, or null for as many as it wants",
         )
     )

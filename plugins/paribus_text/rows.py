@@ -99,7 +99,7 @@ def _parquet(path: Path, fields: Sequence[str], wrong: Wrong) -> Iterator[Row]:
         what = "reading Parquet takes pyarrow, which is not installed"
         valid = "pip install 'paribus[parquet]'"
         raise DataError(
-            Problem(code="not-installed", path="corpus.path", where=str(path), what=what, valid=valid)
+            Problem(code="not-installed", path="corpus.path", location=str(path), message=what, valid=valid)
         ) from error
     number = 0
     try:

@@ -102,4 +102,4 @@ def _enough(found: int, least: int, option: str, dropped: Mapping[str, int]) -> 
     valid = "files with text in them"
     if found:
         valid = "a second one to hold out: more files, `documents: paragraph`, or files for `validation`"
-    raise DataError(Problem(code="no-documents", path=option, what=what, valid=valid))
+    raise DataError(Problem(code="no-documents", path=option, message=what, valid=valid))

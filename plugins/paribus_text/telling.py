@@ -19,7 +19,7 @@ def check(problems: Iterable[Problem]) -> None:
     told = [each for alike in kinds.values() for each in _told(alike)]
     if len(told) > MOST:
         what = f"{len(told) - MOST:,} more problems like these"
-        told[MOST:] = [Problem(code="more", path=told[0].path, what=what)]
+        told[MOST:] = [Problem(code="more", path=told[0].path, message=what)]
     if told:
         raise DataError(*told)
 
@@ -29,7 +29,7 @@ def _told(alike: Sequence[Problem]) -> Iterator[Problem]:
         yield from alike
         return
     first, *others = alike
-    places = [each.where for each in others[:FEW] if each.where]
+    places = [each.location for each in others[:FEW] if each.location]
     where = f" ({', '.join(places)}{', …' if len(others) > FEW else ''})" if places else ""
-    what = f"{first.what}, and there are {len(others):,} more like it{where}"
-    yield Problem(code=first.code, path=first.path, where=first.where, what=what, valid=first.valid)
+    what = f"{first.message}, and there are {len(others):,} more like it{where}"
+    yield Problem(code=first.code, path=first.path, location=first.location, message=what, valid=first.valid)

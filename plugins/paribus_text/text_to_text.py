@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, final
 
-from paribus import Corpus, Document, Range, Slot, Split, Traits, listed
+from paribus import Corpus, Document, Range, Slot, Split, Traits, join_names
 from paribus_text.holding import digest
 
 LABELLED: Final = ("labels", "scores", "tags", "answers")
@@ -37,7 +37,7 @@ class TextToText(Corpus):
         self._of = of()
         self._told = next((kind for kind in LABELLED if kind in self._of.traits.get("provides", [])), "")
         if not self._told or self._of.traits.get("modality", "text") != "text":
-            raise ValueError(f"the corpus `of` must be one of texts with {listed(LABELLED)}")
+            raise ValueError(f"the corpus `of` must be one of texts with {join_names(LABELLED)}")
         self._task = task.strip()
         self._step = step
         self._dropped: Counter[str] = Counter()

@@ -144,7 +144,7 @@ class TokenizerFile(Tokenizer):
             asked = self._written[name]
             if asked is not None and asked not in vocabulary:
                 what = f"the tokenizer of {self._path} has no token {asked!r}"
-                raise SpecError(Problem(code="no-special", path=f"tokenizer.specials.{name}", what=what))
+                raise SpecError(Problem(code="no-special", path=f"tokenizer.specials.{name}", message=what))
             spelled = next((each for each in ((asked,) if asked else usual) if each in vocabulary), None)
             if spelled is not None:
                 yield name, vocabulary[spelled]
@@ -157,7 +157,7 @@ class TokenizerFile(Tokenizer):
             raise self._wrong("cannot-read", what, "the path of a tokenizer.json") from error
 
     def _wrong(self, code: str, what: str, valid: str) -> DataError:
-        return DataError(Problem(code=code, path="tokenizer.path", where=self._path, what=what, valid=valid))
+        return DataError(Problem(code=code, path="tokenizer.path", location=self._path, message=what, valid=valid))
 
 
 def _begins(document: Mapping[str, Any], vocabulary: Mapping[str, int]) -> frozenset[int] | None:

@@ -28,11 +28,11 @@ class Columns(NamedTuple):
     def check(self) -> None:
         if self.label is not None and self.score is not None:
             what = "a row has a label or a score to be told, and not both"
-            raise SpecError(Problem(code="too-many", path="corpus.score", what=what, valid="null, or `label` null"))
+            raise SpecError(Problem(code="too-many", path="corpus.score", message=what, valid="null, or `label` null"))
         if self.names and len(self.names) != self.classes:
             what = f"{len(self.names)} names are given, but `corpus.classes` is {self.classes}"
             valid = f"{self.classes} names, or corpus.classes={len(self.names)}"
-            raise SpecError(Problem(code="out-of-range", path="corpus.names", what=what, valid=valid))
+            raise SpecError(Problem(code="out-of-range", path="corpus.names", message=what, valid=valid))
 
     def documents(self, found: Found, where: str, values: Mapping[str, Any]) -> Iterator[Document]:
         """The document of a row, or none; what is wrong with it goes to `found`, with its place."""

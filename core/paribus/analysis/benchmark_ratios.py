@@ -11,7 +11,7 @@ from paribus.analysis.benchmark_rounds import Report, check_same_machine, is_rep
 from paribus.analysis.benchmark_speeds import BATCHES, RUNS, Speed, TimedRounds, judge_speeds
 from paribus.analysis.formatting import NO_VALUE, clean, percent, plural, span
 from paribus.analysis.grid import Cell, Column, Grid, row_cells
-from paribus.errors import DataError, NotComparableError, Problem, listed
+from paribus.errors import DataError, NotComparableError, Problem, join_names
 
 MOST: Final = 8
 
@@ -156,14 +156,14 @@ def _paired(before: Sequence[Report], after: Sequence[Report]) -> tuple[dict[str
             clean(bench.full) for key, bench in left.items() if not any(key in report.benches for report in others)
         ]
         if alone:
-            notes.append(f"Only {word}, in {_name(side)}: {listed(alone, MOST)}")
+            notes.append(f"Only {word}, in {_name(side)}: {join_names(alone, MOST)}")
     for key, bench in left.items():
         missing = [report.name for report in reports if key not in report.benches]
         if all(any(key in report.benches for report in side) for side in (before, after)):
-            notes.append(f"Not in {listed(map(clean, missing), MOST)}: {clean(bench.full)}")
+            notes.append(f"Not in {join_names(map(clean, missing), MOST)}: {clean(bench.full)}")
     if not common:
         what = ". ".join((f"{_name(before)} and {_name(after)} have no benchmark in common", *notes))
-        raise NotComparableError(Problem(code="nothing-in-common", what=what, valid="two runs of one suite"))
+        raise NotComparableError(Problem(code="nothing-in-common", message=what, valid="two runs of one suite"))
     return common, notes
 
 
@@ -172,11 +172,12 @@ def _odd(before: Sequence[Report], after: Sequence[Report]) -> Iterator[str]:
     codes = [{report.code for report in side} for side in (before, after)]
     for side, found, word in ((before, codes[0], "before"), (after, codes[1], "after")):
         if len(found) > 1:
-            yield f"The {len(side)} reports of {word} are of different code: {listed(sorted(found), MOST)}"
+            yield f"The {len(side)} reports of {word} are of different code: {join_names(sorted(found), MOST)}"
     if codes[0] == codes[1] and not any(report.commit.get("dirty") for report in (*before, *after)):
         known = next(iter(codes[0])) != "of no commit"
         if known:
-            yield f"Both sides are {listed(sorted(codes[0]), MOST)}: what differs below is noise, or what was installed"
+            commits = join_names(sorted(codes[0]), MOST)
+            yield f"Both sides are {commits}: what differs below is noise, or what was installed"
 
 
 def _first(before: Sequence[Report], after: Sequence[Report]) -> Iterator[str]:
@@ -275,7 +276,9 @@ def read_both_sides(before: Path, after: Path) -> tuple[list[Report], list[Repor
         if found is None:
             there = "this is no benchmark report" if path.exists() else "there is no such file"
             what = f"{there}, but the other side is a report"
-            raise DataError(Problem(code="no-report", where=str(path), what=what, valid="two reports, or two studies"))
+            raise DataError(
+                Problem(code="no-report", location=str(path), message=what, valid="two reports, or two studies")
+            )
     assert sides[0] is not None
     assert sides[1] is not None
     return sides[0], sides[1]

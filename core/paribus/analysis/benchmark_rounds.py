@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from paribus.analysis.formatting import clean
-from paribus.errors import DataError, NotComparableError, Problem, listed
+from paribus.errors import DataError, NotComparableError, Problem, join_names
 
 CONTESTANTS: Final = "microseconds"  # in `extra_info`: the rounds of several that took turns, by name
 MOST_BYTES: Final = 2**30
@@ -169,7 +169,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _wrong(path: Path, what: str, valid: str = _VALID) -> DataError:
-    return DataError(Problem(code="no-report", where=str(path), what=what, valid=valid))
+    return DataError(Problem(code="no-report", location=str(path), message=what, valid=valid))
 
 
 Facts = Mapping[str, str]
@@ -194,12 +194,12 @@ def check_same_machine(reports: Sequence[Report], *, across: bool = False) -> li
         hosts = [line for line in _lines(_facts(first, HOST), _facts(other, HOST)) if line]
         if hosts and not found:
             warnings.append(
-                f"The hosts only look alike: {listed(hosts, MOST)}; differences of a few percent say little"
+                f"The hosts only look alike: {join_names(hosts, MOST)}; differences of a few percent say little"
             )
     if problems and not across:
         raise NotComparableError(*problems)
     if problems:
-        said = "; ".join(dict.fromkeys(problem.what for problem in problems))
+        said = "; ".join(dict.fromkeys(problem.message for problem in problems))
         warnings.insert(0, f"ACROSS MACHINES: {said}: no difference below is known to be the code's")
     return list(dict.fromkeys(warnings))
 
@@ -213,8 +213,8 @@ def _unlike(first: Report, other: Report) -> Iterator[Problem]:
     for code, what, before, after in kinds:
         lines = _lines(before, after)
         if lines:
-            said = f"{clean(first.name)} and {clean(other.name)} do not share {what}: {listed(lines, MOST)}"
-            yield Problem(code=code, what=said, valid=_VALID_MACHINES)
+            said = f"{clean(first.name)} and {clean(other.name)} do not share {what}: {join_names(lines, MOST)}"
+            yield Problem(code=code, message=said, valid=_VALID_MACHINES)
 
 
 def _lines(before: Facts, after: Facts) -> list[str]:

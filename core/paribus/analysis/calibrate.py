@@ -25,7 +25,7 @@ from paribus.analysis.select_trials import TrialsByVariant, select
 from paribus.analysis.sequential import alpha_shares
 from paribus.analysis.student_t import check_positive, check_rate, summarise, variance_reduction
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.errors import NotComparableError, Problem, listed
+from paribus.errors import NotComparableError, Problem, join_names
 from paribus.planning.api import Planned, study
 
 POWER = 0.8
@@ -229,7 +229,7 @@ def _missing(trials: TrialsByVariant, seeds: int | None, question: ComparisonSpe
 def _without(pairs: dict[str, tuple[list[float], list[float]]]) -> Iterator[str]:
     few = [name for name, found in pairs.items() if not _many(found)]
     if few:
-        yield f"Without two pairs, and so without a spread: {listed(few, 8)}"
+        yield f"Without two pairs, and so without a spread: {join_names(few, 8)}"
 
 
 def _refuse_few(numbers: Sequence[float], question: ComparisonSpec) -> None:
@@ -237,5 +237,5 @@ def _refuse_few(numbers: Sequence[float], question: ComparisonSpec) -> None:
         return
     what = f"the baseline of `{question.study}` has {plural(len(numbers), 'finished trial')}, and a spread takes two"
     raise NotComparableError(
-        Problem(code="too-few", what=what, valid="`paribus calibrate STUDY --pilot 5`, which runs the first 5 seeds")
+        Problem(code="too-few", message=what, valid="`paribus calibrate STUDY --pilot 5`, which runs the first 5 seeds")
     )

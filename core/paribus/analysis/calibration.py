@@ -8,7 +8,7 @@ from typing import Any, final
 
 from paribus.analysis.formatting import percent, plural
 from paribus.analysis.table import replace_infinite
-from paribus.errors import printable
+from paribus.errors import escape_unprintable
 
 Range = tuple[float, float]
 
@@ -72,12 +72,18 @@ class Calibration:
 
     def lines(self) -> list[str]:
         """One setting: its name, its table and what is to be said of it alone."""
-        return ["", *([printable(self.setting), ""] if self.setting else []), *self.table(), "", *self.remarks()]
+        return [
+            "",
+            *([escape_unprintable(self.setting), ""] if self.setting else []),
+            *self.table(),
+            "",
+            *self.remarks(),
+        ]
 
     @property
     def title(self) -> str:
         """Of what it is."""
-        return printable(f"{self.study}: {self.metric}: what {plural(self.planned, 'seed')} can tell")
+        return escape_unprintable(f"{self.study}: {self.metric}: what {plural(self.planned, 'seed')} can tell")
 
     def table(self) -> list[str]:
         """A line for each variant, and one for seeds that are not paired."""
@@ -87,7 +93,7 @@ class Calibration:
         """What an effect takes, and what is missing."""
         base = self.baseline
         own = f"The baseline's own seeds spread by {_figure(base.sd)} {_range(base.interval)} (n = {base.n})."
-        notes = (f"- {printable(note)}" for note in self.notes)
+        notes = (f"- {escape_unprintable(note)}" for note in self.notes)
         return [own, _cost(self), *notes]
 
     def caption(self) -> list[str]:
@@ -120,7 +126,7 @@ def _header(found: Calibration) -> tuple[str, ...]:
 
 def _cells(found: Calibration, row: Spread) -> tuple[str, ...]:
     less = "" if row.reduction is None else f"÷ {_times(row.reduction)}"
-    cells = [printable(row.variant), str(row.n), f"{_figure(row.sd)} {_range(row.interval)}", less]
+    cells = [escape_unprintable(row.variant), str(row.n), f"{_figure(row.sd)} {_range(row.interval)}", less]
     cells.append("-" if row.smallest is None else _figure(row.smallest))
     if found.effect is not None:
         cells.append(_seeds(row.tells, row.tells_range))

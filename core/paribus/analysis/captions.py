@@ -11,7 +11,7 @@ from paribus.analysis.formatting import percent, plural, span
 from paribus.analysis.sequential import alpha_shares
 from paribus.analysis.table import Row
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.planning.comparability import evaluated
 from paribus.specs.diff import differences
 
@@ -53,7 +53,8 @@ def caption_lines(
     if question.pace is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
         yield from question.pace.caption()
     if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.before is not None)):
-        yield f"Each begins from the trial of {listed(stages)} of its own variant and seed, and costs what both cost."
+        previous = join_names(stages)
+        yield f"Each begins from the trial of {previous} of its own variant and seed, and costs what both cost."
     gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
     if gains:
         low, high = (f"{gain:.2g}" if gain < 10 else f"{gain:,.0f}" for gain in (min(gains), max(gains)))
@@ -74,7 +75,7 @@ def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[st
         elif unit == "seconds":
             clocks = {(entry.result.get("cut") or {}).get("clock") for entry in done}
             clock = "CPU seconds" if clocks == {"cpu"} else "seconds"
-            names = listed(sorted({str(dict(machine_key(entry)).get("name")) for entry in done}), MOST)
+            names = join_names(sorted({str(dict(machine_key(entry)).get("name")) for entry in done}), MOST)
             yield (
                 f"Each was cut after {amount:g} {clock} of training on {names}: steps and bits are those of "
                 "this machine and hour, and will not come out the same again."
@@ -108,7 +109,7 @@ def _levels(rows: Sequence[Row]) -> str:
         return ""
     if len(found) == 1:
         return f"the intervals are of {next(iter(found))}"
-    return "the intervals are of " + ", ".join(f"{level} ({listed(names, MOST)})" for level, names in found.items())
+    return "the intervals are of " + ", ".join(f"{level} ({join_names(names, MOST)})" for level, names in found.items())
 
 
 def warning_lines(
@@ -122,18 +123,18 @@ def warning_lines(
     if unlearned:
         found = (entry.frequencies(question.metric) for entry in trials)
         nats = next(value for value in found if value is not None)
-        named = listed(unlearned, MOST)
+        named = join_names(unlearned, MOST)
         yield f"Not below the loss of frequencies alone ({nats:.3f}), so nothing is learned yet: {named}."
     some = [f"{row.variant} {row.unlearned}/{row.planned}" for row in rows if row.unlearned and row.learned]
     if some:
-        yield f"Trials that did not learn are counted in, though they are of another kind: {listed(some, MOST)}."
+        yield f"Trials that did not learn are counted in, though they are of another kind: {join_names(some, MOST)}."
     recorded = [entry for entry in trials if entry.record is not None]
     yield from _measures(recorded)
     yield from _versions(recorded)
     rough = any(row.costs["tokens_per_second"].rough for row in rows)
     machines = {machine_key(entry) for entry in recorded}
     if len(machines) > 1:
-        shown = listed((" ".join(value for _, value in each) for each in sorted(machines)), MOST)
+        shown = join_names((" ".join(value for _, value in each) for each in sorted(machines)), MOST)
         yield f"{len(machines)} kinds of machine ({shown}): speed and memory are compared only within one."
     elif rough and any(not on_same_host(pair) for each in pairs.values() for pair in each):
         yield "The trials of a pair ran on machines that only look alike: speed is rough (~)."
@@ -167,7 +168,7 @@ def _measures(trials: Sequence[TrialEntry]) -> Iterator[str]:
         for each in differences(evaluated(trials[0].spec), evaluated(entry.spec))
     }
     if found:
-        yield f"The variants do not evaluate with the same options of an objective: {listed(sorted(found), MOST)}."
+        yield f"The variants do not evaluate with the same options of an objective: {join_names(sorted(found), MOST)}."
 
 
 def _versions(trials: Sequence[TrialEntry]) -> Iterator[str]:
@@ -177,4 +178,4 @@ def _versions(trials: Sequence[TrialEntry]) -> Iterator[str]:
             found.setdefault(package, {})[str(version)] = None
     mixed = [f"{package} {' and '.join(found[package])}" for package in found if len(found[package]) > 1]
     if mixed:
-        yield f"Mixed versions: {listed(mixed, MOST)}; no pair mixes versions of torch."
+        yield f"Mixed versions: {join_names(mixed, MOST)}; no pair mixes versions of torch."

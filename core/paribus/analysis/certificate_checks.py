@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, final
 
 from paribus.analysis.trials import TrialEntry
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.specs.diff import MISSING, at, touches
 
 Tensors = Mapping[str, Mapping[str, Any]]  # path -> shape, origin, draws, shaped, value, signs: as the record has them
@@ -107,7 +107,7 @@ def short_names(paths: Iterable[str], twice: Collection[str] = ()) -> str:
 
     `twice`: names that something else beside them has as well, which have a word more here.
     """
-    return listed(dict.fromkeys(long if name in twice else name for name, long in _short(paths).items()), MOST)
+    return join_names(dict.fromkeys(long if name in twice else name for name, long in _short(paths).items()), MOST)
 
 
 def _short(paths: Iterable[str]) -> dict[str, str]:
@@ -164,7 +164,7 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
     for path in idle:
         yield "side effect", f"at its default `{path}` would do the same here"
     if asked := [path for path in variant.provenance.get("asked") or () if path not in idle]:
-        yield "confirmed", f"{listed(asked, MOST)} {'has' if len(asked) == 1 else 'have'} a say"
+        yield "confirmed", f"{join_names(asked, MOST)} {'has' if len(asked) == 1 else 'have'} a say"
 
 
 def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:

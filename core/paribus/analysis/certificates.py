@@ -29,7 +29,7 @@ from paribus.analysis.certificate_checks import (
     short_names,
 )
 from paribus.analysis.trials import TrialEntry
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.specs.diff import MISSING, at, covered, differences, holds, touches
 
 MOST: Final = 4  # of a kind that are told, in words that must fit a line
@@ -132,7 +132,7 @@ def _merged(certificates: Sequence[Certificate], field: str) -> tuple[str, ...]:
             seeds.setdefault(text, []).extend(certificate.seeds)
     most = sum(len(certificate.seeds) for certificate in certificates)
     return tuple(
-        text if len(found) == most else f"{text} (seed {listed(found, MOST)} only)" for text, found in seeds.items()
+        text if len(found) == most else f"{text} (seed {join_names(found, MOST)} only)" for text, found in seeds.items()
     )
 
 

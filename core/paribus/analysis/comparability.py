@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, final
 from paribus.analysis.certificate_checks import BUDGET
 from paribus.analysis.select_trials import TrialsByVariant
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.errors import NotComparableError, Problem, listed
+from paribus.errors import NotComparableError, Problem, join_names
 from paribus.planning.comparability import TEXTUAL, measured_by, of_bytes
 from paribus.specs.diff import touches
 from paribus.storage.atomic import digest_json
@@ -77,7 +77,7 @@ def check_comparable(trials: TrialsByVariant, question: ComparisonSpec, notes: S
     if not recorded:
         place = f" in {question.store}" if question.store else ""
         what = ". ".join((f"the study `{question.study}` has no record to compare{place}", *notes))
-        raise NotComparableError(Problem(code="no-records", what=what, valid="`paribus run`, and then compare"))
+        raise NotComparableError(Problem(code="no-records", message=what, valid="`paribus run`, and then compare"))
     done = {name: [entry for entry in own.values() if entry.done] for name, own in trials.items()}
     problems = [*_conditions(done, question), *_metric(done, question.metric)]
     if problems:
@@ -101,8 +101,8 @@ def _conditions(done: Mapping[str, Sequence[TrialEntry]], question: ComparisonSp
             )
         ]
         if others:
-            what = f"{listed(others, 8)} and {reference.variant} do not share {condition.what}"
-            yield Problem(code=condition.code, path=_path(others), what=what, valid=condition.valid)
+            what = f"{join_names(others, 8)} and {reference.variant} do not share {condition.what}"
+            yield Problem(code=condition.code, path=_path(others), message=what, valid=condition.valid)
 
 
 def _metric(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[Problem]:
@@ -112,12 +112,16 @@ def _metric(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[P
     ]
     if missing:
         have = dict.fromkeys(key for entries in done.values() for entry in entries for key in entry.result["metrics"])
-        what = f"{listed(missing, 8)} did not measure `{metric}`"
-        yield Problem(code="no-metric", path=_path(missing), what=what, valid=listed(have) or "none was measured")
+        what = f"{join_names(missing, 8)} did not measure `{metric}`"
+        yield Problem(
+            code="no-metric", path=_path(missing), message=what, valid=join_names(have) or "none was measured"
+        )
     early = [name for name, entries in done.items() if any(_early(entry) for entry in entries)]
     if early:
-        what = f"{listed(early, 8)} was measured before its last step, where others were not"
-        yield Problem(code="not-the-last", path=_path(early), what=what, valid="the metric of the last step, for all")
+        what = f"{join_names(early, 8)} was measured before its last step, where others were not"
+        yield Problem(
+            code="not-the-last", path=_path(early), message=what, valid="the metric of the last step, for all"
+        )
 
 
 def _early(entry: TrialEntry) -> bool:

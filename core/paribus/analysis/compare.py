@@ -28,7 +28,7 @@ from paribus.analysis.sequential import VariantState
 from paribus.analysis.table import Family, Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdicts import PairedDifferences, Verdict, decide
-from paribus.errors import listed
+from paribus.errors import join_names
 
 
 def ladder_steps(trials: TrialsByVariant, question: ComparisonSpec, settings: int = 1) -> Iterator[Family]:
@@ -146,7 +146,7 @@ class _Compared:
 
 def _select(entries: Sequence[TrialEntry], question: ComparisonSpec, accept_code: Collection[str]) -> Selection:
     if question.baseline not in question.variants:
-        names = listed(question.variants)
+        names = join_names(question.variants)
         raise ValueError(f"`baseline` must be one of the variants, but is `{question.baseline}`; valid: {names}.")
     return select(entries, question, accept_code)
 
@@ -219,9 +219,9 @@ def _dropped(
         base = finished & set(question.seeds[: asked.get(name, len(question.seeds))])
         own = _seeds(trials[name], question)
         alone = [(own - base, name), (base - own, question.baseline)]
-        counts = [f"seed {listed(sorted(seeds), 8)} of {side}" for seeds, side in alone if seeds]
+        counts = [f"seed {join_names(sorted(seeds), 8)} of {side}" for seeds, side in alone if seeds]
         if counts:
-            yield f"{name}: {plural(len(own & base), 'common seed')}; without a partner: {listed(counts)}"
+            yield f"{name}: {plural(len(own & base), 'common seed')}; without a partner: {join_names(counts)}"
 
 
 def _seeds(own: Mapping[int, TrialEntry], question: ComparisonSpec) -> set[int]:

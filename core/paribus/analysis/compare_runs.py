@@ -20,7 +20,7 @@ from paribus.analysis.select_trials import CODE_DIGITS
 from paribus.analysis.table import Row, replace_infinite, verdict_fields
 from paribus.analysis.trials import TrialEntry
 from paribus.analysis.verdicts import Better, PairedDifferences, Verdict, decide
-from paribus.errors import NotComparableError, Problem, SpecError, listed, nearest
+from paribus.errors import NotComparableError, Problem, SpecError, closest_match, join_names
 from paribus.studies.designs import BASELINE
 
 Pair = tuple[TrialEntry, TrialEntry]
@@ -39,11 +39,11 @@ def environment_changes(pairs: Sequence[Pair]) -> Iterator[str]:
     for name, of in kinds:
         before, after = (list(dict.fromkeys(clean(of(pair[side])) for pair in pairs)) for side in (0, 1))
         if before == after:
-            told = f"the same ({listed(before, MAX_CHANGES)})"
+            told = f"the same ({join_names(before, MAX_CHANGES)})"
         elif name == "versions" and len(before) == len(after) == 1:
             told = _moved(pairs[0])
         else:
-            told = f"{listed(before, MAX_CHANGES)} → {listed(after, MAX_CHANGES)}"
+            told = f"{join_names(before, MAX_CHANGES)} → {join_names(after, MAX_CHANGES)}"
         yield f"{name + ':':9} {told}"
 
 
@@ -55,10 +55,10 @@ def _code(pairs: Sequence[Pair]) -> str:
         if old != new:
             moved[f"{clean(after.variant)} {old} → {new}"] = None
     if not moved:
-        return f"the same ({listed(dict.fromkeys(old for old, _ in hashes), MAX_CHANGES)})"
+        return f"the same ({join_names(dict.fromkeys(old for old, _ in hashes), MAX_CHANGES)})"
     variants = {entry.variant for _, entry in pairs}
     some = f"; the same for {len(variants) - len(moved)} more" if len(variants) > len(moved) else ""
-    return f"{listed(moved, MAX_CHANGES)}{some}"
+    return f"{join_names(moved, MAX_CHANGES)}{some}"
 
 
 def _data(entry: TrialEntry) -> str:
@@ -78,19 +78,21 @@ def _moved(pair: Pair) -> str:
         for name in dict.fromkeys([*before, *after])
         if before.get(name) != after.get(name)
     ]
-    return listed(moved, MAX_CHANGES)
+    return join_names(moved, MAX_CHANGES)
 
 
 def check_same_conditions(pairs: Sequence[Pair], *, across: bool) -> list[str]:
     """A `NotComparableError` with each reason why pairs are not of one kind; a banner instead, if `across`."""
     problems = [
-        Problem(code=code, what=f"before and after do not share {what}: {listed(found, MAX_CHANGES)}", valid=_VALID)
+        Problem(
+            code=code, message=f"before and after do not share {what}: {join_names(found, MAX_CHANGES)}", valid=_VALID
+        )
         for code, what, of in _CONDITIONS
         if (found := list(_unlike(pairs, of)))
     ]
     if problems and not across:
         raise NotComparableError(*problems)
-    said = "; ".join(problem.what for problem in problems)
+    said = "; ".join(problem.message for problem in problems)
     return [f"ACROSS MACHINES: {said}: no difference below is known to be the code's"] if problems else []
 
 
@@ -181,7 +183,7 @@ def compare_runs(before: TrialSet, after: TrialSet, *, metric: str = "", elsewhe
     notes = [*before.notes, *after.notes, *_alone(before, after, "before"), *_alone(after, before, "after")]
     if not pairs:
         what = ". ".join((f"no trial of {before.name} has the spec and seed of one of {after.name}", *notes))
-        raise NotComparableError(Problem(code="nothing-in-common", what=what, valid="two runs of one study"))
+        raise NotComparableError(Problem(code="nothing-in-common", message=what, valid="two runs of one study"))
     metric, better = select_metric(list(pairs.values()), metric)
     measured = {key: pair for key, pair in pairs.items() if any(metric in e.result["metrics"] for e in pair)}
     warnings = check_same_conditions(list(measured.values()), across=elsewhere)
@@ -211,19 +213,23 @@ def select_metric(pairs: Sequence[Pair], asked: str) -> tuple[str, Better]:
     if not asked:
         losses = Counter({name: count for name, count in known.items() if name.endswith("/loss")})
         if not losses:
-            valid = listed(known) or "none was measured"
-            raise NotComparableError(Problem(code="no-metric", path="--metric", what="there is no loss", valid=valid))
+            valid = join_names(known) or "none was measured"
+            raise NotComparableError(
+                Problem(code="no-metric", path="--metric", message="there is no loss", valid=valid)
+            )
         return losses.most_common(1)[0][0], "lower"
     name, _, better = asked.partition(":")
     if name not in known:
-        what, near = f"no trial measured `{name}`", nearest(name, known)
-        raise SpecError(Problem(code="no-metric", path="--metric", what=what, valid=listed(known), nearest=near))
+        what, near = f"no trial measured `{name}`", closest_match(name, known)
+        raise SpecError(
+            Problem(code="no-metric", path="--metric", message=what, valid=join_names(known), suggestion=near)
+        )
     if not better and name.rpartition("/")[2] in LOWER:
         better = "lower"
     if better not in ("lower", "higher"):
         what = f"which way of `{name}` is better?"
         valid = f"`{name}:lower`, `{name}:higher`"
-        raise SpecError(Problem(code="no-metric", path="--metric", what=what, valid=valid))
+        raise SpecError(Problem(code="no-metric", path="--metric", message=what, valid=valid))
     return name, "higher" if better == "higher" else "lower"
 
 
@@ -286,8 +292,8 @@ def _alone(side: TrialSet, other: TrialSet, word: str) -> Iterator[str]:
         if key not in other.trials:
             alone.setdefault(_called(entry), []).append(entry.seed)
     if alone:
-        told = (f"{name} (seed {listed(sorted(seeds), MOST)})" for name, seeds in alone.items())
-        yield f"Only {word}: {listed(told, MOST)}"
+        told = (f"{name} (seed {join_names(sorted(seeds), MOST)})" for name, seeds in alone.items())
+        yield f"Only {word}: {join_names(told, MOST)}"
 
 
 def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:

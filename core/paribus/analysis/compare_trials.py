@@ -14,7 +14,7 @@ from paribus.analysis.grid import Cell, Column, Grid, row_cells
 from paribus.analysis.load_runs import TrialSet, spec_key
 from paribus.analysis.table import replace_infinite
 from paribus.analysis.trials import TrialEntry
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.specs.diff import differences
 
 MOST: Final = 8
@@ -87,7 +87,7 @@ def _who(entry: TrialEntry, side: TrialSet) -> str:
 def _spec(pair: Pair) -> str:
     found = [each for each in differences(pair[0].spec, pair[1].spec) if each.path != "from.trial"]
     told = [f"{each.path} {_value(each.before)} → {_value(each.after)}" for each in found]
-    return f"spec:     {clean(listed(told, MOST)) if told else 'the same'}"
+    return f"spec:     {clean(join_names(told, MOST)) if told else 'the same'}"
 
 
 def _value(value: Any) -> str:

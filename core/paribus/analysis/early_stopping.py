@@ -12,7 +12,7 @@ from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant
 from paribus.analysis.sequential import LookData, VariantState, decide_sequentially
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdicts import Verdict
-from paribus.errors import listed
+from paribus.errors import join_names
 
 MOST = 8
 
@@ -102,5 +102,5 @@ def skipped_notes(counts: Mapping[str, int], question: ComparisonSpec) -> Iterat
     saved = {name: total - count for name, count in counts.items() if count < total}
     if saved:
         trials = plural(sum(saved.values()), "trial")
-        own = listed((f"{name} after {counts[name]} seeds" for name in saved), MOST)
+        own = join_names((f"{name} after {counts[name]} seeds" for name in saved), MOST)
         yield f"Not needed{' here' if question.setting else ''}: {trials} of {total * len(counts)} ({own})"

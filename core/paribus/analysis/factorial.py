@@ -22,7 +22,7 @@ from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant
 from paribus.analysis.table import UNLEARNED, Family, Row, verdict_fields
 from paribus.analysis.trials import ComparisonSpec
 from paribus.analysis.verdicts import PairedDifferences, decide
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.planning.settings import Setting
 from paribus.studies.designs import Varied, crossed
 from paribus.studies.fractional_factorial import TIMES, Regular, members
@@ -308,5 +308,5 @@ def _fault(trials: TrialsByVariant, held: Mapping[str, PairedTrials], name: str,
         ("failed", [entry.seed for entry in own if entry.record is None and entry.state in FAILED_STATES]),
     ):
         if seeds:
-            return f"{name} {what} on seed {listed(sorted(seeds), 4)}"
+            return f"{name} {what} on seed {join_names(sorted(seeds), 4)}"
     return "" if any(entry.record is not None for entry in own) else f"{name} has no result yet"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from paribus.errors import printable
+from paribus.errors import escape_unprintable
 
 NO_VALUE: Final = "-"
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
@@ -16,7 +16,7 @@ LARGE: Final = 1e7
 
 def clean(text: str) -> str:
     """Return the text as one line without control characters, which a terminal would obey."""
-    return printable(text).replace("\n", "\\n")
+    return escape_unprintable(text).replace("\n", "\\n")
 
 
 def span(numbers: Sequence[Any]) -> str:

@@ -13,7 +13,7 @@ from paribus.analysis.formatting import clean
 from paribus.analysis.student_t import interval, summarise
 from paribus.analysis.table import Row, Table
 from paribus.analysis.verdicts import Better
-from paribus.errors import NotComparableError, Problem, SpecError, nearest
+from paribus.errors import NotComparableError, Problem, SpecError, closest_match
 
 Of = Literal["slower", "worse"]
 
@@ -81,7 +81,7 @@ def _gate(text: str) -> Gate:
         raise _wrong(f"`{text}` is no gate", VALID)
     of, number, percent = match.groups()
     if of not in ("slower", "worse"):
-        raise _wrong(f"`{of}` is nothing that a gate is of", VALID, nearest(of, ("slower", "worse")))
+        raise _wrong(f"`{of}` is nothing that a gate is of", VALID, closest_match(of, ("slower", "worse")))
     try:
         limit = float(number)
     except ValueError:
@@ -98,7 +98,7 @@ def _gate(text: str) -> Gate:
 
 
 def _wrong(what: str, valid: str, near: str = "") -> SpecError:
-    return SpecError(Problem(code="no-gate", path="--fail-if", what=what, valid=valid, nearest=near))
+    return SpecError(Problem(code="no-gate", path="--fail-if", message=what, valid=valid, suggestion=near))
 
 
 def check_benchmarks(gates: Sequence[Gate], table: BenchmarkComparison) -> list[GateResult]:
@@ -106,12 +106,12 @@ def check_benchmarks(gates: Sequence[Gate], table: BenchmarkComparison) -> list[
     worse = [gate for gate in gates if gate.of == "worse"]
     if worse:
         what = f"`{worse[0].text}` is of a metric, and a benchmark has none"
-        raise SpecError(Problem(code="no-gate", path="--fail-if", what=what, valid="`slower:5%`"))
+        raise SpecError(Problem(code="no-gate", path="--fail-if", message=what, valid="`slower:5%`"))
     if gates and all(row.speed.low is None for row in table.rows):
         why = "; ".join(dict.fromkeys(row.speed.why for row in table.rows))
         valid = "reports with rounds: `pytest --benchmark-save-data`, or `--benchmark-json=FILE`"
         what = f"no benchmark has an interval, so that no gate could ever trip ({why})"
-        raise NotComparableError(Problem(code="no-interval", path="--fail-if", what=what, valid=valid))
+        raise NotComparableError(Problem(code="no-interval", path="--fail-if", message=what, valid=valid))
     return [_held(gate, table.rows) for gate in gates]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 from paribus.analysis.formatting import clean
 from paribus.analysis.select_trials import CODE_DIGITS, MIN_CODE_DIGITS
 from paribus.analysis.trials import TrialEntry
-from paribus.errors import NotComparableError, Problem, StoreError, listed
+from paribus.errors import NotComparableError, Problem, StoreError, join_names
 from paribus.planning.identity import identity_of
 from paribus.storage.atomic import read_json
 from paribus.storage.saved_model import RECORD, located
@@ -76,7 +76,7 @@ def _entry(folder: Path) -> TrialEntry:
         )
     except (KeyError, TypeError, ValueError) as error:
         what = f"this is the record of no trial: {type(error).__name__} {error}"
-        raise StoreError(Problem(code="damaged", where=str(folder / RECORD), what=what)) from error
+        raise StoreError(Problem(code="damaged", location=str(folder / RECORD), message=what)) from error
 
 
 def _set(folder: Path, code: str) -> TrialSet:
@@ -87,7 +87,7 @@ def _set(folder: Path, code: str) -> TrialSet:
         try:
             entry = _entry(each)
         except StoreError as error:
-            damaged.append(f"Left out: {clean(error.problems[0].what)} ({clean(each.name)})")
+            damaged.append(f"Left out: {clean(error.problems[0].message)} ({clean(each.name)})")
             continue
         found.setdefault((spec_key(entry.spec), entry.seed), []).append(entry)
     codes = list(dict.fromkeys(_code(entry) for own in found.values() for entry in own))
@@ -96,8 +96,10 @@ def _set(folder: Path, code: str) -> TrialSet:
     if not found:
         of = f" of the code {clean(code)}" if code != PREVIOUS else " of an earlier code"
         what = f"`{folder}` has no record" + (of if code else "")
-        valid = f"the codes {listed((each[:CODE_DIGITS] for each in codes), MOST)}" if codes else "a folder of trials"
-        raise NotComparableError(Problem(code="no-records", what=what, valid=valid))
+        valid = (
+            f"the codes {join_names((each[:CODE_DIGITS] for each in codes), MOST)}" if codes else "a folder of trials"
+        )
+        raise NotComparableError(Problem(code="no-records", message=what, valid=valid))
     several = sum(len(own) > 1 for own in found.values())
     notes = [
         f"Of {several} trials with records of several codes the latest is taken; NAME@previous is the one before"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.errors import Problem, SpecError, listed
+from paribus.errors import Problem, SpecError, join_names
 
 CODE_DIGITS = 12  # digits of a code hash that are shown; as many of them as one likes are accepted
 MIN_CODE_DIGITS = 6
@@ -57,11 +57,12 @@ def _refuse_unknown(entries: Sequence[TrialEntry], codes: Collection[str]) -> No
     stale = [entry for entry in entries if entry.stale == "code"]
     unknown = [code for code in codes if not any(is_accepted(entry, [code]) for entry in stale)]
     if unknown:
-        what = f"no record that was left out is of the code {listed(unknown)}"
+        what = f"no record that was left out is of the code {join_names(unknown)}"
         valid = (
-            listed(dict.fromkeys(str(entry.trial.get("code"))[:CODE_DIGITS] for entry in stale)) or "none, as none was"
+            join_names(dict.fromkeys(str(entry.trial.get("code"))[:CODE_DIGITS] for entry in stale))
+            or "none, as none was"
         )
-        raise SpecError(Problem(code="unknown-code", path="--accept-code", what=what, valid=valid))
+        raise SpecError(Problem(code="unknown-code", path="--accept-code", message=what, valid=valid))
 
 
 def _rank(entry: TrialEntry) -> tuple[bool, bool, float]:
@@ -97,7 +98,7 @@ def _readmitted(chosen: Sequence[TrialEntry]) -> Iterator[str]:
 def _unfinished(chosen: Sequence[TrialEntry]) -> Iterator[str]:
     states = Counter(entry.state for entry in chosen if entry.record is None and entry.state not in FAILED_STATES)
     if states:
-        yield "Not finished: " + listed(f"{count} {state}" for state, count in sorted(states.items()))
+        yield "Not finished: " + join_names(f"{count} {state}" for state, count in sorted(states.items()))
 
 
 def _failures(chosen: Sequence[TrialEntry]) -> Iterator[str]:
@@ -119,7 +120,7 @@ def _counted(entries: Sequence[TrialEntry]) -> str:
     seeds: dict[str, list[int]] = {}
     for entry in entries:
         seeds.setdefault(entry.variant, []).append(entry.seed)
-    places = "; ".join(f"{name}: seed {listed(sorted(found), 8)}" for name, found in seeds.items())
+    places = "; ".join(f"{name}: seed {join_names(sorted(found), 8)}" for name, found in seeds.items())
     return f"{_plural(len(entries), 'record')} ({places})"
 
 

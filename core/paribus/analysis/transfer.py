@@ -18,7 +18,7 @@ from paribus.analysis.formatting import NO_VALUE, percent, plural
 from paribus.analysis.grid import format_bare_difference, table_decimals
 from paribus.analysis.student_t import summarise, t_quantile
 from paribus.analysis.table import Row, Section, Table
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.planning.plan import Plan
 from paribus.planning.settings import BEST, SAME, Setting
 from paribus.planning.tuning import Tried, Tuned, told, unknown
@@ -159,7 +159,7 @@ def transfer_sections(table: Table, settings: Sequence[Setting]) -> Iterator[Sec
         for line, document in (*_variants(scales), *orders):
             lines.append(before + line)
             documents.append({**({"of": way} if way else {}), **document})
-    names = listed(next(iter(found.values())))
+    names = join_names(next(iter(found.values())))
     yield Section(
         key="transfer",
         title=f"across the scales {names}",
@@ -191,10 +191,10 @@ def _variants(scales: Mapping[str, Table]) -> Iterator[tuple[str, dict[str, Any]
         came_to = transfer_verdict(kinds)
         shown = {scale: _shown(scales[scale], row) for scale, row in rows.items()}
         if len(set(kinds)) == 1 and None not in rows.values():
-            figures = f"{kinds[0]} at {listed(f'{scale} ({each})' for scale, each in shown.items())}"
+            figures = f"{kinds[0]} at {join_names(f'{scale} ({each})' for scale, each in shown.items())}"
         else:
             pairs = zip(kinds, shown.items(), strict=True)
-            figures = listed(f"{kind} at {scale} ({each})" for kind, (scale, each) in pairs)
+            figures = join_names(f"{kind} at {scale} ({each})" for kind, (scale, each) in pairs)
         verdicts = dict(zip(rows, kinds, strict=True))
         yield f"{name} {_said(came_to)}: {figures}", {"variant": name, "transfer": came_to, "verdicts": verdicts}
 
@@ -249,8 +249,10 @@ def matching_note(setting: Setting) -> str:
         return ""
     found = (f"{name} {each.value:g} ({each.off})" for name, each in setting.matched.items())
     where = {each.measured.machine: each.measured.when for each in setting.matched.values() if each.measured}
-    measured = f"; measured in turns on {listed(f'{name}, {when}' for name, when in where.items())}" if where else ""
-    return f"Matched on {match.on} by {match.by}: {listed(found, MOST)}{measured}."
+    measured = (
+        f"; measured in turns on {join_names(f'{name}, {when}' for name, when in where.items())}" if where else ""
+    )
+    return f"Matched on {match.on} by {match.by}: {join_names(found, MOST)}{measured}."
 
 
 def knob_notes(setting: Setting) -> dict[str, str]:
@@ -266,13 +268,12 @@ def mismatch_note(setting: Setting) -> str:
     """The variants that no value of the knob brought within a twentieth of the baseline, and what has changed since."""
     match = setting.study.match
     since = dict.fromkeys(line for each in setting.matched.values() if each.measured for line in each.measured.since)
-    changed = f"The match on time is of then, and since then {listed(since)}." if since else ""
+    changed = f"The match on time is of then, and since then {join_names(since)}." if since else ""
     far = [f"{name} ({each.residual:+.1%})" for name, each in setting.matched.items() if abs(each.residual) > FAR]
     if match is None or not far:
         return changed
-    text = (
-        f"No value of {match.by} comes near the baseline's {match.on}, so these are not matched: {listed(far, MOST)}."
-    )
+    names = join_names(far, MOST)
+    text = f"No value of {match.by} comes near the baseline's {match.on}, so these are not matched: {names}."
     return f"{text} {changed}".rstrip()
 
 
@@ -283,12 +284,12 @@ def tuning_sections(plan: Plan, records: Records) -> Iterator[Section]:
     if tune is None:
         return
     whose = "its own" if len(tune.seeds) == 1 else "their own"
-    seeds = f"{plural(len(tune.seeds), 'seed')} of {whose} ({listed(tune.seeds, 4)})"
+    seeds = f"{plural(len(tune.seeds), 'seed')} of {whose} ({join_names(tune.seeds, 4)})"
     cost = _cost(plan, records)
     missing = tuple(unknown(plan.tuned))
     yield Section(
         key="tuning",
-        title=f"tuned: {listed(tune.values)}",
+        title=f"tuned: {join_names(tune.values)}",
         lines=(
             f"`{SAME}`: every variant as it is written; `{BEST}`: each with what is chosen here.",
             *(_chosen(each, plan) for each in plan.tuned),
@@ -304,13 +305,13 @@ def _chosen(tuned: Tuned, plan: Plan) -> str:
     """`attention=mqa: optimizer.lr=0.002 is its best (2.31; 0.001: 2.35, 0.004: diverged 1/2)`."""
     before = plan.setting(tuned.setting).before
     who = f"{tuned.variant}, {before}" if before else tuned.variant
-    others = listed((_tried(each, tuned.better) for each in tuned.tried), MOST)
+    others = join_names((_tried(each, tuned.better) for each in tuned.tried), MOST)
     if tuned.best is None:
         return f"{who}: not chosen yet ({others})"
     chosen, own = tuned.tried[tuned.best], tuned.best == tuned.own
     if chosen.mean is None:
         return f"{who}: as it is, {told(chosen.cell)}, as every value diverged or failed ({others})"
-    edge = f"; best at the edge of what was tried: {listed(tuned.edges)}" if tuned.edges else ""
+    edge = f"; best at the edge of what was tried: {join_names(tuned.edges)}" if tuned.edges else ""
     return f"{who}: best at {told(chosen.cell)}{', as it is' if own else ''} ({others}){edge}"
 
 

@@ -77,7 +77,7 @@ def _report_size_overflow() -> Iterator[None]:
         if not SIZE_OVERFLOW.search(str(error)):
             raise
         message = "this model has a tensor of more than any machine can hold"
-        raise SpecError(Problem(code="too-large", path="dims", what=message, valid="smaller dims")) from error
+        raise SpecError(Problem(code="too-large", path="dims", message=message, valid="smaller dims")) from error
 
 
 def objective_nodes(spec: Spec) -> list[Node]:
@@ -176,7 +176,7 @@ class SpecBuilder:
         def normed(width: int | None = None) -> Norm:
             if spec.get("norm") is None:
                 what = f"{whose} has a norm, but the topology `{spec['topology']['name']}` reads none"
-                raise SpecError(Problem(code="does-not-fit", path="norm", what=what, valid="one that has no norm"))
+                raise SpecError(Problem(code="does-not-fit", path="norm", message=what, valid="one that has no norm"))
             return make(self.classes, "norm", cycled(spec["norm"], layer), width or stream, kind=Norm)
 
         return normed

@@ -28,7 +28,7 @@ def make(classes: Classes, slot: str, node: Node, *injected: object, kind: type[
     try:
         made = component(*injected, **given)
     except (ValueError, OverflowError) as error:  # a limit across options, which only the component can state
-        raise SpecError(Problem(code="refused", path=slot, what=f"`{node['name']}` says: {error}")) from error
+        raise SpecError(Problem(code="refused", path=slot, message=f"`{node['name']}` says: {error}")) from error
     assert isinstance(made, kind)
     return made
 

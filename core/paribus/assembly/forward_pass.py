@@ -7,7 +7,7 @@ from typing import final
 
 from torch import Tensor
 
-from paribus.errors import Problem, SpecError, listed
+from paribus.errors import Problem, SpecError, join_names
 from paribus.parts.batch import Batch, StepInputFunction, Stream
 from paribus.parts.context import Capture, layer_number
 from paribus.parts.stack import Output, Stack
@@ -56,7 +56,7 @@ class Pass:
         try:
             return self.capture.resolve(len(stack.layers)) if isinstance(stack, Stack) else self.capture
         except ValueError as error:
-            raise SpecError(Problem(code="no-layer", path="objective", what=str(error))) from None
+            raise SpecError(Problem(code="no-layer", path="objective", message=str(error))) from None
 
     def layer(self, layer: int, name: str) -> Tensor:
         """What was kept of a layer of the body."""
@@ -65,7 +65,9 @@ class Pass:
         key = "input" if name == "hidden" and not layer else name
         if key not in found:
             what = f"layer {layer} has no `{name}` to show: its attention compares no queries with keys"
-            raise SpecError(Problem(code="does-not-fit", path="attention", what=what, valid="attention=mha, for one"))
+            raise SpecError(
+                Problem(code="does-not-fit", path="attention", message=what, valid="attention=mha, for one")
+            )
         return found[key]
 
     def auxiliary(self) -> Tensor | None:
@@ -95,7 +97,7 @@ class Pass:
             return unembed(hidden)
         if name not in self.heads:
             what = f"there is no head `{name}` to be distilled in the model, or in its teacher"
-            raise SpecError(Problem(code="no-head", path="objective", what=what, valid=listed(self.heads)))
+            raise SpecError(Problem(code="no-head", path="objective", message=what, valid=join_names(self.heads)))
         return self.heads[name].logits(hidden, unembed)
 
     def of(self, name: str) -> ObjectiveRun:
@@ -149,7 +151,7 @@ class ObjectiveRun:
     def teacher(self) -> ObjectiveRun:
         if self.shared.teacher is None:
             what = "the teacher is known by its hash alone, or not at all: nothing can be learned from it"
-            raise SpecError(Problem(code="no-teacher", path="teacher", what=what, valid="teacher: FOLDER"))
+            raise SpecError(Problem(code="no-teacher", path="teacher", message=what, valid="teacher: FOLDER"))
         return self.shared.teacher.of("")
 
 

@@ -104,7 +104,7 @@ def _default_role(path: str, owner: nn.Module, name: str, parameter: nn.Paramete
         Problem(
             code="no-role",
             path=path,
-            what="this vector has no role, so it is not known how it starts",
+            message="this vector has no role, so it is not known how it starts",
             valid=f'`roles = {{"{name}": "gain"}}` (starts at 1) or `"bias"` (starts at 0) on the class that owns it',
         )
     )
@@ -133,7 +133,7 @@ def _all_real(root: nn.Module) -> None:
                     Problem(
                         code="meta-buffer",
                         path=f"{prefix}.{name}",
-                        what=f"{type(module).__name__} computes a tensor in __init__, where there is no storage yet",
+                        message=f"{type(module).__name__} computes a tensor in __init__, where there is no storage yet",
                         valid="make it in `prepare(keyed)`, or derive it in `forward`",
                     )
                 )

@@ -68,7 +68,7 @@ def tripped(held: Sequence[GateResult]) -> bool:
 
 
 def usage(what: str, valid: str) -> SpecError:
-    return SpecError(Problem(code="usage", what=what, valid=valid))
+    return SpecError(Problem(code="usage", message=what, valid=valid))
 
 
 _VALID = "two trials (folders or identities), two folders of trials, NAME@CODE of the store, or two benchmark reports"
@@ -87,7 +87,7 @@ def sides(
         if gates:
             what = "two single trials have no interval, so that no gate could ever trip"
             valid = "two folders of trials, with several seeds each"
-            raise NotComparableError(Problem(code="no-interval", path="--fail-if", what=what, valid=valid))
+            raise NotComparableError(Problem(code="no-interval", path="--fail-if", message=what, valid=valid))
         held = compare_trials(one, other, elsewhere=elsewhere)
         _show(shape, held.grid(), held.to_json, "trials")
         return EXIT_OK

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from paribus.cli.console import columns as terminal
-from paribus.errors import printable
+from paribus.errors import escape_unprintable
 
 SHADES: Final = " ░▒▓█"
 PLAIN: Final = " .:*#"  # for a terminal that has no blocks
@@ -52,7 +52,7 @@ def _heads(labels: Sequence[str], margin: int) -> Iterator[str]:
 
 def _label(text: str, room: int) -> str:
     """A token in so many letters, of which none is a space that nobody sees."""
-    seen = printable(text.replace("\n", "↵")).replace(" ", "·") or "∅"
+    seen = escape_unprintable(text.replace("\n", "↵")).replace(" ", "·") or "∅"
     return seen if len(seen) <= room else f"{seen[: room - 1]}…"
 
 

@@ -67,7 +67,9 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
 
     if overrides:
         what = f"{source} is a study, and what differs in one is said in its file"
-        raise SpecError(Problem(code="no-overrides", path=overrides[0], what=what, valid="check it without overrides"))
+        raise SpecError(
+            Problem(code="no-overrides", path=overrides[0], message=what, valid="check it without overrides")
+        )
     planned = paribus.study(source, registry=session.index())
     for trial in {(trial.variant, trial.setting): trial for trial in planned.plan.trials}.values():
         _builds(session, trial.spec)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paribus.cli.console import Session, out, out_json, table
-from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError, listed, nearest
+from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 
 if TYPE_CHECKING:
@@ -45,8 +45,10 @@ def _known(only: tuple[str, ...]) -> None:
 
     for name in only:
         if name not in CHECKS:
-            what, valid = f"there is no check `{name}`", listed(CHECKS, most=len(CHECKS))
-            raise SpecError(Problem(code="unknown-check", what=what, valid=valid, nearest=nearest(name, CHECKS)))
+            what, valid = f'unknown check "{name}"', join_names(CHECKS, limit=len(CHECKS))
+            raise SpecError(
+                Problem(code="unknown-check", message=what, valid=valid, suggestion=closest_match(name, CHECKS))
+            )
 
 
 def _asked(index: Index, topics: tuple[str, ...]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import click
 
-from paribus.errors import Problem, StoreError, printable
+from paribus.errors import Problem, StoreError, escape_unprintable
 from paribus.storage.saved_model import RUNS
 
 if TYPE_CHECKING:
@@ -67,18 +67,18 @@ class Session:
 def out(text: str = "") -> None:
     """A line of the result, on stdout."""
     try:
-        click.echo(printable(text))
+        click.echo(escape_unprintable(text))
     except BrokenPipeError:
         raise
     except OSError as error:
         what = f"stdout could not be written: {error.strerror or error}"
-        raise StoreError(Problem(code="cannot-write", what=what)) from error
+        raise StoreError(Problem(code="cannot-write", message=what)) from error
 
 
 def note(text: str) -> None:
     """A line of progress, a warning or an error, on stderr; that it cannot be written ends nothing."""
     try:
-        click.echo(printable(text), err=True)
+        click.echo(escape_unprintable(text), err=True)
     except OSError:
         return
 
@@ -92,7 +92,7 @@ def refuse_full(folder: Path) -> None:
     """A folder that is to be written must be new, or empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = f"`{folder}` is not empty, and nothing is written over"
-        raise StoreError(Problem(code="not-empty", where=str(folder), what=what, valid="a new folder"))
+        raise StoreError(Problem(code="not-empty", location=str(folder), message=what, valid="a new folder"))
 
 
 def columns() -> int:
@@ -102,7 +102,7 @@ def columns() -> int:
 
 def table(rows: Iterable[Sequence[str]], indent: int = 0) -> list[str]:
     """Rows as lines, the last column wrapped to the terminal; under a narrow one it goes below the others."""
-    cells = [[printable(cell) for cell in row] for row in rows]
+    cells = [[escape_unprintable(cell) for cell in row] for row in rows]
     if not cells:
         return []
     widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]) - 1)]

@@ -78,7 +78,7 @@ def _write(
 
     if changes:
         what = f"`{changes[0]}` changes a configuration of another library, and this is a model of ours"
-        raise SpecError(Problem(code="not-read", where=str(source), what=what))
+        raise SpecError(Problem(code="not-read", location=str(source), message=what))
     model = paribus.load(source, registry=session.registry())
     made = paribus.export(model, family, architecture=architecture, registry=session.registry())
     made.save(target)
@@ -95,7 +95,7 @@ def _changes(words: tuple[str, ...]) -> dict[str, Any]:
         key, sign, value = word.partition("=")
         if not sign or not key:
             what = f"`{word}` says nothing of a key"
-            raise SpecError(Problem(code="no-override", what=what, valid="KEY=VALUE, such as attn_pdrop=0.1"))
+            raise SpecError(Problem(code="no-override", message=what, valid="KEY=VALUE, such as attn_pdrop=0.1"))
         found[key] = yaml.safe_load(value)
     return found
 

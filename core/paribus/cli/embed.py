@@ -86,11 +86,11 @@ def _writable(target: Path) -> None:
     if target.suffix not in (".npy", ".safetensors"):
         what = f"`{target}` is no name of a file that vectors are written to"
         raise SpecError(
-            Problem(code="usage", path="--out", what=what, valid="a name that ends in .npy or .safetensors")
+            Problem(code="usage", path="--out", message=what, valid="a name that ends in .npy or .safetensors")
         )
     if target.exists():
         what = f"`{target}` is there already, and nothing is written over"
-        raise StoreError(Problem(code="not-empty", where=str(target), what=what, valid="a new file"))
+        raise StoreError(Problem(code="not-empty", location=str(target), message=what, valid="a new file"))
 
 
 def _write(target: Path, found: Embedded) -> None:

@@ -12,7 +12,7 @@ import click
 import paribus
 from paribus.cli import _format as words
 from paribus.cli.console import Session, out, out_json, table, wrapped
-from paribus.errors import EXIT_OK, Problem, SpecError, listed, nearest
+from paribus.errors import EXIT_OK, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 from paribus.schema import Option, to_json
 
@@ -46,12 +46,12 @@ def _bare(index: Index, topic: str, others: list[str]) -> tuple[str, str]:
     if len(slots) == 1:
         return slots[0], topic
     if slots:
-        what, valid = f"`{topic}` is in several slots", listed(f"{slot}.{topic}" for slot in slots)
-        raise SpecError(Problem(code="ambiguous", what=what, valid=valid))
+        what, valid = f"`{topic}` is in several slots", join_names(f"{slot}.{topic}" for slot in slots)
+        raise SpecError(Problem(code="ambiguous", message=what, valid=valid))
     components = [f"{slot}.{name}" for slot in SLOTS for name in index.entries[slot]]
-    what, valid = f"there is nothing called `{topic}`", f"{listed(others)}, or slot.name, such as {components[0]}"
-    near = nearest(topic, [*others, *components, *(name.partition(".")[2] for name in components)])
-    raise SpecError(Problem(code="unknown-topic", what=what, valid=valid, nearest=near))
+    what, valid = f'unknown topic "{topic}"', f"{join_names(others)}, or slot.name, such as {components[0]}"
+    near = closest_match(topic, [*others, *components, *(name.partition(".")[2] for name in components)])
+    raise SpecError(Problem(code="unknown-topic", message=what, valid=valid, suggestion=near))
 
 
 def _section(topic: str, options: tuple[Option, ...], as_json: bool) -> int:

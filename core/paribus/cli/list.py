@@ -10,7 +10,7 @@ import click
 
 import paribus
 from paribus.cli.console import Session, out, out_json, table
-from paribus.errors import EXIT_OK, Problem, SpecError, listed, nearest
+from paribus.errors import EXIT_OK, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 from paribus.schema import to_json
 
@@ -31,8 +31,10 @@ def verb(session: Session, slot: str | None, as_json: bool) -> int:
     """
     if slot is not None and slot not in (*SLOTS, *_FILES):
         known = (*SLOTS, *_FILES)
-        what = f"there is no slot `{slot}`"
-        raise SpecError(Problem(code="unknown-slot", what=what, valid=listed(known), nearest=nearest(slot, known)))
+        what = f'unknown slot "{slot}"'
+        raise SpecError(
+            Problem(code="unknown-slot", message=what, valid=join_names(known), suggestion=closest_match(slot, known))
+        )
     index = session.index()
     if as_json:
         out_json([row for name in ([slot] if slot else SLOTS) for row in _rows(index, name)])

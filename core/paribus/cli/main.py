@@ -31,8 +31,8 @@ from paribus.errors import (
     Problem,
     SpecError,
     StoreError,
-    listed,
-    nearest,
+    closest_match,
+    join_names,
 )
 from paribus.registry.plugin_sources import doors
 
@@ -61,9 +61,9 @@ class Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            near = nearest(args[0], known)
-            meant = f"; did you mean {near}?" if near else ""
-            raise click.UsageError(f"there is no verb `{args[0]}`; valid: {listed(known)}{meant}", ctx)
+            near = closest_match(args[0], known)
+            meant = f'; did you mean "{near}"?' if near else ";"
+            raise click.UsageError(f'unknown command "{args[0]}"{meant} valid: {join_names(known)}', ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -144,11 +144,11 @@ def _told(error: BaseException, *, debug: bool, as_json: bool) -> int:
         return EXIT_OK
     if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:  # a store tells of its own files
         what = f"stdout could not be written: {error.strerror}"
-        error = StoreError(Problem(code="cannot-write", what=what))
+        error = StoreError(Problem(code="cannot-write", message=what))
     if debug:
         note("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, click.ClickException):
-        error = SpecError(Problem(code="usage", what=error.format_message()))
+        error = SpecError(Problem(code="usage", message=error.format_message()))
     if isinstance(error, ParibusError):
         for problem in error.problems:
             note(str(problem))
@@ -169,9 +169,11 @@ def _unexpected(error: BaseException) -> int:
     at = theirs or last
     what = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')} ({at.filename}:{at.lineno})"
     if theirs is not None:
-        note(str(Problem(code="plugin-failed", what=f"{what}; this is no part of paribus; --debug shows the whole")))
+        note(str(Problem(code="plugin-failed", message=f"{what}; this is no part of paribus; --debug shows the whole")))
         return EXIT_PLUGIN
-    note(str(Problem(code="bug", what=f"{what}; this is a bug in paribus, please report it with what --debug shows")))
+    note(
+        str(Problem(code="bug", message=f"{what}; this is a bug in paribus, please report it with what --debug shows"))
+    )
     return EXIT_BUG
 
 

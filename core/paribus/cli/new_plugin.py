@@ -16,7 +16,7 @@ import click
 
 import paribus
 from paribus.cli.console import Session, out, out_json
-from paribus.errors import EXIT_OK, Problem, SpecError, StoreError, listed, nearest
+from paribus.errors import EXIT_OK, Problem, SpecError, StoreError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 
 if TYPE_CHECKING:
@@ -71,8 +71,10 @@ class Plugin:
     def named(cls, given: str, slot: str) -> Plugin:
         """The plugin, or an error that says what is wrong with either word."""
         if slot not in SLOTS:
-            what, valid = f"there is no slot `{slot}`", listed(SLOTS)
-            raise SpecError(Problem(code="unknown-slot", what=what, valid=valid, nearest=nearest(slot, SLOTS)))
+            what, valid = f'unknown slot "{slot}"', join_names(SLOTS)
+            raise SpecError(
+                Problem(code="unknown-slot", message=what, valid=valid, suggestion=closest_match(slot, SLOTS))
+            )
         from paribus.registry.component_index import NAME
 
         name = given.removeprefix(PREFIX)
@@ -81,7 +83,7 @@ class Plugin:
             valid = (
                 "lower-case letters, digits, dots, hyphens and underscores, at most 64, a letter or digit at the end"
             )
-            raise SpecError(Problem(code="bad-name", what=what, valid=f"{valid}, and first"))
+            raise SpecError(Problem(code="bad-name", message=what, valid=f"{valid}, and first"))
         stem = re.sub(r"\W", "_", name)
         contract = next(public for public in paribus.__all__ if public.lower() == slot)
         words = "".join(part.capitalize() for part in stem.split("_"))
@@ -137,7 +139,7 @@ def _unclaimed(plugin: Plugin, index: Index) -> None:
     if taken:
         valid = "a name that nothing else has"
         raise SpecError(
-            *(Problem(code="name-taken", path=plugin.distribution, what=what, valid=valid) for what in taken)
+            *(Problem(code="name-taken", path=plugin.distribution, message=what, valid=valid) for what in taken)
         )
 
 
@@ -148,11 +150,11 @@ def _write(folder: Path, files: dict[str, str]) -> None:
             found = "holds files already" if folder.is_dir() else "is a file"
             what = f"a plugin is written into a folder of its own, and this {found}"
             valid = "a new or an empty folder, named with -o"
-            raise SpecError(Problem(code="folder-taken", where=str(folder), what=what, valid=valid))
+            raise SpecError(Problem(code="folder-taken", location=str(folder), message=what, valid=valid))
         for name, text in files.items():
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8")
     except OSError as error:
         what = f"the plugin could not be written: {error.strerror or error}"
-        raise StoreError(Problem(code="cannot-write", where=str(folder), what=what)) from error
+        raise StoreError(Problem(code="cannot-write", location=str(folder), message=what)) from error

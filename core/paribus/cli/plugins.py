@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from paribus.cli.console import Session, out, out_json, table, wrapped
-from paribus.errors import EXIT_OK, listed
+from paribus.errors import EXIT_OK, join_names
 from paribus.hookspecs import SLOTS
 from paribus.registry import Piece
 
@@ -46,4 +46,4 @@ def _row(piece: Piece) -> dict[str, Any]:
 
 def _offers(row: dict[str, Any]) -> str:
     offers = [*row["components"], *(hook for hook in row["hooks"] if hook not in SLOTS)]
-    return listed(offers) or ("broken" if row["broken"] else "nothing")
+    return join_names(offers) or ("broken" if row["broken"] else "nothing")

@@ -44,7 +44,7 @@ def _refuse(path: Path) -> None:
     try:
         if path.is_dir() or (path.exists() and MADE.encode() not in path.read_bytes()[:1000]):
             what = "this is no page that `paribus report` wrote, and nothing is written over"
-            raise StoreError(Problem(code="not-empty", where=str(path), what=what, valid="a new file"))
+            raise StoreError(Problem(code="not-empty", location=str(path), message=what, valid="a new file"))
     except OSError as error:
         what = f"this file could not be read: {error.strerror or error}"
-        raise StoreError(Problem(code="cannot-read", where=str(path), what=what)) from error
+        raise StoreError(Problem(code="cannot-read", location=str(path), message=what)) from error

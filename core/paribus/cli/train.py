@@ -82,7 +82,7 @@ def begins(spec: str, overrides: Sequence[str], store: Path) -> tuple[Source, li
     name = next((word.partition("=")[2] for word in words if word.startswith(("from=", "from.name="))), None)
     if name is None:
         what = f"`{spec}` is an override, and there is no SPEC before it"
-        raise SpecError(Problem(code="missing", what=what, valid="a preset, a file, or from=RUN to go on from"))
+        raise SpecError(Problem(code="missing", message=what, valid="a preset, a file, or from=RUN to go on from"))
     return {"from": name}, words
 
 

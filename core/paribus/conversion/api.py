@@ -11,7 +11,7 @@ from torch import Tensor
 from paribus.conversion.family import Family
 from paribus.conversion.source_model import Outside, outside
 from paribus.conversion.tensor_mapping import into_ours, into_theirs
-from paribus.errors import Problem, SpecError, StoreError, listed, nearest
+from paribus.errors import Problem, SpecError, StoreError, closest_match, join_names
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import assembled, known_vocabulary
@@ -68,8 +68,10 @@ def _of_all(
         for name, tensor in into_ours(family.moves(own), theirs, of, constants).items():
             path = names[name]
             if path in made and not torch.equal(made[path], tensor):
-                what = f"all of {listed(specs)} have `{path}`, and it is not the same in them"
-                raise StoreError(Problem(code="wrongly-tied", path=name, what=what, valid="networks trained together"))
+                what = f"all of {join_names(specs)} have `{path}`, and it is not the same in them"
+                raise StoreError(
+                    Problem(code="wrongly-tied", path=name, message=what, valid="networks trained together")
+                )
             made[path] = tensor
     assert made.keys() == shapes.keys(), "every tensor of the whole is in one of its networks"
     yield from made.items()
@@ -85,8 +87,12 @@ def export(
     """
     known = families(registry or installed())
     if family is not None and family not in known:
-        what = f"there is no family `{family}`"
-        raise SpecError(Problem(code="unknown-family", what=what, valid=listed(known), nearest=nearest(family, known)))
+        what = f'unknown family "{family}"'
+        raise SpecError(
+            Problem(
+                code="unknown-family", message=what, valid=join_names(known), suggestion=closest_match(family, known)
+            )
+        )
     misfits: list[Problem] = []
     for name in [family] if family is not None else known:
         for said, about in known[name].architectures.items():
@@ -100,10 +106,10 @@ def export(
                 named = {move.ours: ours[one.whole(move.ours)] for move in known[name].moves(spec)}
                 return Outside(made, said, into_theirs(known[name].moves(spec), named, known[name].constants(spec)))
             if family is not None:
-                misfits.append(Problem(code="cannot-be-said", path=name, what=f"as {said}: {made}"))
+                misfits.append(Problem(code="cannot-be-said", path=name, message=f"as {said}: {made}"))
     if not misfits:
         what = "no family that is known here can say this model"
-        misfits = [Problem(code="cannot-be-said", what=what, valid="name a family, and it says why")]
+        misfits = [Problem(code="cannot-be-said", message=what, valid="name a family, and it says why")]
     raise SpecError(*misfits)
 
 
@@ -119,8 +125,10 @@ def _family(classes: Registry, found: Outside) -> Family:
     known, kind = families(classes), found.config.get("model_type")
     if kind not in known:
         what = f"`model_type` is {kind!r}, a family that is not known here"
-        near = nearest(str(kind), known)
-        raise SpecError(Problem(code="unknown-family", path="model_type", what=what, valid=listed(known), nearest=near))
+        near = closest_match(str(kind), known)
+        raise SpecError(
+            Problem(code="unknown-family", path="model_type", message=what, valid=join_names(known), suggestion=near)
+        )
     return known[kind]
 
 
@@ -145,13 +153,15 @@ def _said(
         said = family.spec_of(config, architecture)
         back = family.settled(resolved(said, registry=registry))
     except SpecError as error:
-        return str(error.problems[0].what)
+        return str(error.problems[0].message)
     for key in _SAID:
         if back.get(key) != spec.get(key):
             return f"`{key}` would be {_short(back.get(key))}, and is {_short(spec.get(key))}"
     ours, theirs = (_heads(each["objective"]) for each in (spec, back))
     if [head["name"] for head in ours] != [head["name"] for head in theirs]:
-        return f"its objectives are {listed(h['name'] for h in theirs)}, and not {listed(h['name'] for h in ours)}"
+        return (
+            f"its objectives are {join_names(h['name'] for h in theirs)}, and not {join_names(h['name'] for h in ours)}"
+        )
     for head, meant in zip(ours, _heads(said["objective"]), strict=True):
         for key in meant:  # an option that the family is silent of is one of data, and none of the head
             if head[key] != meant[key]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final, NamedTuple, final
 
-from paribus.errors import Problem, SpecError, listed
+from paribus.errors import Problem, SpecError, join_names
 
 GENERIC: Final = frozenset(
     {
@@ -71,7 +71,9 @@ class Config:
         found = self.take(key.theirs, key.default)
         if key.values is not None:
             if found not in key.values:
-                self.wrong(key.theirs, f"`{key.theirs}` is {found!r}, which no component here does", listed(key.values))
+                self.wrong(
+                    key.theirs, f"`{key.theirs}` is {found!r}, which no component here does", join_names(key.values)
+                )
                 return
             value = key.values[found]
         else:
@@ -85,13 +87,13 @@ class Config:
         place(spec, key.ours, value)
 
     def wrong(self, name: str, what: str, valid: str = "") -> None:
-        self.problems.append(Problem(code="unsupported-option", path=name, what=what, valid=valid))
+        self.problems.append(Problem(code="unsupported-option", path=name, message=what, valid=valid))
 
     def done(self) -> None:
         """Raises what could not be read, and what nobody read: an option of theirs that we would lose."""
         for name in sorted(set(self.given) - self._read):
             what = f"`{name}` ({self.given[name]!r}) is an option that is not known here of the family `{self.family}`"
-            self.problems.append(Problem(code="unknown-option", path=name, what=what))
+            self.problems.append(Problem(code="unknown-option", path=name, message=what))
         if self.problems:
             raise SpecError(*self.problems)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paribus.conversion.config import Config, Key, at, place
 from paribus.conversion.tensor_mapping import Move
-from paribus.errors import Problem, SpecError, listed
+from paribus.errors import Problem, SpecError, join_names
 
 
 class Architecture(NamedTuple):
@@ -68,8 +68,10 @@ class Family(ABC):
 
     def together(self, specs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """The spec of which each class, by its name, has a network."""
-        what = f"{listed(specs)} of the family `{self.kind}` are no networks of one model"
-        raise SpecError(Problem(code="no-pair", path="architectures", what=what, valid="one model, or a pair of two"))
+        what = f"{join_names(specs)} of the family `{self.kind}` are no networks of one model"
+        raise SpecError(
+            Problem(code="no-pair", path="architectures", message=what, valid="one model, or a pair of two")
+        )
 
     def spec_of(self, given: Mapping[str, Any], architecture: str) -> dict[str, Any]:
         """The spec of one of their configurations."""
@@ -128,6 +130,11 @@ class Family(ABC):
         if architecture not in self.architectures:
             what = f"`{architecture}` is a class of the family `{self.kind}` with heads that are not known here"
             raise SpecError(
-                Problem(code="unknown-architecture", path="architectures", what=what, valid=listed(self.architectures))
+                Problem(
+                    code="unknown-architecture",
+                    path="architectures",
+                    message=what,
+                    valid=join_names(self.architectures),
+                )
             )
         return self.architectures[architecture]

@@ -49,7 +49,9 @@ def outside(source: Any) -> Outside:
         return _folder(Path(source))
     if not hasattr(source, "state_dict") or not hasattr(source, "config"):
         what = f"a {type(source).__name__} is no model of a library that is known here"
-        raise StoreError(Problem(code="no-model", what=what, valid="a folder with config.json, or a model in memory"))
+        raise StoreError(
+            Problem(code="no-model", message=what, valid="a folder with config.json, or a model in memory")
+        )
     return Outside(source.config.to_dict(), type(source).__name__, source.state_dict())
 
 
@@ -103,4 +105,4 @@ def _document(path: Path) -> Any:
 
 
 def _wrong(code: str, where: Path, what: str, valid: str = "") -> StoreError:
-    return StoreError(Problem(code=code, where=str(where), what=what, valid=valid))
+    return StoreError(Problem(code=code, location=str(where), message=what, valid=valid))

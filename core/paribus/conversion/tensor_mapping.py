@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from paribus.errors import Problem, StoreError, listed
+from paribus.errors import Problem, StoreError, join_names
 
 Tensors = Mapping[str, Tensor]
 
@@ -57,7 +57,7 @@ def into_ours(
     if problems:
         raise StoreError(*problems)
     left = sorted(set(shapes) - set(found))
-    assert not left, f"no move leads to {listed(left)}"
+    assert not left, f"no move leads to {join_names(left)}"
     return found
 
 
@@ -136,4 +136,4 @@ def _untied(move: Move, theirs: Tensors) -> list[Problem]:
 
 
 def _problem(code: str, path: str, what: str) -> Problem:
-    return Problem(code=code, path=path, what=what)
+    return Problem(code=code, path=path, message=what)

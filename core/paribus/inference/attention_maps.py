@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from paribus.errors import Problem, SpecError, listed
+from paribus.errors import Problem, SpecError, join_names
 from paribus.inference.decoder import Reader
 from paribus.inference.generation_config import Manner
 from paribus.inference.prompts import Given, asked, asked_model, check_room, ids_of, text_needed, whole, wished
@@ -40,12 +40,12 @@ class Attended(NamedTuple):
             layer = shown[-1]
         if layer not in shown:
             what = f"it is {layer}" if not 0 <= layer < len(self.layers) else f"layer {layer} has no weights to show"
-            raise SpecError(Problem(code="out-of-range", path="layer", what=what, valid=listed(shown)))
+            raise SpecError(Problem(code="out-of-range", path="layer", message=what, valid=join_names(shown)))
         weights = self.layers[layer]
         assert weights is not None, "one that is shown has some"
         if head is not None and not 0 <= head < len(weights):
-            valid = listed(range(len(weights)))
-            raise SpecError(Problem(code="out-of-range", path="head", what=f"it is {head}", valid=valid))
+            valid = join_names(range(len(weights)))
+            raise SpecError(Problem(code="out-of-range", path="head", message=f"it is {head}", valid=valid))
         return layer, weights.mean(0) if head is None else weights[head]
 
 
@@ -113,7 +113,7 @@ def _weights(
     try:
         return topology.run({part: stream}, part, memory=memory, capture=True).captured
     except ValueError as error:
-        raise SpecError(Problem(code="no-weights", path="attention", what=str(error))) from error
+        raise SpecError(Problem(code="no-weights", path="attention", message=str(error))) from error
 
 
 def _shown(
@@ -129,7 +129,7 @@ def _shown(
     if all(layer is None for layer in layers):
         what = "there are no attention weights to show: no layer says how much a row weighs another"
         others = [each for each in OF if each != of] if any(weights) else []
-        raise SpecError(Problem(code="no-weights", path="of", what=what, valid=listed(others)))
+        raise SpecError(Problem(code="no-weights", path="of", message=what, valid=join_names(others)))
     named = _names(model, rows, registry), _names(model, columns, registry)
     return Attended(of, *named, layers)
 
@@ -143,10 +143,10 @@ def _names(model: Model, ids: Sequence[int], registry: Registry | None) -> tuple
 def _fits(of: Of, crosses: str | None, text: Given | None, source: Given | None) -> None:
     """Refuses a source that nobody would read, and the lack of one, or of a text."""
     if of not in OF or (crosses is None and of != "own"):
-        valid = listed(OF if crosses is not None else ["own"])
-        raise SpecError(Problem(code="no-weights", path="of", what=f"this model has no `{of}` to show", valid=valid))
+        valid = join_names(OF if crosses is not None else ["own"])
+        raise SpecError(Problem(code="no-weights", path="of", message=f"this model has no `{of}` to show", valid=valid))
     if (source is None) != (crosses is None):
         what = "this model reads a source, and there is none" if crosses else "this model reads no source"
-        raise SpecError(Problem(code="source", path="source", what=what, valid="a text" if crosses else "none"))
+        raise SpecError(Problem(code="source", path="source", message=what, valid="a text" if crosses else "none"))
     if crosses is None and text is None:
-        raise SpecError(Problem(code="no-text", path="text", what="there is none", valid="a text"))
+        raise SpecError(Problem(code="no-text", path="text", message="there is none", valid="a text"))

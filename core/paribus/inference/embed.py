@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from paribus.errors import DataError, Problem, SpecError, listed
+from paribus.errors import DataError, Problem, SpecError, join_names
 from paribus.inference.decoder import Voice, padded
 from paribus.inference.prompts import Given, asked_model, ids_of, listed_prompts, reach_of
 from paribus.parts.batch import Stream
@@ -79,22 +79,22 @@ def embed(
 
 def _known(pool: str, batch: int) -> None:
     if pool not in POOLS:
-        raise SpecError(Problem(code="unknown-pool", path="pool", what=f"it is {pool!r}", valid=listed(POOLS)))
+        raise SpecError(Problem(code="unknown-pool", path="pool", message=f"it is {pool!r}", valid=join_names(POOLS)))
     if batch < 1:
-        raise SpecError(Problem(code="out-of-range", path="batch", what=f"it is {batch}", valid="≥ 1"))
+        raise SpecError(Problem(code="out-of-range", path="batch", message=f"it is {batch}", valid="≥ 1"))
 
 
 def _around(model: Model, part: str | None) -> Around:
     """The part that is asked: the one that the body attends to, if it attends to one."""
     if model.topology.embedding.whole is not None:
         what = "this model reads images, and texts are to be embedded"
-        raise SpecError(Problem(code="no-text", path="embedding", what=what, valid="a model of text"))
+        raise SpecError(Problem(code="no-text", path="embedding", message=what, valid="a model of text"))
     parts = {each.path: each for each in model.topology.parts}
     path = part or parts["body"].cross or "body"
     if path not in parts or parts[path].cross is not None:
         what = "it reads a source besides" if path in parts else "there is no such part"
-        valid = listed(name for name, each in parts.items() if each.cross is None)
-        raise SpecError(Problem(code="no-part", path="part", what=f"`{path}`: {what}", valid=valid))
+        valid = join_names(name for name, each in parts.items() if each.cross is None)
+        raise SpecError(Problem(code="no-part", path="part", message=f"`{path}`: {what}", valid=valid))
     marked = any(model.objective(name).traits.get("segments") for name in model.trained)
     specials = model.text.vocabulary.specials if model.text is not None and marked and not parts[path].causal else {}
     before, behind = ((specials[name],) if name in specials else () for name in ("cls", "sep"))
@@ -107,12 +107,12 @@ def _layer(around: Around, layer: int) -> int:
     layers = len(stage.layers) if isinstance(stage, Stack) else None
     if layers is None and layer != -1:
         what = f"the part `{around.path}` is no stack of layers, and layer {layer} is asked for"
-        raise SpecError(Problem(code="no-layer", path="layer", what=what, valid="-1, its output"))
+        raise SpecError(Problem(code="no-layer", path="layer", message=what, valid="-1, its output"))
     layers = layers or 0
     if not -layers - 1 <= layer <= layers:
         what = f"there is no layer {layer} in `{around.path}`, which has {layers}"
         valid = f"from 0, the embedding's rows, to {layers}; or from -1, the last, to {-layers - 1}"
-        raise SpecError(Problem(code="no-layer", path="layer", what=what, valid=valid))
+        raise SpecError(Problem(code="no-layer", path="layer", message=what, valid=valid))
     return layer if layer >= 0 else layers + 1 + layer
 
 
@@ -124,10 +124,10 @@ def _fitting(around: Around, ids: Sequence[Sequence[int]]) -> None:
     for place, row in enumerate(ids):
         path = f"text {place + 1}"
         if not row:
-            problems.append(Problem(code="empty-text", path=path, what="it has no token", valid="at least one"))
+            problems.append(Problem(code="empty-text", path=path, message="it has no token", valid="at least one"))
         elif most is not None and len(row) + marks > most:
             what = f"it has {len(row):,} tokens and {marks} marks, but the positions of this model end at {most:,}"
-            problems.append(Problem(code="past-the-table", path=path, what=what, valid=f"≤ {most - marks:,} tokens"))
+            problems.append(Problem(code="past-the-table", path=path, message=what, valid=f"≤ {most - marks:,} tokens"))
     if problems:
         raise DataError(*problems)
 

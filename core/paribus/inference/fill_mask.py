@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from paribus.errors import DataError, Problem, SpecError, listed
+from paribus.errors import DataError, Problem, SpecError, join_names
 from paribus.inference.prompts import Given, asked_model, text_needed, vocabulary_size, whole
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.registry import Registry
@@ -32,14 +32,14 @@ def fill(
     A text may be given as ids as well. All masks are filled by one pass, none of which sees what another may hide.
     """
     if top < 1:
-        raise SpecError(Problem(code="out-of-range", path="top", what=f"it is {top}", valid="≥ 1"))
+        raise SpecError(Problem(code="out-of-range", path="top", message=f"it is {top}", valid="≥ 1"))
     model = asked_model(model, registry)
     mask = _mask(model, text, registry)
     ids = whole(model, text, registry, joined=mask)
     places = [place for place, token in enumerate(ids) if token == mask]
     if not places:
         what = "there is no mask in it"
-        raise DataError(Problem(code="no-mask", path="text", what=what, valid="`<mask>` where a token is asked for"))
+        raise DataError(Problem(code="no-mask", path="text", message=what, valid="`<mask>` where a token is asked for"))
     best = _scores(model, ids, places).double().softmax(-1).topk(min(top, vocabulary_size(model)), dim=-1)
     decode = None if model.text is None else model.text.decode
     return tuple(
@@ -55,8 +55,8 @@ def _mask(model: Model, text: Given, registry: Registry | None) -> int:
     known = text_needed(model, registry) if isinstance(text, str) else model.text
     specials = known.vocabulary.specials if known is not None else {}
     if "mask" not in specials:
-        what = f"its special tokens are {listed(specials) or 'not known'}, and there is no mask among them"
-        raise DataError(Problem(code="no-mask", path="tokenizer", what=what, valid="a tokenizer with a mask"))
+        what = f"its special tokens are {join_names(specials) or 'not known'}, and there is no mask among them"
+        raise DataError(Problem(code="no-mask", path="tokenizer", message=what, valid="a tokenizer with a mask"))
     return specials["mask"]
 
 
@@ -76,5 +76,5 @@ def _scores(model: Model, ids: Sequence[int], places: Sequence[int]) -> Tensor:
                     return scores[0]
     finally:
         model.train(training)
-    what = f"a model that was trained for {listed(model.trained)} fills no gaps"
-    raise SpecError(Problem(code="cannot-fill", path="objective", what=what, valid="a model that was trained to"))
+    what = f"a model that was trained for {join_names(model.trained)} fills no gaps"
+    raise SpecError(Problem(code="cannot-fill", path="objective", message=what, valid="a model that was trained to"))

@@ -70,7 +70,7 @@ def generate(  # noqa: PLR0913  # all that may be said of a text, and each by it
     cuts = (top_k, top_p, min_p)
     manner = Manner(tokens, temperature, *cuts, repetition_penalty, beam, length_penalty, n, seed)
     if batch < 1:
-        raise SpecError(Problem(code="out-of-range", path="batch", what=f"it is {batch}", valid="≥ 1"))
+        raise SpecError(Problem(code="out-of-range", path="batch", message=f"it is {batch}", valid="≥ 1"))
     model = asked_model(model, registry)
     ids = ids_of(model, listed_prompts(prompt), registry)
     found = asked(model, ids, manner, wished(model, language, source_language, label))

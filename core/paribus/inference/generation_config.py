@@ -60,7 +60,7 @@ def _outside(manner: Manner) -> Iterator[Problem]:
     for name, (holds, valid) in _LIMITS.items():
         value = getattr(manner, name)
         if value is not None and not (math.isfinite(value) and holds(value)):
-            yield Problem(code="out-of-range", path=name, what=f"it is {value}", valid=valid)
+            yield Problem(code="out-of-range", path=name, message=f"it is {value}", valid=valid)
 
 
 def _unread(manner: Manner) -> Iterator[Problem]:
@@ -69,13 +69,13 @@ def _unread(manner: Manner) -> Iterator[Problem]:
         for name in _CUTS:
             if getattr(manner, name) is not None:
                 what = "it says which tokens may be drawn, and none is drawn at a temperature of 0"
-                yield Problem(code="unread", path=name, what=what, valid="a temperature above 0")
+                yield Problem(code="unread", path=name, message=what, valid="a temperature above 0")
     if manner.beam > 1 and manner.draws:
         what = f"a beam of {manner.beam} keeps the most probable, and nothing is drawn, so a temperature has no meaning"
-        yield Problem(code="unread", path="temperature", what=what, valid="0, or a beam of 1")
+        yield Problem(code="unread", path="temperature", message=what, valid="0, or a beam of 1")
     if manner.beam == 1 and manner.length_penalty:
         what = "it compares the hypotheses of a beam, and there is one"
-        yield Problem(code="unread", path="length_penalty", what=what, valid="a beam of at least 2")
+        yield Problem(code="unread", path="length_penalty", message=what, valid="a beam of at least 2")
     if manner.n > 1 and not manner.draws and manner.n > manner.beam:
         what = f"{manner.n} texts are asked for, and a beam of {manner.beam} keeps no more than it is wide"
-        yield Problem(code="too-many", path="n", what=what, valid="as many as `beam`, or a temperature above 0")
+        yield Problem(code="too-many", path="n", message=what, valid="as many as `beam`, or a temperature above 0")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from paribus.assembly.cost import scores_the_vocabulary
-from paribus.errors import DataError, Problem, SpecError, listed, nearest
+from paribus.errors import DataError, Problem, SpecError, closest_match, join_names
 from paribus.inference.decoder import Voice
 from paribus.inference.generation_config import Manner
 from paribus.registry import Registry, installed
@@ -44,12 +44,12 @@ def text_needed(model: Model, registry: Registry | None = None) -> Text:
         if not model.tokenizer:
             what = "which tokenizer this model reads is not known: it came from another library, or was never given one"
             valid = "ids in place of text, or a model that was trained or adapted here"
-            raise DataError(Problem(code="no-tokenizer", path="tokenizer", what=what, valid=valid))
+            raise DataError(Problem(code="no-tokenizer", path="tokenizer", message=what, valid=valid))
         classes = registry or installed()
         read = text_of(resolved(model.spec, registry=classes), classes)
         if read.tokenizer_fingerprint != model.tokenizer:
             what = "the corpus gives another tokenizer than the model was trained with, and none was kept beside it"
-            raise DataError(Problem(code="other-tokenizer", path="tokenizer", what=what, valid="the corpus of then"))
+            raise DataError(Problem(code="other-tokenizer", path="tokenizer", message=what, valid="the corpus of then"))
         model.text = Text.of(read)
     return model.text
 
@@ -78,7 +78,7 @@ def ids_of(model: Model, given: Sequence[Given], registry: Registry | None) -> l
         Problem(
             code="id-outside",
             path=f"prompt {place + 1}",
-            what=f"it has the id {token} at position {at}, of a vocabulary of {size:,}",
+            message=f"it has the id {token} at position {at}, of a vocabulary of {size:,}",
             valid=f"ids from 0 to {size - 1:,}",
         )
         for place, row in enumerate(ids)
@@ -115,13 +115,13 @@ def prompted(
         if len(prompts) == len(found):
             if wish.label is not None and not told:
                 what = f"a model that writes as it was trained for {name} was told no classes, so this would be ignored"
-                raise SpecError(Problem(code="not-read", path="label", what=what, valid="none"))
+                raise SpecError(Problem(code="not-read", path="label", message=what, valid="none"))
             return objective, prompts
     scores = any(scores_the_vocabulary(model.objective(name), model.assembled) for name in model.trained)
     why = "nothing taught it what comes next" if scores else "its head scores no tokens that could come next"
-    what = f"a model that was trained for {listed(model.trained)} cannot write: {why}"
+    what = f"a model that was trained for {join_names(model.trained)} cannot write: {why}"
     raise SpecError(
-        Problem(code="cannot-write", path="objective", what=what, valid="a model that was trained to write")
+        Problem(code="cannot-write", path="objective", message=what, valid="a model that was trained to write")
     )
 
 
@@ -154,9 +154,9 @@ def _language(model: Model, name: str | None, key: str) -> int | None:
         return int(name)
     if name not in known:
         what = f"there is no language `{name}` in what the model was trained on"
-        valid = listed(known) or "none, as it tells no languages apart"
+        valid = join_names(known) or "none, as it tells no languages apart"
         raise SpecError(
-            Problem(code="unknown-language", path=key, what=what, valid=valid, nearest=nearest(name, known))
+            Problem(code="unknown-language", path=key, message=what, valid=valid, suggestion=closest_match(name, known))
         )
     return known.index(name)
 
@@ -169,8 +169,10 @@ def _class(model: Model, name: str | None) -> int | None:
     if name.isdecimal() and (not known or int(name) < len(known)):
         return int(name)
     what = f"there is no class `{name}` in what the model was trained on"
-    valid = listed(known) or "its number, as the corpus has no names for them"
-    raise SpecError(Problem(code="unknown-class", path="label", what=what, valid=valid, nearest=nearest(name, known)))
+    valid = join_names(known) or "its number, as the corpus has no names for them"
+    raise SpecError(
+        Problem(code="unknown-class", path="label", message=what, valid=valid, suggestion=closest_match(name, known))
+    )
 
 
 def vocabulary_size(model: Model) -> int:
@@ -181,7 +183,7 @@ def check_room(model: Model, ids: Sequence[int], path: str = "body") -> None:
     """Refuses a text that is empty, or longer than the positions of a part can tell."""
     reach = reach_of(model.topology, path)
     if not ids:
-        raise DataError(Problem(code="empty-prompt", path="text", what="it is empty", valid="at least one token"))
+        raise DataError(Problem(code="empty-prompt", path="text", message="it is empty", valid="at least one token"))
     if reach is not None and len(ids) > reach:
         raise DataError(_past("text", f"it has {len(ids):,} tokens", reach, f"≤ {reach:,} tokens"))
 
@@ -190,7 +192,7 @@ def _empty(prompts: Sequence[Prompt], voice: Voice) -> Iterator[Problem]:
     for place, prompt in enumerate(prompts):
         if not prompt.body or (voice.source is not None and not prompt.source):
             what = "it is empty, and the tokenizer has no mark that a text begins or ends with"
-            yield Problem(code="empty-prompt", path=f"prompt {place + 1}", what=what, valid="at least one token")
+            yield Problem(code="empty-prompt", path=f"prompt {place + 1}", message=what, valid="at least one token")
 
 
 def _too_long(
@@ -207,7 +209,7 @@ def _too_long(
         elif more < 1:
             what = f"it has {rows:,} tokens, and the model was made for {length:,} (dims.length)"
             valid = f"≤ {length:,} tokens, or `tokens`, which says how many may follow none the less"
-            yield Problem(code="too-long", path=path, what=what, valid=valid)
+            yield Problem(code="too-long", path=path, message=what, valid=valid)
         elif reach is not None and rows + more - 1 > reach:
             what = f"it has {rows:,} tokens, and {more:,} more are asked for"
             yield _past(path, what, reach, f"`tokens` ≤ {reach + 1 - rows:,}")
@@ -215,7 +217,7 @@ def _too_long(
 
 def _past(path: str, what: str, reach: int, valid: str) -> Problem:
     told = f"{what}, but the positions of this model end at {reach:,}"
-    return Problem(code="past-the-table", path=path, what=told, valid=valid)
+    return Problem(code="past-the-table", path=path, message=told, valid=valid)
 
 
 def reach_of(topology: Topology, path: str) -> int | None:

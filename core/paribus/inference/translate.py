@@ -47,7 +47,7 @@ def translated(
     manner = Manner(tokens=tokens, beam=beam, length_penalty=length_penalty)
     if text.val.targets is None:
         what = "the corpus has no pairs, so there is nothing that could be translated"
-        raise DataError(Problem(code="no-pairs", path="corpus", what=what, valid="a corpus of pairs"))
+        raise DataError(Problem(code="no-pairs", path="corpus", message=what, valid="a corpus of pairs"))
     pairs = _fitting(model, text.val, text.val.targets, examples)
     written: dict[int, Sequence[int]] = {}
     for languages, numbers in _by_languages(pairs).items():  # a model is told them once for all that it reads

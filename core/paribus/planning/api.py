@@ -135,7 +135,7 @@ def _refuse_file(store: Path) -> None:
     there = next((place for place in (store, *store.parents) if place.exists()), store)
     if there.exists() and not there.is_dir():
         what = "this is no folder, so that no trial can be kept in it"
-        raise StoreError(Problem(code="no-folder", where=str(there), what=what, valid="a folder, old or new"))
+        raise StoreError(Problem(code="no-folder", location=str(there), message=what, valid="a folder, old or new"))
 
 
 def records(planned: Planned | str | Path) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from paribus.planning.settings import Setting, settings_of
 from paribus.planning.variants import Cells, Specs, cells_of, resolve
 from paribus.registry import Index
 from paribus.specs.tree import Keys, Tree, unread
-from paribus.specs.values import Checking
+from paribus.specs.values import Validator
 from paribus.storage.store import Trial
 from paribus.studies.budgets import BUDGETS, WHOLE
 from paribus.studies.conditions import Conditions
@@ -36,15 +36,15 @@ def mistakes(
     found = [*_further(_sound(study, told), index, most, measured), *told]
     once: dict[tuple[str, str, str, str], Problem] = {}
     for problem in found:
-        what = problem.what.partition(", in ")[0]  # the setting in which it was found first
-        once.setdefault((problem.code, problem.path, problem.where, what), problem)
+        what = problem.message.partition(", in ")[0]  # the setting in which it was found first
+        once.setdefault((problem.code, problem.path, problem.location, what), problem)
     return tuple(sorted(once.values(), key=lambda problem: _line(problem, study)))
 
 
 def _line(problem: Problem, study: Study) -> tuple[int, int]:
     """Where it stands; last what stands in no place of this file."""
     here = {found[1] for mark in study.marks.values() if (found := _LINE.match(mark))}
-    at = _LINE.match(problem.where)
+    at = _LINE.match(problem.location)
     return (0, int(at[2])) if at and at[1] in here else (1, 0)
 
 
@@ -84,7 +84,7 @@ def _further(study: Study, index: Index, most: int, measured: Measured) -> Itera
     for setting, problems in zip(settings, every, strict=True):
         for problem in problems:
             alike = all(problem in others for others in every)
-            yield problem if alike else replace(problem, what=f"{problem.what}, in {setting.before}")
+            yield problem if alike else replace(problem, message=f"{problem.message}, in {setting.before}")
 
 
 def _in(setting: Setting, whole: Study, index: Index, measured: Measured) -> Iterator[Problem]:
@@ -149,7 +149,7 @@ def _knob(study: Study, index: Index, found: Cells) -> Iterator[Problem]:
     if by != "None" and not found.resolved:
         where = study.where(("match", "by"))
         new = (each for each in _put(study, Variant(BASELINE), index, by, 1, found) if each.path == by)
-        yield from (replace(each, where=where) for each in new if each.code == "unknown-key")
+        yield from (replace(each, location=where) for each in new if each.code == "unknown-key")
     for specs in found.resolved.values() if by != "None" else ():
         try:
             value_at(specs[study.metric.stage], by, study)
@@ -178,9 +178,9 @@ def _put(study: Study, base: Variant, index: Index, key: str, value: Any, found:
 def _alone(study: Study, index: Index, axes: Collection[str]) -> Iterator[Problem]:
     """What varies, without a base to vary: a component can be looked up all the same."""
     for keys, slot, value in _components(study, index, axes):
-        checking = Checking(Tree({}, dict(study.marks)), index)
-        checking.component(slot, value, keys, {})
-        yield from checking.problems
+        validator = Validator(Tree({}, dict(study.marks)), index)
+        validator.component(slot, value, keys, {})
+        yield from validator.problems
 
 
 def _components(study: Study, index: Index, axes: Collection[str]) -> Iterator[tuple[Keys, str, Any]]:

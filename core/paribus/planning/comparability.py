@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
-from paribus.errors import Problem, SpecError, listed
+from paribus.errors import Problem, SpecError, join_names
 from paribus.planning.plan import Plan
 from paribus.planning.tuning import told
 from paribus.registry import Index
@@ -116,8 +116,8 @@ def conditions(study: Study, trials: Mapping[str, Trial]) -> Iterator[Problem]:
             yield Problem(
                 code=condition.code,
                 path=others[0] if len(others) == 1 else "",
-                where=study.written(next(iter(trials[others[0]].varied), "")),
-                what=f"{listed(others, MOST)} and {BASELINE} would not share {condition.what}, "
+                location=study.written(next(iter(trials[others[0]].varied), "")),
+                message=f"{join_names(others, MOST)} and {BASELINE} would not share {condition.what}, "
                 "so that no table could compare them",
                 valid=condition.valid,
             )
@@ -138,13 +138,13 @@ def measuring(study: Study, trials: Mapping[str, Trial], index: Index, measured:
         if metric not in known[key]:
             missing.append(name)
     if missing:
-        who = "no variant would" if len(missing) == len(trials) else f"{listed(missing, MOST)} would not"
+        who = "no variant would" if len(missing) == len(trials) else f"{join_names(missing, MOST)} would not"
         yield Problem(
             code="no-metric",
             path="metric.name",
-            where=study.where(("metric", "name")),
-            what=f"{who} measure `{metric}`",
-            valid=listed(dict.fromkeys(name for names in known.values() for name in names)),
+            location=study.where(("metric", "name")),
+            message=f"{who} measure `{metric}`",
+            valid=join_names(dict.fromkeys(name for names in known.values() for name in names)),
         )
 
 
@@ -163,8 +163,8 @@ def _examples(plan: Plan, trials: Mapping[str, Trial], examples: Examples) -> It
         yield Problem(
             code="other-validation",
             path=others[0] if len(others) == 1 else "",
-            where=plan.study.written(next(iter(trials[others[0]].varied), "")),
-            what=f"{listed(others, MOST)} and {BASELINE} would not be measured on the same validation examples, "
+            location=plan.study.written(next(iter(trials[others[0]].varied), "")),
+            message=f"{join_names(others, MOST)} and {BASELINE} would not be measured on the same validation examples, "
             "corrupted alike",
             valid=valid,
         )

@@ -100,7 +100,7 @@ def value_at(spec: Spec, dotted: str, study: Study) -> float | int:
         what = f"{found} in the base, so it cannot be turned"
         where = study.where(("match", "by"))
         raise SpecError(
-            Problem(code="no-knob", path="match.by", where=where, what=what, valid="a number: feedforward.expand")
+            Problem(code="no-knob", path="match.by", location=where, message=what, valid="a number: feedforward.expand")
         )
     return value
 

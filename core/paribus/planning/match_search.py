@@ -63,7 +63,7 @@ def solve(count: Count, target: int, *, whole: bool, start: float, path: str, on
     start = int(start) if whole else start
     if target == 0:
         what = f"the baseline has no {on or 'such thing'} (0) that variants could be matched on"
-        raise SpecError(Problem(code=CANNOT, path="match.on", what=what, valid="something that it has"))
+        raise SpecError(Problem(code=CANNOT, path="match.on", message=what, valid="something that it has"))
     if count(start) == target:
         return Matched(start, target, target)
     try:  # of heads that share keys there are as many as divide all of them: few, and not evenly
@@ -86,7 +86,7 @@ def _between(count: Count, target: int, *, whole: bool, start: float, path: str,
             Problem(
                 code=CANNOT,
                 path=path,
-                what=f"even at {low:g} this variant has {count(low):,} where the baseline has {target:,}",
+                message=f"even at {low:g} this variant has {count(low):,} where the baseline has {target:,}",
                 valid="another knob under `match.by`, or no match",
             )
         )
@@ -107,7 +107,7 @@ def _moves(count: Count, low: float, high: float, path: str, on: str) -> None:
     if count(low) == count(high):
         what = f"`{path}` does not move the {on or 'count'}: it is {count(low):,} at {low:g}, and at {high:g} as well"
         valid = "another knob under `match.by`, or another `match.on`"
-        raise SpecError(Problem(code=CANNOT, path="match.by", what=what, valid=valid))
+        raise SpecError(Problem(code=CANNOT, path="match.by", message=what, valid=valid))
 
 
 def _lattice(count: Count, target: int, start: int) -> tuple[int, int, int]:
@@ -118,7 +118,7 @@ def _lattice(count: Count, target: int, start: int) -> tuple[int, int, int]:
     step = next((step for step in range(1, start + 1) if _possible(count, start + step, start + 2 * step)), 1)
     low = (start - 1) % step + 1
     if any(_possible(count, value) for value in range(1, low)):
-        raise SpecError(Problem(code="sparse", what="there are values between those that lie evenly"))
+        raise SpecError(Problem(code="sparse", message="there are values between those that lie evenly"))
     high = start + step
     while count(high) <= target and high < MOST:
         high = low + 2 * (high - low)

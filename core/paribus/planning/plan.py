@@ -122,7 +122,7 @@ def plan(
 
 
 def _said_of(setting: Setting, problem: Problem) -> Problem:
-    return replace(problem, what=f"{problem.what}, in {setting.before}") if setting.before else problem
+    return replace(problem, message=f"{problem.message}, in {setting.before}") if setting.before else problem
 
 
 def _in_order(study: Study, settings: Sequence[Setting], tuned: Iterable[Tuned]) -> Iterable[Trial]:
@@ -185,8 +185,8 @@ def refuse_explosion(study: Study, most: int) -> None:
             Problem(
                 code="too-many-trials",
                 path="vary",
-                where=study.where(("vary",)),
-                what=f"this is {count:,} trials ({axes} x seeds: {len(study.seeds)})",
+                location=study.where(("vary",)),
+                message=f"this is {count:,} trials ({axes} x seeds: {len(study.seeds)})",
                 valid=f"at most {most:,}, or --max-trials",
             )
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, final
 
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.planning.match_budget import spent
 from paribus.planning.settings import BEST, SAME, TUNING, Excluded, Setting
 from paribus.planning.variants import Fingerprint, Specs, at, lineage, trials_of, turned
@@ -130,7 +130,7 @@ def unknown(tuned: Sequence[Tuned]) -> Iterator[str]:
             waiting.setdefault(each.setting, []).append(each)
     for setting, those in waiting.items():
         left = sum(each.left for each in those)
-        names = listed((each.variant for each in those), 8)
+        names = join_names((each.variant for each in those), 8)
         where = setting.removesuffix(SAME).removesuffix(", ")
         most = sum(each.following for each in those)
         yield (

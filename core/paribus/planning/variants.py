@@ -223,7 +223,7 @@ def cells_of(
             specs = resolve(study, variant, index, memory=memory)
         except ParibusError as error:
             hopeless = [problem for problem in error.problems if problem.code in NEVER]
-            refused = "" if variant.chosen or hopeless else "; ".join(problem.what for problem in error.problems)
+            refused = "" if variant.chosen or hopeless else "; ".join(problem.message for problem in error.problems)
             if (why := excluding.why(variant, None) or refused) and not hopeless:
                 found.excluded.append(Excluded(variant.name, why))
             else:
@@ -252,5 +252,5 @@ def _alike(study: Study, variant: Variant) -> Problem:
     what = f"two variants that differ are both called `{variant.name}`"
     where = study.written(variant.changes[0][0])
     return Problem(
-        code="one-name", path="vary", where=where, what=what, valid="variants that differ in their beginning"
+        code="one-name", path="vary", location=where, message=what, valid="variants that differ in their beginning"
     )

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from paribus.errors import nearest
+from paribus.errors import closest_match
 from paribus.hookspecs import SLOTS
 from paribus.registry.component_index import NAME, Entry, Part
 from paribus.registry.plugin_sources import Door
@@ -78,8 +78,8 @@ def _traits(component: Any, where: str) -> Mapping[str, Any]:
     known = Traits.__annotations__
     for trait in component.traits:
         if trait not in known:
-            near = nearest(trait, known)
-            meant = f"; did you mean {near}?" if near else ""
+            near = closest_match(trait, known)
+            meant = f'; did you mean "{near}"?' if near else ""
             raise SchemaError(f"{where} has the trait `{trait}`, which nothing reads{meant}")
     try:
         read: Mapping[str, Any] = json.loads(json.dumps(dict(component.traits), allow_nan=False))

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from paribus.errors import ParibusError, PluginError, Problem, SpecError, listed, nearest
+from paribus.errors import ParibusError, PluginError, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 from paribus.registry.plugin_sources import Door
 from paribus.schema import JSON, Option, from_json, to_json
@@ -177,33 +177,35 @@ class Index:
         """What is wrong with asking for this component, if anything is."""
         path = path or slot
         if slot not in self.entries:
-            what = f"there is no slot `{slot}`"
-            near = nearest(slot, SLOTS)
-            return Problem(code="unknown-slot", path=path, where=where, what=what, valid=listed(SLOTS), nearest=near)
+            what = f'unknown slot "{slot}"'
+            near = closest_match(slot, SLOTS)
+            return Problem(
+                code="unknown-slot", path=path, location=where, message=what, valid=join_names(SLOTS), suggestion=near
+            )
         claimants = self.claims.get((slot, name), ())
         if len(claimants) == 1:
             return None
         if claimants:
             what = _twice(f"{slot}.{name}", claimants)
-            return Problem(code="claimed-twice", path=path, where=where, what=what)
-        what = f"`{name}` is no {slot}"
+            return Problem(code="claimed-twice", path=path, location=where, message=what)
+        what = f'unknown {slot} "{name}"'
         guilty = [broken for broken in self.broken if broken.may_offer(slot, name)]
         if guilty:
             what = "; ".join([what, *map(str, guilty)])
         return Problem(
             code="plugin-failed" if guilty else "unknown-component",
             path=path,
-            where=where,
-            what=what,
+            location=where,
+            message=what,
             valid=self._valid(slot),
-            nearest=nearest(name, self.entries[slot]),
+            suggestion=closest_match(name, self.entries[slot]),
         )
 
     def _valid(self, slot: str) -> str:
         by_door: dict[str, list[str]] = {}
         for name, entry in self.entries[slot].items():
             by_door.setdefault(str(entry.door), []).append(name)
-        return ", ".join(f"{listed(names)} ({door})" for door, names in by_door.items()) or "none is installed"
+        return ", ".join(f"{join_names(names)} ({door})" for door, names in by_door.items()) or "none is installed"
 
     @property
     def presets(self) -> Mapping[str, Path]:
@@ -227,10 +229,12 @@ class Index:
         if len(claimants) == 1:
             return claimants[0][1]
         if claimants:
-            raise failure([Problem(code="claimed-twice", what=_twice(f"the {kind} {name}", claimants))])
-        valid = f"{listed(claims) or 'none is installed'}, or a path that ends in .yaml"
-        what = f"there is no {kind} `{name}`"
-        raise SpecError(Problem(code=f"unknown-{kind}", what=what, valid=valid, nearest=nearest(name, claims)))
+            raise failure([Problem(code="claimed-twice", message=_twice(f"the {kind} {name}", claimants))])
+        valid = f"{join_names(claims) or 'none is installed'}, or a path that ends in .yaml"
+        what = f'unknown {kind} "{name}"'
+        raise SpecError(
+            Problem(code=f"unknown-{kind}", message=what, valid=valid, suggestion=closest_match(name, claims))
+        )
 
     def files(self, kind: str) -> dict[str, list[tuple[Door, Path]]]:
         """All presets or studies, and who claims each. Read anew: a folder may change without any code changing."""

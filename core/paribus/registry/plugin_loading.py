@@ -16,7 +16,7 @@ from typing import Any, final
 import pluggy
 
 from paribus import hookspecs
-from paribus.errors import nearest
+from paribus.errors import closest_match
 from paribus.hookspecs import SLOTS
 from paribus.registry.class_reader import contract, entry_of
 from paribus.registry.component_index import Broken, Entry, Piece
@@ -136,7 +136,7 @@ def _signature(name: str, function: Any) -> None:
     known = {hook for hook, value in vars(hookspecs).items() if hasattr(value, "paribus_spec")}
     found = f"def {name}{inspect.signature(function)}"
     if name not in known:
-        near = nearest(name, known).strip("`")
+        near = closest_match(name, known)
         meant = f"; did you mean `{_expected(near)}`?" if near else f"; valid: {', '.join(sorted(known))}"
         raise _RefusedError(f"`{found}` is no hook of paribus{meant}")
     allowed = inspect.signature(getattr(hookspecs, name)).parameters

@@ -103,5 +103,7 @@ def _file(path: Path) -> Door:
     if path.suffix != ".py" or not path.is_file():
         found = "a folder" if path.is_dir() else "no such file" if not path.exists() else "no Python file"
         what = f"a plugin is one Python file, but this is {found}"
-        raise SpecError(Problem(code="no-plugin-file", where=str(path), what=what, valid="a path that ends in .py"))
+        raise SpecError(
+            Problem(code="no-plugin-file", location=str(path), message=what, valid="a path that ends in .py")
+        )
     return Door("", str(path), str(path.resolve()))

@@ -46,7 +46,7 @@ class Registry:
         classes: dict[tuple[str, str], type[Any]] = {}
         for slot, components in slots.items():
             if slot not in self.index.entries:
-                raise PluginError(_problem(slot, f"there is no slot `{slot}`"))
+                raise PluginError(_problem(slot, f'unknown slot "{slot}"'))
             for name, component in components.items():
                 try:
                     entries.append(entry_of(slot, name, component, door))
@@ -92,8 +92,8 @@ def refuse_broken_files(pieces: Sequence[Piece]) -> None:
     """A file was named by the user, so it is needed: that it is broken is an error, and no warning."""
     broken = [broken for piece in pieces if not piece.door.distribution for broken in piece.broken]
     if broken:
-        raise PluginError(*(Problem(code="plugin-failed", what=str(one)) for one in broken))
+        raise PluginError(*(Problem(code="plugin-failed", message=str(one)) for one in broken))
 
 
 def _problem(path: str, what: str) -> Problem:
-    return Problem(code="plugin-failed", path=path, what=what)
+    return Problem(code="plugin-failed", path=path, message=what)

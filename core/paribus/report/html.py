@@ -12,7 +12,7 @@ from paribus.analysis.formatting import clean
 from paribus.analysis.grid import Grid
 from paribus.analysis.table import Table
 from paribus.analysis.trials import TrialEntry
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.report import cells, table_views
 from paribus.report.svg import curves, forest
 
@@ -164,8 +164,11 @@ def _origin(entries: Sequence[TrialEntry], revision: str) -> Iterator[tuple[str,
     days = sorted({datetime.fromtimestamp(entry.provenance["ended"], UTC).date() for entry in ran})
     if days:
         yield "date", str(days[0]) if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    yield "machine", listed(dict.fromkeys(" ".join(value for _, value in machine_key(entry)) for entry in ran), MOST)
+    yield (
+        "machine",
+        join_names(dict.fromkeys(" ".join(value for _, value in machine_key(entry)) for entry in ran), MOST),
+    )
     told = (", ".join(f"{name} {found}" for name, found in entry.provenance["versions"].items()) for entry in ran)
-    yield "versions", listed(dict.fromkeys(told), MOST)
+    yield "versions", join_names(dict.fromkeys(told), MOST)
     codes = dict.fromkeys(str(entry.trial.get("code"))[:12] for entry in ran)
-    yield "code of the components", listed(codes, MOST)
+    yield "code of the components", join_names(codes, MOST)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import paribus
 from paribus.analysis.table import Table
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.planning.api import Planned
 from paribus.report.markdown import code, escaped, markdown
 from paribus.storage.atomic import FILES, Files, make_folder, write_bytes
@@ -101,7 +101,7 @@ def _origin(kept: Kept, planned: int) -> Iterator[tuple[str, str]]:
     yield "date", str(last) if first == last else f"{first} to {last}"
     if commit := git_commit():
         yield "commit", commit
-    yield "machine", listed(_distinct(_machine(each["machine"]) for each in ran))
+    yield "machine", join_names(_distinct(_machine(each["machine"]) for each in ran))
     versions = _distinct(", ".join(f"{name} {found}" for name, found in each["versions"].items()) for each in ran)
     yield "versions", " · ".join(versions)
 

@@ -132,7 +132,9 @@ class Zygote:
         self.close()
         if not ready:
             what = f"the process that loads the plugins ended with {how}" + (f": {last}" if last else "")
-            raise PluginError(Problem(code="plugin-failed", what=what, valid="--no-plugins, to see whether it is one"))
+            raise PluginError(
+                Problem(code="plugin-failed", message=what, valid="--no-plugins, to see whether it is one")
+            )
         ended = [
             JobEnded(name, None, -code if code < 0 else signal.SIGKILL, "its parent process ended") for name in lost
         ]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError, listed
+from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError, join_names
 from paribus.planning import rehearsal
 from paribus.planning.api import Planned
 from paribus.planning.identity import ComponentCode
@@ -76,9 +76,9 @@ def unsolved(planned: Planned) -> Iterator[str]:
             count = len(setting.untimed)
             seconds = (count + 2) * (LOOKING * PASSES / 2 + SECONDS)
             yield (
-                f"not known yet{where}: the trials of {listed(setting.untimed, 8)}, whose {match.by} is still to be "
-                f"matched on time: `paribus run` measures that first, in some {seconds:.0f} s or more, and keeps it in "
-                f"{planned.store.root / FOLDER}"
+                f"not known yet{where}: the trials of {join_names(setting.untimed, 8)}, whose {match.by} is still to "
+                f"be matched on time: `paribus run` measures that first, in some {seconds:.0f} s or more, and keeps it "
+                f"in {planned.store.root / FOLDER}"
             )
 
 
@@ -86,7 +86,7 @@ def measured_before(planned: Planned) -> Iterator[str]:
     """Where what is matched on time was measured, and what is not now as it was then."""
     every = (each for setting in planned.plan.settings for each in setting.matched.values())
     for found in dict.fromkeys(each.measured for each in every if each.measured is not None):
-        since = f", and since then {listed(found.since)}" if found.since else ""
+        since = f", and since then {join_names(found.since)}" if found.since else ""
         yield f"matched on time on {found.machine}, {found.when}{since}"
 
 
@@ -149,7 +149,7 @@ def _plain(ratio: Ratio) -> dict[str, Any]:
 
 
 def _announced(asked: Mapping[str, Asked]) -> str:
-    names = listed((each.variant for each in asked.values()), 8)
+    names = join_names((each.variant for each in asked.values()), 8)
     return f"matching on time: the steps of {names} are timed in turns with the baseline's, alone on the machine"
 
 
@@ -214,5 +214,5 @@ def _turns(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: f
 
 def _failed(why: str) -> ParibusError:
     return ParibusError(
-        Problem(code="not-timed", path="match", what=f"what is matched on time was not measured: {why}")
+        Problem(code="not-timed", path="match", message=f"what is matched on time was not measured: {why}")
     )

@@ -89,7 +89,10 @@ class Search:
         even = f"even at {by}={last.value:g} a step of {variant} takes {_times(last.ratio)} as long as the baseline's"
         least = f"; at {first.value:g} it is {_times(first.ratio)}" if first is not last else ""
         return Problem(
-            code=CANNOT, path="match.by", what=even + least, valid="another knob under `match.by`, or no match on time"
+            code=CANNOT,
+            path="match.by",
+            message=even + least,
+            valid="another knob under `match.by`, or no match on time",
         )
 
 

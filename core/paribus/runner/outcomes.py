@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
-from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, ParibusError, printable
+from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, ParibusError, escape_unprintable
 from paribus.runner.signals import ASKING
 from paribus.slots.launcher import JobEnded
 from paribus.storage.store import LOG, State, Store, Trial
@@ -58,7 +58,7 @@ def failure_of(error: BaseException) -> Failure:
         return Failure("failed", one_line(error), frame, EXIT_AGAIN)
     code = error.exit_code if isinstance(error, ParibusError) else EXIT_FAILED
     place = f" ({frame})" if frame and not isinstance(error, ParibusError) else ""
-    return Failure("failed", one_line(error) + printable(place), frame, code)
+    return Failure("failed", one_line(error) + escape_unprintable(place), frame, code)
 
 
 def one_line(error: BaseException) -> str:
@@ -67,7 +67,7 @@ def one_line(error: BaseException) -> str:
         text = "; ".join(str(problem) for problem in error.problems)
     else:
         text = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}".removesuffix(": ")
-    text = printable(text.replace("\n", " "))
+    text = escape_unprintable(text.replace("\n", " "))
     return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"
 
 

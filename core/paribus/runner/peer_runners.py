@@ -45,4 +45,4 @@ class Others:
     def held(self, trial: Trial) -> Problem:
         claim = self.store.lock(trial.identity)
         what = f"trial {trial.named}, is run by {claim.owner() or 'another process'}"
-        return Problem(code="locked", where=str(claim.path), what=what, valid="wait for it, or end that process")
+        return Problem(code="locked", location=str(claim.path), message=what, valid="wait for it, or end that process")

@@ -69,7 +69,7 @@ class InterruptedStudyError(ParibusError):
     def __init__(self, number: int, resume: str) -> None:
         by = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         go_on = f"to go on: {resume}" if resume else "run it again to go on"
-        super().__init__(Problem(code="interrupted", what=f"stopped by {by}; nothing is lost; {go_on}"))
+        super().__init__(Problem(code="interrupted", message=f"stopped by {by}; nothing is lost; {go_on}"))
         self.number = number
         self.resume = resume
 

@@ -122,7 +122,7 @@ def keep(store: Store, turns: Mapping[str, Any], registry: Registry, stop: Calla
     groups = [[name for name in group if name not in left_out] for group in turns["groups"]]
     groups = [found for found, group in zip(groups, turns["groups"], strict=True) if found[:1] == group[:1]]
     if left_out and "into" in turns:
-        raise SpecError(*(Problem(code="not-timed", path="match.on", what=why) for why in set(left_out.values())))
+        raise SpecError(*(Problem(code="not-timed", path="match.on", message=why) for why in set(left_out.values())))
     if not groups:
         return
     threads = torch.get_num_threads()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.registry import Entry
 from paribus.specs.data_rules import PADDED
 from paribus.specs.spec_view import Broken, Facts, Mixing
@@ -44,7 +44,7 @@ def _unasked(facts: Facts, mixing: Mixing, *, crossing: bool) -> Iterator[Broken
         "does-not-fit",
         position.keys,
         f"{position} {how}, but {whose} never asks for that, so {so}",
-        f"with {whose}, position {listed(fitting)}",
+        f"with {whose}, position {join_names(fitting)}",
     )
 
 
@@ -58,7 +58,7 @@ def position_sees_the_past(facts: Facts) -> Iterator[Broken]:
             position = mixing.position
             if position is not None and position.entry.traits.get("sight") == "past":
                 what = f"{position} takes rows that see only what came before, but {rows} more than that"
-                yield Broken("does-not-fit", position.keys, what, f"position {listed(fitting)}")
+                yield Broken("does-not-fit", position.keys, what, f"position {join_names(fitting)}")
 
 
 def _asks(position: Entry) -> list[str]:
@@ -129,5 +129,5 @@ def recurrence_reads(facts: Facts) -> Iterator[Broken]:
         does = "projects what it reads" if first.attention.has("cross") else "attends to no other rows"
         what = f"{first.attention} {does}, but the {stack.part.name} reads a memory as it stands"
         both = [entry for entry in facts.entries("attention") if entry.traits.get("cross") and entry.traits.get("raw")]
-        fitting = listed(entry.name for entry in both) or "(none is installed)"
+        fitting = join_names(entry.name for entry in both) or "(none is installed)"
         yield Broken("does-not-fit", first.attention.keys, what, f"attention {fitting}")

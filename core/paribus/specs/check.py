@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.registry import Entry, Index, failure
 from paribus.specs import interpolation
 from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, KEYS, META, SEED, nodes, sizes_agree
@@ -18,7 +18,7 @@ from paribus.specs.rules import RULES
 from paribus.specs.spec_view import Broken, facts
 from paribus.specs.trainer_options import about, trainer, unstepped
 from paribus.specs.tree import UNREAD, Keys, Tree, copied
-from paribus.specs.values import Checking
+from paribus.specs.values import Validator
 
 UNSEEN: Final = ("dropout", "optimizer", "schedule", "trainer", "seed")  # by the rules; a study varies them most
 _OBJECTS: Final = re.compile(r"_[a-z]+_|hydra(:.*)?")
@@ -32,65 +32,67 @@ def check(tree: Tree, index: Index, memory: Memory | None = None) -> dict[str, A
     memory = memory or Memory()
     if memory.any(tree.data, _refers):
         interpolation.resolve(tree)
-    checking = Checking(tree, index)
+    validator = Validator(tree, index)
     if memory.any(tree.data, _names_object, key=True):
         tree.data = copied(tree.data)
-        _no_objects(checking, tree.data, ())
+        _no_objects(validator, tree.data, ())
     given = tree.data
-    about(checking, given)
+    about(validator, given)
     for key in given:
         if key not in KEYS and key not in META:
-            checking.unknown(key, (key,), KEYS)
-    found = _resolved(checking, given, memory)
-    topology = _entry(checking, found)
+            validator.unknown(key, (key,), KEYS)
+    found = _resolved(validator, given, memory)
+    topology = _entry(validator, found)
     if topology is not None:
         seen = {key: value for key, value in found.items() if key not in UNSEEN}
-        for problem in memory.judged(seen, partial(_judge, checking, topology, seen)):
-            checking.wrong(*problem)
+        for problem in memory.judged(seen, partial(_judge, validator, topology, seen)):
+            validator.add_error(*problem)
         for problem in unstepped(index, found):
-            checking.wrong(*problem)
-    if checking.problems:
-        raise failure(checking.problems)
+            validator.add_error(*problem)
+    if validator.problems:
+        raise failure(validator.problems)
     return {key: found[key] for key in KEYS if key in found}
 
 
-def _judge(checking: Checking, topology: Entry, seen: Mapping[str, Any]) -> list[Broken]:
-    known = facts(checking, topology, seen)
+def _judge(validator: Validator, topology: Entry, seen: Mapping[str, Any]) -> list[Broken]:
+    known = facts(validator, topology, seen)
     return [problem for rule in RULES for problem in rule(known)]
 
 
-def _resolved(checking: Checking, given: Mapping[str, Any], memory: Memory) -> dict[str, Any]:
-    dims = memory.read(checking, ("dims",), given.get("dims"), NO_DIMS, partial(_dims, checking, given))
-    reading = partial(_topology, checking, given, dims)
+def _resolved(validator: Validator, given: Mapping[str, Any], memory: Memory) -> dict[str, Any]:
+    dims = memory.read(validator, ("dims",), given.get("dims"), NO_DIMS, partial(_dims, validator, given))
+    reading = partial(_topology, validator, given, dims)
     found: dict[str, Any] = {"dims": dims}
-    found["topology"] = memory.read(checking, ("topology",), given.get("topology"), dims, reading)
-    topology = _entry(checking, found)
+    found["topology"] = memory.read(validator, ("topology",), given.get("topology"), dims, reading)
+    topology = _entry(validator, found)
     for slot in (*ARCHITECTURE, *ALWAYS):
-        if _wanted(checking, given, slot, topology):
-            reading = partial(nodes, checking, slot, given[slot], (slot,), dims)
-            found[slot] = memory.read(checking, (slot,), given[slot], dims, reading)
+        if _wanted(validator, given, slot, topology):
+            reading = partial(nodes, validator, slot, given[slot], (slot,), dims)
+            found[slot] = memory.read(validator, (slot,), given[slot], dims, reading)
     for option in (DROPOUT, SEED):
         name = option.name
         found[name] = (
-            checking.option(option, given[name], (name,), dims) if name in given else checking.default(option, (), dims)
+            validator.option(option, given[name], (name,), dims)
+            if name in given
+            else validator.default(option, (), dims)
         )
     data = given.get("data", {})
-    data = checking.mapping(data if data is not None else {}, ("data",), listed(option.name for option in DATA))
-    reading = partial(checking.options, DATA, data or {}, ("data",), dims)
-    found["data"] = memory.read(checking, ("data",), data or {}, dims, reading)
-    reading = partial(trainer, checking, given)
-    found["trainer"] = memory.read(checking, ("trainer",), given.get("trainer"), NO_DIMS, reading)
-    found["evaluate"] = _several(checking, given, "evaluate", "objective", dims)
+    data = validator.mapping(data if data is not None else {}, ("data",), join_names(option.name for option in DATA))
+    reading = partial(validator.options, DATA, data or {}, ("data",), dims)
+    found["data"] = memory.read(validator, ("data",), data or {}, dims, reading)
+    reading = partial(trainer, validator, given)
+    found["trainer"] = memory.read(validator, ("trainer",), given.get("trainer"), NO_DIMS, reading)
+    found["evaluate"] = _several(validator, given, "evaluate", "objective", dims)
     if given.get("measure") is not None:
-        found["measure"] = _several(checking, given, "measure", "measure", dims)
-    found["parts"] = parts(checking, topology, given, dims) if given.get("parts") else memory.none
-    models = {key: source(checking, given, found, key) for key in SOURCES}
+        found["measure"] = _several(validator, given, "measure", "measure", dims)
+    found["parts"] = parts(validator, topology, given, dims) if given.get("parts") else memory.none
+    models = {key: source(validator, given, found, key) for key in SOURCES}
     return {**found, **{key: model for key, model in models.items() if model is not None}}
 
 
-def _entry(checking: Checking, found: Mapping[str, Any]) -> Entry | None:
+def _entry(validator: Validator, found: Mapping[str, Any]) -> Entry | None:
     node = found["topology"]
-    return None if node is UNREAD else checking.index.entries["topology"][node["name"]]
+    return None if node is UNREAD else validator.index.entries["topology"][node["name"]]
 
 
 def _refers(text: str) -> bool:
@@ -101,58 +103,58 @@ def _names_object(key: str) -> bool:
     return key.startswith(("_", "hydra")) and bool(_OBJECTS.fullmatch(key))
 
 
-def _no_objects(checking: Checking, value: Any, keys: Keys) -> None:
+def _no_objects(validator: Validator, value: Any, keys: Keys) -> None:
     """Takes out keys by which other tools name Python objects, and says that they mean nothing here."""
     if isinstance(value, dict):
         for key in [key for key in value if _OBJECTS.fullmatch(key)]:
             del value[key]
             what = f"unknown key `{key}`: specs never name Python objects, only components that are installed"
-            checking.wrong("python-object", (*keys, key), what)
+            validator.add_error("python-object", (*keys, key), what)
         for key, item in value.items():
-            _no_objects(checking, item, (*keys, key))
+            _no_objects(validator, item, (*keys, key))
     elif isinstance(value, list):
         for place, item in enumerate(value):
-            _no_objects(checking, item, (*keys, place))
+            _no_objects(validator, item, (*keys, place))
 
 
-def _dims(checking: Checking, given: Mapping[str, Any]) -> dict[str, Any]:
-    names = listed(option.name for option in DIMS)
+def _dims(validator: Validator, given: Mapping[str, Any]) -> dict[str, Any]:
+    names = join_names(option.name for option in DIMS)
     if given.get("dims") is None:
-        checking.wrong("missing", ("dims",), "`dims` is missing: the sizes of the model", names)
+        validator.add_error("missing", ("dims",), "`dims` is missing: the sizes of the model", names)
         return {option.name: UNREAD for option in DIMS}
-    found = checking.mapping(given["dims"], ("dims",), names)
+    found = validator.mapping(given["dims"], ("dims",), names)
     if found is None:
         return {option.name: UNREAD for option in DIMS}
-    dims = checking.options(DIMS, found, ("dims",), {})
-    sizes_agree(checking, dims, ("dims",))
+    dims = validator.options(DIMS, found, ("dims",), {})
+    sizes_agree(validator, dims, ("dims",))
     return dims
 
 
-def _topology(checking: Checking, given: Mapping[str, Any], dims: Mapping[str, Any]) -> Any:
+def _topology(validator: Validator, given: Mapping[str, Any], dims: Mapping[str, Any]) -> Any:
     if given.get("topology") is None:
-        names = listed(checking.index.names("topology"))
-        return checking.wrong("missing", ("topology",), "`topology` is missing: which stacks there are", names)
-    return checking.component("topology", given["topology"], ("topology",), dims)
+        names = join_names(validator.index.names("topology"))
+        return validator.add_error("missing", ("topology",), "`topology` is missing: which stacks there are", names)
+    return validator.component("topology", given["topology"], ("topology",), dims)
 
 
-def _wanted(checking: Checking, given: Mapping[str, Any], slot: str, topology: Entry | None) -> bool:
+def _wanted(validator: Validator, given: Mapping[str, Any], slot: str, topology: Entry | None) -> bool:
     """Whether the slot is to be checked. One that is missing, or that nothing would read, is told of here."""
     present = given.get(slot) is not None  # null takes out what a preset has
     read = slot in ALWAYS or topology is None or slot in topology.reads
     if present and not read:
         assert topology is not None, "only a known topology reads less than all"
         what = f"the topology `{topology.name}` does not read `{slot}`, so it would be ignored"
-        checking.wrong("not-read", (slot,), what, f"{slot}=null; it reads {listed(topology.reads)}")
+        validator.add_error("not-read", (slot,), what, f"{slot}=null; it reads {join_names(topology.reads)}")
     if read and not present and (slot in ALWAYS or topology is not None):
         why = "every spec names one" if slot in ALWAYS or topology is None else f"`{topology.name}` reads it"
-        names = listed(checking.index.names(slot))
-        checking.wrong("missing", (slot,), f"`{slot}` is missing: {why}", names)
+        names = join_names(validator.index.names(slot))
+        validator.add_error("missing", (slot,), f"`{slot}` is missing: {why}", names)
     return present and read
 
 
-def _several(checking: Checking, given: Mapping[str, Any], key: str, slot: str, dims: Mapping[str, Any]) -> Any:
+def _several(validator: Validator, given: Mapping[str, Any], key: str, slot: str, dims: Mapping[str, Any]) -> Any:
     """A list of components, which may be written as one."""
     if given.get(key) is None:
         return None
     listed_ = given[key] if isinstance(given[key], list) else [given[key]]
-    return nodes(checking, slot, listed_, (key,), dims)
+    return nodes(validator, slot, listed_, (key,), dims)

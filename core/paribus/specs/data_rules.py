@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.registry import Entry
 from paribus.specs.spec_view import Broken, Facts, Named
 
@@ -41,7 +41,7 @@ def embedding_reads_the_examples(facts: Facts) -> Iterator[Broken]:
         else:
             fitting = [entry.name for entry in facts.entries("objective") if entry.traits.get("forms") == "images"]
             what = f"{embedding} reads images, but the examples of {objectives[0]} are none"
-            valid = f"objective {listed(fitting) or '(none makes any)'}, or embedding {_reading(facts, 'text')}"
+            valid = f"objective {join_names(fitting) or '(none makes any)'}, or embedding {_reading(facts, 'text')}"
             yield Broken("does-not-fit", objectives[0].keys, what, valid)
 
 
@@ -54,7 +54,7 @@ def embedding_has_a_vocabulary(facts: Facts) -> Iterator[Broken]:
         if objective.entry.traits.get("unembeds", True):
             fitting = [entry.name for entry in facts.entries("objective") if not entry.traits.get("unembeds", True)]
             what = f"{objective} scores rows against the vocabulary, but {embedding} has none"
-            yield Broken("does-not-fit", objective.keys, what, f"objective {listed(fitting) or '(none)'}")
+            yield Broken("does-not-fit", objective.keys, what, f"objective {join_names(fitting) or '(none)'}")
 
 
 def corpus_has_the_last_word(facts: Facts) -> Iterator[Broken]:
@@ -85,11 +85,11 @@ def _told(facts: Facts, corpus: Named, value: Any) -> Any:
 
 
 def _of(facts: Facts, slot: str, other: Entry) -> str:
-    return listed(entry.name for entry in facts.entries(slot) if modality(entry) == modality(other)) or "(none)"
+    return join_names(entry.name for entry in facts.entries(slot) if modality(entry) == modality(other)) or "(none)"
 
 
 def _reading(facts: Facts, what: str) -> str:
-    return listed(entry.name for entry in facts.entries("embedding") if modality(entry) == what) or "(none)"
+    return join_names(entry.name for entry in facts.entries("embedding") if modality(entry) == what) or "(none)"
 
 
 _WEIGHTS: Final = ("weights", "shares")
@@ -129,7 +129,7 @@ def _unweighed(facts: Facts, measure: Named) -> tuple[str, str]:
         for entry in facts.index.entries["attention"].values()
         if all(entry.traits.get(need) for need in wanted)
     ]
-    valid = f"attention {listed(fitting) or '(none is installed)'}"
+    valid = f"attention {join_names(fitting) or '(none is installed)'}"
     if wanted and not weighing:
         who = str(own[0]) if own else f"the {facts.body.name} of `{facts.topology.name}`"
         return f"{measure} reads how much rows weigh each other, but {who} cannot say", valid
@@ -146,7 +146,7 @@ def _topologies(facts: Facts, *, causal: bool) -> str:
         for entry in facts.index.entries["topology"].values()
         if any(part.path == "body" and part.causal == causal and part.cross is None for part in entry.parts)
     ]
-    return listed(found) or "(none is installed)"
+    return join_names(found) or "(none is installed)"
 
 
 PADDED: Final = frozenset({"segments", "pairs", "texts"})  # examples formed so are filled up with padding
@@ -163,7 +163,7 @@ def objective_packs(facts: Facts) -> Iterator[Broken]:
         own = f"forms {forms} of its own" if forms else "makes other rows of them, in which they would lie elsewhere"
         fitting = [entry.name for entry in facts.index.entries["objective"].values() if _packs(entry)]
         what = f"data.documents is packed, but {objective} {own}"
-        yield Broken("does-not-fit", ("data", "documents"), what, f"mixed or apart, or objective {listed(fitting)}")
+        yield Broken("does-not-fit", ("data", "documents"), what, f"mixed or apart, or objective {join_names(fitting)}")
 
 
 def examples_can_be_sorted(facts: Facts) -> Iterator[Broken]:

@@ -82,7 +82,7 @@ def plain(value: Any, name: str = "spec") -> Tree:
 
     def _wrong(what: str, keys: Keys) -> Any:
         valid = "mappings, lists, text, numbers, true, false, null"
-        tree.problems.append(Problem(code="not-plain", path=dotted(keys), where=name, what=what, valid=valid))
+        tree.problems.append(Problem(code="not-plain", path=dotted(keys), location=name, message=what, valid=valid))
         return UNREAD
 
     tree.data = copied(value, ())
@@ -103,4 +103,4 @@ def _place(name: str, before: str) -> str:
 
 
 def _refused(code: str, where: str, what: str, valid: str) -> SpecError:
-    return SpecError(Problem(code=code, where=where, what=what, valid=valid))
+    return SpecError(Problem(code=code, location=where, message=what, valid=valid))

@@ -23,7 +23,7 @@ def resolve(tree: Tree) -> None:
     if len(found) > MOST:
         bad[next(iter(found))] = f"there are {len(found)} references, and {MOST} are as many as there may be"
     for keys, what in bad.items():
-        problem = Problem(code="reference", path=dotted(keys), where=tree.where(keys), what=what, valid=valid)
+        problem = Problem(code="reference", path=dotted(keys), location=tree.where(keys), message=what, valid=valid)
         tree.problems.append(problem)
     values = dict.fromkeys(found, UNREAD) if bad else _Expansion(tree, found).values()
     tree.data = copied(tree.data)  # what other trees share stays as it is
@@ -47,7 +47,7 @@ class _Expansion:
         self.left -= 1 + (len(value) if isinstance(value, str) else 0)
         if self.left < 0:
             what = "the references of this spec grow too large"
-            raise SpecError(Problem(code="too-large", where=self.tree.where(()), what=what))
+            raise SpecError(Problem(code="too-large", location=self.tree.where(()), message=what))
         if isinstance(value, Mapping):
             return {key: self.expanded(item) for key, item in value.items()}
         if isinstance(value, list):

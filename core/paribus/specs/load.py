@@ -47,7 +47,7 @@ def _read(source: Source, index: Index) -> Tree:
 
         given = OmegaConf.to_container(given, resolve=False)
     if not isinstance(given, Mapping):
-        raise SpecError(Problem(code="no-mapping", what=f"a spec is a mapping, but this is {shown(given)}"))
+        raise SpecError(Problem(code="no-mapping", message=f"a spec is a mapping, but this is {shown(given)}"))
     return input_limits.plain(given)
 
 
@@ -76,7 +76,9 @@ def _of_source(own: Tree) -> Tree:
         found = unbound(saved(name).spec)
     except StoreError as error:  # all that is missing without it need not be told
         where = own.where(("from",))
-        raise SpecError(*(replace(each, path="from", where=where or each.where) for each in error.problems)) from error
+        raise SpecError(
+            *(replace(each, path="from", location=where or each.location) for each in error.problems)
+        ) from error
     return Tree(copied({key: value for key, value in found.items() if value is not None and key != "from"}))
 
 
@@ -84,9 +86,9 @@ def _preset(name: Any, own: Tree, index: Index, above: tuple[str, ...]) -> Tree:
     where = own.where(("preset",))
     if not isinstance(name, str):
         what = f"expected the name of a preset, but this is {shown(name)}"
-        raise SpecError(*own.problems, Problem(code="wrong-type", path="preset", where=where, what=what))
+        raise SpecError(*own.problems, Problem(code="wrong-type", path="preset", location=where, message=what))
     if name in above or len(above) >= _DEEPEST:
         chain = " → ".join((*above, name))
         what = f"presets that begin from one another have no beginning: {chain}"
-        raise SpecError(*own.problems, Problem(code="preset", path="preset", where=where, what=what))
+        raise SpecError(*own.problems, Problem(code="preset", path="preset", location=where, message=what))
     return _based(read_file(index.preset(name), f"{name}.yaml"), index, (*above, name))

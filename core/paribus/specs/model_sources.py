@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from paribus.errors import StoreError, listed
+from paribus.errors import StoreError, join_names
 from paribus.specs.tree import UNREAD, shown
-from paribus.specs.values import Checking
+from paribus.specs.values import Validator
 from paribus.storage.saved_model import Saved, reading, saved
 
 SOURCES: Final = ("from", "teacher")
@@ -17,7 +17,7 @@ _LEARNED: Final = ("corpus", "tokenizer", "vocabulary")
 _VOCABULARY: Final = ("kept", "new")
 
 
-def source(checking: Checking, given: Mapping[str, Any], found: Mapping[str, Any], key: str) -> Any:
+def source(validator: Validator, given: Mapping[str, Any], found: Mapping[str, Any], key: str) -> Any:
     """The folder, and the hash of what is in it: that the spec is of this very model, a trial's identity depends on.
 
     A hash alone is a model that was there once, as a trained one remembers its teacher: it can be loaded, not trained.
@@ -31,45 +31,47 @@ def source(checking: Checking, given: Mapping[str, Any], found: Mapping[str, Any
     node = {"name": node} if isinstance(node, str) else node
     if not _is_source(node):
         what = f"expected the folder of a saved model, but this is {shown(node)}"
-        return checking.wrong("wrong-type", (key,), what, f"{key}: runs/train/HASH")
+        return validator.add_error("wrong-type", (key,), what, f"{key}: runs/train/HASH")
     for each in node:
         if each not in (*_KEYS, *_MORE[key]):
-            checking.unknown(each, (key, each), (*_KEYS, *_MORE[key]))
+            validator.unknown(each, (key, each), (*_KEYS, *_MORE[key]))
     if node.get("vocabulary", "kept") not in _VOCABULARY:
         what = f"expected one of the words, but this is {shown(node['vocabulary'])}"
-        checking.wrong("wrong-type", (key, "vocabulary"), what, listed(_VOCABULARY))
+        validator.add_error("wrong-type", (key, "vocabulary"), what, join_names(_VOCABULARY))
     more: dict[str, Any] = {"vocabulary": "new"} if node.get("vocabulary") == "new" else {}
     if "name" not in node or "trial" in node:
         kept = {each: node[each] for each in ("name", "sha256", "trial") if each in node}
-        return {**kept, **more, **_learned(checking, node.get("learned"), found, key)} or None
-    return _there(checking, node, found, key, more)
+        return {**kept, **more, **_learned(validator, node.get("learned"), found, key)} or None
+    return _there(validator, node, found, key, more)
 
 
 def _there(
-    checking: Checking, node: Mapping[str, Any], found: Mapping[str, Any], key: str, more: Mapping[str, Any]
+    validator: Validator, node: Mapping[str, Any], found: Mapping[str, Any], key: str, more: Mapping[str, Any]
 ) -> Any:
     """The saved model that is there now."""
     try:
         there = saved(node["name"])
     except StoreError as error:
         for problem in error.problems:
-            checking.wrong(problem.code, (key,), f"`{problem.where or node['name']}`: {problem.what}", problem.valid)
+            validator.add_error(
+                problem.code, (key,), f"`{problem.location or node['name']}`: {problem.message}", problem.valid
+            )
         return UNREAD
     learned: Any = None
-    if not more and _same_tokens(checking, there, found, key) and there.tokenizer and key == "from":
+    if not more and _same_tokens(validator, there, found, key) and there.tokenizer and key == "from":
         learned = reading(there.spec)
     if key == "teacher":
-        _same_streams(checking, there, found)
-        _same_sizes(checking, there, found)
+        _same_streams(validator, there, found)
+        _same_sizes(validator, there, found)
     known = node.get("sha256")
     if known is not None and known != there.sha256:
         what = f"`{node['name']}` holds another model than when this spec was resolved: {there.sha256}"
-        checking.wrong("changed", (key, "sha256"), what, f"{key}={node['name']}, for what is there now")
+        validator.add_error("changed", (key, "sha256"), what, f"{key}={node['name']}, for what is there now")
     return {
         "name": str(there.folder),
         "sha256": there.sha256,
         **more,
-        **_learned(checking, learned, found, key),
+        **_learned(validator, learned, found, key),
     }
 
 
@@ -81,34 +83,34 @@ def _is_source(node: Any) -> bool:
     )
 
 
-def _learned(checking: Checking, learned: Any, found: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _learned(validator: Validator, learned: Any, found: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Of what the kept vocabulary was learned; nothing where that is what the spec says as well."""
     if learned is None:
         return {}
     if not isinstance(learned, Mapping) or set(learned) != set(_LEARNED):
         what = f"expected what a vocabulary was learned from, but this is {shown(learned)}"
-        checking.wrong("wrong-type", (key, "learned"), what, listed(_LEARNED))
+        validator.add_error("wrong-type", (key, "learned"), what, join_names(_LEARNED))
         return {}
     nodes = {
-        slot: checking.component(slot, learned[slot], (key, "learned", slot), found["dims"])
+        slot: validator.component(slot, learned[slot], (key, "learned", slot), found["dims"])
         for slot in ("corpus", "tokenizer")
     }
     size = learned["vocabulary"]
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        checking.wrong(
+        validator.add_error(
             "wrong-type", (key, "learned", "vocabulary"), f"this is {shown(size)}", "a number of ids, or null"
         )
     whole = {**nodes, "vocabulary": size}
     own = {**{slot: found.get(slot) for slot in nodes}, "vocabulary": found["dims"].get("vocabulary")}
     if nodes["tokenizer"] is not UNREAD and nodes["tokenizer"] != own["tokenizer"]:
         what = f"the kept vocabulary is of the tokenizer {_options(nodes['tokenizer'])}, and this is another"
-        checking.wrong("other-tokenizer", ("tokenizer",), what, f"tokenizer {_options(nodes['tokenizer'])}")
+        validator.add_error("other-tokenizer", ("tokenizer",), what, f"tokenizer {_options(nodes['tokenizer'])}")
     return {} if whole == own else {"learned": whole}
 
 
-def _same_streams(checking: Checking, there: Saved, found: Mapping[str, Any]) -> None:
+def _same_streams(validator: Validator, there: Saved, found: Mapping[str, Any]) -> None:
     """A teacher reads what the model reads: it has no stack that is given nothing."""
-    topologies = checking.index.entries["topology"]
+    topologies = validator.index.entries["topology"]
     names = [
         node.get("name") if isinstance(node, Mapping) else None
         for node in (there.spec.get("topology"), found["topology"])
@@ -119,26 +121,28 @@ def _same_streams(checking: Checking, there: Saved, found: Mapping[str, Any]) ->
     paths = [{part.path: part.name for part in entry.parts} for entry in (theirs, ours)]
     silent = [name for path, name in paths[0].items() if path not in paths[1]]
     if silent:
-        what = f"the teacher is of the topology `{theirs.name}`, whose {listed(silent)} would be given nothing to read"
-        checking.wrong("does-not-fit", ("teacher",), what, f"a model of the topology {ours.name}")
+        what = (
+            f"the teacher is of the topology `{theirs.name}`, whose {join_names(silent)} would be given nothing to read"
+        )
+        validator.add_error("does-not-fit", ("teacher",), what, f"a model of the topology {ours.name}")
 
 
-def _same_sizes(checking: Checking, there: Saved, found: Mapping[str, Any]) -> None:
+def _same_sizes(validator: Validator, there: Saved, found: Mapping[str, Any]) -> None:
     """What an objective holds against the teacher's is of one size, or it has an option that says the teacher's."""
     for key in ("objective", "evaluate"):
         several = isinstance(found.get(key), list)
         for place, node in enumerate(found[key] if several else [found.get(key)]):
-            for option, what, valid in _sizes(checking, there, found, node):
+            for option, what, valid in _sizes(validator, there, found, node):
                 at = (key, place, option) if several else (key, option)
-                checking.wrong("does-not-fit", at, what, valid)
+                validator.add_error("does-not-fit", at, what, valid)
 
 
-def _sizes(checking: Checking, there: Saved, found: Mapping[str, Any], node: Any) -> Iterator[tuple[str, str, str]]:
+def _sizes(validator: Validator, there: Saved, found: Mapping[str, Any], node: Any) -> Iterator[tuple[str, str, str]]:
     """Options of an objective that should say a size of the teacher's, what is wrong with them, and what would do."""
     dims = there.spec.get("dims")
     if not isinstance(node, Mapping) or not isinstance(dims, Mapping):
         return
-    entry = checking.index.entries["objective"].get(node["name"])
+    entry = validator.index.entries["objective"].get(node["name"])
     for size, option in entry.traits.get("teacher", {}).items() if entry is not None else ():
         theirs, own = dims.get(size), node.get(option)
         if own is None and theirs != found["dims"].get(size):
@@ -148,7 +152,7 @@ def _sizes(checking: Checking, there: Saved, found: Mapping[str, Any], node: Any
             yield option, f"this is {own}, and the teacher's `dims.{size}` is {theirs}", f"{theirs}"
 
 
-def _same_tokens(checking: Checking, there: Saved, found: Mapping[str, Any], key: str) -> bool:
+def _same_tokens(validator: Validator, there: Saved, found: Mapping[str, Any], key: str) -> bool:
     """By name and options here, and by its fingerprint once the corpus has been read."""
     asked, read = found.get("tokenizer"), there.spec.get("tokenizer")
     same = not there.tokenizer or not isinstance(asked, Mapping) or asked == read
@@ -160,7 +164,7 @@ def _same_tokens(checking: Checking, there: Saved, found: Mapping[str, Any], key
         other = (
             "; or `from.vocabulary: new`, which keeps the rows of the pieces that both have" if key == "from" else ""
         )
-        checking.wrong("other-tokenizer", ("tokenizer",), what, f"tokenizer {_options(read)}{other}")
+        validator.add_error("other-tokenizer", ("tokenizer",), what, f"tokenizer {_options(read)}{other}")
     return same
 
 

@@ -22,10 +22,10 @@ def apply(tree: Tree, overrides: Sequence[str]) -> None:
         if not equals or not _WAY.fullmatch(way) or way.count(".") >= DEPTH:
             what = f"`{str(override)[:200]}` is no override"
             valid = "key=value with dots between keys: attention=gqa attention.kv_heads=2 attention.0=mqa"
-            tree.problems.append(Problem(code="no-override", where=where, what=what, valid=valid))
+            tree.problems.append(Problem(code="no-override", location=where, message=what, valid=valid))
         elif not text:
             what, valid = "there is nothing behind the `=`", f"{way}=null for none, {way}='\"\"' for empty text"
-            tree.problems.append(Problem(code="no-override", path=way, where=where, what=what, valid=valid))
+            tree.problems.append(Problem(code="no-override", path=way, location=where, message=what, valid=valid))
         else:
             put(tree, way, _value(text, where), where)
 
@@ -40,7 +40,7 @@ def put(tree: Tree, way: str, value: Tree, where: str) -> None:
             if not word.isdecimal() or int(word) >= len(here):
                 what = f"`{dotted(keys)}` is a list of {len(here)}, and `{word}` is no place in it"
                 valid = f"0 to {len(here) - 1}" if here else f"{dotted(keys)}=[…], as it is empty"
-                tree.problems.append(Problem(code="no-place", path=way, where=where, what=what, valid=valid))
+                tree.problems.append(Problem(code="no-place", path=way, location=where, message=what, valid=valid))
                 return
             key = int(word)
         keys = (*keys, key)

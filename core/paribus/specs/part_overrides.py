@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paribus.errors import listed, nearest
+from paribus.errors import closest_match, join_names
 from paribus.registry import Entry, Part
 from paribus.specs.fields import CROSS, CYCLED, DIMS, NO_POSITION, PART_DIMS, nodes, sizes_agree
 from paribus.specs.synonyms import suggest_key
 from paribus.specs.tree import Keys, joined
-from paribus.specs.values import Checking
+from paribus.specs.values import Validator
 
 
-def parts(checking: Checking, topology: Entry | None, given: Mapping[str, Any], dims: dict[str, Any]) -> dict[str, Any]:
+def parts(
+    validator: Validator, topology: Entry | None, given: Mapping[str, Any], dims: dict[str, Any]
+) -> dict[str, Any]:
     """Each part with what is its own, whole: merged over the spec, every option filled in."""
-    found = checking.mapping(given.get("parts") or {}, ("parts",), "a mapping of parts to what differs for them")
+    found = validator.mapping(given.get("parts") or {}, ("parts",), "a mapping of parts to what differs for them")
     if found is None or topology is None:
         return {}
     known = {part.name: part for part in topology.parts}
@@ -23,19 +25,19 @@ def parts(checking: Checking, topology: Entry | None, given: Mapping[str, Any], 
     for name, own in found.items():
         keys: Keys = ("parts", name)
         if name not in known:
-            what = f"the topology `{topology.name}` has no part `{name}`"
-            checking.wrong("unknown-part", keys, what, listed(known), nearest(name, known))
+            what = f'unknown part "{name}" of the topology {topology.name}'
+            validator.add_error("unknown-part", keys, what, join_names(known), closest_match(name, known))
             continue
         if own is None:
             continue
-        inside = checking.mapping(own, keys, "slots, dims, cross")
+        inside = validator.mapping(own, keys, "slots, dims, cross")
         if inside:
-            resolved[name] = _part(checking, known[name], topology, given, inside, dims)
+            resolved[name] = _part(validator, known[name], topology, given, inside, dims)
     return {name: part for name, part in sorted(resolved.items()) if part}
 
 
 def _part(
-    checking: Checking,
+    validator: Validator,
     part: Part,
     topology: Entry,
     given: Mapping[str, Any],
@@ -47,54 +49,50 @@ def _part(
     known = ["dims", *slots, *(["cross"] if part.cross and not part.recurrent else [])]
     for key in own:
         if key not in known:
-            checking.unknown(key, (*keys, key), known)
+            validator.unknown(key, (*keys, key), known)
     resolved: dict[str, Any] = {}
-    sizes = _sizes(checking, own.get("dims"), (*keys, "dims"), dims)
+    sizes = _sizes(validator, own.get("dims"), (*keys, "dims"), dims)
     if sizes:
         resolved["dims"] = sizes
     around = {**dims, **sizes}
     for slot in slots:
         if own.get(slot) is not None:
-            resolved[slot] = nodes(checking, slot, joined(given.get(slot), own[slot]), (*keys, slot), around)
+            resolved[slot] = nodes(validator, slot, joined(given.get(slot), own[slot]), (*keys, slot), around)
     if "cross" in known and own.get("cross") is not None:
         attention = given.get("attention")
         if own.get("attention") is not None:
             attention = joined(attention, own["attention"])
-        resolved["cross"] = _cross(checking, part, own["cross"], attention, around)
+        resolved["cross"] = _cross(validator, part, own["cross"], attention, around)
     return resolved
 
 
-def _sizes(checking: Checking, given: Any, keys: Keys, dims: dict[str, Any]) -> dict[str, Any]:
+def _sizes(validator: Validator, given: Any, keys: Keys, dims: dict[str, Any]) -> dict[str, Any]:
     """The sizes of a part that are its own; those that parts share with the embedding cannot be."""
     options = [option for option in DIMS if option.name in PART_DIMS]
     names = [option.name for option in options]
-    found = checking.mapping(given or {}, keys, listed(names))
+    found = validator.mapping(given or {}, keys, join_names(names))
     if not found:
         return {}
     own = [option for option in options if option.name in found]
     for key in found:
         if key not in names:
             shared = any(option.name == key for option in DIMS)
-            what = (
-                f"`{key}` is the same for all parts, which share an embedding"
-                if shared
-                else f"there is no `{key}` here"
-            )
-            checking.wrong("unknown-key", (*keys, key), what, listed(names), suggest_key(key, names))
-    sizes = {option.name: checking.option(option, found[option.name], (*keys, option.name), {}) for option in own}
-    sizes_agree(checking, {**dims, **sizes}, keys)
+            what = f"`{key}` is the same for all parts, which share an embedding" if shared else f'unknown key "{key}"'
+            validator.add_error("unknown-key", (*keys, key), what, join_names(names), suggest_key(key, names))
+    sizes = {option.name: validator.option(option, found[option.name], (*keys, option.name), {}) for option in own}
+    sizes_agree(validator, {**dims, **sizes}, keys)
     return sizes
 
 
-def _cross(checking: Checking, part: Part, own: Any, attention: Any, dims: dict[str, Any]) -> dict[str, Any]:
+def _cross(validator: Validator, part: Part, own: Any, attention: Any, dims: dict[str, Any]) -> dict[str, Any]:
     """The cross-attention of a part: over what the part has, as far as it says something of its own."""
     keys: Keys = ("parts", part.name, "cross")
-    found = checking.mapping(own, keys, listed(CROSS))
+    found = validator.mapping(own, keys, join_names(CROSS))
     resolved: dict[str, Any] = {}
     for key, node in (found or {}).items():
         if key not in CROSS:
-            checking.unknown(key, (*keys, key), CROSS)
+            validator.unknown(key, (*keys, key), CROSS)
         elif node is not None:
             base = attention if key == "attention" else NO_POSITION
-            resolved[key] = nodes(checking, key, joined(base, node), (*keys, key), dims)
+            resolved[key] = nodes(validator, key, joined(base, node), (*keys, key), dims)
     return resolved

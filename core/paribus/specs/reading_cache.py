@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 from paribus.specs.spec_view import Broken
 from paribus.specs.tree import Keys
-from paribus.specs.values import Checking
+from paribus.specs.values import Validator
 
 NO_DIMS: Final[Mapping[str, Any]] = {}  # what the sizes themselves are read with
 
@@ -26,7 +26,7 @@ class Memory:
         self._judged: dict[tuple[object, ...], tuple[Any, Sequence[Broken]]] = {}
 
     def read(
-        self, checking: Checking, keys: Keys, given: Any, dims: Mapping[str, Any], reading: Callable[[], Any]
+        self, validator: Validator, keys: Keys, given: Any, dims: Mapping[str, Any], reading: Callable[[], Any]
     ) -> Any:
         """What `reading` makes of the value at `keys`, which depends on nothing but that, the sizes and the index."""
         if not isinstance(given, (dict, list, str)):
@@ -36,7 +36,7 @@ class Memory:
         if known is None:  # it may still be spelt as one that was
             alike = (keys, repr(given), id(dims))
             found = self._found[alike][2] if alike in self._found else reading()
-            if checking.problems:  # perhaps of this value, and perhaps as many as are told
+            if validator.problems:  # perhaps of this value, and perhaps as many as are told
                 return found
             self._found[key] = self._found[alike] = known = given, dims, found
         return known[2]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any, NamedTuple, final
 
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.registry import Entry, Index, Part
 from paribus.specs.fields import NO_POSITION
 from paribus.specs.tree import Keys
-from paribus.specs.values import Checking
+from paribus.specs.values import Validator
 
 
 class Broken(NamedTuple):
@@ -106,11 +106,11 @@ class Facts:
     def having(self, slot: str, *traits: str) -> str:
         """The names of those that have one of the traits, for whoever wants to know what would do."""
         fitting = [entry.name for entry in self.entries(slot) if any(entry.traits.get(trait) for trait in traits)]
-        return listed(fitting) or "(none is installed)"
+        return join_names(fitting) or "(none is installed)"
 
 
-def facts(checking: Checking, topology: Entry, spec: Mapping[str, Any]) -> Facts:
-    index = checking.index
+def facts(validator: Validator, topology: Entry, spec: Mapping[str, Any]) -> Facts:
+    index = validator.index
     return Facts(
         index,
         topology,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from paribus.errors import nearest
+from paribus.errors import closest_match
 
 _NAMES: Final = {
     "dims.width": "d_model dim model_dim hidden_size hidden_dim hidden n_embd embed_dim embedding_dim emb_dim",
@@ -43,12 +43,12 @@ def suggest_key(key: str, known: Collection[str]) -> str:
     """
     meant = SYNONYMS.get(key.lower().replace("-", "_"))
     if meant is None:
-        return nearest(key, known)
+        return closest_match(key, known)
     name = meant.rpartition(".")[2]
     if name in known:
-        return f"`{name}`"
+        return name
     if meant == "trainer.max_steps" and "steps" in known:  # in a budget
-        return "`steps`"
+        return "steps"
     if "base" in known and "budget" in known:  # among the keys of a study
-        return f"`{BUDGET if meant == 'trainer.max_steps' else f'base.{meant}'}`"
-    return f"`{meant}`"
+        return BUDGET if meant == "trainer.max_steps" else f"base.{meant}"
+    return meant

@@ -17,13 +17,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from paribus.errors import listed, nearest
+from paribus.errors import closest_match, join_names
 from paribus.registry import Index
 from paribus.specs.fields import SCHEMA, STEPS
 from paribus.specs.spec_view import Broken
 from paribus.specs.synonyms import suggest_key
 from paribus.specs.tree import UNREAD, Keys, shown
-from paribus.specs.values import MISSING, Checking
+from paribus.specs.values import MISSING, Validator
 
 UNITS: Final = {"days": 86_400.0, "hours": 3_600.0, "minutes": 60.0, "seconds": 1.0}
 VALID: Final = "{seconds: 60}, also minutes, hours and days; or DD:HH:MM:SS"
@@ -35,11 +35,11 @@ def lasting(trainer: Mapping[str, Any] | None) -> float | None:
     return _seconds((trainer or {}).get("max_time"))
 
 
-def lasts(checking: Checking, trainer: Mapping[str, Any]) -> None:
+def lasts(validator: Validator, trainer: Mapping[str, Any]) -> None:
     """Tells of a `max_time` that is no time."""
     given = trainer.get("max_time")
     if given is not None and _seconds(given) is None:
-        checking.wrong("wrong-type", ("trainer", "max_time"), f"this is {shown(given)}, and no time > 0", VALID)
+        validator.add_error("wrong-type", ("trainer", "max_time"), f"this is {shown(given)}, and no time > 0", VALID)
 
 
 def _seconds(given: Any) -> float | None:
@@ -110,60 +110,62 @@ def unstepped(index: Index, spec: Mapping[str, Any]) -> Iterator[Broken]:
     name = optimizer["name"]
     if not entries[name].traits.get("pieces"):
         what = f"with `{IN_PIECES}` parameters lie in pieces, on which the optimizer `{name}` is not known to step"
-        valid = listed([entry.name for entry in entries.values() if entry.traits.get("pieces")])
+        valid = join_names([entry.name for entry in entries.values() if entry.traits.get("pieces")])
         yield Broken("does-not-fit", ("optimizer",), what, valid)
 
 
 _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def about(checking: Checking, given: Mapping[str, Any]) -> None:
+def about(validator: Validator, given: Mapping[str, Any]) -> None:
     """What a spec says of itself: how it is written, and which plugins it needs."""
     schema = given.get("paribus", SCHEMA)
     if schema != SCHEMA or isinstance(schema, bool):
         advice = "upgrade paribus" if isinstance(schema, int) and schema > SCHEMA else "write it anew"
         what = f"this spec is written in schema {shown(schema)}, and this paribus reads schema {SCHEMA}: {advice}"
-        checking.wrong("schema", ("paribus",), what, str(SCHEMA))
+        validator.add_error("schema", ("paribus",), what, str(SCHEMA))
     if "preset" in given:
         what = "a preset is what a spec begins from, so an override comes too late for it"
-        checking.wrong("preset", ("preset",), what, "the preset's name in place of the spec's")
+        validator.add_error("preset", ("preset",), what, "the preset's name in place of the spec's")
     needed = given.get("plugins") or []
     if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
-        checking.wrong("wrong-type", ("plugins",), f"expected a list of names, but this is {shown(needed)}")
+        validator.add_error("wrong-type", ("plugins",), f"expected a list of names, but this is {shown(needed)}")
         return
-    doors = [piece.door for piece in checking.index.pieces]
+    doors = [piece.door for piece in validator.index.pieces]
     for place, name in enumerate(needed):
         keys = ("plugins", place)
-        for broken in checking.index.broken:
+        for broken in validator.index.broken:
             if name in (broken.door.name, broken.door.distribution):
-                checking.wrong("plugin-failed", keys, f"this spec needs it, and {broken}")
+                validator.add_error("plugin-failed", keys, f"this spec needs it, and {broken}")
         if not any(name in (door.name, door.distribution) for door in doors):
             what = f"this spec needs the plugin `{name}`, which is not installed; a spec never loads one itself"
             known = sorted({door.name for door in doors} | {door.distribution for door in doors if door.distribution})
-            checking.wrong("plugin-missing", keys, what, listed(known), nearest(name, known))
+            validator.add_error("plugin-missing", keys, what, join_names(known), closest_match(name, known))
 
 
-def trainer(checking: Checking, given: Mapping[str, Any]) -> Any:
+def trainer(validator: Validator, given: Mapping[str, Any]) -> Any:
     """Lightning's own arguments, of which it says what they mean; here, whether there are such, and plain values."""
     valid = "arguments of lightning.Trainer"
-    found = checking.mapping(given.get("trainer") or {}, ("trainer",), valid)
+    found = validator.mapping(given.get("trainer") or {}, ("trainer",), valid)
     if found is None:
         return UNREAD
     known = trainer_arguments() if set(found) - {STEPS.name} else frozenset({STEPS.name})
     for key, value in found.items():
         if not _IDENTIFIER.fullmatch(key):
-            checking.wrong("unknown-key", ("trainer", key), f"`{key}` is no argument's name", valid)
+            validator.add_error("unknown-key", ("trainer", key), f"`{key}` is no argument's name", valid)
         elif known and key not in known:
             what = f"lightning.Trainer has no argument `{key}`"
-            checking.wrong("unknown-key", ("trainer", key), what, listed(sorted(known), 40), suggest_key(key, known))
-        _finite(checking, value, ("trainer", key))
+            validator.add_error(
+                "unknown-key", ("trainer", key), what, join_names(sorted(known), 40), suggest_key(key, known)
+            )
+        _finite(validator, value, ("trainer", key))
     steps = found.get("max_steps")
     if steps is not None:
-        checking.option(STEPS, steps, ("trainer", "max_steps"), {})
-    lasts(checking, found)
+        validator.option(STEPS, steps, ("trainer", "max_steps"), {})
+    lasts(validator, found)
     if sharded(found) or (counted(found) or 1) > 1 or found.get("num_nodes", 1) != 1:
         for key, what, valid in uncut(found):
-            checking.wrong("trainer-refused", ("trainer", key), what, valid)
+            validator.add_error("trainer-refused", ("trainer", key), what, valid)
     return dict(found)
 
 
@@ -184,14 +186,14 @@ def trainer_arguments() -> frozenset[str]:
     return frozenset()
 
 
-def _finite(checking: Checking, value: Any, keys: Keys) -> None:
+def _finite(validator: Validator, value: Any, keys: Keys) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
-            _finite(checking, item, (*keys, key))
+            _finite(validator, item, (*keys, key))
     elif isinstance(value, list):
         for place, item in enumerate(value):
-            _finite(checking, item, (*keys, place))
+            _finite(validator, item, (*keys, place))
     elif isinstance(value, float) and not math.isfinite(value):
-        checking.wrong("not-finite", keys, f"this must be finite, but is {value}")
+        validator.add_error("not-finite", keys, f"this must be finite, but is {value}")
     elif value == MISSING:
-        checking.wrong("missing", keys, "this is still to be filled in")
+        validator.add_error("missing", keys, "this is still to be filled in")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.registry import Entry
 from paribus.specs.fields import CYCLED
 from paribus.specs.spec_view import Broken, Facts, Named
@@ -31,8 +31,8 @@ def objective_fits(facts: Facts) -> Iterator[Broken]:
             objectives = [entry.name for entry in facts.entries("objective") if not misfit(entry, facts.topology)]
             topologies = [entry.name for entry in facts.entries("topology") if not misfit(objective.entry, entry)]
             valid = (
-                f"objective {listed(objectives) or '(none)'} with topology {facts.topology.name}; "
-                f"topology {listed(topologies) or '(none)'} with objective {objective.entry.name}"
+                f"objective {join_names(objectives) or '(none)'} with topology {facts.topology.name}; "
+                f"topology {join_names(topologies) or '(none)'} with objective {objective.entry.name}"
             )
             yield Broken("does-not-fit", objective.keys, why, valid)
 
@@ -94,7 +94,7 @@ def rows_are_ordered(facts: Facts) -> Iterator[Broken]:
         what = f"{ordering[0]} says which rows see each other both ways, but those of `{facts.topology.name}` recur"
         others = [entry for entry in facts.entries("topology") if not any(part.recurrent for part in entry.parts)]
         fitting = [entry.name for entry in others if not misfit(ordering[0].entry, entry)]
-        yield Broken("does-not-fit", ordering[0].keys, what, f"topology {listed(fitting) or '(none)'}")
+        yield Broken("does-not-fit", ordering[0].keys, what, f"topology {join_names(fitting) or '(none)'}")
     for mixing in stack.own:
         if not mixing.attention.has("order"):
             what = f"{ordering[0]} says who sees whom by an order, but {mixing.attention} {_ASKED['order']}"
@@ -108,7 +108,7 @@ def streams_are_asked(facts: Facts) -> Iterator[Broken]:
         if facts.objectives:
             fitting = [each.name for each in facts.entries("objective") if need in each.traits.get("needs", [])]
             what = f"topology `{facts.topology.name}` has a `{need}`, which no objective asks, so it never learns"
-            yield Broken("does-not-fit", facts.objectives[0].keys, what, f"objective {listed(fitting) or '(none)'}")
+            yield Broken("does-not-fit", facts.objectives[0].keys, what, f"objective {join_names(fitting) or '(none)'}")
 
 
 def one_forms_one_corrupts(facts: Facts) -> Iterator[Broken]:
@@ -136,7 +136,7 @@ def needs_are_met(facts: Facts) -> Iterator[Broken]:
                 continue
             fitting = [entry.name for entry in facts.entries(slot) if need in entry.traits.get("provides", [])]
             what = f"{objective} needs `{need}`, which the {source} does not have"
-            yield Broken("does-not-fit", objective.keys, what, f"{slot} {listed(fitting) or '(none has it)'}")
+            yield Broken("does-not-fit", objective.keys, what, f"{slot} {join_names(fitting) or '(none has it)'}")
 
 
 def _given(facts: Facts, objective: Named, source: Named, need: str) -> Iterator[Broken]:
@@ -157,7 +157,7 @@ def teacher_is_asked(facts: Facts) -> Iterator[Broken]:
     if there and not asking:
         what = "no objective asks for a teacher, so it would be ignored"
         fitting = [entry.name for entry in facts.entries("objective") if TEACHER in entry.traits.get("needs", [])]
-        yield Broken("not-read", ("teacher",), what, f"teacher=null; objective {listed(fitting) or '(none asks)'}")
+        yield Broken("not-read", ("teacher",), what, f"teacher=null; objective {join_names(fitting) or '(none asks)'}")
 
 
 def vocabulary_has_room(facts: Facts) -> Iterator[Broken]:

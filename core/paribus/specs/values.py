@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
-from paribus.errors import Problem, listed, nearest
+from paribus.errors import Problem, closest_match, join_names
 from paribus.registry import Index
 from paribus.schema import AtLeast, AtMost, Divides, Kind, Limit, Option, Range
 from paribus.specs import input_limits
@@ -21,7 +21,7 @@ Dims = Mapping[str, Any]
 
 
 @final
-class Checking:
+class Validator:
     """Collects what is wrong with a tree while values are read from it; what comes back has every default filled in."""
 
     def __init__(self, tree: Tree, index: Index) -> None:
@@ -30,12 +30,12 @@ class Checking:
         self.problems: list[Problem] = list(tree.problems)
         self._told = set(self.problems)
 
-    def wrong(self, code: str, keys: Keys, what: str, valid: str = "", near: str = "") -> Any:
+    def add_error(self, code: str, keys: Keys, what: str, valid: str = "", near: str = "") -> Any:
         """Notes a problem, and answers what stands for a value that is no longer looked at."""
         if len(self.problems) >= MOST:
             return UNREAD
         where = self.tree.where(keys)
-        problem = Problem(code=code, path=dotted(keys), where=where, what=what, valid=valid, nearest=near)
+        problem = Problem(code=code, path=dotted(keys), location=where, message=what, valid=valid, suggestion=near)
         if problem not in self._told:
             self._told.add(problem)
             self.problems.append(problem)
@@ -45,7 +45,7 @@ class Checking:
         """`given`, if it is a mapping."""
         if given is UNREAD or isinstance(given, Mapping):
             return given if isinstance(given, Mapping) else None
-        self.wrong("wrong-type", keys, f"expected a mapping, but this is {shown(given)}", valid)
+        self.add_error("wrong-type", keys, f"expected a mapping, but this is {shown(given)}", valid)
         return None
 
     def options(self, options: Sequence[Option], given: Mapping[str, Any], keys: Keys, dims: Dims) -> dict[str, Any]:
@@ -63,13 +63,13 @@ class Checking:
 
     def unknown(self, key: str, keys: Keys, known: Sequence[str]) -> None:
         if len(self.problems) < MOST:
-            valid = listed(known) if known else "nothing: it has no options"
-            self.wrong("unknown-key", keys, f"there is no `{key}` here", valid, suggest_key(key, known))
+            valid = join_names(known) if known else "nothing: it has no options"
+            self.add_error("unknown-key", keys, f'unknown key "{key}"', valid, suggest_key(key, known))
 
     def default(self, option: Option, keys: Keys, dims: Dims) -> Any:
         if option.required:
             what = f"`{option.name}` is missing: {option.doc}"
-            return self.wrong("missing", keys, what, expected(option, dims))
+            return self.add_error("missing", keys, what, expected(option, dims))
         if option.kind.name == "slot":
             return self.option(option, option.default, keys, dims)
         if option.kind.name == "group":
@@ -84,7 +84,7 @@ class Checking:
             return UNREAD
         if given == MISSING:
             what = f"`{option.name}` is still to be filled in: {option.doc}"
-            return self.wrong("missing", keys, what, expected(option, dims))
+            return self.add_error("missing", keys, what, expected(option, dims))
         value = self.typed(option, option.kind, given, keys, dims)
         if value is not UNREAD and value is not None and not self.limits(option, value, keys, dims):
             return UNREAD
@@ -99,7 +99,7 @@ class Checking:
             whole = joined(option.default, given) if isinstance(given, Mapping) and "name" not in given else given
             return self.component(kind.slot, whole, keys, dims)
         if kind.name == "group":
-            found = self.mapping(given, keys, listed(field.name for field in kind.options))
+            found = self.mapping(given, keys, join_names(field.name for field in kind.options))
             usual = option.default if isinstance(option.default, Mapping) else {}  # may be another than its fields'
             return UNREAD if found is None else self.options(kind.options, {**usual, **found}, keys, dims)
         if kind.name == "list":
@@ -108,16 +108,18 @@ class Checking:
         if value is not None:
             return value
         if kind.name in ("int", "float") and _not_finite(given):
-            return self.wrong("not-finite", keys, f"this must be finite, but is {shown(given)}", expected(option, dims))
-        near = nearest(given, kind.choices) if isinstance(given, str) else ""
+            return self.add_error(
+                "not-finite", keys, f"this must be finite, but is {shown(given)}", expected(option, dims)
+            )
+        near = closest_match(given, kind.choices) if isinstance(given, str) else ""
         what = f"expected {kind}, but this is {shown(given)}"
-        return self.wrong("wrong-type", keys, what, expected(option, dims), near)
+        return self.add_error("wrong-type", keys, what, expected(option, dims), near)
 
     def items(self, option: Option, kind: Kind, given: Any, keys: Keys, dims: Dims) -> Any:
         several = len(kind.items) > 1
         items = given if isinstance(given, (list, tuple)) else [given]  # one item stands for a list of one
         if (several and len(items) != len(kind.items)) or isinstance(given, Mapping) or given is None:
-            return self.wrong("wrong-type", keys, f"expected {kind}, but this is {shown(given)}", str(kind))
+            return self.add_error("wrong-type", keys, f"expected {kind}, but this is {shown(given)}", str(kind))
         kinds = kind.items if several else [kind.items[0] for _ in items]
         found = [
             self.typed(option, item, value, (*keys, place), dims)
@@ -134,7 +136,7 @@ class Checking:
                 what = outside(option.name, limit, number, dims)
                 if what:
                     held = False
-                    self.wrong("out-of-range", keys, what, expected(option, dims))
+                    self.add_error("out-of-range", keys, what, expected(option, dims))
         return held
 
     def component(self, slot: str, given: Any, keys: Keys, dims: Dims) -> Any:
@@ -158,13 +160,13 @@ class Checking:
             if len(keys) <= input_limits.DEPTH:
                 return named
             # a component whose default is, in the end, itself
-            self.wrong("too-deep", keys, "this is nested too deep", f"at most {input_limits.DEPTH} levels")
+            self.add_error("too-deep", keys, "this is nested too deep", f"at most {input_limits.DEPTH} levels")
             return None
-        valid = f"a name, or {{name: …, option: …}}; names: {listed(self.index.names(slot))}"
+        valid = f"a name, or {{name: …, option: …}}; names: {join_names(self.index.names(slot))}"
         if isinstance(named, Mapping) and named.get("name", MISSING) == MISSING:
-            self.wrong("missing", keys, f"the {slot} is still to be named", valid)
+            self.add_error("missing", keys, f"the {slot} is still to be named", valid)
         elif (found := self.mapping(named, keys, valid)) is not None and found["name"] is not UNREAD:
-            self.wrong("wrong-type", (*keys, "name"), f"expected a name, but this is {shown(found['name'])}", valid)
+            self.add_error("wrong-type", (*keys, "name"), f"expected a name, but this is {shown(found['name'])}", valid)
         return None
 
 
@@ -201,7 +203,7 @@ def expected(option: Option, dims: Dims) -> str:
     null = ", or null" if option.kind.optional else ""
     for limit in option.limits:
         if isinstance(limit, Divides) and isinstance(whole := dims.get(limit.dim), int):
-            return listed(divisors(whole)) + null
+            return join_names(divisors(whole)) + null
     bounds = [str(limit) for limit in option.limits if isinstance(limit, Range)]
     bounds += [
         f"{'≥' if isinstance(limit, AtLeast) else '≤'} {dims[limit.dim]} (dims.{limit.dim})"

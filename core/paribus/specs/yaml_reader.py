@@ -114,17 +114,17 @@ def read_file(path: Path, name: str = "") -> Tree:
     name = name or str(path)
     try:
         if path.is_dir():
-            raise SpecError(Problem(code="cannot-read", where=name, what="this is a folder", valid="a YAML file"))
+            raise SpecError(Problem(code="cannot-read", location=name, message="this is a folder", valid="a YAML file"))
         with path.open("rb") as file:
             data = file.read(input_limits.BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         what = f"this file could not be read: {getattr(error, 'strerror', None) or error}"
-        raise SpecError(Problem(code="cannot-read", where=name, what=what)) from None
+        raise SpecError(Problem(code="cannot-read", location=name, message=what)) from None
     tree = read(input_limits.text(data, name), name)
     if not isinstance(tree.data, dict):
         found = "empty" if tree.data is None else shown(tree.data)
         raise SpecError(
-            Problem(code="no-mapping", where=f"{name}:1:1", what=f"a spec is a mapping, but this is {found}")
+            Problem(code="no-mapping", location=f"{name}:1:1", message=f"a spec is a mapping, but this is {found}")
         )
     return tree
 
@@ -142,10 +142,12 @@ def read(text: str, name: str, *, lines: bool = True) -> Tree:
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None and lines else name
         said = " ".join((error.problem or "broken").split())
         hint = next((hint for part, hint in _HINTS.items() if part in said), "")
-        raise SpecError(Problem(code="syntax", where=place, what=f"this is no YAML: {said}", valid=hint)) from None
+        raise SpecError(
+            Problem(code="syntax", location=place, message=f"this is no YAML: {said}", valid=hint)
+        ) from None
     except yaml.YAMLError as error:
         said = " ".join(str(error).split())
-        raise SpecError(Problem(code="syntax", where=name, what=f"this is no YAML: {said}")) from None
+        raise SpecError(Problem(code="syntax", location=name, message=f"this is no YAML: {said}")) from None
 
 
 @final
@@ -240,5 +242,5 @@ class _Reader:
     def wrong(self, code: str, event: Event, keys: Keys, what: str, valid: str = "") -> Any:
         where = input_limits.place(self.name, event) if self.lines else self.name
         if len(self.tree.problems) < MOST:
-            self.tree.problems.append(Problem(code=code, path=dotted(keys), where=where, what=what, valid=valid))
+            self.tree.problems.append(Problem(code=code, path=dotted(keys), location=where, message=what, valid=valid))
         return UNREAD

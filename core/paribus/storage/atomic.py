@@ -186,7 +186,7 @@ def read_bytes(path: Path) -> bytes:
         # These two speak against the file; "permission denied" or "too many open files" do not.
         kind = DamagedError if error.errno in (errno.EIO, errno.EISDIR) else StoreError
         what = f"this file could not be read: {error.strerror or error}"
-        raise kind(Problem(code="cannot-read", where=str(path), what=what)) from error
+        raise kind(Problem(code="cannot-read", location=str(path), message=what)) from error
 
 
 def read_json(path: Path, *, schema: int = SCHEMA) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def read_json(path: Path, *, schema: int = SCHEMA) -> dict[str, Any]:
         raise damaged(path, str(error)) from error
     if found != schema:  # whole, so not to be set aside
         what = f"this file is written in schema {found}, which this version of paribus does not read"
-        raise StoreError(Problem(code="unknown-schema", where=str(path), what=what, valid=str(schema)))
+        raise StoreError(Problem(code="unknown-schema", location=str(path), message=what, valid=str(schema)))
     return body
 
 
@@ -228,7 +228,9 @@ def _unsealed(data: bytes) -> tuple[dict[str, Any], int]:
 
 def damaged(path: Path, why: str) -> DamagedError:
     """The error for a file that is not what was written."""
-    return DamagedError(Problem(code="damaged", where=str(path), what=f"this file was cut, edited or damaged: {why}"))
+    return DamagedError(
+        Problem(code="damaged", location=str(path), message=f"this file was cut, edited or damaged: {why}")
+    )
 
 
 # --- JSON and hashes ---
@@ -327,8 +329,8 @@ def _explained(path: Path, what: str) -> Iterator[None]:
         raise StoreError(
             Problem(
                 code="cannot-write",
-                where=str(path),
-                what=f"{what}: {error.strerror or error}; nothing is half-written: {remedy}, and run it again",
+                location=str(path),
+                message=f"{what}: {error.strerror or error}; nothing is half-written: {remedy}, and run it again",
             )
         ) from error
 

@@ -152,7 +152,7 @@ class Lease:
             held = self.held()
             by = f"; it is run by {held.owner}" if held is not None and held.owner is not None else ""
             what = "nothing was heard of this process for too long, and another took over" + by
-            raise LostLeaseError(Problem(code="lease-lost", where=str(self.folder), what=what))
+            raise LostLeaseError(Problem(code="lease-lost", location=str(self.folder), message=what))
 
     def release(self) -> None:
         """Give it back. The file stays, so that its number is not given again."""
@@ -206,14 +206,14 @@ class Lease:
         """A folder that was taken away, and perhaps made anew, was taken over by nobody."""
         if not self._numbers():
             what = "this folder was taken away; bring it back, and run it again"
-            raise StoreError(Problem(code="no-folder", where=str(self.folder), what=what))
+            raise StoreError(Problem(code="no-folder", location=str(self.folder), message=what))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"lease-{number:06d}"
 
     def _unusable(self, error: OSError) -> StoreError:
         what = f"no lease could be taken in this folder: {error.strerror or error}; use a writable folder"
-        return StoreError(Problem(code="cannot-lock", where=str(self.folder), what=what))
+        return StoreError(Problem(code="cannot-lock", location=str(self.folder), message=what))
 
 
 def _read(number: int, data: bytes) -> Held:

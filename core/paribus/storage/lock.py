@@ -91,7 +91,7 @@ class Lock:
         """Take the lock without waiting, or raise an error that names its owner."""
         if not self.try_acquire():
             message = f"locked by {self.owner() or 'another process'}; wait for it, or end it first"
-            raise StoreError(Problem(code="locked", where=str(self.path), what=message))
+            raise StoreError(Problem(code="locked", location=str(self.path), message=message))
 
     def release(self) -> None:
         """Release the lock by closing the file: in a forked child, this does not release the lock of the parent."""
@@ -118,7 +118,7 @@ class Lock:
     def _unusable(self, error: OSError) -> StoreError:
         message = f"cannot lock this file: {error.strerror or error}; use a writable folder on a local disk"
         code = "no-locks" if error.errno in NO_LOCK_ERRORS else "cannot-lock"
-        return StoreError(Problem(code=code, where=str(self.path), what=message))
+        return StoreError(Problem(code=code, location=str(self.path), message=message))
 
 
 def _lock_exclusively(descriptor: int) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from paribus.errors import Problem, StoreError, listed
+from paribus.errors import Problem, StoreError, join_names
 from paribus.storage.atomic import damaged, digest_json, parse, read_json
 
 MODEL: Final = "model.json"
@@ -61,7 +61,7 @@ def located(name: str | Path, store: Path = RUNS) -> Path:
     found = sorted(each for each in store.glob(f"*/{name}*") if _ended(each))
     if len({each.name for each in found}) > 1:
         what = f"{len(found)} trials in `{store}` begin so"
-        raise _problem("ambiguous", place, what, listed((str(each) for each in found), 6))
+        raise _problem("ambiguous", place, what, join_names((str(each) for each in found), 6))
     return found[0] if found else place
 
 
@@ -167,4 +167,4 @@ def _no_model(place: Path) -> StoreError:
 
 
 def _problem(code: str, where: Path, what: str, valid: str = "") -> StoreError:
-    return StoreError(Problem(code=code, where=str(where), what=what, valid=valid))
+    return StoreError(Problem(code=code, location=str(where), message=what, valid=valid))

@@ -48,7 +48,7 @@ class Claim:
         """Take it, or raise an error that names its holder. It never waits."""
         if not self.try_acquire():
             message = f"locked by {self.owner() or 'another process'}; wait for it, or end it first"
-            raise StoreError(Problem(code="locked", where=str(self.path), what=message))
+            raise StoreError(Problem(code="locked", location=str(self.path), message=message))
 
     def keep(self) -> None:
         """Have other machines see that its holder lives, from now on."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from paribus.errors import Problem, SpecError, listed
+from paribus.errors import Problem, SpecError, join_names
 from paribus.specs.tree import Keys, shown
-from paribus.specs.values import Checking
+from paribus.specs.values import Validator
 
 WHOLE: Final = ("steps", "tokens")
 BUDGETS: Final = (*WHOLE, "flops", "seconds")
@@ -20,20 +20,20 @@ Budget = Mapping[str, float]
 Spend = Callable[[Mapping[str, Any]], int]  # the training operations of one step of a resolved spec
 
 
-def budget_of(checking: Checking, given: Any, at: Keys) -> dict[str, float]:
+def budget_of(validator: Validator, given: Any, at: Keys) -> dict[str, float]:
     """A budget as it is written; nothing where none is."""
     if given is None:
         return {}
-    found = checking.mapping(given, at, listed(BUDGETS)) or {}
+    found = validator.mapping(given, at, join_names(BUDGETS)) or {}
     for key, value in found.items():
         if key not in BUDGETS:
-            checking.unknown(key, (*at, key), BUDGETS)
+            validator.unknown(key, (*at, key), BUDGETS)
         elif key in WHOLE and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            checking.wrong("wrong-type", (*at, key), f"this is {shown(value)}", "a whole number ≥ 1")
+            validator.add_error("wrong-type", (*at, key), f"this is {shown(value)}", "a whole number ≥ 1")
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            checking.wrong("wrong-type", (*at, key), f"this is {shown(value)}", "a number > 0")
+            validator.add_error("wrong-type", (*at, key), f"this is {shown(value)}", "a number > 0")
     if len(found) > 1:
-        checking.wrong("too-many", at, "a budget is in one unit", listed(BUDGETS))
+        validator.add_error("too-many", at, "a budget is in one unit", join_names(BUDGETS))
     return dict(found)
 
 
@@ -60,7 +60,9 @@ def steps_for(flops: float, a_step: int, *, variant: str, where: str) -> int:
         what = f"one step of {variant} takes {a_step:,} FLOPs, and the budget is {flops:,.0f}"
         most = f"{MOST * a_step:.3g}"
         raise SpecError(
-            Problem(code="out-of-range", path="budget.flops", where=where, what=what, valid=f"≥ {a_step:,}, ≤ {most}")
+            Problem(
+                code="out-of-range", path="budget.flops", location=where, message=what, valid=f"≥ {a_step:,}, ≤ {most}"
+            )
         )
     return steps
 

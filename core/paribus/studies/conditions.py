@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.specs.diff import holds
 from paribus.specs.tree import Keys, shown
-from paribus.specs.values import Checking
+from paribus.specs.values import Validator
 
 When = Mapping[str, Any]  # an axis -> the value that it must have, or several of which it must have one
 Conditions = Mapping[str, Sequence[When]]  # by axis: of each value, empty where it always applies
@@ -20,52 +20,52 @@ VALUE: Final = {"value", "when"}
 EXAMPLE: Final = "attention.window: {values: [8, 16], when: {attention: restricted}}"
 
 
-def read(checking: Checking, given: Any, keys: Keys) -> tuple[list[Any], list[When]]:
+def read(validator: Validator, given: Any, keys: Keys) -> tuple[list[Any], list[When]]:
     """The values of an axis and when each applies: `[mha, {value: …, when: …}]` or `{values: […], when: …}`."""
     always: When = {}
     if isinstance(given, Mapping) and set(given) <= VALUES and "values" in given:
-        always = _when(checking, given.get("when", {}), (*keys, "when"))
+        always = _when(validator, given.get("when", {}), (*keys, "when"))
         given, keys = given["values"], (*keys, "values")
     if not isinstance(given, list) or not given:
         what = f"an axis is a list of values, but this is {shown(given)}"
-        checking.wrong("wrong-type", keys, what, f"[a, b], or with a condition: {EXAMPLE}")
+        validator.add_error("wrong-type", keys, what, f"[a, b], or with a condition: {EXAMPLE}")
         return [], []
     values: list[Any] = []
     whens: list[When] = []
     for place, value in enumerate(given):
         own: When = {}
         if isinstance(value, Mapping) and set(value) == VALUE:
-            own = _when(checking, value["when"], (*keys, place, "when"))
+            own = _when(validator, value["when"], (*keys, place, "when"))
             value = value["value"]  # noqa: PLW2901  # what stands there is a value and its condition
         values.append(value)
         whens.append({**always, **own})
     return values, whens
 
 
-def _when(checking: Checking, given: Any, keys: Keys) -> When:
-    found = checking.mapping(given, keys, "when: {attention: restricted}")
+def _when(validator: Validator, given: Any, keys: Keys) -> When:
+    found = validator.mapping(given, keys, "when: {attention: restricted}")
     return found or {}
 
 
-def refuse(checking: Checking, vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> None:
+def refuse(validator: Validator, vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> None:
     """A condition is on an axis that is written before, and on a value that it can have."""
     before: list[str] = []
     for key, whens in conditions.items():
         for when in whens:
             for axis, wanted in when.items():
-                _possible(checking, key, axis, wanted, vary, before)
+                _possible(validator, key, axis, wanted, vary, before)
         before.append(key)
 
 
 def _possible(
-    checking: Checking, key: str, axis: str, wanted: Any, vary: Mapping[str, Sequence[Any]], before: Sequence[str]
+    validator: Validator, key: str, axis: str, wanted: Any, vary: Mapping[str, Sequence[Any]], before: Sequence[str]
 ) -> None:
     if axis not in before:
         what = f"`{key}` is to apply when `{axis}` has a value, and no axis of this name is written before it"
-        checking.wrong("no-axis", ("vary", key), what, listed(before) or "an axis that is written first")
+        validator.add_error("no-axis", ("vary", key), what, join_names(before) or "an axis that is written first")
     elif not any(_has(value, wanted) for value in vary[axis]):
         what = f"`{key}` would never apply: no value of `{axis}` is what it is to have"
-        checking.wrong("never-applies", ("vary", key), what, listed(map(_said, vary[axis])))
+        validator.add_error("never-applies", ("vary", key), what, join_names(map(_said, vary[axis])))
 
 
 def _said(value: Any) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import paribus
-from paribus.errors import Problem, SpecError, listed, nearest
+from paribus.errors import Problem, SpecError, closest_match, join_names
 from paribus.registry import Index
 from paribus.registry.component_index import NAME
 from paribus.storage.atomic import digest
@@ -34,14 +34,16 @@ def study_file(source: str | Path, index: Index) -> tuple[Path, str]:
         if not NAME.fullmatch(name):
             what = f"`{name}` cannot be the name of a study"
             raise SpecError(
-                Problem(code="bad-name", where=str(path), what=what, valid=f"a file name like {NAME.pattern}")
+                Problem(code="bad-name", location=str(path), message=what, valid=f"a file name like {NAME.pattern}")
             )
         return path, name
     known = studies(index)
     if source not in known:
-        valid = f"{listed(known) or 'none is installed'}, or a path that ends in .yaml"
-        what = f"there is no study `{source}`"
-        raise SpecError(Problem(code="unknown-study", what=what, valid=valid, nearest=nearest(source, known)))
+        valid = f"{join_names(known) or 'none is installed'}, or a path that ends in .yaml"
+        what = f'unknown study "{source}"'
+        raise SpecError(
+            Problem(code="unknown-study", message=what, valid=valid, suggestion=closest_match(source, known))
+        )
     return known[source], source
 
 

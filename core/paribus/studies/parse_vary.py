@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, final
 
-from paribus.errors import Problem, listed, nearest
+from paribus.errors import Problem, closest_match, join_names
 from paribus.specs.diff import MISSING, at, holds
 from paribus.specs.tree import Keys, shown
-from paribus.specs.values import Checking
+from paribus.specs.values import Validator
 from paribus.studies.conditions import Conditions, read, refuse
 from paribus.studies.designs import BASELINE, DESIGNS, NAME, PRODUCTS, READS, SAID, Variant, Varied, named
 from paribus.studies.fractional_factorial import possible
@@ -34,26 +34,26 @@ EXAMPLES: Final[Mapping[str, str]] = {
 }
 
 
-def design_of(checking: Checking, given: Any) -> str:
+def design_of(validator: Validator, given: Any) -> str:
     """The name of the design."""
     if isinstance(given, str) and given in DESIGNS:
         return str(given)
-    near = nearest(str(given), DESIGNS)
-    checking.wrong("unknown-design", ("design",), f"there is no design {shown(given)}", listed(DESIGNS), near)
+    near = closest_match(str(given), DESIGNS)
+    validator.add_error("unknown-design", ("design",), f"there is no design {shown(given)}", join_names(DESIGNS), near)
     return ""
 
 
-def varied_of(checking: Checking, given: Mapping[str, Any], design: str) -> Varied:
+def varied_of(validator: Validator, given: Mapping[str, Any], design: str) -> Varied:
     """What varies, and every problem of it; nothing that the design would not read."""
-    vary, when = _vary(checking, given)
-    variants, changes = (_mappings(checking, given, key) for key in ("variants", "changes"))
+    vary, when = _vary(validator, given)
+    variants, changes = (_mappings(validator, given, key) for key in ("variants", "changes"))
     varied = Varied(vary=vary, when=when, variants=variants, changes=changes)
     if design:
-        _read(checking, design, varied)
+        _read(validator, design, varied)
     if design == "factorial":
-        _free(checking, varied)
+        _free(validator, varied)
     if design and "fraction" in given:
-        varied = replace(varied, fraction=_fraction(checking, given["fraction"], design, varied))
+        varied = replace(varied, fraction=_fraction(validator, given["fraction"], design, varied))
     return varied
 
 
@@ -65,71 +65,71 @@ def keys_of(varied: Varied) -> list[tuple[Keys, str]]:
     return found
 
 
-def _vary(checking: Checking, given: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Conditions]:
-    found = checking.mapping(given.get("vary") or {}, ("vary",), "slot: [values]") or {}
-    axes = {key: read(checking, values, ("vary", key)) for key, values in found.items()}
+def _vary(validator: Validator, given: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Conditions]:
+    found = validator.mapping(given.get("vary") or {}, ("vary",), "slot: [values]") or {}
+    axes = {key: read(validator, values, ("vary", key)) for key, values in found.items()}
     vary = {key: values for key, (values, _) in axes.items() if values}
     when = {key: whens for key, (_, whens) in axes.items() if any(whens)}
-    refuse(checking, vary, {key: axes[key][1] for key in vary})
+    refuse(validator, vary, {key: axes[key][1] for key in vary})
     return vary, when
 
 
-def _mappings(checking: Checking, given: Mapping[str, Any], way: str) -> list[Mapping[str, Any]]:
+def _mappings(validator: Validator, given: Mapping[str, Any], way: str) -> list[Mapping[str, Any]]:
     found = given.get(way) or []
     if not isinstance(found, list) or not all(isinstance(each, Mapping) and each for each in found):
-        checking.wrong("wrong-type", (way,), f"`{way}` is a list of mappings", EXAMPLES[way])
+        validator.add_error("wrong-type", (way,), f"`{way}` is a list of mappings", EXAMPLES[way])
         return []
     one = "a variant" if way == "variants" else "a change"
     for place, each in enumerate(found):
         name = each.get(NAME, "a name")
         if not isinstance(name, str) or not 0 < len(name) <= SAID or name == BASELINE:
             what = f"{one} cannot be called {shown(name)}"
-            checking.wrong("bad-name", (way, place, NAME), what, f"at most {SAID} letters, not {BASELINE}")
+            validator.add_error("bad-name", (way, place, NAME), what, f"at most {SAID} letters, not {BASELINE}")
         if way == "changes" and set(each) == {NAME}:
-            checking.wrong("empty", (way, place), f"`{name}` changes nothing", EXAMPLES[way])
+            validator.add_error("empty", (way, place), f"`{name}` changes nothing", EXAMPLES[way])
     return found
 
 
-def _read(checking: Checking, design: str, varied: Varied) -> None:
+def _read(validator: Validator, design: str, varied: Varied) -> None:
     said = [key for key in KEYS if getattr(varied, key)]
     reads = READS[design]
     for key in said:
         if key not in reads:
             what = f"the design `{design}` reads {_either(reads)}, so `{key}` would be ignored"
             others = [name for name, read in READS.items() if key in read]
-            checking.wrong("not-read", (key,), what, f"design: {listed(others)}")
+            validator.add_error("not-read", (key,), what, f"design: {join_names(others)}")
     if len(reads) > 1 and set(reads) <= set(said):
         what = f"the design `{design}` reads {_either(reads)}, and this study has both"
-        checking.wrong("too-many", (reads[0],), what, "one of them")
-    if not said and not any(_explains(problem) for problem in checking.problems):
-        checking.wrong("empty", (reads[0],), "this study varies nothing: 0 variants", EXAMPLES[reads[0]])
+        validator.add_error("too-many", (reads[0],), what, "one of them")
+    if not said and not any(_explains(problem) for problem in validator.problems):
+        validator.add_error("empty", (reads[0],), "this study varies nothing: 0 variants", EXAMPLES[reads[0]])
     if varied.when and design in CONDITIONED:
         key = next(iter(varied.when))
-        checking.wrong("not-read", ("vary", key), f"the design `{design}` {CONDITIONED[design]}", "design: grid")
+        validator.add_error("not-read", ("vary", key), f"the design `{design}` {CONDITIONED[design]}", "design: grid")
     if design == "leave-one-out":
         for key, values in varied.vary.items():
             if len(values) > 1:
                 what = f"this axis has {len(values)} values, and of a full model it has one, which is taken back"
-                checking.wrong("too-many", ("vary", key), what, "one value")
+                validator.add_error("too-many", ("vary", key), what, "one value")
 
 
 def _explains(problem: Problem) -> bool:
     """Whether it says why a study seems to vary nothing."""
-    return problem.path.partition(".")[0] in KEYS or problem.nearest.strip("`") in KEYS
+    return problem.path.partition(".")[0] in KEYS or problem.suggestion in KEYS
 
 
-def _fraction(checking: Checking, given: Any, design: str, varied: Varied) -> int:
+def _fraction(validator: Validator, given: Any, design: str, varied: Varied) -> int:
     """How many combinations there are to each that is run."""
     at = ("fraction",)
     if design != "factorial":
-        checking.wrong(
+        validator.add_error(
             "not-read", at, f"the design `{design}` has no factors to run a fraction of", "design: factorial"
         )
         return 1
     several = next((levels for levels in varied.factors if len(levels) > 1), None)
     if several is not None:
         what = f"a fraction is of factors with two levels, and `{several[0].changes[0][0]}` has {len(several) + 1}"
-        checking.wrong("no-fraction", at, what, "one value for each axis, besides the base's")
+        validator.add_error("no-fraction", at, what, "one value for each axis, besides the base's")
         return 1
     factors = len(varied.factors)
     valid = [1 << halvings for halvings in range(1, factors) if possible(factors, halvings)]
@@ -139,12 +139,12 @@ def _fraction(checking: Checking, given: Any, design: str, varied: Varied) -> in
         part = Fraction(0)
     if part.numerator != 1 or part.denominator not in valid:
         what = f"this is {shown(given)}, and {factors} factors have no such fraction here that tells main effects apart"
-        checking.wrong("no-fraction", at, what, listed(f"1/{each}" for each in valid) or "all of them")
+        validator.add_error("no-fraction", at, what, join_names(f"1/{each}" for each in valid) or "all of them")
         return 1
     return part.denominator
 
 
-def _free(checking: Checking, varied: Varied) -> None:
+def _free(validator: Validator, varied: Varied) -> None:
     """Each factor can be on or off whatever the others are."""
     known: dict[str, str] = {}
     for place, part in enumerate(varied.parts if varied.changes else ()):
@@ -153,7 +153,7 @@ def _free(checking: Checking, varied: Varied) -> None:
             if other is not None:
                 what = f"`{known[other]}` changes `{other}`, which this would undo where both are on"
                 valid = "factors that leave each other be; or two values of one axis, under `vary`"
-                checking.wrong("not-free", ("changes", place, key), what, valid)
+                validator.add_error("not-free", ("changes", place, key), what, valid)
         known |= dict.fromkeys((key for key, _ in part.changes), part.name)
 
 
@@ -184,27 +184,27 @@ class Exclusion:
         return all(holds(value(key), wanted) for key, wanted in self.holds.items())
 
 
-def exclusions_of(checking: Checking, given: Any, design: str) -> tuple[Exclusion, ...]:
+def exclusions_of(validator: Validator, given: Any, design: str) -> tuple[Exclusion, ...]:
     """The exclusions that a study writes down."""
     if not given:
         return ()
     if not isinstance(given, list) or not all(isinstance(each, Mapping) for each in given):
         what = f"`exclude` is a list of mappings, but this is {shown(given)}"
-        checking.wrong("wrong-type", ("exclude",), what, EXAMPLE)
+        validator.add_error("wrong-type", ("exclude",), what, EXAMPLE)
         return ()
     if design and design not in PRODUCTS:
         what = f"the design `{design}` has only what is written down, so there is no cell to leave out"
-        checking.wrong("not-read", ("exclude",), what, f"design: {listed(PRODUCTS)}")
-    return tuple(_read_exclusion(checking, each, ("exclude", place)) for place, each in enumerate(given))
+        validator.add_error("not-read", ("exclude",), what, f"design: {join_names(PRODUCTS)}")
+    return tuple(_read_exclusion(validator, each, ("exclude", place)) for place, each in enumerate(given))
 
 
-def _read_exclusion(checking: Checking, each: Mapping[str, Any], keys: Keys) -> Exclusion:
+def _read_exclusion(validator: Validator, each: Mapping[str, Any], keys: Keys) -> Exclusion:
     reason = each.get(REASON, "")
     if not isinstance(reason, str):
-        checking.wrong("wrong-type", (*keys, REASON), f"this is {shown(reason)}", "a sentence")
+        validator.add_error("wrong-type", (*keys, REASON), f"this is {shown(reason)}", "a sentence")
     cell = {key: value for key, value in each.items() if key != REASON}
     if not cell:
-        checking.wrong("empty", keys, "this would leave out every cell", EXAMPLE)
+        validator.add_error("empty", keys, "this would leave out every cell", EXAMPLE)
     return Exclusion(cell, str(reason), keys)
 
 
@@ -216,7 +216,7 @@ def idle(study: Study, excluded: Iterable[tuple[str, str, str]]) -> Iterator[Pro
             key = levels[name].changes[0][0]
             what = f"`{name}` is what the base has, which every factor has as a level without being told"
             valid = "values that the base does not have"
-            yield Problem(code="idle-level", path=key, where=study.written(key), what=what, valid=valid)
+            yield Problem(code="idle-level", path=key, location=study.written(key), message=what, valid=valid)
 
 
 @final
@@ -243,4 +243,6 @@ class Excluding:
             if each.at not in self.used:
                 what = f"there is no cell with {named(*each.holds.items()).name}, so this leaves nothing out"
                 path = ".".join(map(str, each.at))
-                yield Problem(code="no-cell", path=path, where=where(each.at), what=what, valid="what some cell has")
+                yield Problem(
+                    code="no-cell", path=path, location=where(each.at), message=what, valid="what some cell has"
+                )

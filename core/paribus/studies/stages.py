@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from paribus.errors import listed, nearest
+from paribus.errors import closest_match, join_names
 from paribus.specs.fields import KEYS, META
 from paribus.specs.override import put
 from paribus.specs.tree import Keys, Tree, copied, shown
-from paribus.specs.values import Checking
+from paribus.specs.values import Validator
 
 OWN: Final = ("from", "budget", "tasks")  # what a stage says besides keys of a spec
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
@@ -60,57 +60,61 @@ def aimed(key: str, stage: Stage, stages: Sequence[Stage]) -> str | None:
     return ".".join(words[len(meant) :]) if stage.words[: len(meant)] == meant else None
 
 
-def stages_of(checking: Checking, given: Any, budget: Any) -> tuple[Stage, ...]:
+def stages_of(validator: Validator, given: Any, budget: Any) -> tuple[Stage, ...]:
     """The stages as they are written; `budget` reads one, and a stage without one has the study's."""
     if given is None:
         return ALONE
-    found = checking.mapping(given, ("stages",), "stages: {pretrain: {…}, finetune: {from: pretrain, …}}") or {}
+    found = validator.mapping(given, ("stages",), "stages: {pretrain: {…}, finetune: {from: pretrain, …}}") or {}
     if not found:
-        checking.wrong("empty", ("stages",), "this study has no stage", "stages: {pretrain: {…}, finetune: {…}}")
+        validator.add_error("empty", ("stages",), "this study has no stage", "stages: {pretrain: {…}, finetune: {…}}")
     stages: list[Stage] = []
     for name, node in found.items():
         keys = ("stages", name)
         if not _NAME.fullmatch(str(name)) or name in (*KEYS, *META, *OWN):
             why = ": a spec has a key of that name" if name in KEYS else ""
             what = f"`{name}` cannot be the name of a stage{why}"
-            checking.wrong("bad-name", keys, what, "a word of its own: pretrain, finetune")
-        stages += _legs(checking, str(name), checking.mapping(node, keys, listed(OWN)) or {}, stages, budget)
+            validator.add_error("bad-name", keys, what, "a word of its own: pretrain, finetune")
+        stages += _legs(validator, str(name), validator.mapping(node, keys, join_names(OWN)) or {}, stages, budget)
     return tuple(stages) or ALONE
 
 
 def _legs(
-    checking: Checking, name: str, node: Mapping[str, Any], before: Sequence[Stage], budget: Any
+    validator: Validator, name: str, node: Mapping[str, Any], before: Sequence[Stage], budget: Any
 ) -> Iterator[Stage]:
     """A stage, or each of its tasks."""
     keys: Keys = ("stages", name)
-    begins, vocabulary = _begins(checking, node, keys, before)
+    begins, vocabulary = _begins(validator, node, keys, before)
     own = {key: value for key, value in node.items() if key not in OWN}
     if begins == "" and "from" in node:
         own["from"] = node["from"]  # a saved model, as in any spec, or none, whatever the base begins from
-    plain = Stage(name, begins, vocabulary, budget(node.get("budget"), (*keys, "budget")), _tree(checking, own, keys))
+    plain = Stage(name, begins, vocabulary, budget(node.get("budget"), (*keys, "budget")), _tree(validator, own, keys))
     if node.get("tasks") is None:
         yield plain
         return
-    tasks = checking.mapping(node["tasks"], (*keys, "tasks"), "tasks: {NAME: {objective: …, corpus: …}}") or {}
+    tasks = validator.mapping(node["tasks"], (*keys, "tasks"), "tasks: {NAME: {objective: …, corpus: …}}") or {}
     if not tasks:
-        checking.wrong("empty", (*keys, "tasks"), "this stage has no task", "tasks: {NAME: {objective: …, corpus: …}}")
+        validator.add_error(
+            "empty", (*keys, "tasks"), "this stage has no task", "tasks: {NAME: {objective: …, corpus: …}}"
+        )
     for task, more in tasks.items():
         at = (*keys, "tasks", task)
         if not _NAME.fullmatch(str(task)) or task in (*KEYS, *META, *OWN):
-            checking.wrong("bad-name", at, f"`{task}` cannot be the name of a task", "a word of its own")
-        said = checking.mapping(more, at, "keys of a spec, and budget") or {}
+            validator.add_error("bad-name", at, f"`{task}` cannot be the name of a task", "a word of its own")
+        said = validator.mapping(more, at, "keys of a spec, and budget") or {}
         for key in ("from", "tasks"):
             if key in said:
-                checking.wrong("not-read", (*at, key), f"`{key}` is the stage's to say", "budget, and keys of a spec")
+                validator.add_error(
+                    "not-read", (*at, key), f"`{key}` is the stage's to say", "budget, and keys of a spec"
+                )
         tree = Tree({**plain.says.data}, dict(plain.says.marks))
-        mine = _tree(checking, {key: value for key, value in said.items() if key not in OWN}, at)
+        mine = _tree(validator, {key: value for key, value in said.items() if key not in OWN}, at)
         tree.data |= mine.data
         tree.marks |= mine.marks
         spent = budget(said["budget"], (*at, "budget")) if "budget" in said else plain.budget
         yield Stage(f"{name}/{task}", begins, vocabulary, spent, tree)
 
 
-def _begins(checking: Checking, node: Mapping[str, Any], keys: Keys, before: Sequence[Stage]) -> tuple[str, str]:
+def _begins(validator: Validator, node: Mapping[str, Any], keys: Keys, before: Sequence[Stage]) -> tuple[str, str]:
     """The stage that this one begins from: the one that it names, or the one before it; `from: null` is none."""
     known = [stage.name for stage in before]
     at = (*keys, "from")
@@ -119,7 +123,7 @@ def _begins(checking: Checking, node: Mapping[str, Any], keys: Keys, before: Seq
         several = [stage.name for stage in before if stage.words[0] in last]
         if len(several) > 1:
             what = "the stage before has several tasks, and which of them this one begins from is not said"
-            checking.wrong("missing", at, what, listed((*several, "null")))
+            validator.add_error("missing", at, what, join_names((*several, "null")))
         return (known[-1] if known else ""), "kept"
     given = node["from"]
     name = given.get("name") if isinstance(given, Mapping) else given
@@ -127,28 +131,30 @@ def _begins(checking: Checking, node: Mapping[str, Any], keys: Keys, before: Seq
         if isinstance(given, Mapping):
             for key in given:
                 if key not in _FROM:
-                    checking.unknown(key, (*at, key), _FROM)
+                    validator.unknown(key, (*at, key), _FROM)
         vocabulary = given.get("vocabulary", "kept") if isinstance(given, Mapping) else "kept"
         if vocabulary not in ("kept", "new"):
-            checking.wrong("wrong-type", (*at, "vocabulary"), f"this is {shown(vocabulary)}", "kept, new")
+            validator.add_error("wrong-type", (*at, "vocabulary"), f"this is {shown(vocabulary)}", "kept, new")
         return str(name), str(vocabulary)
     tasks = [stage for stage in known if stage.startswith(f"{name}/")]
     if tasks:
-        checking.wrong("ambiguous", at, f"the stage `{name}` has several tasks", listed(tasks))
-    elif isinstance(name, str) and _NAME.fullmatch(name) and checking.tree.data["stages"].get(name) is not None:
+        validator.add_error("ambiguous", at, f"the stage `{name}` has several tasks", join_names(tasks))
+    elif isinstance(name, str) and _NAME.fullmatch(name) and validator.tree.data["stages"].get(name) is not None:
         what = f"the stage `{name}` does not come before this one"
-        checking.wrong("out-of-order", at, what, listed(known) or "a saved model's folder, or nothing")
-    elif isinstance(name, str) and known and nearest(name, known):
-        checking.wrong("unknown-stage", at, f"there is no stage `{name}`", listed(known), nearest(name, known))
+        validator.add_error("out-of-order", at, what, join_names(known) or "a saved model's folder, or nothing")
+    elif isinstance(name, str) and known and closest_match(name, known):
+        validator.add_error(
+            "unknown-stage", at, f'unknown stage "{name}"', join_names(known), closest_match(name, known)
+        )
     return "", "kept"
 
 
-def _tree(checking: Checking, own: Mapping[str, Any], keys: Keys) -> Tree:
-    marks = {at[len(keys) :]: mark for at, mark in checking.tree.marks.items() if at[: len(keys)] == keys}
+def _tree(validator: Validator, own: Mapping[str, Any], keys: Keys) -> Tree:
+    marks = {at[len(keys) :]: mark for at, mark in validator.tree.marks.items() if at[: len(keys)] == keys}
     return Tree(dict(own), marks)
 
 
-def measured_at(checking: Checking, found: Mapping[str, Any], stages: Sequence[Stage]) -> str:
+def measured_at(validator: Validator, found: Mapping[str, Any], stages: Sequence[Stage]) -> str:
     """The stage and task that the metric is of: the last one, where that is the only one that can be meant."""
     names = [stage.name for stage in stages]
     asked = [found[key] for key in ("stage", "task") if found.get(key) is not None]
@@ -156,12 +162,12 @@ def measured_at(checking: Checking, found: Mapping[str, Any], stages: Sequence[S
         last = [name for name in names if name.partition("/")[0] == names[-1].partition("/")[0]]
         if len(last) > 1:
             what = f"the stage `{last[0].partition('/')[0]}` has several tasks, and whose metric this is, is not said"
-            valid = listed(f"stage: {name.replace('/', ', task: ')}" for name in last)
-            checking.wrong("missing", ("metric", "task"), what, valid)
+            valid = join_names(f"stage: {name.replace('/', ', task: ')}" for name in last)
+            validator.add_error("missing", ("metric", "task"), what, valid)
         return names[-1]
     if names == [""]:
         what = "this study has no stages, so this would be ignored"
-        checking.wrong("not-read", ("metric", "stage" if "stage" in found else "task"), what, "stages: {…}")
+        validator.add_error("not-read", ("metric", "stage" if "stage" in found else "task"), what, "stages: {…}")
         return ""
     said = "/".join(map(str, asked))
     if found.get("stage") is None:
@@ -171,36 +177,38 @@ def measured_at(checking: Checking, found: Mapping[str, Any], stages: Sequence[S
         key, why = "task", "tasks are of the stage"
     if len(meant) == 1:
         return meant[0]
-    valid = listed(f"stage: {name.replace('/', ', task: ')}" for name in meant or names)
+    valid = join_names(f"stage: {name.replace('/', ', task: ')}" for name in meant or names)
     if meant:
         what = f"several {why} `{said}`, and whose metric this is, is not said"
-        checking.wrong("missing", ("metric", key), what, valid)
+        validator.add_error("missing", ("metric", key), what, valid)
     else:
         what = f"there is no `{said}` in this study"
         at = ("metric", "stage" if "stage" in found else "task")
-        checking.wrong("unknown-stage", at, what, valid, nearest(said, names))
+        validator.add_error("unknown-stage", at, what, valid, closest_match(said, names))
     return names[-1]
 
 
-def misnamed(checking: Checking, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:
+def misnamed(validator: Validator, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:
     """A varied key that begins with a word which is neither a stage's nor a spec's was meant for a stage."""
     words = list(dict.fromkeys(stage.words[0] for stage in stages if stage.name))
     for at, key in varied if words else ():
         first, dot, _ = key.partition(".")
         if dot and first not in (*words, *KEYS, *META):
-            what = f"there is no stage `{first}` in this study, and no such key in a spec"
-            near = nearest(first, words)
-            checking.wrong("unknown-stage", at, what, f"{listed(words)}, or a key of a spec for all of them", near)
+            what = f'unknown stage "{first}"'
+            near = closest_match(first, words)
+            validator.add_error(
+                "unknown-stage", at, what, f"{join_names(words)}, or a key of a spec for all of them", near
+            )
 
 
-def clashes(checking: Checking, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:
+def clashes(validator: Validator, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:
     """A varied key that a stage has its own value for would be ignored there, or undo what the stage says."""
     for at, key in varied:
         for stage in stages:
             here = aimed(key, stage, stages) or ""
             if stage.begins and here.partition(".")[0] == "from":
                 what = f"the stage `{stage.name}` begins from `{stage.begins}` in every variant, so this is not read"
-                checking.wrong("not-read", at, what, "a study of its own, whose stage says `from: null`")
+                validator.add_error("not-read", at, what, "a study of its own, whose stage says `from: null`")
                 break
             if aimed(key, stage, stages) != key or not stage.name:
                 continue
@@ -208,8 +216,8 @@ def clashes(checking: Checking, stages: Sequence[Stage], varied: Sequence[tuple[
             if own is not None:
                 free = [each for each in stages if not any(_overlap(key, other) for other in each.says.data)]
                 what = f"`{key}` is varied, and the stage `{stage.name}` says its own `{own}`"
-                valid = listed(dict.fromkeys(f"`{each.words[0]}.{key}`" for each in free or [stage]))
-                checking.wrong("varied-twice", at, what, f"{valid}, to vary it in that stage alone")
+                valid = join_names(dict.fromkeys(f"`{each.words[0]}.{key}`" for each in free or [stage]))
+                validator.add_error("varied-twice", at, what, f"{valid}, to vary it in that stage alone")
                 break
 
 

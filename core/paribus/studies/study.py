@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final, Literal, final
 
-from paribus.errors import Problem, SpecError, listed
+from paribus.errors import Problem, SpecError, join_names
 from paribus.registry import Index
 from paribus.registry.component_index import NAME
 from paribus.specs.load import begun, load
 from paribus.specs.override import put
 from paribus.specs.tree import Keys, Tree, copied, shown
-from paribus.specs.values import Checking
+from paribus.specs.values import Validator
 from paribus.studies.budgets import Budget, budget_of
 from paribus.studies.designs import Varied
 from paribus.studies.options import (
@@ -122,90 +122,92 @@ def study_of(name: str, tree: Tree, index: Index) -> Study:
 
 def reading(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem]]:
     """The study as far as it could be read, and every problem of its keys."""
-    checking = Checking(tree, index)
+    validator = Validator(tree, index)
     given: Mapping[str, Any] = tree.data
     for key in given:
         if key not in KEYS:
-            checking.unknown(key, (key,), KEYS)
-    design = design_of(checking, given.get("design", "one-at-a-time"))
-    varied = varied_of(checking, given, design)
-    stages = stages_of(checking, given.get("stages"), partial(budget_of, checking))
+            validator.unknown(key, (key,), KEYS)
+    design = design_of(validator, given.get("design", "one-at-a-time"))
+    varied = varied_of(validator, given, design)
+    stages = stages_of(validator, given.get("stages"), partial(budget_of, validator))
     keys = keys_of(varied)
-    clashes(checking, stages, keys)
-    misnamed(checking, stages, keys)
-    base, matches = _base(checking, given, index), matches_of(checking, given.get("match"))
-    seeds = seeds_of(checking, given.get("seeds", SEEDS), ("seeds",), 0, MOST_SEEDS)
-    tune = tune_of(checking, given.get("tune"), seeds)
-    unclear(checking, tune, keys, stages, [match.by for match in matches if match is not None])
-    overlapping(checking, given.get("scales"), keys, stages)
+    clashes(validator, stages, keys)
+    misnamed(validator, stages, keys)
+    base, matches = _base(validator, given, index), matches_of(validator, given.get("match"))
+    seeds = seeds_of(validator, given.get("seeds", SEEDS), ("seeds",), 0, MOST_SEEDS)
+    tune = tune_of(validator, given.get("tune"), seeds)
+    unclear(validator, tune, keys, stages, [match.by for match in matches if match is not None])
+    overlapping(validator, given.get("scales"), keys, stages)
     study = Study(
-        name=_name(checking, given, name),
+        name=_name(validator, given, name),
         base=base,
         design=design,
         varied=varied,
         seeds=seeds,
-        budget=budget_of(checking, given.get("budget"), ("budget",)),
+        budget=budget_of(validator, given.get("budget"), ("budget",)),
         match=matches[0] if len(matches) == 1 else None,
-        metric=_metric(checking, given.get("metric"), stages),
-        launcher=checking.component("launcher", given.get("launcher", "local"), ("launcher",), {}),
-        timeout=_timeout(checking, given.get("timeout")),
-        loggers=loggers_of(checking, given.get("loggers")),
+        metric=_metric(validator, given.get("metric"), stages),
+        launcher=validator.component("launcher", given.get("launcher", "local"), ("launcher",), {}),
+        timeout=_timeout(validator, given.get("timeout")),
+        loggers=loggers_of(validator, given.get("loggers")),
         stages=stages,
-        exclude=exclusions_of(checking, given.get("exclude"), design),
+        exclude=exclusions_of(validator, given.get("exclude"), design),
         marks=tree.marks,
         matches=matches if len(matches) > 1 else (),
-        scales=scales_of(checking, given.get("scales"), given.get("base"), partial(_begun, checking, given, index)),
+        scales=scales_of(validator, given.get("scales"), given.get("base"), partial(_begun, validator, given, index)),
         tune=tune,
-        stops=looks_of(checking, given, design, seeds),
+        stops=looks_of(validator, given, design, seeds),
     )
-    return study, checking.problems
+    return study, validator.problems
 
 
-def _name(checking: Checking, given: Mapping[str, Any], default: str) -> str:
+def _name(validator: Validator, given: Mapping[str, Any], default: str) -> str:
     """Return the name of the study's folder in a store."""
     name = given.get("name", default)
     if isinstance(name, str) and NAME.fullmatch(name):
         return name
     valid = "lower-case letters, digits, `.`, `_` and `-`, at most 64: my-study"
-    checking.wrong("bad-name", ("name",), f"a study cannot be called {shown(name)}", valid)
+    validator.add_error("bad-name", ("name",), f"a study cannot be called {shown(name)}", valid)
     return default
 
 
-def _base(checking: Checking, given: Mapping[str, Any], index: Index) -> Tree:
+def _base(validator: Validator, given: Mapping[str, Any], index: Index) -> Tree:
     base = given.get("base")
-    marks = {keys[1:]: mark for keys, mark in checking.tree.marks.items() if keys[:1] == ("base",)}
+    marks = {keys[1:]: mark for keys, mark in validator.tree.marks.items() if keys[:1] == ("base",)}
     if isinstance(base, str):
-        return _measured(checking, given, _found(checking, partial(load, base, (), index), ("base",)))
+        return _measured(validator, given, _found(validator, partial(load, base, (), index), ("base",)))
     if isinstance(base, dict):
-        return _measured(checking, given, _found(checking, partial(begun, Tree(copied(base), marks), index), ("base",)))
+        return _measured(
+            validator, given, _found(validator, partial(begun, Tree(copied(base), marks), index), ("base",))
+        )
     found = "missing" if base is None else shown(base)
-    checking.wrong("missing", ("base",), f"`base` is {found}: what every variant starts from", "a preset's name")
+    validator.add_error("missing", ("base",), f"`base` is {found}: what every variant starts from", "a preset's name")
     return Tree()
 
 
-def _found(checking: Checking, find: Callable[[], Tree], at: Keys) -> Tree:
+def _found(validator: Validator, find: Callable[[], Tree], at: Keys) -> Tree:
     """A base; where there is none, what is wrong is told with all else."""
     try:
         return find()
     except SpecError as error:
-        where = checking.tree.where(at)
-        told = (each if each.where or each.path else replace(each, where=where) for each in error.problems)
-        checking.problems += (each for each in told if each not in checking.problems)
+        where = validator.tree.where(at)
+        told = (each if each.location or each.path else replace(each, location=where) for each in error.problems)
+        validator.problems += (each for each in told if each not in validator.problems)
         return Tree()
 
 
-def _begun(checking: Checking, given: Mapping[str, Any], index: Index, base: Mapping[str, Any]) -> Tree:
+def _begun(validator: Validator, given: Mapping[str, Any], index: Index, base: Mapping[str, Any]) -> Tree:
     """The base at a scale, from what is said of it."""
-    marks = {keys[1:]: mark for keys, mark in checking.tree.marks.items() if keys[:1] == ("base",)}
-    tree = _found(checking, partial(begun, Tree(dict(base), marks), index), ("scales",))
-    return _measured(checking, given, tree)
+    marks = {keys[1:]: mark for keys, mark in validator.tree.marks.items() if keys[:1] == ("base",)}
+    tree = _found(validator, partial(begun, Tree(dict(base), marks), index), ("scales",))
+    return _measured(validator, given, tree)
 
 
-def _measured(checking: Checking, given: Mapping[str, Any], tree: Tree) -> Tree:
+def _measured(validator: Validator, given: Mapping[str, Any], tree: Tree) -> Tree:
     """What the study says of all that is trained is measured alike."""
     for key in () if not tree.data else ("evaluate", "measure"):
         if key in given:
-            put_at(tree, key, given[key], checking.tree.where((key,)))
+            put_at(tree, key, given[key], validator.tree.where((key,)))
     return tree
 
 
@@ -214,26 +216,26 @@ def put_at(tree: Tree, dotted: str, value: Any, where: str) -> None:
     put(tree, dotted, Tree(value, {(): where}), where)
 
 
-def _metric(checking: Checking, given: Any, stages: Sequence[Stage]) -> Metric:
+def _metric(validator: Validator, given: Any, stages: Sequence[Stage]) -> Metric:
     if isinstance(given, str):
         given = {"name": given}
-    found = checking.mapping(given or {}, ("metric",), listed(METRICS)) or {}
+    found = validator.mapping(given or {}, ("metric",), join_names(METRICS)) or {}
     for key in found:
         if key not in METRICS:
-            checking.unknown(key, ("metric", key), METRICS)
+            validator.unknown(key, ("metric", key), METRICS)
     name, better, margin = found.get("name"), found.get("better", "lower"), found.get("margin")
     if not isinstance(name, str) or not METRIC.fullmatch(name):
-        checking.wrong("missing", ("metric", "name"), _is(found, "name"), "val/<objective>/<name>: val/mlm/loss")
+        validator.add_error("missing", ("metric", "name"), _is(found, "name"), "val/<objective>/<name>: val/mlm/loss")
     if better not in ("lower", "higher"):
-        checking.wrong("wrong-type", ("metric", "better"), f"this is {shown(better)}", "lower, higher")
+        validator.add_error("wrong-type", ("metric", "better"), f"this is {shown(better)}", "lower, higher")
     if margin is not None and (
         isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 < margin < 1e9
     ):
-        checking.wrong("wrong-type", ("metric", "margin"), f"this is {shown(margin)}", "a number > 0, or none")
+        validator.add_error("wrong-type", ("metric", "margin"), f"this is {shown(margin)}", "a number > 0, or none")
     unlearned = found.get("unlearned", False)
     if not isinstance(unlearned, bool):
-        checking.wrong("wrong-type", ("metric", "unlearned"), f"this is {shown(unlearned)}", "true, false")
-    stage = measured_at(checking, found, stages)
+        validator.add_error("wrong-type", ("metric", "unlearned"), f"this is {shown(unlearned)}", "true, false")
+    stage = measured_at(validator, found, stages)
     return Metric(str(name), "higher" if better == "higher" else "lower", margin, unlearned is True, stage)
 
 
@@ -242,10 +244,10 @@ def _is(found: Mapping[str, Any], key: str) -> str:
     return f"this is {shown(found[key])}" if key in found else f"`{key}` is missing"
 
 
-def _timeout(checking: Checking, given: Any) -> float | None:
+def _timeout(validator: Validator, given: Any) -> float | None:
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1e9:
-        checking.wrong("wrong-type", ("timeout",), f"this is {shown(given)}", "seconds for a trial, > 0")
+        validator.add_error("wrong-type", ("timeout",), f"this is {shown(given)}", "seconds for a trial, > 0")
         return None
     return float(given)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from paribus.errors import listed
+from paribus.errors import join_names
 from paribus.hookspecs import SLOTS
 from paribus.registry import Registry, installed
 from paribus.registry.class_reader import contract
@@ -50,7 +50,7 @@ def examine(
     """The same, with the failures in the report and nothing raised."""
     unknown = [name for name in only or () if name not in CHECKS]
     if unknown:
-        raise ValueError(f"there is no check `{unknown[0]}`; valid: {listed(CHECKS, most=len(CHECKS))}")
+        raise ValueError(f'unknown check "{unknown[0]}"; valid: {join_names(CHECKS, limit=len(CHECKS))}')
     registry, slot, name = _found(component, registry or installed())
     case = Case(registry, registry.index.find(slot, name), bases(base, registry))
     threads = torch.get_num_threads()
@@ -73,7 +73,7 @@ def _found(component: type[Any] | str, registry: Registry) -> tuple[Registry, st
             return registry, slot, name
     slots = [slot for slot in SLOTS if issubclass(component, contract(slot))]
     if not slots:
-        raise TypeError(f"{component.__qualname__} fills no slot; valid: a subclass of one of {listed(SLOTS)}")
+        raise TypeError(f"{component.__qualname__} fills no slot; valid: a subclass of one of {join_names(SLOTS)}")
     return registry.with_(**{slots[0]: {UNDER_TEST: component}}), slots[0], UNDER_TEST
 
 

@@ -155,7 +155,7 @@ def cells(case: Case) -> Iterator[Cell]:
         try:
             spec = case.resolved(base, changes)
         except SpecError as error:
-            case.refusals.append(f"{base}: {error.problems[0].what}")
+            case.refusals.append(f"{base}: {error.problems[0].message}")
             continue
         taken = True
         yield Cell(base, spec)

@@ -135,7 +135,7 @@ def _recoded(model: Model, source: Model, classes: Registry, text: Encoded) -> R
     read = source.text or Text.of(text_of(source.spec, classes))
     if source.tokenizer and source.tokenizer != read.fingerprint:
         what = "what the saved model's tokenizer learned is not known any more: its corpus has changed"
-        raise SpecError(Problem(code="other-tokenizer", path="from", what=what, valid="a model saved with its text"))
+        raise SpecError(Problem(code="other-tokenizer", path="from", message=what, valid="a model saved with its text"))
     return recoded(model, source, text.tokenizer, read.tokenizer, classes)
 
 
@@ -159,14 +159,14 @@ def _named(spec: Spec, key: str, classes: Registry, text: Encoded) -> tuple[Mode
     """The saved model that a spec names, if it is still the one that it named, and reads the same tokens."""
     if "name" not in spec[key]:
         what = "this spec remembers the hash of a model, and not where it is"
-        raise StoreError(Problem(code="no-record", path=key, what=what, valid=f"{key}=FOLDER"))
+        raise StoreError(Problem(code="no-record", path=key, message=what, valid=f"{key}=FOLDER"))
     found = saved(spec[key]["name"])
     if "trial" in spec[key] and found.identity != spec[key]["trial"]:
         what = f"`{found.folder}` is not the trial {spec[key]['trial']}, from which this one begins"
-        raise StoreError(Problem(code="other-trial", path=key, what=what, valid="`paribus run`, in order"))
+        raise StoreError(Problem(code="other-trial", path=key, message=what, valid="`paribus run`, in order"))
     if "trial" not in spec[key] and found.sha256 != spec[key]["sha256"]:
         what = f"`{found.folder}` holds another model than when the spec was resolved"
-        raise StoreError(Problem(code="changed", path=key, what=what, valid="the model of then, or a spec of now"))
+        raise StoreError(Problem(code="changed", path=key, message=what, valid="the model of then, or a spec of now"))
     if spec[key].get("vocabulary") == "new":
         return restored(found, classes), found
     _same_tokenizer(found.tokenizer, text)
@@ -178,7 +178,7 @@ def _same_tokenizer(read: str, text: Encoded) -> None:
     if read and read != text.tokenizer_fingerprint:
         what = "the tokenizer is not the one that the saved model was trained with: an id would mean another token"
         valid = "the corpus and the tokenizer that it was trained with, or a tokenizer that learns nothing"
-        raise SpecError(Problem(code="other-tokenizer", path="tokenizer", what=what, valid=valid))
+        raise SpecError(Problem(code="other-tokenizer", path="tokenizer", message=what, valid=valid))
 
 
 def _within(spec: Spec, source: Spec) -> Spec:

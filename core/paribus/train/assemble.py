@@ -63,7 +63,8 @@ def text_of(spec: Spec, classes: Classes, *, kept: bytes | None = None) -> Encod
             Problem(
                 code="vocabulary-too-small",
                 path="dims.vocabulary",
-                what=f"it is {wanted}, but the tokenizer `{spec['tokenizer']['name']}` has {found.vocabulary.size} ids",
+                message=f"it is {wanted}, but the tokenizer `{spec['tokenizer']['name']}` has "
+                f"{found.vocabulary.size} ids",
                 valid=f"≥ {found.vocabulary.size}, or null for the tokenizer's own",
             )
         )
@@ -93,7 +94,7 @@ def _languages_have_rows(spec: Spec, languages: Sequence[str]) -> None:
             f"the corpus has {len(languages)} languages ({', '.join(languages)}), but `embedding.languages` is {rows}"
         )
         valid = f"≥ {len(languages)}, or 0 for an embedding without languages"
-        raise SpecError(Problem(code="out-of-range", path="embedding.languages", what=what, valid=valid))
+        raise SpecError(Problem(code="out-of-range", path="embedding.languages", message=what, valid=valid))
 
 
 def shapes_of(spec: Spec, classes: Classes) -> Assembled:
@@ -198,7 +199,7 @@ def _fits(parts: Assembled) -> None:
             Problem(
                 code="too-large",
                 path="dims",
-                what=f"this model has {count:,} parameters: {needed / 2**30:,.1f} GiB with gradients and optimizer, "
+                message=f"this model has {count:,} parameters: {needed / 2**30:,.1f} GiB with gradients and optimizer, "
                 f"where this machine has {there / 2**30:,.1f} GiB",
                 valid="smaller dims; `paribus summary` counts any size without allocating it",
             )
@@ -212,7 +213,8 @@ def _heads_are_trained(parts: Assembled, trained: list[str], evaluated: list[str
                 Problem(
                     code="untrained-head",
                     path="evaluate",
-                    what=f"`{name}` has a head of its own, which the objective {', '.join(trained)} would never train",
+                    message=f"`{name}` has a head of its own, which the objective {', '.join(trained)} would never "
+                    "train",
                     valid=f"add `{name}` to the objective, or evaluate with what has no parameters",
                 )
             )

@@ -152,7 +152,7 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     tensors, document = read_tensors(path)
     if document.get("kind") != "weights":
         what = f"this file holds a {document.get('kind')}"
-        raise StoreError(Problem(code="not-weights", where=str(path), what=what, valid="weights"))
+        raise StoreError(Problem(code="not-weights", location=str(path), message=what, valid="weights"))
     fill_model(model, tensors, document["aliases"], path)
     metadata: dict[str, Any] = document["metadata"]
     return metadata
@@ -183,7 +183,7 @@ def _load(path: Path, step: int, identity: str) -> Loaded:
         raise damaged(path, "it is not the checkpoint that its name says it is")
     if document["identity"] != identity:
         what = f"this is the checkpoint of another trial, {document['identity']}"
-        raise DamagedError(Problem(code="other-trial", where=str(path), what=what, valid=identity))
+        raise DamagedError(Problem(code="other-trial", location=str(path), message=what, valid=identity))
     return Loaded(
         path=path,
         step=step,
@@ -207,8 +207,8 @@ def _check_fingerprint(path: Path, then: Mapping[str, str], now: Mapping[str, st
         Problem(
             code="other-machine",
             path=name,
-            where=str(path),
-            what=f"here it is {now.get(name, 'not known')}, so this trial would not go on bitwise",
+            location=str(path),
+            message=f"here it is {now.get(name, 'not known')}, so this trial would not go on bitwise",
             valid=then.get(name, "not known"),
         )
         for name in sorted(then.keys() | now.keys())

@@ -205,5 +205,5 @@ def _nothing(split: Split, left: Mapping[str, int]) -> DataError:
     why = left_out(left)
     what = f"no document is left in the split `{split}`" + (f" (left out: {why})" if why else "")
     return DataError(
-        Problem(code="no-documents", path="corpus", what=what, valid="at least one document in each split")
+        Problem(code="no-documents", path="corpus", message=what, valid="at least one document in each split")
     )

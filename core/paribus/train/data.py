@@ -264,7 +264,7 @@ def _too_small(split: str, count: int, needed: int, path: str) -> Problem:
     return Problem(
         code="too-little-data",
         path=path,
-        what=f"the {split} split gives {count} examples, but {needed} are needed",
+        message=f"the {split} split gives {count} examples, but {needed} are needed",
         valid="a larger corpus, a smaller `data.batch` or a smaller `dims.length`",
     )
 
@@ -274,6 +274,6 @@ def _too_many_shares(batch: int, accumulate: int, ranks: int) -> Problem:
     return Problem(
         code="empty-micro-batch",
         path="trainer.accumulate_grad_batches",
-        what=f"a batch of {batch} examples cannot be cut into {among}: some would be empty",
+        message=f"a batch of {batch} examples cannot be cut into {among}: some would be empty",
         valid=f"a `data.batch` of at least {accumulate * ranks}",
     )

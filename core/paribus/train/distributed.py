@@ -175,4 +175,4 @@ def _environment(count: int) -> Iterator[None]:
 
 
 def _refused(key: str, what: str, valid: str) -> SpecError:
-    return SpecError(Problem(code="trainer-refused", path=f"trainer.{key}", what=what, valid=valid))
+    return SpecError(Problem(code="trainer-refused", path=f"trainer.{key}", message=what, valid=valid))

@@ -100,7 +100,7 @@ class Examples:
 
 def _all_alike(objective: str) -> SpecError:
     what = f"data.bucket puts examples of about one length together, but those of `{objective}` are all of one"
-    return SpecError(Problem(code="not-read", path="data.bucket", what=what, valid="0, or examples that are padded"))
+    return SpecError(Problem(code="not-read", path="data.bucket", message=what, valid="0, or examples that are padded"))
 
 
 STEP: Final = 8  # lengths of batches are whole numbers of these: few shapes, and those that hardware likes

@@ -157,7 +157,7 @@ class Asked:
         if self._writer is None:
             what = "whoever runs this lets no model write"
             valid = "paribus.ask, `paribus train` or a study"
-            raise SpecError(Problem(code="no-writer", path="measure", what=what, valid=valid))
+            raise SpecError(Problem(code="no-writer", path="measure", message=what, valid=valid))
         return self._writer(
             self.model, self.data.encoded, examples, beam=beam, length_penalty=length_penalty, tokens=tokens
         )

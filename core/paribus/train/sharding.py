@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
-from paribus.errors import Problem, SpecError, listed
+from paribus.errors import Problem, SpecError, join_names
 from paribus.parts.layer import Layer
 
 CALLED: Final = ("training_step", "observe")  # of a model, what is done with its parameters gathered
@@ -28,8 +28,8 @@ CALLED: Final = ("training_step", "observe")  # of a model, what is done with it
 def cut(model: nn.Module, device: torch.device) -> None:
     """Cuts a model into pieces, of which this process keeps its own."""
     if numbers := [name for name, parameter in model.named_parameters() if not parameter.ndim]:
-        what = f"a parameter that is a single number cannot be cut into pieces, as are {listed(numbers)}"
-        raise SpecError(Problem(code="trainer-refused", path="trainer.strategy", what=what, valid="ddp"))
+        what = f"a parameter that is a single number cannot be cut into pieces, as are {join_names(numbers)}"
+        raise SpecError(Problem(code="trainer-refused", path="trainer.strategy", message=what, valid="ddp"))
     mesh = _mesh(device)
     for unit in units(model):
         unit.register_forward_hook(_own)

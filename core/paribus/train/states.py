@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paribus.errors import Problem, StoreError, listed
+from paribus.errors import Problem, StoreError, join_names
 from paribus.storage.atomic import Json
 from paribus.train.sharding import like, whole
 from paribus.train.tensor_file import pack, unpack
@@ -22,7 +22,7 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     for name, value in model.state_dict(keep_vars=True).items():
         if not isinstance(value, Tensor):
             what = f"the state of the model holds a {type(value).__name__}"
-            raise StoreError(Problem(code="not-saved", path=name, what=what, valid="tensors only"))
+            raise StoreError(Problem(code="not-saved", path=name, message=what, valid="tensors only"))
         named[name] = value
     return named
 
@@ -58,7 +58,7 @@ def pack_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: 
     strays = [key for key in optimizer.state if key not in names]
     if strays:
         what = f"the optimiser keeps a state for {len(strays)} things that are none of its parameters"
-        raise StoreError(Problem(code="not-saved", what=what))
+        raise StoreError(Problem(code="not-saved", message=what))
     options = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     state = {name: optimizer.state[parameter] for parameter, name in names.items() if parameter in optimizer.state}
     state = {name: {key: _each(whole, value) for key, value in held.items()} for name, held in state.items()}
@@ -114,7 +114,7 @@ def check_optimizer(
         raise _mismatch(path, f"the optimiser had {len(packed['groups'])} groups of parameters", str(len(sorted_here)))
     for index, (then, now) in enumerate(zip(packed["groups"], sorted_here, strict=True)):
         if then != now:
-            odd = listed(f"`{name}`" for name in sorted(set(then) ^ set(now)))
+            odd = join_names(f"`{name}`" for name in sorted(set(then) ^ set(now)))
             raise _mismatch(path, f"group {index} of the optimiser held other parameters, which differ in {odd}")
     return groups
 
@@ -125,10 +125,9 @@ def _named_groups(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[di
     for index, group in enumerate(optimizer.param_groups):
         foreign = [list(parameter.shape) for parameter in group["params"] if id(parameter) not in names]
         if foreign:
-            what = (
-                f"group {index} of the optimiser has parameters that are not the model's, of shapes {listed(foreign)}"
-            )
-            raise StoreError(Problem(code="foreign-parameter", what=what))
+            shapes = join_names(foreign)
+            what = f"group {index} of the optimiser has parameters that are not the model's, of shapes {shapes}"
+            raise StoreError(Problem(code="foreign-parameter", message=what))
         groups.append({names[id(parameter)]: parameter for parameter in group["params"]})
     return groups
 
@@ -140,9 +139,9 @@ def _class(optimizer: torch.optim.Optimizer) -> str:
 def _differences(now: Mapping[str, Tensor], then: Mapping[str, Tensor], path: Path) -> list[Problem]:
     problems = []
     if missing := sorted(now.keys() - then.keys()):
-        problems.append(_problem(path, f"the file lacks tensors that the model has: {listed(missing)}"))
+        problems.append(_problem(path, f"the file lacks tensors that the model has: {join_names(missing)}"))
     if unexpected := sorted(then.keys() - now.keys()):
-        problems.append(_problem(path, f"the file has tensors that the model lacks: {listed(unexpected)}"))
+        problems.append(_problem(path, f"the file has tensors that the model lacks: {join_names(unexpected)}"))
     problems += [
         _problem(path, f"`{name}` is {_kind(then[name])} in the file", _kind(now[name]))
         for name in sorted(now.keys() & then.keys())
@@ -165,7 +164,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _problem(path: Path, what: str, valid: str = "") -> Problem:
-    return Problem(code="does-not-fit", where=str(path), what=what, valid=valid)
+    return Problem(code="does-not-fit", location=str(path), message=what, valid=valid)
 
 
 def _mismatch(path: Path, what: str, valid: str = "") -> StoreError:

@@ -75,7 +75,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise damaged(path, str(error)) from error
     if schema != SCHEMA:
         what = f"this file is written in schema {schema!r}, which this version of paribus does not read"
-        raise DamagedError(Problem(code="unknown-schema", where=str(path), what=what, valid=str(SCHEMA)))
+        raise DamagedError(Problem(code="unknown-schema", location=str(path), message=what, valid=str(SCHEMA)))
     return tensors, body
 
 
@@ -107,7 +107,7 @@ def pack(value: object, place: str, tensors: dict[str, Tensor]) -> Json:
         return {"dict": {key: pack(item, f"{place}/{key}", tensors) for key, item in value.items()}}
     what = f"a checkpoint cannot hold a {type(value).__name__}"
     valid = "tensors, numbers, strings, None, and lists, tuples and string-keyed mappings of these"
-    raise StoreError(Problem(code="not-saved", path=place, what=what, valid=valid))
+    raise StoreError(Problem(code="not-saved", path=place, message=what, valid=valid))
 
 
 def unpack(packed: Any, tensors: Mapping[str, Tensor], device: torch.device) -> Any:

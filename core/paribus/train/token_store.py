@@ -290,10 +290,10 @@ def _side(sides: Mapping[str, Any], data: Ints, name: str) -> Side:
 
 def _changed() -> DataError:
     what = "the corpus changed while it was read"
-    return DataError(Problem(code="corpus-changed", path="corpus", what=what, valid="files that nobody writes to"))
+    return DataError(Problem(code="corpus-changed", path="corpus", message=what, valid="files that nobody writes to"))
 
 
 def _overlapping(number: int, held: int) -> DataError:
     what = f"{number:,} of {held:,} validation documents ({number / held:.1%}) are in the training split as well"
     valid = "none, or allow_overlap to be validated on what was trained on"
-    return DataError(Problem(code="overlap", path="corpus", what=what, valid=valid))
+    return DataError(Problem(code="overlap", path="corpus", message=what, valid=valid))

@@ -108,5 +108,7 @@ def _read(found: Saved) -> tuple[bytes, tuple[str, ...], tuple[str, ...]] | None
         raise damaged(path, f"it does not hold a tokenizer: {error}") from error
     if digest(state) != found.tokenizer:
         what = "the tokenizer in it is not the one that the weights beside it were trained with"
-        raise StoreError(Problem(code="other-tokenizer", where=str(path), what=what, valid="the file of this model"))
+        raise StoreError(
+            Problem(code="other-tokenizer", location=str(path), message=what, valid="the file of this model")
+        )
     return state, languages, named

@@ -169,7 +169,7 @@ def _knows_its_end(data: Data) -> None:
     if data.steps is None and data.changes():
         what = "an objective changes as the training goes on, and how far this one is, cut by time, is not known"
         valid = "a budget in steps, tokens or FLOPs, or an objective that stays as it is"
-        raise SpecError(Problem(code="does-not-fit", path="trainer.max_time", what=what, valid=valid))
+        raise SpecError(Problem(code="does-not-fit", path="trainer.max_time", message=what, valid=valid))
 
 
 def _keeper(model: Model, data: Data, steps: int, watch: Watch, terms: Terms, measures: Measuring | None) -> Keeper:
@@ -235,7 +235,7 @@ def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: Terms) -> 
         first = next(iter(str(error).splitlines()), type(error).__name__)
         what = f"Lightning takes no such trainer: {first}"
         raise SpecError(
-            Problem(code="trainer-refused", path="trainer", what=what, valid="what this machine has")
+            Problem(code="trainer-refused", path="trainer", message=what, valid="what this machine has")
         ) from error
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from paribus.errors import PluginError, Problem, StoreError, listed
+from paribus.errors import PluginError, Problem, StoreError, join_names
 from paribus.parts.shape import Role
 from paribus.parts.weight_conversion import ConvertedTensor, WeightConverter
 from paribus.slots.component import Component
@@ -142,7 +142,7 @@ def _possible(made: Mapping[str, ConvertedTensor], ours: Mapping[str, Tensor]) -
         if shape != tuple(converted.value.shape):
             what = f"`adopt` made a tensor of the shape {tuple(converted.value.shape)}"
             valid = "a tensor that the module has" if shape is None else f"its own shape, {shape}"
-            raise PluginError(Problem(code="misshapen", path=path, what=what, valid=valid))
+            raise PluginError(Problem(code="misshapen", path=path, message=what, valid=valid))
 
 
 def _rounded(theirs: Tensor, own: Tensor) -> str:
@@ -160,5 +160,5 @@ def _beginning(tensor: Tensor) -> str:
 def _finite(tensors: Mapping[str, Tensor]) -> None:
     broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
     if broken:
-        what = f"the saved model has tensors with NaN or infinity in them: {listed(broken, 6)}"
-        raise StoreError(Problem(code="not-finite", what=what, valid="a model whose training did not diverge"))
+        what = f"the saved model has tensors with NaN or infinity in them: {join_names(broken, 6)}"
+        raise StoreError(Problem(code="not-finite", message=what, valid="a model whose training did not diverge"))

@@ -172,5 +172,5 @@ def _serve(work: Callable[[int, Item], Result], pipe: Connection, parent: int) -
 def _lost(code: int | None) -> StoreError:
     what = f"a process that encoded a part of the corpus ended by itself (exit code {code}): it may have had no memory"
     return StoreError(
-        Problem(code="lost-process", path="corpus", what=what, valid="run it again: what is done is kept")
+        Problem(code="lost-process", path="corpus", message=what, valid="run it again: what is done is kept")
     )

@@ -51,7 +51,7 @@ def test_the_model_writes_as_the_options_say(shown: Any) -> None:
 
 def test_where_nothing_is_written_the_reason_stands_for_every_number(shown: Any) -> None:
     def refuse(examples: int, **manner: Any) -> list[GeneratedPair]:
-        raise SpecError(paribus.Problem(code="mute", what="it has no voice", valid="another"))
+        raise SpecError(paribus.Problem(code="mute", message="it has no voice", valid="another"))
 
     found = Translation(scores=()).measure(shown(wrote=refuse))
     assert found == {"exact": "it has no voice", "pairs": "it has no voice"}

@@ -189,9 +189,9 @@ def test_what_it_keeps_to_decode_is_what_it_says(recurrent: Recurrent) -> None:
         (["dims.layers=2", "dims.groups=1"], "layers of the decoder recur, and none shares its parameters"),
         (["norm=layernorm"], "the topology `recurrent-encoder-decoder` does not read `norm`"),
         (["position=rope"], "the topology `recurrent-encoder-decoder` does not read `position`"),
-        (["parts.decoder.attention=mha"], "there is no `attention` here"),
-        (["parts.decoder.cross.attention=mha"], "there is no `cross` here"),
-        (["parts.encoder.attention=mha"], "there is no `attention` here"),
+        (["parts.decoder.attention=mha"], 'unknown key "attention"'),
+        (["parts.decoder.cross.attention=mha"], 'unknown key "cross"'),
+        (["parts.encoder.attention=mha"], 'unknown key "attention"'),
         (["objective=clm"], "gives the encoder nothing to read"),
     ],
 )

@@ -51,7 +51,7 @@ def test_each_is_refused_by_its_name_and_shown_under_a_banner(
         check_same_machine(sides)
     (problem,) = caught.value.problems
     assert problem.code == code
-    assert words in problem.what
+    assert words in problem.message
     assert "--across-machines" in problem.valid
     (banner,) = check_same_machine(sides, across=True)
     assert banner.startswith("ACROSS MACHINES")

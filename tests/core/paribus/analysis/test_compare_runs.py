@@ -171,7 +171,7 @@ def test_another_metric_says_which_way_is_better(keep: Keep) -> None:
     assert table(old, new, metric="val/mlm/accuracy:higher").better == "higher"
     with pytest.raises(SpecError, match="which way of `val/mlm/accuracy` is better"):
         table(old, new, metric="val/mlm/accuracy")
-    with pytest.raises(SpecError, match=r"no trial measured `val/mlm/los`; valid: .*; did you mean `val/mlm/loss`"):
+    with pytest.raises(SpecError, match=r"no trial measured `val/mlm/los`; did you mean \"val/mlm/loss\". valid: .*"):
         table(old, new, metric="val/mlm/los")
 
 

@@ -22,7 +22,7 @@ BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
     [
         ("slower", "`slower` is no gate"),
         ("", "`` is no gate"),
-        ("slowr:5%", "`slowr` is nothing that a gate is of; valid: .*; did you mean `slower`"),
+        ("slowr:5%", '`slowr` is nothing that a gate is of; did you mean "slower". valid: .*'),
         ("slower:5", r"the limit of `slower:5` is no percentage; valid: `slower:5%`"),
         ("worse:5%", "the limit of `worse:5%` is a percentage; valid: the metric's own unit"),
         ("worse:much", "`much` in `worse:much` is no number"),

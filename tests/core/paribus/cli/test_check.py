@@ -35,7 +35,7 @@ def test_json_says_what_is_wrong(cli: Cli) -> None:
     assert said.code == 2
     assert document["ok"] is False
     assert [problem["path"] for problem in document["problems"]] == ["attention", "seed"]
-    assert document["problems"][0]["nearest"] == "`gqa`"
+    assert document["problems"][0]["suggestion"] == "gqa"
     assert said.err.count("\n") == 2
 
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_with_a_study_is_told_as_of_a_study(cli: Cli) -> None:
     Path("mine.yaml").write_text(STUDY.replace("mqa", "mqaa"))
     said = cli("check", "mine.yaml")
     assert said.code == 2
-    assert "did you mean `mqa`" in said.err
+    assert 'did you mean "mqa"' in said.err
     assert "dims" not in said.err
     Path("mine.yaml").write_text(STUDY)
     assert "without overrides" in cli("check", "mine.yaml", "norm=rmsnorm").err

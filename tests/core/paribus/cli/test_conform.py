@@ -75,10 +75,10 @@ def test_nothing_named_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_component_that_nobody_has_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "attention.gqaa"]) == 2
-    assert "did you mean `gqa`?" in capsys.readouterr().err
+    assert 'did you mean "gqa"?' in capsys.readouterr().err
 
 
 def test_a_check_that_there_is_not_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "norm.none", "--only", "causalty"]) == 2
-    assert "there is no check `causalty`" in (said := capsys.readouterr().err)
-    assert "did you mean `causality`?" in said
+    assert 'unknown check "causalty"' in (said := capsys.readouterr().err)
+    assert 'did you mean "causality"?' in said

@@ -59,7 +59,7 @@ def test_a_trial_that_diverges_is_told_with_its_step(capsys: pytest.CaptureFixtu
     ("override", "message"),
     [
         ("trainer.max_step=5", "lightning.Trainer has no argument `max_step`"),
-        ("trainer.max_step=5", "did you mean `max_steps`?"),
+        ("trainer.max_step=5", 'did you mean "max_steps"?'),
         ("trainer.accelerator=abacus", "Lightning takes no such trainer: "),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_trial_alone_takes_one_thread_as_one_of_a_study_does(tmp_path: Path, m
 
 def test_a_mistake_leaves_nothing_behind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["train", "gpt-tiny", "attention=gqaa", "--store", str(tmp_path / "runs")]) == 2
-    assert "did you mean `gqa`" in capsys.readouterr().err
+    assert 'did you mean "gqa"' in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -100,9 +100,9 @@ def test_texts_that_are_empty_or_too_long_are_named_together(bert: Model) -> Non
     with pytest.raises(DataError, match="it has no token") as caught:
         paribus.embed(bert, ["", "fine", "one two " * 40])
     first, second = caught.value.problems
-    assert (first.path, first.what) == ("text 1", "it has no token")
+    assert (first.path, first.message) == ("text 1", "it has no token")
     assert second.path == "text 3"
-    assert "2 marks, but the positions of this model end at 64" in second.what
+    assert "2 marks, but the positions of this model end at 64" in second.message
     assert second.valid == "≤ 62 tokens"
 
 

@@ -181,8 +181,8 @@ def test_languages_are_asked_for_by_name_and_of_two_the_other_is_read(locales: t
     refused(
         model,
         "1",
-        f"error[unknown-language] language: there is no language `d` in what the model was trained on; valid: {known}; "
-        "did you mean `de`?",
+        f"error[unknown-language] language: there is no language `d` in what the model was trained on; "
+        f'did you mean "de"? valid: {known}',
         language="d",
     )
 
@@ -279,8 +279,8 @@ def test_a_text_is_of_the_class_that_is_asked_for_by_name_or_number(assembled: A
     refused(
         model,
         "A",
-        "error[unknown-class] label: there is no class `howtoo` in what the model was trained on; valid: library, "
-        "howto; did you mean `howto`?",
+        "error[unknown-class] label: there is no class `howtoo` in what the model was trained on; "
+        'did you mean "howto"? valid: library, howto',
         label="howtoo",
     )
     model.text = Text(model.text.tokenizer)

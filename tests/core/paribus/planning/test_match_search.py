@@ -54,7 +54,7 @@ def test_a_width_stays_one_that_a_model_can_have() -> None:
 
     def count(width: float) -> int:
         if width % 8:
-            raise SpecError(Problem(code="not-divisible", what=f"{width} is no multiple of 8"))
+            raise SpecError(Problem(code="not-divisible", message=f"{width} is no multiple of 8"))
         return round(width * width)
 
     found = solve(count, 100 * 100, whole=True, start=64.0, path="dims.width")
@@ -89,7 +89,7 @@ def test_of_a_knob_that_has_few_values_the_nearest_is_taken(heads: int, target: 
 
     def count(value: float) -> int:
         if value not in divisors:
-            raise SpecError(Problem(code="out-of-range", what="`kv_heads` must divide `dims.heads`"))
+            raise SpecError(Problem(code="out-of-range", message="`kv_heads` must divide `dims.heads`"))
         return int(value)
 
     start = data.draw(st.sampled_from(divisors))

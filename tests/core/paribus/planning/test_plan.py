@@ -95,7 +95,7 @@ def test_a_cell_of_a_grid_that_cannot_be_is_left_out_with_its_reason(known: Inde
 
 
 def test_a_variant_that_was_asked_for_by_name_must_be_valid(known: Index) -> None:
-    with pytest.raises(SpecError, match=r"did you mean `mqa`"):
+    with pytest.raises(SpecError, match=r"did you mean \"mqa\""):
         planned(known, vary={"attention": ["mqq"]})
 
 

@@ -131,7 +131,7 @@ def test_a_variant_that_is_wrong_at_one_scale_is_said_to_be_so_there(known: Inde
     scales = {"s": {"dims.heads": 2}, "m": {"dims.heads": 3, "dims.width": 48}}
     with pytest.raises(SpecError, match=r"divide|multiple") as told:
         planned(known, scales=scales)
-    assert all(problem.what.endswith(", in m") for problem in told.value.problems)
+    assert all(problem.message.endswith(", in m") for problem in told.value.problems)
     found = planned(known, scales=scales, design="grid", vary={"attention": [{"name": "gqa", "kv_heads": 2}]})
     assert [each.variant for each in found.excluded if each.why.endswith(", in m")] == ["attention=gqa(kv_heads=2)"]
     assert [variant.name for variant in found.setting("m").variants] == [BASELINE]
@@ -153,7 +153,7 @@ def test_a_variant_that_is_wrong_at_one_scale_is_said_to_be_so_there(known: Inde
         ({"tune": {"optimizer.lr": 1e-3}}, "is tried with a list of values, but this is the number 0.001"),
         ({"tune": {"optimizer.lr": [1e-3], "seeds": 0}}, "this is the number 0"),
         ({"tune": {"feedforward.expand": [2]}, "match": dict(PARAMS)}, "tuning it would undo that"),
-        ({"tune": {"optimizer.lrr": [1e-3]}}, "there is no `lrr` here"),
+        ({"tune": {"optimizer.lrr": [1e-3]}}, 'unknown key "lrr"'),
     ],
 )
 def test_what_cannot_be_a_setting_is_refused(known: Index, changes: dict[str, Any], said: str) -> None:

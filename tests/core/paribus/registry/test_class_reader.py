@@ -99,7 +99,7 @@ def test_an_unknown_trait_is_refused_since_nothing_would_read_it() -> None:
 
         traits: ClassVar[Any] = {"compile": True}
 
-    refused(Odd, "has the trait `compile`, which nothing reads; did you mean `compiles`?")
+    refused(Odd, 'has the trait `compile`, which nothing reads; did you mean "compiles"?')
 
 
 @pytest.mark.parametrize("value", [{1, 2}, float("nan"), object()])

@@ -33,7 +33,7 @@ def test_the_frame_is_that_of_whoever_called_torch() -> None:
 
 
 def test_a_mistake_of_the_user_keeps_its_problems_and_its_exit_code() -> None:
-    problems = (Problem(code="a", what="one"), Problem(code="b", what="two"))
+    problems = (Problem(code="a", message="one"), Problem(code="b", message="two"))
     failure = raised(DataError(*problems))
     assert failure.why == "error[a]: one; error[b]: two"
     assert failure.code == EXIT_DATA
@@ -76,13 +76,13 @@ def test_a_real_lack_of_memory_is_known() -> None:
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EMFILE], ids=lambda code: errno.errorcode[code])
 def test_a_disk_may_serve_the_next_time(code: int) -> None:
     error = OSError(code, os.strerror(code))
-    for failure in (raised(error), raised(StoreError(Problem(code="cannot-write", what="1 byte")), error)):
+    for failure in (raised(error), raised(StoreError(Problem(code="cannot-write", message="1 byte")), error)):
         assert (failure.state, failure.code) == ("failed", EXIT_AGAIN)
 
 
 def test_what_will_fail_again_is_not_tried_again() -> None:
     assert raised(FileNotFoundError(errno.ENOENT, "gone")).code == EXIT_FAILED
-    assert raised(StoreError(Problem(code="other-machine", what="threads"))).code == EXIT_STORE
+    assert raised(StoreError(Problem(code="other-machine", message="threads"))).code == EXIT_STORE
 
 
 def test_words_drive_no_terminal_and_fill_no_screen() -> None:

@@ -49,7 +49,7 @@ def asked(
 ) -> Asked:
     def turned(value: float) -> Spec:
         if refuses(value):
-            raise SpecError(Problem(code="out-of-range", what=f"{value} is none"))
+            raise SpecError(Problem(code="out-of-range", message=f"{value} is none"))
         return {"value": value, "takes": takes(value)}
 
     spec = {"value": 0.0, "takes": 1.0}
@@ -116,9 +116,9 @@ def test_a_knob_that_reaches_only_one_side_is_refused_and_says_what_it_came_to()
         "times as long as the baseline's; at 4 it is 1.240"
     )
     _, (problem,) = paced({"key": asked(lambda value: 0.7, 4.0)}, Clock())  # it does not move
-    assert "takes 0.700 [0.700, 0.700] times as long" in problem.what
+    assert "takes 0.700 [0.700, 0.700] times as long" in problem.message
     _, (problem,) = paced({"key": asked(lambda value: 0.5 + value / 100, 8, refuses=lambda value: value > 16)}, Clock())
-    assert "even at feedforward.expand=16 a step of v takes 0.660" in problem.what
+    assert "even at feedforward.expand=16 a step of v takes 0.660" in problem.message
 
 
 def test_one_that_cannot_be_matched_keeps_no_other_from_it() -> None:

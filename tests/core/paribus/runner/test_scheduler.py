@@ -366,7 +366,7 @@ def test_a_failure_that_cannot_be_written_down_is_told_all_the_same(store: Store
 
 def test_a_launcher_that_cannot_go_on_ends_the_run(store: Store) -> None:
     def breaks(order: Order) -> End:
-        raise PluginError(Problem(code="plugin-failed", what="gone"))
+        raise PluginError(Problem(code="plugin-failed", message="gone"))
 
     with pytest.raises(PluginError, match="gone"):
         supervised(store, breaks, *GRID)

@@ -66,7 +66,7 @@ def test_looks_may_be_said(tmp_path: Path) -> None:
             r"stop: this is the text \"early\"; valid: when-decided, or \{when: decided, looks: \[3, 5, 8\]\}",
         ),
         ({"stop": {"when": "bored"}}, 'stop.when: this is the text "bored"; valid: decided'),
-        ({"stop": {"look": [3, 5]}}, "stop.look: there is no `look` here; .*did you mean `looks`"),
+        ({"stop": {"look": [3, 5]}}, 'stop.look: unknown key "look"; .*did you mean "looks"'),
         ({"stop": {"looks": [3, 8]}}, "the last look is at 8 seeds, and the study has 5; valid: .*\\[3, 5\\]"),
         ({"stop": {"looks": [1, 5]}}, "numbers of seeds that grow, from 2 to 5"),
         ({"stop": {"looks": [4, 4, 5]}}, "numbers of seeds that grow"),

@@ -28,7 +28,7 @@ def test_a_path_is_a_file_and_a_bare_name_is_a_preset(index: Index, tmp_path: Pa
     file.write_text("preset: base\nseed: 5\n")
     assert resolved(str(file), registry=index)["seed"] == 5
     assert resolved(file, registry=index)["seed"] == 5
-    with pytest.raises(SpecError, match=r"there is no preset `mine`; valid: about, base"):
+    with pytest.raises(SpecError, match=r"unknown preset \"mine\"; valid: about, base"):
         resolved("mine", registry=index)
 
 
@@ -67,14 +67,14 @@ def test_an_environment_is_not_read_by_way_of_a_config(index: Index, monkeypatch
     ("source", "words"),
     [
         ("round", r"error\[preset\] preset \(round.yaml:1\): presets .* have no beginning: about → round → about"),
-        ("lost", r"there is no preset `nowhere`"),
+        ("lost", r"unknown preset \"nowhere\""),
         ("seven", r"preset \(seven.yaml:1\): expected the name of a preset, but this is the number 7"),
-        ("nowhere", r"there is no preset `nowhere`; valid: .*, or a path that ends in .yaml"),
+        ("nowhere", r"unknown preset \"nowhere\"; valid: .*, or a path that ends in .yaml"),
         ("x/nowhere", r"this file could not be read: No such file"),
         ("../../x", r"this file could not be read"),
-        ("", r"there is no preset ``"),
-        ("a\x00b", r"there is no preset `a\\u0000b`"),
-        ("smal", r"did you mean `small`"),
+        ("", r"unknown preset \"\""),
+        ("a\x00b", r"unknown preset \"a\\u0000b\""),
+        ("smal", r"did you mean \"small\""),
     ],
 )
 def test_a_spec_that_is_not_there_is_told_of(index: Index, source: str, words: str) -> None:

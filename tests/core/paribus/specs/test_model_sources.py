@@ -69,7 +69,7 @@ def test_what_is_no_saved_model_is_told_of_with_all_else(known: Index, value: st
 
 
 def test_an_unknown_key_is_told_of(gpt: Path, known: Index) -> None:
-    assert "there is no `hash` here; valid: name, sha256" in told(f"from={{name: {gpt}, hash: 1}}", known=known)
+    assert 'unknown key "hash"; valid: name, sha256' in told(f"from={{name: {gpt}, hash: 1}}", known=known)
 
 
 def test_a_damaged_model_is_told_of(gpt: Path, known: Index) -> None:
@@ -88,7 +88,7 @@ def test_another_tokenizer_is_refused_unless_none_is_known(gpt: Path, known: Ind
     found = resolved(*TINY, new, *words[1:], registry=known)
     assert found["from"] == {"name": str(gpt), "sha256": saved(gpt).sha256, "vocabulary": "new"}
     assert "expected one of the words" in told(f"from={{name: {gpt}, vocabulary: old}}", known=known)
-    assert "there is no `vocabulary` here" in told(f"teacher={{name: {gpt}, vocabulary: new}}", known=known)
+    assert 'unknown key "vocabulary"' in told(f"teacher={{name: {gpt}, vocabulary: new}}", known=known)
 
 
 def test_a_teacher_of_another_width_is_refused_before_anything_is_read(gpt: Path, known: Index) -> None:

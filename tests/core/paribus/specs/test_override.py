@@ -101,7 +101,7 @@ def test_one_bad_override_does_not_keep_the_others_from_being_read() -> None:
     tree = Tree({})
     apply(tree, ["bad", "seed=3", "x=no"])
     assert tree.data["seed"] == 3
-    assert [problem.where for problem in tree.problems] == ["override 1", "override 3"]
+    assert [problem.location for problem in tree.problems] == ["override 1", "override 3"]
 
 
 def test_what_an_override_replaced_is_no_longer_anybodys_place() -> None:

@@ -102,7 +102,7 @@ def test_a_budget_of_seconds_is_the_same_for_all_and_no_number_of_steps(tiny: Ma
         ({"flops": 0}, r"budget.flops.*the number 0; valid: a number > 0"),
         ({"seconds": "60"}, r"budget.seconds.*the text \"60\"; valid: a number > 0"),
         ({"steps": 1.5}, r"budget.steps.*the number 1.5; valid: a whole number"),
-        ({"minutes": 1}, r"there is no `minutes` here; valid: steps, tokens, flops, seconds"),
+        ({"minutes": 1}, r"unknown key \"minutes\"; valid: steps, tokens, flops, seconds"),
         ({"steps": 5, "seconds": 5}, "a budget is in one unit"),
     ],
 )

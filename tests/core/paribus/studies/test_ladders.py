@@ -129,8 +129,8 @@ FAULTS = [
     ({"design": "ladder", "changes": {"norm": "rmsnorm"}}, "`changes` is a list of mappings"),
     ({"design": "ladder", "changes": [{"name": "baseline", "norm": "rmsnorm"}]}, "a change cannot be called"),
     ({"design": "leave-one-out", "vary": {"norm": ["rmsnorm", "none"]}}, "of a full model it has one"),
-    ({"design": "ladder", "changes": [{"norm": "rmsnrom"}]}, "did you mean `rmsnorm`"),
-    ({"design": "leave-one-out", "changes": [{"norm": "rmsnrom"}]}, "did you mean `rmsnorm`"),
+    ({"design": "ladder", "changes": [{"norm": "rmsnrom"}]}, 'did you mean "rmsnorm"'),
+    ({"design": "leave-one-out", "changes": [{"norm": "rmsnrom"}]}, 'did you mean "rmsnorm"'),
 ]
 
 
@@ -147,5 +147,5 @@ def test_a_mistake_in_a_rung_is_told_with_its_line(known: Index, tmp_path: Path)
         "base: bert-tiny\ndesign: ladder\nchanges:\n  - norm: rmsnorm\n  - position: rop\nmetric: val/mlm/loss\n"
     )
     read = study_of("mine", read_file(path, "study.yaml"), known)
-    with pytest.raises(SpecError, match=r"position \(study.yaml:5\): `rop`.*did you mean `rope`"):
+    with pytest.raises(SpecError, match=r"position \(study.yaml:5\): unknown position .rop.; did you mean \"rope\""):
         plan(read, known, fingerprint=lambda spec: "text")

@@ -36,9 +36,9 @@ def test_loggers_are_names_or_names_with_options(known: Index, given: Any, found
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["cvs"], "there is no logger `cvs`; valid: csv, tensorboard, mlflow, wandb; did you mean `csv`"),
+        (["cvs"], 'unknown logger "cvs"; did you mean "csv". valid: csv, tensorboard, mlflow, wandb'),
         ([3], r"loggers\.0: this is the number 3; valid: loggers: \[csv"),
-        ([{"name": "csv", "flush": 1}], "there is no `flush` here; valid: flush_logs_every_n_steps"),
+        ([{"name": "csv", "flush": 1}], 'unknown key "flush"; valid: flush_logs_every_n_steps'),
         (
             [{"name": "csv", "flush_logs_every_n_steps": "often"}],
             'this is the text "often"; valid: a value of type int',

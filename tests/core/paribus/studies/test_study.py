@@ -48,11 +48,11 @@ def test_a_base_may_be_a_name_with_overrides_and_dotted_keys(tmp_path: Path, kno
 
 
 FAULTS = [
-    ("unknown key", "sedes: 5", r"sedes.*\(study.yaml:\d+.*did you mean `seeds`"),
+    ("unknown key", "sedes: 5", r"sedes.*\(study.yaml:\d+.*did you mean \"seeds\""),
     ("unknown design", "design: onee-at-a-time", "there is no design .*valid: one-at-a-time, grid, list"),
     ("no base", "base: null", "`base` is missing"),
     ("base of a wrong kind", "base: [1]", "`base` is a list"),
-    ("no such preset", "base: encodr-tiny", "there is no preset `encodr-tiny`.*did you mean `encoder-tiny`"),
+    ("no such preset", "base: encodr-tiny", 'unknown preset "encodr-tiny".*did you mean "encoder-tiny"'),
     ("axis that is no list", "vary: {attention: mqa}", "an axis is a list of values"),
     ("empty axis", "vary: {attention: []}", "an axis is a list of values, but this is an empty list"),
     (
@@ -73,7 +73,7 @@ FAULTS = [
     ("a seed twice", "seeds: [1, 1, 2, 3, 3]", r"duplicate-seed.*seed 1, 3;"),
     ("a name that no folder can have", "name: ../up", "bad-name"),
     ("seeds of a wrong kind", "seeds: many", "valid: how many"),
-    ("unknown budget", "budget: {stpes: 3}", "stpes.*did you mean `steps`"),
+    ("unknown budget", "budget: {stpes: 3}", 'stpes.*did you mean "steps"'),
     ("budget of nothing", "budget: {steps: 0}", "valid: a whole number ≥ 1"),
     ("two budgets", "budget: {steps: 5, tokens: 5}", "a budget is in one unit"),
     ("unknown match", "match: {on: wings, by: feedforward.expand}", "valid: params, flops"),
@@ -81,7 +81,7 @@ FAULTS = [
     ("unknown key of match", "match: {on: params, by: feedforward.expand, bye: 1}", "bye"),
     ("metric without a name", "metric: {margin: 1}", "val/<objective>/<name>"),
     ("metric of a wrong form", "metric: loss", "val/<objective>/<name>"),
-    ("unknown key of metric", "metric: {name: val/mlm/loss, betterr: lower}", "did you mean `better`"),
+    ("unknown key of metric", "metric: {name: val/mlm/loss, betterr: lower}", 'did you mean "better"'),
     ("which is better", "metric: {name: val/mlm/loss, better: more}", "valid: lower, higher"),
     ("unlearned that is no answer", "metric: {name: val/mlm/loss, unlearned: 1}", "valid: true, false"),
     ("no metric", "metric: null", "`name` is missing; valid: val/<objective>"),
@@ -135,4 +135,4 @@ def test_a_common_name_of_a_key_leads_to_the_key(changes: dict[str, Any], meant:
     tree = {"base": "encoder-tiny", "vary": {"attention": ["mqa"]}, "metric": "val/mlm/loss", **changes}
     with pytest.raises(SpecError, match="unknown-key") as caught:
         plan(study_of("mine", plain(tree, "study"), known), known, fingerprint=lambda spec: "text")
-    assert {(problem.code, problem.nearest) for problem in caught.value.problems} == {("unknown-key", f"`{meant}`")}
+    assert {(problem.code, problem.suggestion) for problem in caught.value.problems} == {("unknown-key", meant)}

@@ -73,12 +73,12 @@ def test_a_class_that_fills_no_slot_is_refused(components: Registry) -> None:
 
 
 def test_a_name_that_nobody_has_is_refused(components: Registry) -> None:
-    with pytest.raises(SpecError, match="`gqaa` is no attention"):
+    with pytest.raises(SpecError, match='unknown attention "gqaa"'):
         conform("attention.gqaa", registry=components)
 
 
 def test_a_check_that_there_is_not_is_refused(components: Registry) -> None:
-    with pytest.raises(ValueError, match="there is no check `luck`; valid: moments"):
+    with pytest.raises(ValueError, match='unknown check "luck"; valid: moments'):
         examine("norm.none", registry=components, only=["luck"])
 
 

@@ -97,7 +97,7 @@ def test_a_refusal_has_a_code_a_reason_and_what_would_do(refused: list[Row]) -> 
         for problem in MATRIX.verdict(row):
             assert problem.code == "does-not-fit", row
             assert problem.path, row
-            assert problem.what, row
+            assert problem.message, row
             assert problem.valid, row
 
 
@@ -134,5 +134,7 @@ def test_an_attention_that_cannot_attend_to_another_stack_is_refused_where_it_wo
             "position": "none",
         }
         whole = {**MATRIX.spec(row), "parts": {}}
-        found = [problem.what for problem in MATRIX.told(whole) if "cannot attend to another stack" in problem.what]
+        found = [
+            problem.message for problem in MATRIX.told(whole) if "cannot attend to another stack" in problem.message
+        ]
         assert bool(found) != entry.traits.get("cross", False)

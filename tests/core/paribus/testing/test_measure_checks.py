@@ -26,7 +26,7 @@ class Lacks(Measure):
     """Nothing, for want of a library."""
 
     def names(self, known: TrialInfo) -> Sequence[str]:
-        raise SpecError(Problem(code="not-installed", what="there is no library", valid="another"))
+        raise SpecError(Problem(code="not-installed", message="there is no library", valid="another"))
 
     def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         return dict.fromkeys(self.names(subject.known), 1.0)
@@ -37,7 +37,7 @@ class Breaks(Measure):
     """Nothing, for another reason."""
 
     def names(self, known: TrialInfo) -> Sequence[str]:
-        raise SpecError(Problem(code="out-of-range", what="it is 3", valid="2"))
+        raise SpecError(Problem(code="out-of-range", message="it is 3", valid="2"))
 
     def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         return dict.fromkeys(self.names(subject.known), 1.0)

@@ -92,14 +92,14 @@ class Pairing(Measure):
 
     def names(self, known: TrialInfo) -> Sequence[str]:
         if not self.library:
-            raise SpecError(Problem(code="not-installed", what="there is no library", valid="another"))
+            raise SpecError(Problem(code="not-installed", message="there is no library", valid="another"))
         return ("pairs",)
 
     def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
         try:
             return {"pairs": float(len(subject.write(3, beam=2)))}
         except SpecError as error:
-            return {"pairs": error.problems[0].what}
+            return {"pairs": error.problems[0].message}
 
 
 def ask(model: Model, data: Any, registry: Registry) -> Asked:
