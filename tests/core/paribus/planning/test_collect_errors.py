@@ -91,7 +91,7 @@ MISTAKES = [
     Mistake("tune", lambda tree: tree["tune"].update(seeds="two"), r'tune.seeds .*this is the text "two"'),
     Mistake("launcher", lambda tree: tree.update(launcher="locall"), r"unknown launcher \"locall\".*mean \"local\""),
     Mistake("launcher", lambda tree: tree["launcher"].update(foo=1), r"launcher.foo"),
-    Mistake("loggers", lambda tree: tree.update(loggers=["csvv"]), r"no logger `csvv`.*mean `csv`"),
+    Mistake("loggers", lambda tree: tree.update(loggers=["csvv"]), r"unknown logger .csvv.; did you mean .csv."),
     Mistake("timeout", lambda tree: tree.update(timeout=-1), r"timeout .*this is the number -1"),
     Mistake("scales", lambda tree: tree.update(scales={"s": {"dims.width": 32}}), r"1 of the two or more sizes"),
 ]
