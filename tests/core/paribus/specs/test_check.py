@@ -178,7 +178,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place(told: Told, write: Cal
         ("parts.encoder.embedding=tokens", "unknown key \"embedding\"; valid: dims, attention, position, norm, pla"),
         ("parts.encoder.cross.position=rope", "error[unknown-key] parts.encoder.cross (override 1): unknown key"),
         ("parts.encoder.dims.vocabulary=9", "`vocabulary` is the same for all parts, which share an embedding; val"),
-        ("parts.encoder.dims.depth=32", "unknown key \"depth\"; did you mean \"width\"? valid: width, layers, groups, "),
+        ("parts.encoder.dims.depth=32", "unknown key \"depth\"; did you mean \"width\"? valid: width, layers"),
         ("parts.encoder.dims.heads=3", "`dims.width` (64) is no multiple of `parts.encoder.dims.heads` (3)"),
         ("parts.encoder.dims.layers=0", "error[out-of-range] parts.encoder.dims.layers (override 1): `layers` must be"),
         ("parts.encoder.norm=rms", "error[unknown-component] parts.encoder.norm (override 1): unknown norm \"rms\""),
