@@ -8,6 +8,7 @@ STUDY   ?= quickstart
 RESULTS ?= $(if $(ARGS),.benchmarks/part.json,$(shell $(BIN)/python benchmarks/report.py --name))
 
 VENV := .venv
+comma := ,
 BIN  := $(VENV)/bin
 # As a variable, and not as an option, the constraints hold for what builds the package as well.
 # -qq shows errors only: what pip has to say about its indexes is not what the user asked for.
@@ -17,7 +18,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-matrix test-launchers lint format docs parity baselines results bench slow test-faults faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test test-extras test-matrix test-slurm test-ray test-launchers lint format docs parity baselines results bench slow test-faults faults peers gpu constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -30,11 +31,22 @@ quickstart: $(VENV)/.installed  ## install, run the first study, print its verdi
 test: $(VENV)/.installed-test  ## the tests that are neither slow, peers, faults nor matrix (gpu ones skip without a GPU)
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
+test-extras: $(VENV)/.installed-test-extras  ## the tests that need optional dependencies, none of which may be skipped
+	$(PYTEST) $(PARALLEL) -m extras --forbid-skips $(ARGS)
+
 test-matrix: $(VENV)/.installed-test  ## every cell of attention × position × placement × norm × feedforward × topology
 	$(PYTEST) -n $(WORKERS) -m matrix --timeout 1800 $(ARGS)
 
-test-launchers: $(VENV)/.installed-test $(VENV)/.installed-ray  ## with Ray installed: one study through local, ray and slurm, in any order
-	$(PYTEST) tests/plugins/paribus_launch tests/faults/test_ray_kills.py -m '' --timeout 1800 $(ARGS)
+test-slurm: $(VENV)/.installed-test  ## start a real Slurm (as root, Debian) and run studies on it; none may be skipped
+	tests/clusters/slurm.sh start
+	$(PYTEST) tests/plugins/paribus_launch/test_real_slurm.py -m slurm --forbid-skips $(ARGS); \
+	    status=$$?; tests/clusters/slurm.sh stop && exit $$status
+
+test-ray: $(VENV)/.installed-test-ray  ## start a Ray cluster of two nodes and run a study on it
+	$(PYTEST) tests/plugins/paribus_launch/test_ray_nodes.py -m '' --forbid-skips $(ARGS)
+
+test-launchers: $(VENV)/.installed-test-ray  ## with Ray installed: one study through local, ray and slurm, in any order
+	$(PYTEST) tests/plugins/paribus_launch tests/faults/test_ray_kills.py -m 'not slurm' --timeout 1800 $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -65,8 +77,8 @@ bench: $(VENV)/.installed-bench  ## the benchmarks, one thread; a table, and res
 	    --benchmark-json='$(RESULTS)' --benchmark-quiet $(ARGS); \
 	    status=$$?; $(BIN)/python benchmarks/report.py $(if $(ARGS),--print) '$(RESULTS)' && exit $$status
 
-slow: $(VENV)/.installed-test  ## the slow tests
-	$(PYTEST) $(PARALLEL) -m slow --timeout 1800 $(ARGS)
+slow: $(VENV)/.installed-test  ## the slow tests; ARGS="--shard 1/4" runs the first quarter
+	$(PYTEST) $(PARALLEL) -m 'slow and not slurm' --timeout 1800 $(ARGS)
 
 test-faults: $(VENV)/.installed-test  ## every row of the table of faults, kills, full disks and fuzz; writes docs/reliability.md
 	PARIBUS_RELIABILITY_TABLE=docs/reliability.md \
@@ -104,7 +116,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e .
 	@touch $@
 
+# `.installed-test-ray` installs the extras `test` and `ray`.
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
-	@echo 'installing paribus[$*] into $(VENV) (the first time takes some minutes)'
-	$(PIP) -e '.[$*]'
+	@echo 'installing paribus[$(subst -,$(comma),$*)] into $(VENV) (the first time takes some minutes)'
+	$(PIP) -e '.[$(subst -,$(comma),$*)]'
 	@touch $@ $(VENV)/.installed

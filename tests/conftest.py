@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -24,6 +25,11 @@ PATIENCE = 5.0  # seconds for a thread that is about to end
 
 settings.register_profile("paribus", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 settings.load_profile("paribus")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shard", metavar="I/N", help="run the I-th of N parts of the selected tests")
+    parser.addoption("--forbid-skips", action="store_true", help="fail if a test is skipped")
 
 
 def pytest_configure() -> None:
@@ -66,8 +72,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.hookimpl(trylast=True)  # after -m and -k, so that torch is imported only if a gpu test is left
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # after -m and -k, so that torch is imported only if a gpu test is selected
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if shard := config.getoption("--shard"):
+        index, count = map(int, shard.split("/"))
+        outside = [item for item in items if crc32(item.nodeid.encode()) % count != index - 1]
+        config.hook.pytest_deselected(items=outside)
+        items[:] = [item for item in items if item not in outside]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
@@ -76,6 +87,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.getoption("--forbid-skips") and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ def test_without_the_library_it_is_said_before_anything_is_trained(monkeypatch: 
         Translation().names(KNOWN)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("tokenize", ["13a", "intl", "char", "zh", "none"])
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_bleu_and_chrf_are_the_librarys(shown: Any, tokenize: Any, lowercase: bool) -> None:
@@ -85,6 +86,7 @@ def test_bleu_and_chrf_are_the_librarys(shown: Any, tokenize: Any, lowercase: bo
         assert found["chrf"] == pytest.approx(library.corpus_chrf(written, targets).score, rel=1e-12)
 
 
+@pytest.mark.extras
 def test_who_copies_the_targets_has_all_of_every_score(shown: Any) -> None:
     pytest.importorskip("sacrebleu", reason=LIBRARY)
     pairs = [each._replace(written=each.target) for each in PAIRS]
@@ -92,6 +94,7 @@ def test_who_copies_the_targets_has_all_of_every_score(shown: Any) -> None:
     assert found == pytest.approx({"bleu": 100.0, "chrf": 100.0, "exact": 1.0, "pairs": 4.0})
 
 
+@pytest.mark.extras
 def test_the_signature_is_what_the_docstring_says() -> None:
     pytest.importorskip("sacrebleu", reason=LIBRARY)
     metrics = Translation(tokenize="intl").metrics()

@@ -49,6 +49,7 @@ def test_only_a_commit_is_known_without_reading() -> None:
     assert None not in (one, other)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("streaming", [False, True])
 def test_files_are_read_as_the_corpus_of_files_reads_them(streaming: bool) -> None:
     pytest.importorskip("datasets", reason=LIBRARY)
@@ -59,6 +60,7 @@ def test_files_are_read_as_the_corpus_of_files_reads_them(streaming: bool) -> No
     assert sum(map(len, both(few))) == 5
 
 
+@pytest.mark.extras
 def test_what_the_library_does_not_load_is_told() -> None:
     pytest.importorskip("datasets", reason=LIBRARY)
     match = r"error\[no-dataset\] corpus.split: the library `datasets` does not load 'json': "

@@ -92,6 +92,7 @@ def parquet(path: str, **columns: list[Any]) -> None:
     parquet.write_table(pyarrow.table(columns), path)
 
 
+@pytest.mark.extras
 def test_rows_of_parquet_are_numbered() -> None:
     parquet("a.parquet", text=["one", None, "three"], label=[1, 0, 2])
     found, said = read(Path("a.parquet"), "text", "label")
@@ -108,6 +109,7 @@ def test_rows_of_parquet_are_numbered() -> None:
     assert corpus.dropped() == {"rows without a text": 1}
 
 
+@pytest.mark.extras
 def test_a_cut_file_of_parquet_is_told() -> None:
     parquet("a.parquet", text=["one"] * 100)
     Path("a.parquet").write_bytes(Path("a.parquet").read_bytes()[:-9])
