@@ -13,7 +13,7 @@ from benchmarks.paired import estimate
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index, index
 from paribus.specs.input_limits import plain
-from paribus.studies.study import study_of
+from paribus.studies.study import parse_study
 
 LIMIT = 0.1  # CPU seconds
 NUMBERS = {"optimizer.lr": [1e-4 * (1 + at) for at in range(20)], "dropout": [0.01 * (1 + at) for at in range(10)]}
@@ -37,7 +37,7 @@ print("torch" in sys.modules, file=sys.stderr)
 def planned(vary: Mapping[str, Any], known: Index) -> Plan:
     """A grid with five seeds."""
     study = {"base": "encoder-tiny", "design": "grid", "vary": vary, "seeds": 5, "metric": {"name": "val/mlm/loss"}}
-    return plan(study_of("thousand", plain(study, "study"), known), known, fingerprint=lambda spec: "text")
+    return plan(parse_study("thousand", plain(study, "study"), known), known, fingerprint=lambda spec: "text")
 
 
 def test_planning(bench: Any) -> None:

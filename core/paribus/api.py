@@ -9,7 +9,7 @@ from typing import final
 from paribus.analysis.api import compare as compare_records
 from paribus.analysis.api import stopping_decision
 from paribus.analysis.table import Table
-from paribus.planning.api import Planned, study
+from paribus.planning.api import PlannedStudy, study
 from paribus.registry import Registry
 from paribus.report.markdown import markdown
 from paribus.report.terminal import table_text
@@ -19,7 +19,7 @@ from paribus.slots.launcher import Plugins
 
 
 def run(
-    planned: Planned | str | Path,
+    planned: PlannedStudy | str | Path,
     *,
     jobs: int = 1,
     registry: Registry | None = None,
@@ -27,7 +27,7 @@ def run(
     on_event: OnEvent = ignore_event,
     resume: str = "",
     timing: bool | None = False,
-) -> Planned:
+) -> PlannedStudy:
     """Run the trials of a study that have no record yet, one process per trial, and return the study for `compare`.
 
     `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
@@ -36,7 +36,7 @@ def run(
     process, trial by trial. `resume` is the command that an interrupted run shows to the user. `timing` controls the
     timing of training steps after the study; None times them where that is short compared with the study.
     """
-    if not isinstance(planned, Planned):
+    if not isinstance(planned, PlannedStudy):
         planned = study(planned, registry=registry)
     return run_study(
         planned,
@@ -61,7 +61,7 @@ class TableRenderer:
         return markdown(table)
 
 
-def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ()) -> Table:
+def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] = ()) -> Table:
     """Return the verdict table of a study, from the records in its store.
 
     `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`

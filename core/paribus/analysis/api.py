@@ -14,7 +14,7 @@ from paribus.analysis.select_trials import select
 from paribus.analysis.table import Section, Table
 from paribus.analysis.transfer import knob_notes, matching_note, mismatch_note, transfer_sections, tuning_sections
 from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry, load_entries, read_records
-from paribus.planning.api import Planned, study
+from paribus.planning.api import PlannedStudy, study
 from paribus.planning.identity import identity_of
 from paribus.planning.settings import Setting
 from paribus.runner.api import StoppingDecision
@@ -22,12 +22,12 @@ from paribus.runner.match_time import unsolved
 from paribus.runner.timing import timing
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import Trial
-from paribus.studies.designs import BASELINE, about
+from paribus.studies.designs import BASELINE, describe_design
 
 
-def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ()) -> Table:
+def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] = ()) -> Table:
     """Return the verdict table of a study, from the records in its store."""
-    if not isinstance(planned, Planned):
+    if not isinstance(planned, PlannedStudy):
         planned = study(planned)
     planned = planned.again()
     settings = planned.plan.settings
@@ -45,26 +45,26 @@ def compare(planned: Planned | str | Path, *, accept_code: Collection[str] = ())
     )
 
 
-def _untimed(planned: Planned) -> Iterator[Section]:
+def _untimed(planned: PlannedStudy) -> Iterator[Section]:
     """What is not known before steps were timed; nothing, once they were."""
     if lines := tuple(unsolved(planned)):
         document = {"not_known": list(lines)}
         yield Section(key="matching", title="matched on time", lines=lines, document=document, ok=False)
 
 
-def trial_entries(planned: Planned) -> list[TrialEntry]:
+def trial_entries(planned: PlannedStudy) -> list[TrialEntry]:
     """The trials of the first setting, as its store has them."""
     return _entries(planned, planned.plan.settings[0], read_records(planned.store))
 
 
-def entries_by_setting(planned: Planned) -> list[tuple[list[TrialEntry], ComparisonSpec]]:
+def entries_by_setting(planned: PlannedStudy) -> list[tuple[list[TrialEntry], ComparisonSpec]]:
     """The trials of each setting, as the store has them, and what is asked of them."""
     records = read_records(planned.store)
     settings = planned.plan.settings
     return [(_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings]
 
 
-def stopping_decision(planned: Planned) -> StoppingDecision:
+def stopping_decision(planned: PlannedStudy) -> StoppingDecision:
     """Return the trials that the looks of a study need next, judged by the records that it has."""
     settings, records = planned.plan.settings, read_records(planned.store)
     questions = [comparison_spec(planned, setting) for setting in settings]
@@ -92,7 +92,7 @@ def stopping_decision(planned: Planned) -> StoppingDecision:
     )
 
 
-def skipped_trials(planned: Planned) -> frozenset[str]:
+def skipped_trials(planned: PlannedStudy) -> frozenset[str]:
     """Return the identities of trials that are not needed because earlier records decided their variant."""
     return stopping_decision(planned).skipped if planned.plan.study.stops else frozenset()
 
@@ -107,14 +107,14 @@ def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
     }
 
 
-def _entries(planned: Planned, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[TrialEntry]:
+def _entries(planned: PlannedStudy, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[TrialEntry]:
     """The trials of a setting, as it has them: what a pair may differ in is the setting's own."""
     trials = [trial for variant in setting.variants for trial in setting.of(variant.name)]
     through = [trial for own in setting.gone_through.values() for trial in own]
     return load_entries(planned.store, trials, [*planned.plan.trials, *through], records)
 
 
-def _baseline(planned: Planned, setting: Setting) -> str:
+def _baseline(planned: PlannedStudy, setting: Setting) -> str:
     """What a setting's verdicts are held against, whatever the seeds and the code; nothing, while that is not known."""
     known = planned.plan.known
     trial: Trial | None = next(iter(setting.of(BASELINE)), None)
@@ -134,7 +134,7 @@ def rungs_below(held: Setting) -> dict[str, str]:
     return {each.name: same.get(each.after, each.after) for each in held.variants if each.after}
 
 
-def comparison_spec(planned: Planned, setting: Setting | None = None) -> ComparisonSpec:
+def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> ComparisonSpec:
     """What the study asks, in one of its settings: the first, unless one is given."""
     asked, setting = planned.plan.study, setting or planned.plan.settings[0]
     return ComparisonSpec(
@@ -148,7 +148,7 @@ def comparison_spec(planned: Planned, setting: Setting | None = None) -> Compari
         store=str(planned.store.root.resolve()),
         unlearned=asked.metric.unlearned,
         stage=asked.metric.stage,
-        about=about(asked.design, asked.varied),
+        about=describe_design(asked.design, asked.varied),
         below=rungs_below(setting),
         crossed=factorial_cells(asked.varied, setting) if asked.design == "factorial" else None,
         excluded=tuple((each.variant, each.why) for each in setting.excluded),

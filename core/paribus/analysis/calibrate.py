@@ -26,7 +26,7 @@ from paribus.analysis.sequential import alpha_shares
 from paribus.analysis.student_t import check_positive, check_rate, summarise, variance_reduction
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, Problem, join_names
-from paribus.planning.api import Planned, study
+from paribus.planning.api import PlannedStudy, study
 
 POWER = 0.8
 INDEPENDENT = "(seeds not paired)"
@@ -34,7 +34,7 @@ FEW = frozenset({"too-few", "no-records"})  # what more trials would mend
 
 
 def calibrate(
-    planned: Planned | str | Path,
+    planned: PlannedStudy | str | Path,
     *,
     effect: float | None = None,
     power: float = POWER,
@@ -45,7 +45,7 @@ def calibrate(
     `effect` is the difference that is to be seen, the study's margin where none is given; `power` how surely. It shows
     no difference, and so is no look at the results.
     """
-    if not isinstance(planned, Planned):
+    if not isinstance(planned, PlannedStudy):
         planned = study(planned)
     return calibrate_settings(entries_by_setting(planned), effect=effect, power=power, accept_code=accept_code)
 

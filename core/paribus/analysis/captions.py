@@ -12,7 +12,7 @@ from paribus.analysis.sequential import alpha_shares
 from paribus.analysis.table import Row
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import join_names
-from paribus.planning.comparability import evaluated
+from paribus.planning.comparability import evaluation_objectives
 from paribus.specs.diff import differences
 
 MOST: Final = 8
@@ -165,7 +165,7 @@ def _measures(trials: Sequence[TrialEntry]) -> Iterator[str]:
     found = {
         each.path.partition(".")[2]
         for entry in trials
-        for each in differences(evaluated(trials[0].spec), evaluated(entry.spec))
+        for each in differences(evaluation_objectives(trials[0].spec), evaluation_objectives(entry.spec))
     }
     if found:
         yield f"The variants do not evaluate with the same options of an objective: {join_names(sorted(found), MOST)}."

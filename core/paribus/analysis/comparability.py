@@ -9,7 +9,7 @@ from paribus.analysis.certificate_checks import BUDGET
 from paribus.analysis.select_trials import TrialsByVariant
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, Problem, join_names
-from paribus.planning.comparability import TEXTUAL, measured_by, of_bytes
+from paribus.planning.comparability import TEXTUAL, evaluation_nodes, is_per_byte
 from paribus.specs.diff import touches
 from paribus.storage.atomic import digest_json
 
@@ -37,7 +37,7 @@ CONDITIONS: Final = (
     Condition(
         "other-objective",
         "what is measured",
-        lambda entry: measured_by(entry.spec),
+        lambda entry: evaluation_nodes(entry.spec),
         "`evaluate:` and `measure:` in the study, the same for every variant",
     ),
     Condition("other-length", "`dims.length`", lambda entry: entry.spec["dims"]["length"], "one length in a study"),
@@ -63,7 +63,7 @@ WHOLE: Final = Condition(
 
 def conditions(metric: str) -> tuple[Condition, ...]:
     """Those that hold for a metric."""
-    if not of_bytes(metric):
+    if not is_per_byte(metric):
         return CONDITIONS
     return (*(each for each in CONDITIONS if each.code not in (*TEXTUAL, WHOLE.code)), WHOLE)
 

@@ -24,8 +24,8 @@ from paribus.analysis.trials import ComparisonSpec
 from paribus.analysis.verdicts import PairedDifferences, decide
 from paribus.errors import join_names
 from paribus.planning.settings import Setting
-from paribus.studies.designs import Varied, crossed
-from paribus.studies.fractional_factorial import TIMES, Regular, members
+from paribus.studies.designs import Variation, cells_with_variants
+from paribus.studies.fractional_factorial import TIMES, RegularFraction, members
 
 Cell = tuple[int, ...]  # the level of each factor; 0 is the base's
 Weights = Mapping[Cell, float]
@@ -92,7 +92,7 @@ class FactorialCells:
     factors: tuple[tuple[str, ...], ...]  # what the levels of each are called, but the base's
     cells: Mapping[Cell, str]  # to the variant; cells whose specs are the same have one
     missing: Mapping[Cell, str]  # to the reason
-    regular: Regular | None = None  # of a fraction
+    regular: RegularFraction | None = None  # of a fraction
 
     @property
     def counts(self) -> list[int]:
@@ -115,13 +115,13 @@ class FactorialCells:
         return tuple(self.name(*(Level(factor, 1) for factor in members(each))) for each in found)
 
 
-def factorial_cells(varied: Varied, setting: Setting) -> FactorialCells:
+def factorial_cells(varied: Variation, setting: Setting) -> FactorialCells:
     """The cells of a factorial as they are planned."""
     kept = {variant.name for variant in setting.variants}
     left = {each.variant: each for each in setting.excluded}
     found: dict[Cell, str] = {}
     missing: dict[Cell, str] = {}
-    for cell, variant in crossed(varied):
+    for cell, variant in cells_with_variants(varied):
         name = variant.name
         same = left[name].same if name in left else name
         if same in kept:

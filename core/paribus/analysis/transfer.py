@@ -21,8 +21,8 @@ from paribus.analysis.table import Row, Section, Table
 from paribus.errors import join_names
 from paribus.planning.plan import Plan
 from paribus.planning.settings import BEST, SAME, Setting
-from paribus.planning.tuning import Tried, Tuned, told, unknown
-from paribus.studies.designs import said
+from paribus.planning.tuning import Candidate, VariantTuning, format_cell, pending_notes
+from paribus.studies.designs import format_value
 from paribus.studies.study import Study
 
 Transfer = Literal["transfers", "reverses", "undecided"]
@@ -286,7 +286,7 @@ def tuning_sections(plan: Plan, records: Records) -> Iterator[Section]:
     whose = "its own" if len(tune.seeds) == 1 else "their own"
     seeds = f"{plural(len(tune.seeds), 'seed')} of {whose} ({join_names(tune.seeds, 4)})"
     cost = _cost(plan, records)
-    missing = tuple(unknown(plan.tuned))
+    missing = tuple(pending_notes(plan.tuned))
     yield Section(
         key="tuning",
         title=f"tuned: {join_names(tune.values)}",
@@ -301,7 +301,7 @@ def tuning_sections(plan: Plan, records: Records) -> Iterator[Section]:
     )
 
 
-def _chosen(tuned: Tuned, plan: Plan) -> str:
+def _chosen(tuned: VariantTuning, plan: Plan) -> str:
     """`attention=mqa: optimizer.lr=0.002 is its best (2.31; 0.001: 2.35, 0.004: diverged 1/2)`."""
     before = plan.setting(tuned.setting).before
     who = f"{tuned.variant}, {before}" if before else tuned.variant
@@ -310,13 +310,13 @@ def _chosen(tuned: Tuned, plan: Plan) -> str:
         return f"{who}: not chosen yet ({others})"
     chosen, own = tuned.tried[tuned.best], tuned.best == tuned.own
     if chosen.mean is None:
-        return f"{who}: as it is, {told(chosen.cell)}, as every value diverged or failed ({others})"
+        return f"{who}: as it is, {format_cell(chosen.cell)}, as every value diverged or failed ({others})"
     edge = f"; best at the edge of what was tried: {join_names(tuned.edges)}" if tuned.edges else ""
-    return f"{who}: best at {told(chosen.cell)}{', as it is' if own else ''} ({others}){edge}"
+    return f"{who}: best at {format_cell(chosen.cell)}{', as it is' if own else ''} ({others}){edge}"
 
 
-def _tried(tried: Tried, better: str) -> str:
-    value = " ".join(said(each) for _, each in tried.cell)
+def _tried(tried: Candidate, better: str) -> str:
+    value = " ".join(format_value(each) for _, each in tried.cell)
     if tried.left:
         return f"{value}: {tried.left} of {len(tried.trials)} without a record"
     if tried.failed:
@@ -343,7 +343,7 @@ def _took(cost: Mapping[str, Any], seeds: str) -> str:
     return f"Tuning took {took}; no verdict is of these, and no cost in a table counts them."
 
 
-def _choice(tuned: Tuned) -> dict[str, Any]:
+def _choice(tuned: VariantTuning) -> dict[str, Any]:
     return {
         "setting": tuned.setting,
         "variant": tuned.variant,

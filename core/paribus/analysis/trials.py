@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 from paribus.analysis.verdicts import Better
 from paribus.planning.identity import identity_of
-from paribus.planning.paired_ratio import TWIN, Ratio, ratio_of, widened
+from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
 from paribus.planning.tuning import LARGEST
 from paribus.storage.atomic import digest_json, number
 from paribus.storage.store import State, Store, Trial
@@ -48,7 +48,7 @@ class Throughput:
                 tokens = self.document["tokens"]
                 size = tokens[own] / tokens[group["baseline"]]
                 found = _ratio(group["rounds"][group["baseline"]], group["rounds"][own], size)
-                return found if own == group["baseline"] else widened(found, _twin(group))
+                return found if own == group["baseline"] else widen(found, _twin(group))
         return None
 
     def twins(self) -> list[Ratio]:
@@ -87,7 +87,7 @@ def _twin(group: Mapping[str, Any]) -> Ratio:
 
 def _ratio(before: Sequence[float], after: Sequence[float], size: float) -> Ratio:
     """Of the speed: what takes half as long is twice as fast."""
-    return ratio_of(after, [size * each for each in before])
+    return paired_ratio(after, [size * each for each in before])
 
 
 Staleness = Literal["", "code", "data"]

@@ -13,7 +13,7 @@ from paribus.cli.console import Session, out, out_json, table
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.planning.api import Planned
+    from paribus.planning.api import PlannedStudy
     from paribus.planning.estimate import Row
 
 HEADS = (
@@ -22,19 +22,19 @@ HEADS = (
 )  # fmt: skip
 
 
-def show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> int:
+def show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool) -> int:
     """Counts, takes some steps of each variant that are thrown away, and writes nothing."""
     from paribus.planning.estimate import estimate
-    from paribus.planning.tuning import unknown
+    from paribus.planning.tuning import pending_notes
     from paribus.runner.match_time import measured_before, unsolved
-    from paribus.studies.designs import about
+    from paribus.studies.designs import describe_design
 
     states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
     registry = session.registry()
     loading = time.process_time()  # which what forks the trials takes as well, once
     rows = estimate(planned.plan, registry, states)
     left = sum(row.left for row in rows)
-    not_known = [*unsolved(planned), *unknown(planned.plan.tuned)]
+    not_known = [*unsolved(planned), *pending_notes(planned.plan.tuned)]
     seconds = loading + sum(row.seconds for row in rows) / jobs if left else 0.0
     if as_json:
         excluded = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
@@ -46,7 +46,7 @@ def show_plan(planned: Planned, session: Session, jobs: int, as_json: bool) -> i
         out(line)
     for each in planned.plan.excluded:
         out(f"excluded: {each.variant}: {each.why}")
-    if said := about(planned.plan.study.design, planned.plan.study.varied):
+    if said := describe_design(planned.plan.study.design, planned.plan.study.varied):
         out(said)
     out()
     for line in (*dict.fromkeys(measured_before(planned)), *not_known):

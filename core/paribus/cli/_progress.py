@@ -12,7 +12,7 @@ from paribus.cli.console import note
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from paribus.planning.api import Planned
+    from paribus.planning.api import PlannedStudy
     from paribus.runner.events import Event
     from paribus.storage.store import Trial
 
@@ -34,7 +34,7 @@ class StudyProgress:
     the locks of a thread that it does not have.
     """
 
-    def __init__(self, planned: Planned, trials: Sequence[Trial], jobs: int) -> None:
+    def __init__(self, planned: PlannedStudy, trials: Sequence[Trial], jobs: int) -> None:
         from paribus.runner.events import RemainingTime
 
         self.planned = planned

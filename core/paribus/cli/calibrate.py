@@ -13,7 +13,7 @@ from paribus.cli.console import STORE, Session, note, out, out_json, wrapped
 from paribus.errors import EXIT_OK, NotComparableError, Problem
 
 if TYPE_CHECKING:
-    from paribus.planning.api import Planned
+    from paribus.planning.api import PlannedStudy
 
 
 @click.command("calibrate")
@@ -88,7 +88,7 @@ def _with(problem: Problem, command: str) -> Problem:
     return replace(problem, valid=f"{command}, which runs the first 5 seeds")
 
 
-def _run(planned: Planned, session: Session, seeds: int, jobs: int | None, again: str) -> None:
+def _run(planned: PlannedStudy, session: Session, seeds: int, jobs: int | None, again: str) -> None:
     """Runs the first seeds of the study; their records are the study's own."""
     from paribus.api import run
     from paribus.cli._progress import StudyProgress
@@ -104,7 +104,7 @@ def _run(planned: Planned, session: Session, seeds: int, jobs: int | None, again
             run(part, jobs=jobs, plugins=plugins, resume=again, on_event=progress.on_event)
 
 
-def _first(planned: Planned, seeds: int) -> Planned:
+def _first(planned: PlannedStudy, seeds: int) -> PlannedStudy:
     """The study with its first seeds alone, whatever is planned of it later."""
     kept = set(planned.plan.study.seeds[:seeds])
     trials = tuple(trial for trial in planned.plan.trials if trial.seed in kept)

@@ -52,13 +52,13 @@ def _builds(session: Session, spec: Mapping[str, Any]) -> None:
 def _is_study(session: Session, source: str) -> bool:
     """Whether it is the file of a study, by keys that no spec has. A name is that of a preset, if there is one."""
     from paribus.specs.yaml_reader import read_file
-    from paribus.studies.locate import studies, study_file
+    from paribus.studies.locate import available_studies, locate_study
 
     if source in session.index().presets:
         return False
-    if not os.path.exists(source) and source not in studies(session.index()):  # noqa: PTH110  # Path's fails on long names
+    if not os.path.exists(source) and source not in available_studies(session.index()):  # noqa: PTH110  # Path's fails on long names
         return False
-    return bool({"base", "vary", "variants", "changes"} & set(read_file(study_file(source, session.index())[0]).data))
+    return bool({"base", "vary", "variants", "changes"} & set(read_file(locate_study(source, session.index())[0]).data))
 
 
 def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: bool) -> int:

@@ -13,7 +13,7 @@ from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
     from paribus.analysis.table import Table
-    from paribus.planning.api import Planned
+    from paribus.planning.api import PlannedStudy
 
 
 @click.command("compare")
@@ -75,9 +75,9 @@ def verb(
     return EXIT_OK if table.ok and not tripped(held) else EXIT_FAILED
 
 
-def _keep(session: Session, study: str, planned: Planned, table: Table, results: Path) -> None:
+def _keep(session: Session, study: str, planned: PlannedStudy, table: Table, results: Path) -> None:
     from paribus.report.results import leading_comment, write_results
-    from paribus.studies.locate import study_file
+    from paribus.studies.locate import locate_study
 
-    about = leading_comment(study_file(study, session.index())[0])
+    about = leading_comment(locate_study(study, session.index())[0])
     note("written: " + ", ".join(map(str, write_results(planned, table, results, about))))

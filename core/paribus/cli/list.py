@@ -73,10 +73,10 @@ def _presets(index: Index) -> Iterator[tuple[str, str, Path]]:
 
 
 def _studies(index: Index) -> Iterator[tuple[str, str, Path]]:
-    from paribus.studies.locate import studies
+    from paribus.studies.locate import available_studies
 
     offered = {file: door for claimants in index.files("study").values() for door, file in claimants}
-    for name, file in studies(index).items():
+    for name, file in available_studies(index).items():
         yield name, offered[file].source if file in offered else f"paribus {paribus.__version__}", file
 
 

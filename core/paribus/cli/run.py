@@ -13,7 +13,7 @@ from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
     from paribus.analysis.table import Table
-    from paribus.planning.api import Planned
+    from paribus.planning.api import PlannedStudy
 
 
 MOST_TRIALS: Final = 10_000
@@ -88,7 +88,7 @@ def verb(
     return _verdict(planned, " · ".join(following), as_json)
 
 
-def _verdict(planned: Planned, following: str, as_json: bool) -> int:
+def _verdict(planned: PlannedStudy, following: str, as_json: bool) -> int:
     from paribus.analysis.api import compare
     from paribus.report.terminal import show_table
 

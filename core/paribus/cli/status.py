@@ -30,7 +30,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
     """Say what has become of the trials of STUDY: pending, running, done, diverged, failed."""
     from paribus.analysis.api import skipped_trials
     from paribus.planning.api import study as planned_of
-    from paribus.planning.tuning import unknown
+    from paribus.planning.tuning import pending_notes
     from paribus.runner.match_time import unsolved
 
     planned = planned_of(study, registry=session.index(), store=store)
@@ -64,7 +64,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
     for row in rows:
         if row["why"]:
             note(f"{_whose(row)}, seed {row['seed']}: {row['state']}: {row['why']}")
-    for line in (*unsolved(planned), *unknown(planned.plan.tuned)):
+    for line in (*unsolved(planned), *pending_notes(planned.plan.tuned)):
         note(line)
     spared = sum(row["state"] == SPARED for row in rows)
     left = sum(row["state"] not in ("done", "diverged", SPARED) for row in rows)

@@ -42,7 +42,7 @@ def verb(
     On several devices (trainer.devices=2) there is a process for each, with one thread.
     """
     from paribus.planning.api import fingerprint
-    from paribus.planning.plan import single
+    from paribus.planning.plan import single_trial
     from paribus.specs import resolved
     from paribus.storage.store import Store
 
@@ -51,7 +51,7 @@ def verb(
     index = session.index()
     source, words = begins(spec, overrides, store)
     plain = resolved(source, *words, registry=index)
-    trial = single(plain, index, lambda each: fingerprint(each, index))
+    trial = single_trial(plain, index, lambda each: fingerprint(each, index))
     place = Store(store, "train")
     record = place.record(trial.identity)
     if record is None:

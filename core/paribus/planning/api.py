@@ -13,12 +13,12 @@ from typing import Any, final
 
 from paribus.assembly.components import Classes, make
 from paribus.errors import Problem, SpecError, StoreError
-from paribus.planning.collect_errors import mistakes
-from paribus.planning.comparability import refuse
-from paribus.planning.match_budget import counts
-from paribus.planning.plan import MOST_TRIALS, Plan, plan
-from paribus.planning.time_matches import solution
-from paribus.planning.tuning import scored
+from paribus.planning.collect_errors import collect_problems
+from paribus.planning.comparability import check_comparable
+from paribus.planning.match_budget import has_flops_budget
+from paribus.planning.plan import MAX_TRIALS, Plan, plan
+from paribus.planning.time_matches import read_time_match
+from paribus.planning.tuning import score_of
 from paribus.registry import Index, Lazy, Registry
 from paribus.registry.plugin_loading import load
 from paribus.slots.corpus import Corpus
@@ -28,9 +28,9 @@ from paribus.specs.tree import Tree
 from paribus.specs.yaml_reader import read_file
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import STORE, Store, Trial
-from paribus.studies.budgets import Spend
-from paribus.studies.locate import default_name, study_file
-from paribus.studies.study import Study, reading
+from paribus.studies.budgets import FlopsPerStep
+from paribus.studies.locate import default_name, locate_study
+from paribus.studies.study import Study, read_study
 
 
 def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
@@ -58,13 +58,13 @@ class Loaded:
 
 @final
 @dataclass(frozen=True, repr=False)
-class Planned:
+class PlannedStudy:
     """A study, its trials, and the store that they are in."""
 
     plan: Plan
     store: Store
     index: Index = field(repr=False)
-    anew: Callable[[], Planned] | None = None  # plans it again, with what records have told since
+    anew: Callable[[], PlannedStudy] | None = None  # plans it again, with what records have told since
     classes: Classes | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Planned:
 
         shapes_of(spec, self.classes or Lazy(self.index))
 
-    def again(self) -> Planned:
+    def again(self) -> PlannedStudy:
         """The same, with the trials that are known by now: those at the best of what was tuned."""
         failed = any(tried.failed for tuned in self.plan.tuned for tried in tuned.tried)  # may be mended since
         return self if self.anew is None or (self.plan.complete and not failed) else self.anew()
@@ -92,8 +92,8 @@ def study(
     *,
     registry: Registry | Index | None = None,
     store: Path | str = STORE,
-    most: int = MOST_TRIALS,
-) -> Planned:
+    most: int = MAX_TRIALS,
+) -> PlannedStudy:
     """A shipped study by its name, or one from a file or a mapping: checked and planned, with nothing run.
 
     `paribus.study("quickstart")`
@@ -101,32 +101,32 @@ def study(
     index = index_of(registry)
     _refuse_file(Path(store))
     name, tree = _read(name_or_path, index)
-    read, problems = reading(name, tree, index)
+    read, problems = read_study(name, tree, index)
     classes = registry if isinstance(registry, Registry) else Lazy(index)
     kept = Store(Path(store), read.name)
     fingerprints = _fingerprint(index)
 
-    def anew() -> Planned:
+    def anew() -> PlannedStudy:
         found = plan(
             read,
             index,
             fingerprint=fingerprints,
             counter=lambda narrow: _counter(narrow, classes),
             most=most,
-            spend=_spender(classes) if counts(read) else None,
-            solved=partial(solution, kept),
-            score=lambda trial: scored(kept.record(trial.identity), read.metric.name, kept.failure(trial.identity)),
+            spend=_spender(classes) if has_flops_budget(read) else None,
+            solved=partial(read_time_match, kept),
+            score=lambda trial: score_of(kept.record(trial.identity), read.metric.name, kept.failure(trial.identity)),
         )
-        return Planned(found, kept, index, anew, classes)
+        return PlannedStudy(found, kept, index, anew, classes)
 
     measured = _measured(classes, index)
     try:
         if problems:
             raise SpecError(*problems)
         planned = anew()
-        refuse(planned.plan, index, measured, _examples(classes))
+        check_comparable(planned.plan, index, measured, _examples(classes))
     except SpecError as error:
-        raise SpecError(*mistakes(read, index, error.problems, most=most, measured=measured)) from error
+        raise SpecError(*collect_problems(read, index, error.problems, most=most, measured=measured)) from error
     return planned
 
 
@@ -138,9 +138,9 @@ def _refuse_file(store: Path) -> None:
         raise StoreError(Problem(code="no-folder", location=str(there), message=what, valid="a folder, old or new"))
 
 
-def records(planned: Planned | str | Path) -> list[dict[str, Any]]:
+def records(planned: PlannedStudy | str | Path) -> list[dict[str, Any]]:
     """A tidy row for each evaluation of each trial that has a record: variant, seed, step, and the metrics."""
-    if not isinstance(planned, Planned):
+    if not isinstance(planned, PlannedStudy):
         planned = study(planned)
     return [row for trial in planned.plan.trials for row in _rows(trial, planned.store.record(trial.identity))]
 
@@ -167,7 +167,7 @@ def _read(source: str | Path | Mapping[str, Any], index: Index) -> tuple[str, Tr
 
         tree = plain(source, "study")
         return default_name(tree.data), tree
-    path, name = study_file(source, index)
+    path, name = locate_study(source, index)
     return name, read_file(path)
 
 
@@ -202,7 +202,7 @@ def _counter(read: Study, classes: Classes) -> Callable[[dict[str, Any]], int]:
     return partial(count, read.match.on, classes=classes)
 
 
-def _spender(classes: Classes) -> Spend:
+def _spender(classes: Classes) -> FlopsPerStep:
     """The operations of a step, counted on the meta device: only a study with a budget of them imports torch for it."""
     from paribus.train.counting import flops_a_step
 

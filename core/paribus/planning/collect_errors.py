@@ -11,26 +11,26 @@ from dataclasses import replace
 from typing import Any, Final
 
 from paribus.errors import ParibusError, Problem, SpecError
-from paribus.planning.comparability import Measured, conditions, measuring
-from paribus.planning.match_budget import value_at
-from paribus.planning.plan import refuse_explosion
-from paribus.planning.settings import Setting, settings_of
-from paribus.planning.variants import Cells, Specs, cells_of, resolve
+from paribus.planning.comparability import MetricNames, condition_problems, metric_problems
+from paribus.planning.match_budget import matched_value
+from paribus.planning.plan import check_trial_count
+from paribus.planning.settings import Setting, expand_settings
+from paribus.planning.variants import ResolvedVariants, Specs, resolve, resolve_variants
 from paribus.registry import Index
 from paribus.specs.tree import Keys, Tree, unread
 from paribus.specs.values import Validator
 from paribus.storage.store import Trial
 from paribus.studies.budgets import BUDGETS, WHOLE
 from paribus.studies.conditions import Conditions
-from paribus.studies.designs import BASELINE, PRODUCTS, Variant, listed, one_at_a_time
+from paribus.studies.designs import BASELINE, PRODUCTS, Variant, listed_variants, one_at_a_time
 from paribus.studies.study import METRIC, Study
 
 UNCONDITIONED: Final = ("no-axis", "never-applies")  # a condition that no cell can be asked for
 _LINE: Final = re.compile(r"(.*?):(\d+)")
 
 
-def mistakes(
-    study: Study, index: Index, told: Sequence[Problem], *, most: int, measured: Measured
+def collect_problems(
+    study: Study, index: Index, told: Sequence[Problem], *, most: int, measured: MetricNames
 ) -> tuple[Problem, ...]:
     """What was told already with whatever else there is, in the order of the file."""
     found = [*_further(_sound(study, told), index, most, measured), *told]
@@ -67,7 +67,7 @@ def _budget(budget: Mapping[str, Any]) -> Mapping[str, float]:
     return {} if len(whole) != 1 or len(budget) != 1 or not fine or "flops" in whole else whole
 
 
-def _further(study: Study, index: Index, most: int, measured: Measured) -> Iterator[Problem]:
+def _further(study: Study, index: Index, most: int, measured: MetricNames) -> Iterator[Problem]:
     if not study.base.data:
         yield from _alone(study, index, study.varied.vary)
         return
@@ -75,11 +75,11 @@ def _further(study: Study, index: Index, most: int, measured: Measured) -> Itera
         yield from _alone(study, index, study.varied.when)
     else:
         try:
-            refuse_explosion(study, most)
+            check_trial_count(study, most)
         except SpecError as error:
             yield from error.problems
             return
-    settings = [setting for setting in settings_of(study) if not setting.tuned]
+    settings = [setting for setting in expand_settings(study) if not setting.tuned]
     every = [list(_in(setting, study, index, measured)) for setting in settings]
     for setting, problems in zip(settings, every, strict=True):
         for problem in problems:
@@ -87,10 +87,10 @@ def _further(study: Study, index: Index, most: int, measured: Measured) -> Itera
             yield problem if alike else replace(problem, message=f"{problem.message}, in {setting.before}")
 
 
-def _in(setting: Setting, whole: Study, index: Index, measured: Measured) -> Iterator[Problem]:
+def _in(setting: Setting, whole: Study, index: Index, measured: MetricNames) -> Iterator[Problem]:
     """What is wrong in one setting: its variants, what all of them must share, its knob, and what is tuned."""
     study = setting.study
-    found = cells_of(study, index, () if study.design else _written(study), _readable)
+    found = resolve_variants(study, index, () if study.design else _written(study), _readable)
     yield from found.problems
     stage = study.metric.stage
     trials = {
@@ -98,8 +98,8 @@ def _in(setting: Setting, whole: Study, index: Index, measured: Measured) -> Ite
         for name, specs in found.resolved.items()
     }
     if BASELINE in trials:
-        yield from conditions(study, trials)
-        yield from _known(lambda: list(measuring(study, trials, index, measured)))
+        yield from condition_problems(study, trials)
+        yield from _known(lambda: list(metric_problems(study, trials, index, measured)))
     else:
         yield from _unmeasured(study, index)
     yield from _knob(study, index, found)
@@ -118,7 +118,7 @@ def _written(study: Study) -> list[Variant]:
     """What is written down one by one, where nobody knows which design was meant."""
     conditional: Conditions = study.varied.when
     axes = {key: values for key, values in study.varied.vary.items() if key not in conditional}
-    singles = [*one_at_a_time(replace(study.varied, vary=axes)), *listed(study.varied), *study.varied.parts]
+    singles = [*one_at_a_time(replace(study.varied, vary=axes)), *listed_variants(study.varied), *study.varied.parts]
     return [Variant(BASELINE), *{each.name: each for each in singles}.values()]
 
 
@@ -140,10 +140,12 @@ def _unmeasured(study: Study, index: Index) -> Iterator[Problem]:
     if plain and METRIC.fullmatch(metric.name) and metric.name.split("/")[1] not in names:
         spec = {"objective": [{"name": name} for name in names], "evaluate": None}
         terms = [f"val/{name}/{term}" for name in names for term in index.find("objective", str(name)).terms]
-        yield from measuring(study, {BASELINE: Trial("", BASELINE, 0, spec, {}, "", "")}, index, lambda spec: terms)
+        yield from metric_problems(
+            study, {BASELINE: Trial("", BASELINE, 0, spec, {}, "", "")}, index, lambda spec: terms
+        )
 
 
-def _knob(study: Study, index: Index, found: Cells) -> Iterator[Problem]:
+def _knob(study: Study, index: Index, found: ResolvedVariants) -> Iterator[Problem]:
     """What a match is to turn must be a number in every variant; where none has a spec, at least an option."""
     by = study.match.by if study.match is not None else "None"
     if by != "None" and not found.resolved:
@@ -152,13 +154,13 @@ def _knob(study: Study, index: Index, found: Cells) -> Iterator[Problem]:
         yield from (replace(each, location=where) for each in new if each.code == "unknown-key")
     for specs in found.resolved.values() if by != "None" else ():
         try:
-            value_at(specs[study.metric.stage], by, study)
+            matched_value(specs[study.metric.stage], by, study)
         except SpecError as error:
             yield from error.problems
             return
 
 
-def _tuned(study: Study, whole: Study, index: Index, found: Cells) -> Iterator[Problem]:
+def _tuned(study: Study, whole: Study, index: Index, found: ResolvedVariants) -> Iterator[Problem]:
     """Each value that is tried, with the baseline: what the baseline's own mistakes are is told already."""
     base = found.kept.get(BASELINE, Variant(BASELINE))
     for key, values in whole.tune.values.items() if whole.tune is not None else ():
@@ -166,7 +168,7 @@ def _tuned(study: Study, whole: Study, index: Index, found: Cells) -> Iterator[P
             yield from _put(study, base, index, key, value, found)
 
 
-def _put(study: Study, base: Variant, index: Index, key: str, value: Any, found: Cells) -> list[Problem]:
+def _put(study: Study, base: Variant, index: Index, key: str, value: Any, found: ResolvedVariants) -> list[Problem]:
     """What is wrong with a value at a key, and is not wrong without it."""
     try:
         resolve(study, base, index, [(key, value)])

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import Problem, SpecError, join_names
 from paribus.planning.plan import Plan
-from paribus.planning.tuning import told
+from paribus.planning.tuning import format_cell
 from paribus.registry import Index
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import Trial
@@ -19,9 +19,9 @@ from paribus.studies.designs import BASELINE
 from paribus.studies.study import Study
 
 Spec = Mapping[str, Any]
-Measured = Callable[[Spec], Sequence[str]]  # the names of all metrics that a spec's trial will have
-Examples = Callable[[Spec], str]  # a digest of the validation examples that a spec's trial will be measured on
-MOST: Final = 8
+MetricNames = Callable[[Spec], Sequence[str]]  # the names of all metrics that a spec's trial will have
+ExamplesDigest = Callable[[Spec], str]  # a digest of the validation examples that a spec's trial will be measured on
+MAX_NAMES: Final = 8
 TEXTUAL: Final = ("other-tokenizer",)  # of what is measured of the text itself, a tokenizer makes no other thing
 
 
@@ -35,19 +35,19 @@ class Condition(NamedTuple):
     valid: str
 
 
-def of_bytes(metric: str) -> bool:
+def is_per_byte(metric: str) -> bool:
     """Whether what is measured is told of each byte of a text, whatever its tokens."""
     return metric.endswith("/bits-per-byte")
 
 
-def evaluated(spec: Spec) -> list[Mapping[str, Any]]:
+def evaluation_objectives(spec: Spec) -> list[Mapping[str, Any]]:
     """The objectives that a trial is evaluated with, and how: as `evaluate:` says, or else as it was trained."""
     return _listed(spec.get("evaluate")) or _listed(spec["objective"])
 
 
-def measured_by(spec: Spec) -> list[Any]:
+def evaluation_nodes(spec: Spec) -> list[Any]:
     """The names of the objectives that a trial is evaluated with, and the measures, how they are asked included."""
-    return [*(node["name"] for node in evaluated(spec)), *_listed(spec.get("measure"))]
+    return [*(node["name"] for node in evaluation_objectives(spec)), *_listed(spec.get("measure"))]
 
 
 def _listed(node: Any) -> list[Mapping[str, Any]]:
@@ -66,7 +66,7 @@ CONDITIONS: Final = (
     Condition(
         "other-objective",
         "what is measured",
-        lambda trial: measured_by(trial.spec),
+        lambda trial: evaluation_nodes(trial.spec),
         "`evaluate:` and `measure:` in the study, the same for every variant",
     ),
     Condition("other-length", "`dims.length`", lambda trial: trial.spec["dims"]["length"], "one length in a study"),
@@ -79,7 +79,7 @@ CONDITIONS: Final = (
 )
 
 
-def refuse(plan: Plan, index: Index, measured: Measured, examples: Examples) -> None:
+def check_comparable(plan: Plan, index: Index, measured: MetricNames, examples: ExamplesDigest) -> None:
     """A `SpecError` with every reason.
 
     `measured` is only asked about a metric that is no term of a loss, and `examples` only where variants evaluate an
@@ -87,7 +87,7 @@ def refuse(plan: Plan, index: Index, measured: Measured, examples: Examples) -> 
     """
     problems: list[Problem] = []
     for trials in _compared(plan):
-        found = [*conditions(plan.study, trials), *measuring(plan.study, trials, index, measured)]
+        found = [*condition_problems(plan.study, trials), *metric_problems(plan.study, trials, index, measured)]
         problems += found or _examples(plan, trials, examples)
     if problems:
         raise SpecError(*dict.fromkeys(problems))
@@ -101,14 +101,14 @@ def _compared(plan: Plan) -> Iterator[dict[str, Trial]]:
             found = {name: setting.untimed.get(name) or setting.of(name)[0] for name in names}
             for each in plan.tuned:
                 if each.setting == setting.name:
-                    found |= {f"{each.variant} with {told(tried.cell)}": tried.trials[0] for tried in each.tried}
+                    found |= {f"{each.variant} with {format_cell(tried.cell)}": tried.trials[0] for tried in each.tried}
             yield found
 
 
-def conditions(study: Study, trials: Mapping[str, Trial]) -> Iterator[Problem]:
+def condition_problems(study: Study, trials: Mapping[str, Trial]) -> Iterator[Problem]:
     """What a trial of each variant does not share with the baseline's."""
     for condition in CONDITIONS:
-        if condition.code in TEXTUAL and of_bytes(study.metric.name):
+        if condition.code in TEXTUAL and is_per_byte(study.metric.name):
             continue
         wanted = digest_json([condition.of(trials[BASELINE])])
         others = [name for name, trial in trials.items() if digest_json([condition.of(trial)]) != wanted]
@@ -117,13 +117,15 @@ def conditions(study: Study, trials: Mapping[str, Trial]) -> Iterator[Problem]:
                 code=condition.code,
                 path=others[0] if len(others) == 1 else "",
                 location=study.written(next(iter(trials[others[0]].varied), "")),
-                message=f"{join_names(others, MOST)} and {BASELINE} would not share {condition.what}, "
+                message=f"{join_names(others, MAX_NAMES)} and {BASELINE} would not share {condition.what}, "
                 "so that no table could compare them",
                 valid=condition.valid,
             )
 
 
-def measuring(study: Study, trials: Mapping[str, Trial], index: Index, measured: Measured) -> Iterator[Problem]:
+def metric_problems(
+    study: Study, trials: Mapping[str, Trial], index: Index, measured: MetricNames
+) -> Iterator[Problem]:
     """Whether every variant will measure what the verdict is about."""
     metric = study.metric.name
     missing: list[str] = []
@@ -138,7 +140,7 @@ def measuring(study: Study, trials: Mapping[str, Trial], index: Index, measured:
         if metric not in known[key]:
             missing.append(name)
     if missing:
-        who = "no variant would" if len(missing) == len(trials) else f"{join_names(missing, MOST)} would not"
+        who = "no variant would" if len(missing) == len(trials) else f"{join_names(missing, MAX_NAMES)} would not"
         yield Problem(
             code="no-metric",
             path="metric.name",
@@ -148,10 +150,10 @@ def measuring(study: Study, trials: Mapping[str, Trial], index: Index, measured:
         )
 
 
-def _examples(plan: Plan, trials: Mapping[str, Trial], examples: Examples) -> Iterator[Problem]:
+def _examples(plan: Plan, trials: Mapping[str, Trial], examples: ExamplesDigest) -> Iterator[Problem]:
     """Another share of hidden tokens is another task; another head is not. Neither are tokens of another vocabulary."""
     learned = {name: (trial.spec.get("from") or {}).get("learned") for name, trial in trials.items()}
-    nodes = {name: digest_json([evaluated(trial.spec), learned[name]]) for name, trial in trials.items()}
+    nodes = {name: digest_json([evaluation_objectives(trial.spec), learned[name]]) for name, trial in trials.items()}
     if len(set(nodes.values())) == 1:
         return
     known = {node: examples(trials[name].spec) for name, node in nodes.items()}
@@ -164,8 +166,8 @@ def _examples(plan: Plan, trials: Mapping[str, Trial], examples: Examples) -> It
             code="other-validation",
             path=others[0] if len(others) == 1 else "",
             location=plan.study.written(next(iter(trials[others[0]].varied), "")),
-            message=f"{join_names(others, MOST)} and {BASELINE} would not be measured on the same validation examples, "
-            "corrupted alike",
+            message=f"{join_names(others, MAX_NAMES)} and {BASELINE} would not be measured on the same validation "
+            "examples, corrupted alike",
             valid=valid,
         )
 
@@ -173,5 +175,7 @@ def _examples(plan: Plan, trials: Mapping[str, Trial], examples: Examples) -> It
 def _losses(spec: Spec, index: Index) -> set[str]:
     """The terms of the losses, which are known without building anything."""
     return {
-        f"val/{node['name']}/{term}" for node in evaluated(spec) for term in index.find("objective", node["name"]).terms
+        f"val/{node['name']}/{term}"
+        for node in evaluation_objectives(spec)
+        for term in index.find("objective", node["name"]).terms
     }

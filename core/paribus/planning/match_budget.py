@@ -9,31 +9,31 @@ from collections.abc import Callable, Mapping, Sequence
 
 from paribus.errors import Problem, SpecError
 from paribus.planning.identity import ComponentCode
-from paribus.planning.match_search import Matched, solve
-from paribus.planning.time_matches import key_of
+from paribus.planning.match_search import BudgetMatch, solve
+from paribus.planning.time_matches import match_key
 from paribus.planning.variants import Spec, Specs, at, resolve
 from paribus.registry import Index
 from paribus.specs.reading_cache import Memory
 from paribus.specs.tree import shown
 from paribus.storage.store import Trial
-from paribus.studies.budgets import Spend, steps_for
+from paribus.studies.budgets import FlopsPerStep, steps_for
 from paribus.studies.designs import BASELINE, Change, Variant
 from paribus.studies.options import TIME
 from paribus.studies.study import Study
 
 Count = Callable[[Spec], int]  # parameters or operations of a resolved spec
-Solved = Callable[[str, str], Matched | None]
+FindTimeMatch = Callable[[str, str], BudgetMatch | None]
 """What was found by measuring: by a key of the variant beside its baseline, and the code behind both."""
 
 
-def matched_of(
+def match_variants(
     study: Study,
     kept: Mapping[str, Variant],
     resolved: dict[str, Specs],
     index: Index,
     count: Count | None,
-    solved: Solved | None,
-) -> dict[str, Matched]:
+    solved: FindTimeMatch | None,
+) -> dict[str, BudgetMatch]:
     """Turns the knob of every variant until it costs what the baseline costs; `resolved` is changed in place.
 
     It is counted at the stage that the metric is of, and turned in all of them, so that they fit together. On time it
@@ -45,13 +45,13 @@ def matched_of(
     decides = study.metric.stage
     base, code = resolved[BASELINE][decides], ComponentCode(index)
     target = None
-    found: dict[str, Matched] = {}
+    found: dict[str, BudgetMatch] = {}
     for variant in (each for each in kept.values() if each.name != BASELINE):
         own = resolved[variant.name][decides]
-        start = value_at(own, match.by, study)
+        start = matched_value(own, match.by, study)
         if match.on == TIME:
             codes = f"{code.hash(base)} {code.hash(own)}"
-            known = solved(key_of(base, own, match.by), codes) if solved is not None else None
+            known = solved(match_key(base, own, match.by), codes) if solved is not None else None
             if known is None:
                 continue
             found[variant.name] = known
@@ -66,7 +66,7 @@ def matched_of(
     return found
 
 
-def untimed_of(study: Study, matched: Mapping[str, Matched], every: Sequence[Trial]) -> dict[str, Trial]:
+def untimed_trials(study: Study, matched: Mapping[str, BudgetMatch], every: Sequence[Trial]) -> dict[str, Trial]:
     """A trial of each variant that is still to be matched on time, as it is written."""
     if study.match is None or study.match.on != TIME:
         return {}
@@ -89,7 +89,7 @@ def _counter(study: Study, variant: Variant, index: Index, count: Count) -> Call
     return counted
 
 
-def value_at(spec: Spec, dotted: str, study: Study) -> float | int:
+def matched_value(spec: Spec, dotted: str, study: Study) -> float | int:
     """Where a knob is now."""
     value = at(spec, dotted)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -105,22 +105,22 @@ def value_at(spec: Spec, dotted: str, study: Study) -> float | int:
     return value
 
 
-def counts(study: Study) -> bool:
+def has_flops_budget(study: Study) -> bool:
     """Whether some budget of the study is one of operations."""
     return any("flops" in (stage.budget or study.budget) for stage in study.stages)
 
 
-def spent(
+def resolve_with_budget(
     study: Study,
     variant: Variant,
     index: Index,
     more: Sequence[Change],
-    spend: Spend | None,
+    spend: FlopsPerStep | None,
     memory: Memory | None = None,
 ) -> Specs:
     """The specs of a variant as `resolve` has them, with as many steps as a budget of operations is worth."""
     specs = resolve(study, variant, index, more, memory)
-    if not counts(study):
+    if not has_flops_budget(study):
         return specs
     assert spend is not None, "a budget of operations needs something to count with"
     steps = {}

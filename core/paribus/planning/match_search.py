@@ -20,7 +20,7 @@ CANNOT: Final = "cannot-match"
 Count = Callable[[float], int]
 
 
-class Measured(NamedTuple):
+class TimeMeasurement(NamedTuple):
     """How a match on time is known: the ratio in rounds that took turns, and where that was."""
 
     ratio: float
@@ -33,13 +33,13 @@ class Measured(NamedTuple):
     since: tuple[str, ...] = ()  # what is not as it was then
 
 
-class Matched(NamedTuple):
+class BudgetMatch(NamedTuple):
     """The knob's value, what it came to, and how far off that is."""
 
     value: float
     count: int  # type: ignore[assignment]  # a tuple has a method of this name
     target: int
-    measured: Measured | None = None  # of what is timed, and not counted: then those two are in nanoseconds
+    measured: TimeMeasurement | None = None  # of what is timed, and not counted: then those two are in nanoseconds
 
     @property
     def residual(self) -> float:
@@ -54,7 +54,7 @@ class Matched(NamedTuple):
         return f"{self.residual:+.1%} {ends}, A/A ±{self.measured.astray:.1%}"
 
 
-def solve(count: Count, target: int, *, whole: bool, start: float, path: str, on: str = "") -> Matched:
+def solve(count: Count, target: int, *, whole: bool, start: float, path: str, on: str = "") -> BudgetMatch:
     """The value at which `count` is nearest to `target`; `count` must grow with it.
 
     A ratio that comes to a whole width has plateaus: of all values on the best one, that nearest to `start` is taken.
@@ -65,17 +65,17 @@ def solve(count: Count, target: int, *, whole: bool, start: float, path: str, on
         what = f"the baseline has no {on or 'such thing'} (0) that variants could be matched on"
         raise SpecError(Problem(code=CANNOT, path="match.on", message=what, valid="something that it has"))
     if count(start) == target:
-        return Matched(start, target, target)
+        return BudgetMatch(start, target, target)
     try:  # of heads that share keys there are as many as divide all of them: few, and not evenly
         return _between(count, target, whole=whole, start=start, path=path, on=on)
     except SpecError as error:
         if not whole or error.problems[0].code == CANNOT:
             raise
         there = [value for value in range(1, MOST_TRIED) if _possible(count, value)]
-    return min((Matched(each, count(each), target) for each in there), key=lambda found: abs(found.count - target))
+    return min((BudgetMatch(each, count(each), target) for each in there), key=lambda found: abs(found.count - target))
 
 
-def _between(count: Count, target: int, *, whole: bool, start: float, path: str, on: str) -> Matched:
+def _between(count: Count, target: int, *, whole: bool, start: float, path: str, on: str) -> BudgetMatch:
     """The same for a knob that can be turned to any number, or to every so-manieth."""
     low: float
     high: float
@@ -99,7 +99,7 @@ def _between(count: Count, target: int, *, whole: bool, start: float, path: str,
         else:
             high = middle
     best = min((low, high), key=lambda value: abs(count(value) - target))
-    return Matched(_tidied(count, best, whole), count(best), target)
+    return BudgetMatch(_tidied(count, best, whole), count(best), target)
 
 
 def _moves(count: Count, low: float, high: float, path: str, on: str) -> None:
@@ -153,7 +153,7 @@ Possible = Callable[[float], bool]  # whether a spec with this value would be va
 
 
 @final
-class Knob:
+class SearchRange:
     """The option under `match.by`, from where a variant has it."""
 
     def __init__(self, start: float, possible: Possible, *, whole: bool) -> None:

@@ -20,14 +20,14 @@ class Ratio(NamedTuple):
     rounds: int
 
 
-def ratio_of(before: Sequence[float], after: Sequence[float]) -> Ratio:
+def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Ratio:
     """Of the latter to the former, round by round."""
     found = sorted(other / one for one, other in zip(before, after, strict=True))
     low, high = interval(found)
     return Ratio(median(found), low, high, len(found))
 
 
-def widened(found: Ratio, twin: Ratio) -> Ratio:
+def widen(found: Ratio, twin: Ratio) -> Ratio:
     """The interval, wider by what the baseline strays from itself.
 
     Two models of one spec may differ by where they lie in memory, in every round alike.

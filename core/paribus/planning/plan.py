@@ -9,19 +9,26 @@ from typing import Final, final
 
 from paribus.errors import Problem, SpecError
 from paribus.planning.identity import ComponentCode, identity_of
-from paribus.planning.match_budget import Count, Solved, counts, matched_of, spent, untimed_of
-from paribus.planning.match_search import Matched
-from paribus.planning.settings import Excluded, Setting, repeats, settings_of
-from paribus.planning.tuning import Score, Tuned, at_best, tuning
-from paribus.planning.variants import Fingerprint, Spec, Specs, cells_of, trials_of, turned
+from paribus.planning.match_budget import (
+    Count,
+    FindTimeMatch,
+    has_flops_budget,
+    match_variants,
+    resolve_with_budget,
+    untimed_trials,
+)
+from paribus.planning.match_search import BudgetMatch
+from paribus.planning.settings import Excluded, Setting, expand_settings, trials_per_variant
+from paribus.planning.tuning import Score, VariantTuning, tune_variants, tuned_setting
+from paribus.planning.variants import Fingerprint, Spec, Specs, build_trials, matched_changes, resolve_variants
 from paribus.registry import Index
 from paribus.storage.store import Trial
-from paribus.studies.budgets import Spend
-from paribus.studies.designs import Variant, extent, size
+from paribus.studies.budgets import FlopsPerStep
+from paribus.studies.designs import Variant, describe_axes, variant_count
 from paribus.studies.options import TIME
 from paribus.studies.study import Study
 
-MOST_TRIALS: Final = 10_000
+MAX_TRIALS: Final = 10_000
 
 
 Counter = Callable[[Study], Count]  # what a study that matches counts with
@@ -35,7 +42,7 @@ class Plan:
     study: Study
     settings: tuple[Setting, ...]  # one, without a name, of a plain study
     trials: tuple[Trial, ...]  # seed by seed, so that an early stop leaves whole pairs; each once
-    tuned: tuple[Tuned, ...] = ()  # what is tried with each variant, and what was chosen; its trials come first
+    tuned: tuple[VariantTuning, ...] = ()  # what is tried with each variant, and what was chosen; its trials come first
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -54,7 +61,7 @@ class Plan:
         return tuple(dict.fromkeys(several))
 
     @property
-    def matched(self) -> Mapping[str, Matched]:
+    def matched(self) -> Mapping[str, BudgetMatch]:
         """The knobs that were turned in the first setting."""
         return self.settings[0].matched
 
@@ -88,11 +95,11 @@ def plan(
     *,
     fingerprint: Fingerprint,
     count: Count | None = None,
-    most: int = MOST_TRIALS,
-    solved: Solved | None = None,
+    most: int = MAX_TRIALS,
+    solved: FindTimeMatch | None = None,
     counter: Counter | None = None,
     score: Score = lambda trial: None,
-    spend: Spend | None = None,
+    spend: FlopsPerStep | None = None,
 ) -> Plan:
     """Every trial, or one error that names what no variant can be.
 
@@ -102,14 +109,14 @@ def plan(
     `counter` makes a `count` for each setting that matches, and `score` says what came of the trials by which the study
     is tuned: what follows from them is planned as soon as they have records.
     """
-    refuse_explosion(study, most)
+    check_trial_count(study, most)
     settings: list[Setting] = []
-    tuned: list[Tuned] = []
-    for setting in settings_of(study):
+    tuned: list[VariantTuning] = []
+    for setting in expand_settings(study):
         if setting.tuned:
             assert study.tune is not None
-            found = list(tuning(settings[-1], study.tune, index, fingerprint, score, spend))
-            settings.append(at_best(setting, settings[-1], found, index, fingerprint, spend))
+            found = list(tune_variants(settings[-1], study.tune, index, fingerprint, score, spend))
+            settings.append(tuned_setting(setting, settings[-1], found, index, fingerprint, spend))
             tuned += found
             continue
         match = setting.study.match
@@ -125,7 +132,7 @@ def _said_of(setting: Setting, problem: Problem) -> Problem:
     return replace(problem, message=f"{problem.message}, in {setting.before}") if setting.before else problem
 
 
-def _in_order(study: Study, settings: Sequence[Setting], tuned: Iterable[Tuned]) -> Iterable[Trial]:
+def _in_order(study: Study, settings: Sequence[Setting], tuned: Iterable[VariantTuning]) -> Iterable[Trial]:
     """Every trial once: first what is tuned, then seed by seed those of all settings."""
     place = {seed: number for number, seed in enumerate(study.seeds)}
     first: dict[str, Trial] = {}
@@ -143,19 +150,19 @@ def _held(
     index: Index,
     fingerprint: Fingerprint,
     count: Count | None,
-    solved: Solved | None,
-    spend: Spend | None,
+    solved: FindTimeMatch | None,
+    spend: FlopsPerStep | None,
 ) -> Setting:
     """One setting with all that it comes to, as its variants are written."""
     study = setting.study
-    found = cells_of(study, index)
+    found = resolve_variants(study, index)
     if found.problems:
         raise SpecError(*found.problems)
     kept, resolved = found.kept, found.resolved
-    matched = matched_of(study, kept, resolved, index, count, solved)
+    matched = match_variants(study, kept, resolved, index, count, solved)
     _spent(study, kept, resolved, matched, index, spend)
-    every = trials_of(study, tuple(kept.values()), resolved, matched, index, fingerprint, found.spelling)
-    untimed = untimed_of(study, matched, every)
+    every = build_trials(study, tuple(kept.values()), resolved, matched, index, fingerprint, found.spelling)
+    untimed = untimed_trials(study, matched, every)
     there = [trial for trial in every if trial.variant not in untimed]
     first: dict[str, Trial] = {}
     for trial in there:
@@ -173,12 +180,12 @@ def _held(
     )
 
 
-def refuse_explosion(study: Study, most: int) -> None:
+def check_trial_count(study: Study, most: int) -> None:
     """Refuses a study of more trials than anybody meant."""
-    times, more = repeats(study)
-    count = (size(study.design, study.varied) + 1) * times * len(study.stages)
+    times, more = trials_per_variant(study)
+    count = (variant_count(study.design, study.varied) + 1) * times * len(study.stages)
     if count > most:
-        axes = extent(study.varied)
+        axes = describe_axes(study.varied)
         axes += f" x stages: {len(study.stages)}" if len(study.stages) > 1 else ""
         axes += more
         raise SpecError(
@@ -196,17 +203,17 @@ def _spent(
     study: Study,
     kept: Mapping[str, Variant],
     resolved: dict[str, Specs],
-    matched: Mapping[str, Matched],
+    matched: Mapping[str, BudgetMatch],
     index: Index,
-    spend: Spend | None,
+    spend: FlopsPerStep | None,
 ) -> None:
     """Gives each variant the steps that a budget of operations is worth; `resolved` is changed in place."""
-    if counts(study):
+    if has_flops_budget(study):
         for name, variant in kept.items():
-            resolved[name] = spent(study, variant, index, turned(study, matched, name), spend)
+            resolved[name] = resolve_with_budget(study, variant, index, matched_changes(study, matched, name), spend)
 
 
-def single(spec: Spec, index: Index, fingerprint: Fingerprint) -> Trial:
+def single_trial(spec: Spec, index: Index, fingerprint: Fingerprint) -> Trial:
     """A spec by itself, as a trial of no study."""
     code, corpus = ComponentCode(index).hash(spec), fingerprint(dict(spec))
     return Trial(identity_of(spec, code, corpus), "alone", spec["seed"], spec, {}, code, corpus)

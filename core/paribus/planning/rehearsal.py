@@ -15,7 +15,7 @@ STUDY: Final = "rehearsal"
 TrialGroup = tuple[str, str, str]
 
 
-def to_rehearse(trials: Sequence[Trial], pending: Sequence[Trial], store: Store, jobs: int) -> list[Trial]:
+def select_rehearsals(trials: Sequence[Trial], pending: Sequence[Trial], store: Store, jobs: int) -> list[Trial]:
     """The first pending trial of each variant, at each stage, of which no step is known to have worked.
 
     None, where all start at once: then they tell by themselves.
@@ -36,7 +36,7 @@ def trial_group(trial: Trial) -> TrialGroup:
     return trial.variant, setting + tuning, trial.stage
 
 
-def given_up(trial: Trial, rehearsed: Trial) -> bool:
+def is_blocked(trial: Trial, rehearsed: Trial) -> bool:
     """Whether a trial cannot be what it is to be, as one could not take its first step: other tuned values may."""
     return trial_group(trial) == trial_group(rehearsed) and trial.setting == rehearsed.setting
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final, NamedTuple, final
 
-from paribus.planning.match_search import Matched
+from paribus.planning.match_search import BudgetMatch
 from paribus.storage.store import Trial
 from paribus.studies.designs import Variant
 from paribus.studies.options import Match
@@ -43,7 +43,7 @@ class Setting:
     tuned: bool | None = None  # None where the study tunes nothing
     variants: tuple[Variant, ...] = ()  # the baseline first
     excluded: tuple[Excluded, ...] = ()
-    matched: Mapping[str, Matched] = field(default_factory=dict)
+    matched: Mapping[str, BudgetMatch] = field(default_factory=dict)
     gone_through: Mapping[tuple[str, str], tuple[Trial, ...]] = field(default_factory=dict)  # by variant and stage
     untimed: Mapping[str, Trial] = field(default_factory=dict)
     """The variants whose knob nobody has turned yet, as steps are still to be timed: each as it is written."""
@@ -65,7 +65,7 @@ class Setting:
         return self.gone_through[variant, stage]
 
 
-def settings_of(study: Study) -> Iterator[Setting]:
+def expand_settings(study: Study) -> Iterator[Setting]:
     """Every combination of scale, match, and tuned or not: the tuned one after the one that it is tuned from."""
     scales = study.scales or {"": study.base}
     matches = study.matches or (study.match,)
@@ -85,7 +85,7 @@ def _named(match: Match | None, others: tuple[Match | None, ...]) -> str:
     return f"{match.on} by {match.by}" if alike else match.on
 
 
-def repeats(study: Study) -> tuple[int, str]:
+def trials_per_variant(study: Study) -> tuple[int, str]:
     """How many trials each variant has at most, at each stage, and of what that comes, besides seeds."""
     settings, said = 1, ""
     for what, several in (("scales", len(study.scales)), ("match", len(study.matches))):

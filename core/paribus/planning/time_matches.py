@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from paribus.planning.match_search import Matched, Measured
+from paribus.planning.match_search import BudgetMatch, TimeMeasurement
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import Store
 from paribus.train.cpu_model import processor
@@ -23,7 +23,7 @@ _FREE: Final = {"data": ("validation", "evaluations"), "trainer": ("max_steps", 
 """What no step of a training depends on."""
 
 
-def key_of(baseline: Mapping[str, Any], spec: Mapping[str, Any], by: str) -> str:
+def match_key(baseline: Mapping[str, Any], spec: Mapping[str, Any], by: str) -> str:
     """What a solution is kept under: both as they step, with the knob as it is written."""
     return digest_json([_stepping(baseline), _stepping(spec), by])
 
@@ -38,11 +38,11 @@ def _stepping(spec: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def path_of(store: Store, key: str) -> Path:
+def match_path(store: Store, key: str) -> Path:
     return store.root / FOLDER / f"{key}.json"
 
 
-def solution(store: Store, key: str, code: str) -> Matched | None:
+def read_time_match(store: Store, key: str, code: str) -> BudgetMatch | None:
     """What stands in the store, with what has changed since; `code` is that behind both specs now."""
     found = store.document(FOLDER, f"{key}.json")
     if found is None:
@@ -52,7 +52,7 @@ def solution(store: Store, key: str, code: str) -> Matched | None:
     return None
 
 
-def _matched(found: Mapping[str, Any], code: str) -> Matched | None:
+def _matched(found: Mapping[str, Any], code: str) -> BudgetMatch | None:
     low, high = found["interval"]
     machine = found["machine"]
     since = []
@@ -60,7 +60,7 @@ def _matched(found: Mapping[str, Any], code: str) -> Matched | None:
         since.append(f"this machine is another: {processor()}")
     if found["code"] != code:
         since.append("the code has changed")
-    measured = Measured(
+    measured = TimeMeasurement(
         float(found["ratio"]),
         -math.inf if low is None else float(low),
         math.inf if high is None else float(high),
@@ -74,4 +74,4 @@ def _matched(found: Mapping[str, Any], code: str) -> Matched | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(measured.ratio):
         return None
     before, after = found["nanoseconds"]
-    return Matched(value, int(after), int(before), measured)
+    return BudgetMatch(value, int(after), int(before), measured)

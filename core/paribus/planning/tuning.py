@@ -13,17 +13,17 @@ from functools import cached_property
 from typing import Any, Final, final
 
 from paribus.errors import join_names
-from paribus.planning.match_budget import spent
+from paribus.planning.match_budget import resolve_with_budget
 from paribus.planning.settings import BEST, SAME, TUNING, Excluded, Setting
-from paribus.planning.variants import Fingerprint, Specs, at, lineage, trials_of, turned
+from paribus.planning.variants import Fingerprint, Specs, at, build_trials, lineage, matched_changes
 from paribus.registry import Index
 from paribus.specs.reading_cache import Memory
 from paribus.storage.atomic import number
 from paribus.storage.store import Trial
-from paribus.studies.budgets import Spend
-from paribus.studies.designs import BASELINE, Change, Variant, said
+from paribus.studies.budgets import FlopsPerStep
+from paribus.studies.designs import BASELINE, Change, Variant, format_value
 from paribus.studies.options import Cell, Tune
-from paribus.studies.stages import aimed
+from paribus.studies.stages import key_in_stage
 from paribus.studies.study import Study
 
 LARGEST: Final = 1e200  # a metric beyond it is no result, though it is a number
@@ -34,7 +34,7 @@ FAILED: Final = math.inf
 FAILURES: Final = ("failed", "out-of-memory", "timeout")  # which a trial is not tried again for by itself
 
 
-def scored(record: Mapping[str, Any] | None, metric: str, failure: Mapping[str, Any] | None = None) -> float | None:
+def score_of(record: Mapping[str, Any] | None, metric: str, failure: Mapping[str, Any] | None = None) -> float | None:
     """What a trial came to, from its record, or from how it ended without one."""
     if record is None:
         return FAILED if failure is not None and failure.get("state") in FAILURES else None
@@ -45,7 +45,7 @@ def scored(record: Mapping[str, Any] | None, metric: str, failure: Mapping[str, 
 
 @final
 @dataclass(frozen=True)
-class Tried:
+class Candidate:
     """One value of each tuned key, and what its trials came to."""
 
     cell: Cell
@@ -75,13 +75,13 @@ class Tried:
 
 @final
 @dataclass(frozen=True)
-class Tuned:
+class VariantTuning:
     """A variant, what was tried with it, and what was chosen: nothing, until all of it has a record."""
 
     setting: str  # the one that is tuned
     variant: str
     better: str
-    tried: tuple[Tried, ...]
+    tried: tuple[Candidate, ...]
     own: int  # which of them is what the variant has untuned
     trials: tuple[Trial, ...]  # of all stages
     following: int  # how many trials there will be with what is chosen, at most
@@ -122,9 +122,9 @@ class Tuned:
         return len(set(values)) > 1 and value in (min(values), max(values))
 
 
-def unknown(tuned: Sequence[Tuned]) -> Iterator[str]:
+def pending_notes(tuned: Sequence[VariantTuning]) -> Iterator[str]:
     """What of a study is not known before its tuning has ended."""
-    waiting: dict[str, list[Tuned]] = {}
+    waiting: dict[str, list[VariantTuning]] = {}
     for each in tuned:
         if each.best is None:
             waiting.setdefault(each.setting, []).append(each)
@@ -139,39 +139,44 @@ def unknown(tuned: Sequence[Tuned]) -> Iterator[str]:
         )
 
 
-def told(cell: Cell) -> str:
+def format_cell(cell: Cell) -> str:
     """`optimizer.lr=0.001`."""
-    return " ".join(f"{key}={said(value)}" for key, value in cell)
+    return " ".join(f"{key}={format_value(value)}" for key, value in cell)
 
 
-def tuning(
-    setting: Setting, tune: Tune, index: Index, fingerprint: Fingerprint, score: Score, spend: Spend | None = None
-) -> Iterator[Tuned]:
+def tune_variants(
+    setting: Setting,
+    tune: Tune,
+    index: Index,
+    fingerprint: Fingerprint,
+    score: Score,
+    spend: FlopsPerStep | None = None,
+) -> Iterator[VariantTuning]:
     """What is to be tried with each variant of a setting, and what has come of it."""
     study = setting.study
     following, memory = len(study.seeds) * len(study.stages), Memory()
     for variant in (each for each in setting.variants if each.name not in setting.untimed):
         own, found = _tried(setting, variant, tune, index, spend, memory)
-        cells: list[Tried] = []
+        cells: list[Candidate] = []
         every: list[Trial] = []
         for cell, specs in found:
             trials = _trials(setting, variant, cell, specs, tune, index, fingerprint)
             measured = tuple(trial for trial in trials if trial.stage == study.metric.stage)
-            cells.append(Tried(cell, measured, tuple(map(score, measured))))
+            cells.append(Candidate(cell, measured, tuple(map(score, measured))))
             every += trials
-        yield Tuned(setting.name, variant.name, study.metric.better, tuple(cells), own, tuple(every), following)
+        yield VariantTuning(setting.name, variant.name, study.metric.better, tuple(cells), own, tuple(every), following)
 
 
 def _tried(
-    setting: Setting, variant: Variant, tune: Tune, index: Index, spend: Spend | None, memory: Memory
+    setting: Setting, variant: Variant, tune: Tune, index: Index, spend: FlopsPerStep | None, memory: Memory
 ) -> tuple[int, list[tuple[Cell, Specs]]]:
     """Every combination once, with its specs, and which is the variant's own: that is tried, written or not."""
     study = setting.study
-    untuned = spent(study, variant, index, _knobs(setting, variant), spend, memory)
+    untuned = resolve_with_budget(study, variant, index, _knobs(setting, variant), spend, memory)
     lines: list[Any] = []
     found: list[tuple[Cell, Specs]] = []
     for cell in tune.cells():
-        specs = spent(study, variant, index, [*_knobs(setting, variant), *cell], spend, memory)
+        specs = resolve_with_budget(study, variant, index, [*_knobs(setting, variant), *cell], spend, memory)
         line = lineage(study, specs)
         if line not in lines:
             lines.append(line)
@@ -186,7 +191,7 @@ def _tried(
 def _at(study: Study, specs: Specs, key: str) -> Any:
     """What a key has come to in the resolved spec of the first stage that it is meant for."""
     for stage in study.stages:
-        here = aimed(key, stage, study.stages)
+        here = key_in_stage(key, stage, study.stages)
         if here is not None:
             return at(specs[stage.name], here)
     return None
@@ -194,7 +199,7 @@ def _at(study: Study, specs: Specs, key: str) -> Any:
 
 def _knobs(setting: Setting, variant: Variant) -> list[Change]:
     """What was turned for this variant to match a budget, which tuning leaves as it is."""
-    return turned(setting.study, setting.matched, variant.name)
+    return matched_changes(setting.study, setting.matched, variant.name)
 
 
 def _trials(
@@ -209,18 +214,18 @@ def _trials(
     """The trials of one variant with one combination, on the tuning seeds."""
     study = replace(setting.study, seeds=tune.seeds)
     alone = replace(variant, name=BASELINE)  # it is held against no other
-    trials = trials_of(study, [alone], {BASELINE: specs}, {}, index, fingerprint)
-    name = ", ".join(filter(None, (setting.before, f"{TUNING} {told(cell)}")))
+    trials = build_trials(study, [alone], {BASELINE: specs}, {}, index, fingerprint)
+    name = ", ".join(filter(None, (setting.before, f"{TUNING} {format_cell(cell)}")))
     return [replace(trial, variant=variant.name, setting=name) for trial in trials]
 
 
-def at_best(
+def tuned_setting(
     empty: Setting,
     same: Setting,
-    found: Sequence[Tuned],
+    found: Sequence[VariantTuning],
     index: Index,
     fingerprint: Fingerprint,
-    spend: Spend | None = None,
+    spend: FlopsPerStep | None = None,
 ) -> Setting:
     """The same comparison with every variant at what was chosen for it, as far as that is known.
 
@@ -235,7 +240,7 @@ def at_best(
     base = lineage(study, resolved[BASELINE])
     twins = [each for each in known if each.name != BASELINE and lineage(study, resolved[each.name]) == base]
     kept = [each for each in known if each not in twins]
-    trials = trials_of(study, kept, resolved, same.matched, index, fingerprint)
+    trials = build_trials(study, kept, resolved, same.matched, index, fingerprint)
     through: dict[tuple[str, str], list[Trial]] = {}
     first: dict[str, Trial] = {}
     for trial in trials:
@@ -251,15 +256,17 @@ def at_best(
     )
 
 
-def _best_specs(same: Setting, variant: Variant, tuned: Tuned, index: Index, spend: Spend | None) -> Specs:
+def _best_specs(
+    same: Setting, variant: Variant, tuned: VariantTuning, index: Index, spend: FlopsPerStep | None
+) -> Specs:
     cell = () if tuned.best == tuned.own else tuned.chosen or ()
-    return spent(same.study, variant, index, [*_knobs(same, variant), *cell], spend)
+    return resolve_with_budget(same.study, variant, index, [*_knobs(same, variant), *cell], spend)
 
 
-def _turned(study: Study, trial: Trial, chosen: Mapping[str, Tuned]) -> dict[str, Any]:
+def _turned(study: Study, trial: Trial, chosen: Mapping[str, VariantTuning]) -> dict[str, Any]:
     """The tuned keys in which a trial differs from the baseline's: what the pair may differ in besides."""
     stage = next(each for each in study.stages if each.name == trial.stage)
     base = dict(chosen[BASELINE].chosen or ())
-    found = {aimed(key, stage, study.stages): value for key, value in chosen[trial.variant].chosen or ()
+    found = {key_in_stage(key, stage, study.stages): value for key, value in chosen[trial.variant].chosen or ()
              if value != base.get(key)}  # fmt: skip
     return {key: value for key, value in found.items() if key is not None}

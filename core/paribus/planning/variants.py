@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from paribus.errors import ParibusError, Problem
 from paribus.planning.identity import CanonicalCache, ComponentCode, SeededIdentity
-from paribus.planning.match_search import Matched
+from paribus.planning.match_search import BudgetMatch
 from paribus.planning.settings import Excluded
 from paribus.registry import Index
 from paribus.specs.check import check
@@ -20,10 +20,10 @@ from paribus.specs.reading_cache import Memory
 from paribus.specs.tree import Tree
 from paribus.storage.saved_model import reading
 from paribus.storage.store import Trial
-from paribus.studies.budgets import Budget, changes, cut
-from paribus.studies.designs import BASELINE, DESIGNS, Change, Variant, baseline, in_force
-from paribus.studies.parse_vary import Excluding, idle
-from paribus.studies.stages import Stage, aimed
+from paribus.studies.budgets import Budget, budget_changes, budget_cuts
+from paribus.studies.designs import BASELINE, DESIGNS, Change, Variant, baseline, effective_changes
+from paribus.studies.parse_vary import ExclusionFilter, idle_levels
+from paribus.studies.stages import Stage, key_in_stage
 from paribus.studies.study import Study, put_at
 
 Spec = dict[str, Any]
@@ -48,7 +48,7 @@ def resolve(
         tree = Tree(study.base.data, dict(study.base.marks), list(study.base.problems))  # what is put goes into copies
         stage.put(tree)
         for key, value in (*variant.changes, *more):
-            here = aimed(key, stage, study.stages)
+            here = key_in_stage(key, stage, study.stages)
             if here is not None:
                 put_at(tree, here, value, study.written(key))
         _spend(study, tree, stage.budget or study.budget, steps.get(stage.name))
@@ -74,23 +74,25 @@ def lineage(study: Study, specs: Mapping[str, Spec]) -> list[Spec]:
 
 def _spend(study: Study, tree: Tree, budget: Budget, steps: int | None) -> None:
     """The budget, and the study's first seed."""
-    for key, value in changes(budget, tree.data, steps):
+    for key, value in budget_changes(budget, tree.data, steps):
         put_at(tree, key, value, study.where(("budget",)))
     put_at(tree, "seed", study.seeds[0], study.where(("seeds",)))
 
 
-def trials_of(
+def build_trials(
     study: Study,
     variants: Sequence[Variant],
     resolved: Mapping[str, Specs],
-    matched: Mapping[str, Matched],
+    matched: Mapping[str, BudgetMatch],
     index: Index,
     fingerprint: Fingerprint,
     spelling: CanonicalCache | None = None,
 ) -> list[Trial]:
     """For each seed the trials of a stage, variant by variant; what begins from another follows it."""
     spelling, code = spelling or CanonicalCache(), ComponentCode(index)
-    following = {stage.name: (*references(study.base.data), *references(stage.says.data)) for stage in study.stages}
+    following = {
+        stage.name: (*reference_keys(study.base.data), *reference_keys(stage.says.data)) for stage in study.stages
+    }
     described = {
         (variant.name, stage.name): (code.hash(spec), fingerprint(spec))
         for variant in variants
@@ -129,7 +131,7 @@ def trials_of(
                     _knobs(study, variant, stage, spec, matched, following[stage.name]),
                     stage.name,
                     before,
-                    cut=cut(stage.budget or study.budget, spec),
+                    cut=budget_cuts(stage.budget or study.budget, spec),
                     instead=instead[here],
                 )
                 there[here] = trial
@@ -139,8 +141,8 @@ def trials_of(
 
 def _changes(study: Study, variant: Variant, stage: Stage) -> dict[str, Any]:
     """The values that the variant changes in the base at this stage."""
-    aims = ((aimed(key, stage, study.stages), value) for key, value in variant.changes)
-    return in_force((key, value) for key, value in aims if key is not None)
+    aims = ((key_in_stage(key, stage, study.stages), value) for key, value in variant.changes)
+    return effective_changes((key, value) for key, value in aims if key is not None)
 
 
 def _begun(stage: Stage, there: Mapping[tuple[str, str], Trial], before: str) -> dict[str, Any]:
@@ -158,30 +160,30 @@ def _knobs(
     variant: Variant,
     stage: Stage,
     spec: Spec,
-    matched: Mapping[str, Matched],
+    matched: Mapping[str, BudgetMatch],
     following: Sequence[str],
 ) -> dict[str, Any]:
     """What was turned to match a budget, and what follows a varied key by `${dims.width}`: none of it was varied."""
     knobs = {key: at(spec, key) for key in following}
     if study.match is not None and variant.name in matched:
-        by = aimed(study.match.by, stage, study.stages)
+        by = key_in_stage(study.match.by, stage, study.stages)
         if by is not None:
             knobs[by] = matched[variant.name].value
     return knobs
 
 
-def turned(study: Study, matched: Mapping[str, Matched], name: str) -> list[Change]:
+def matched_changes(study: Study, matched: Mapping[str, BudgetMatch], name: str) -> list[Change]:
     """The knob of a variant, where one was turned for it to match."""
     return [(study.match.by, matched[name].value)] if study.match is not None and name in matched else []
 
 
-def references(value: Any, way: str = "") -> Iterator[str]:
+def reference_keys(value: Any, way: str = "") -> Iterator[str]:
     """The dotted keys whose values refer to others."""
     if isinstance(value, str) and "${" in value:
         yield way
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, item in pairs:
-        yield from references(item, f"{way}.{key}" if way else str(key))
+        yield from reference_keys(item, f"{way}.{key}" if way else str(key))
 
 
 def at(spec: Any, dotted: str) -> Any:
@@ -194,12 +196,12 @@ def at(spec: Any, dotted: str) -> Any:
     return spec
 
 
-NEVER: Final = ("unknown-component", "plugin-failed")  # what no other value of a product could make valid
+NEVER_VALID: Final = ("unknown-component", "plugin-failed")  # what no other value of a product could make valid
 
 
 @final
 @dataclass(frozen=True)
-class Cells:
+class ResolvedVariants:
     """What a study's variants come to."""
 
     resolved: dict[str, Specs] = field(default_factory=dict)  # changed in place, where a knob is turned
@@ -209,20 +211,20 @@ class Cells:
     spelling: CanonicalCache = field(default_factory=CanonicalCache)  # of the specs, for whoever names their trials
 
 
-def cells_of(
+def resolve_variants(
     study: Study, index: Index, variants: Sequence[Variant] = (), resolve: Callable[..., Specs] = resolve
-) -> Cells:
+) -> ResolvedVariants:
     """Every variant of the design, or of those that are given, resolved."""
     variants = variants or [baseline(study.design, study.varied), *DESIGNS[study.design](study.varied)]
     memory = Memory()
     twins: dict[tuple[str, ...], str] = {}
-    found = Cells()
-    excluding = Excluding(study.exclude)
+    found = ResolvedVariants()
+    excluding = ExclusionFilter(study.exclude)
     for variant in variants:
         try:
             specs = resolve(study, variant, index, memory=memory)
         except ParibusError as error:
-            hopeless = [problem for problem in error.problems if problem.code in NEVER]
+            hopeless = [problem for problem in error.problems if problem.code in NEVER_VALID]
             refused = "" if variant.chosen or hopeless else "; ".join(problem.message for problem in error.problems)
             if (why := excluding.why(variant, None) or refused) and not hopeless:
                 found.excluded.append(Excluded(variant.name, why))
@@ -242,7 +244,7 @@ def cells_of(
             found.problems.append(_alike(study, variant))
         else:
             found.resolved[variant.name], found.kept[variant.name], twins[line] = specs, variant, variant.name
-    found.problems.extend([*excluding.unused(study.where), *idle(study, found.excluded)])
+    found.problems.extend([*excluding.unused(study.where), *idle_levels(study, found.excluded)])
     found.problems[:] = dict.fromkeys(found.problems)
     return found
 

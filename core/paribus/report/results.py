@@ -13,7 +13,7 @@ from typing import Any, Final
 import paribus
 from paribus.analysis.table import Table
 from paribus.errors import join_names
-from paribus.planning.api import Planned
+from paribus.planning.api import PlannedStudy
 from paribus.report.markdown import code, escaped, markdown
 from paribus.storage.atomic import FILES, Files, make_folder, write_bytes
 from paribus.storage.store import Trial
@@ -40,7 +40,9 @@ KEPT: Final = (
 Kept = Sequence[tuple[Trial, Mapping[str, Any]]]
 
 
-def write_results(planned: Planned, table: Table, folder: Path, about: str, files: Files = FILES) -> tuple[Path, Path]:
+def write_results(
+    planned: PlannedStudy, table: Table, folder: Path, about: str, files: Files = FILES
+) -> tuple[Path, Path]:
     """Writes RESULTS.md and records.jsonl into a folder; `about` says in a sentence or two what the study asks."""
     trials = [(trial, planned.store.record(trial.identity)) for trial in planned.again().plan.trials]
     kept = [(trial, record) for trial, record in trials if record is not None]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeAlias, final
 
 from paribus.assembly.components import make
-from paribus.planning.api import Loaded, Planned
+from paribus.planning.api import Loaded, PlannedStudy
 from paribus.registry import Registry
 from paribus.registry.plugin_loading import load
 from paribus.runner.events import Event, OnEvent, ignore_event
@@ -32,11 +32,11 @@ class StoppingDecision:
     verdicts: Mapping[str, str]  # variant -> its verdict and the number of seeds
 
 
-EarlyStopping: TypeAlias = Callable[[Planned], StoppingDecision]
+EarlyStopping: TypeAlias = Callable[[PlannedStudy], StoppingDecision]
 
 
 def run_study(
-    planned: Planned,
+    planned: PlannedStudy,
     early_stopping: EarlyStopping,
     *,
     jobs: int = 1,
@@ -45,7 +45,7 @@ def run_study(
     on_event: OnEvent = ignore_event,
     resume: str = "",
     timing: bool | None = False,
-) -> Planned:
+) -> PlannedStudy:
     """Run the trials of a study that have no record, and return the study with the trials that tuning added.
 
     `early_stopping` selects the trials of a study with `stop`; `paribus.run` documents the other arguments.
@@ -90,8 +90,8 @@ def run_study(
 
 
 def _in_turn(
-    planned: Planned, run_some: Callable[[Sequence[Trial]], None], early_stopping: EarlyStopping, on_event: OnEvent
-) -> Planned:
+    planned: PlannedStudy, run_some: Callable[[Sequence[Trial]], None], early_stopping: EarlyStopping, on_event: OnEvent
+) -> PlannedStudy:
     """Run the planned trials, then plan again with their records and run the trials that tuning added."""
     if planned.plan.study.stops:
         _in_looks(planned, run_some, early_stopping, on_event)
@@ -107,7 +107,7 @@ def _in_turn(
         run_some(more)
 
 
-def at_once(planned: Planned) -> int:
+def at_once(planned: PlannedStudy) -> int:
     """How many trials run at once, where the user does not say."""
     trainers = [trial.spec["trainer"] or {} for trial in planned.plan.trials]
     alone = all(trainer.get("accelerator") == "cpu" for trainer in trainers)
@@ -115,7 +115,7 @@ def at_once(planned: Planned) -> int:
 
 
 def _in_looks(
-    planned: Planned, run_some: Callable[[Sequence[Trial]], None], early_stopping: EarlyStopping, on_event: OnEvent
+    planned: PlannedStudy, run_some: Callable[[Sequence[Trial]], None], early_stopping: EarlyStopping, on_event: OnEvent
 ) -> None:
     """Run the trials of one look after the other, until every variant has a verdict or all its seeds."""
     started: set[str] = set()
@@ -138,7 +138,7 @@ def _in_looks(
             on_event(Event(kind="planned", removed=removed, text=text))
 
 
-def _launcher(planned: Planned) -> Launcher:
+def _launcher(planned: PlannedStudy) -> Launcher:
     """The launcher that the study names; only the plugin that has it is loaded, so that nothing waits for torch."""
     node = planned.plan.study.launcher
     entry = planned.index.find("launcher", node["name"])

@@ -60,14 +60,14 @@ class _Here:
     def run(self, trials: Sequence[Trial]) -> None:
         pending = [trial for trial in trials if self.store.record(trial.identity) is None]
         broken: list[Trial] = []
-        for trial in rehearsal.to_rehearse(trials, pending, self.store, jobs=1) if self.rules.rehearse else ():
+        for trial in rehearsal.select_rehearsals(trials, pending, self.store, jobs=1) if self.rules.rehearse else ():
             came_to = self._rehearsed(trial)
             if came_to is not None:
                 broken.append(trial)
-                self._give_up(trial, came_to, [each for each in pending if rehearsal.given_up(each, trial)])
+                self._give_up(trial, came_to, [each for each in pending if rehearsal.is_blocked(each, trial)])
         known = {trial.identity: trial for trial in trials}
         for trial in pending:
-            if not any(rehearsal.given_up(trial, each) for each in broken):
+            if not any(rehearsal.is_blocked(trial, each) for each in broken):
                 came_to = barred(trial, known, self.store)
                 if came_to is None:
                     self._run(trial)

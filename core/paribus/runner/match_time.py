@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError, join_names
 from paribus.planning import rehearsal
-from paribus.planning.api import Planned
+from paribus.planning.api import PlannedStudy
 from paribus.planning.identity import ComponentCode
 from paribus.planning.paired_ratio import Ratio
 from paribus.planning.settings import Setting
-from paribus.planning.time_matches import FOLDER, key_of, path_of
+from paribus.planning.time_matches import FOLDER, match_key, match_path
 from paribus.planning.variants import at, resolve
 from paribus.runner.events import Event, OnEvent
 from paribus.runner.match_time_search import LOOKING, PASSES, SECONDS, Asked, Paced, Pass, paced
@@ -37,8 +37,8 @@ PATIENCE: Final = 3600.0  # seconds that a pass may take besides: without it the
 
 
 def matched_on_time(
-    planned: Planned, take: Pass, on_event: OnEvent, stop: Stop, *, resume: str = "", patience: float = LOOK
-) -> Planned:
+    planned: PlannedStudy, take: Pass, on_event: OnEvent, stop: Stop, *, resume: str = "", patience: float = LOOK
+) -> PlannedStudy:
     """The study with every knob turned; those that nobody has turned yet are, in passes that `take` has taken."""
     if not _untimed(planned):
         return planned
@@ -57,7 +57,7 @@ def matched_on_time(
         found, problems = paced(asked, take, note)
         code, files = ComponentCode(planned.index), claim.fenced(store.files)
         for key, each in found.items():
-            write_json(path_of(store, key), _document(asked[key], each, code), files=files)
+            write_json(match_path(store, key), _document(asked[key], each, code), files=files)
     if problems:
         raise SpecError(*problems)
     before, planned = planned, planned.again()
@@ -66,7 +66,7 @@ def matched_on_time(
     return planned
 
 
-def unsolved(planned: Planned) -> Iterator[str]:
+def unsolved(planned: PlannedStudy) -> Iterator[str]:
     """What of a study is not known before steps were timed."""
     for setting in planned.plan.settings:
         if setting.untimed and not setting.tuned:
@@ -82,7 +82,7 @@ def unsolved(planned: Planned) -> Iterator[str]:
             )
 
 
-def measured_before(planned: Planned) -> Iterator[str]:
+def measured_before(planned: PlannedStudy) -> Iterator[str]:
     """Where what is matched on time was measured, and what is not now as it was then."""
     every = (each for setting in planned.plan.settings for each in setting.matched.values())
     for found in dict.fromkeys(each.measured for each in every if each.measured is not None):
@@ -90,13 +90,13 @@ def measured_before(planned: Planned) -> Iterator[str]:
         yield f"matched on time on {found.machine}, {found.when}{since}"
 
 
-def _untimed(planned: Planned) -> list[tuple[Setting, Trial]]:
+def _untimed(planned: PlannedStudy) -> list[tuple[Setting, Trial]]:
     return [
         (setting, trial) for setting in planned.plan.settings if not setting.tuned for trial in setting.untimed.values()
     ]
 
 
-def _asked(planned: Planned) -> dict[str, Asked]:
+def _asked(planned: PlannedStudy) -> dict[str, Asked]:
     """Each once, by what its solution is kept under."""
     found: dict[str, Asked] = {}
     memory = Memory()
@@ -104,18 +104,18 @@ def _asked(planned: Planned) -> dict[str, Asked]:
         match = setting.study.match
         assert match is not None
         base = setting.of(BASELINE)[0]
-        found[key_of(base.spec, trial.spec, match.by)] = Asked(
+        found[match_key(base.spec, trial.spec, match.by)] = Asked(
             variant=f"{trial.variant}, {setting.before}" if setting.scale else trial.variant,
             by=match.by,
             start=at(trial.spec, match.by),
-            baseline=key_of(base.spec, base.spec, match.by),
+            baseline=match_key(base.spec, base.spec, match.by),
             spec=dict(rehearsal.first_step(base).spec),
             turned=partial(_turned, planned, setting, trial, memory),
         )
     return found
 
 
-def _turned(planned: Planned, setting: Setting, trial: Trial, memory: Memory, value: float) -> Mapping[str, Any]:
+def _turned(planned: PlannedStudy, setting: Setting, trial: Trial, memory: Memory, value: float) -> Mapping[str, Any]:
     """The first step of a variant with its knob at a value; a `SpecError` where there is no such model."""
     study = setting.study
     assert study.match is not None

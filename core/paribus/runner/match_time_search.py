@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import Problem, SpecError
-from paribus.planning.match_search import CANNOT, Knob
-from paribus.planning.paired_ratio import TWIN, Ratio, ratio_of, widened
+from paribus.planning.match_search import CANNOT, SearchRange
+from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
 from paribus.runner.timing import TOGETHER
 
 NEAR: Final = 0.01  # nearer than this a few rounds could not tell
@@ -45,7 +45,7 @@ class Paced:
 class Search:
     """One variant's knob, and the values between which the one lies that is looked for."""
 
-    def __init__(self, knob: Knob, start: float) -> None:
+    def __init__(self, knob: SearchRange, start: float) -> None:
         self.knob = knob
         self.tried: list[Tried] = []
         self.next: float | None = start
@@ -140,7 +140,7 @@ def paced(
     return done, [problem for problem in problems.values() if problem is not None]
 
 
-def _knob(asked: Asked) -> Knob:
+def _knob(asked: Asked) -> SearchRange:
     def possible(value: float) -> bool:
         try:
             asked.turned(value)
@@ -148,7 +148,7 @@ def _knob(asked: Asked) -> Knob:
             return False
         return True
 
-    return Knob(asked.start, possible, whole=isinstance(asked.start, int))
+    return SearchRange(asked.start, possible, whole=isinstance(asked.start, int))
 
 
 Found = tuple[Ratio, Ratio, tuple[int, int], Mapping[str, Any]]
@@ -169,10 +169,10 @@ def _taken(asked: Mapping[str, Asked], values: Mapping[str, float], take: Pass, 
     found: dict[str, Found] = {}
     for group in document["groups"]:
         base, own = group["rounds"][group["baseline"]], group["rounds"]
-        twin = ratio_of(base, own[TWIN])
+        twin = paired_ratio(base, own[TWIN])
         for name in own:
             if name in values:
-                ratio = widened(ratio_of(base, own[name]), twin)
+                ratio = widen(paired_ratio(base, own[name]), twin)
                 found[name] = (ratio, twin, (_nanoseconds(base), _nanoseconds(own[name])), document)
     return found
 

@@ -95,7 +95,9 @@ class Supervision:
         once = list(self.trials.values())
         pending = [trial for trial in once if self.store.record(trial.identity) is None]
         self._pass_on()
-        for trial in rehearsal.to_rehearse(once, pending, self.store, self.rules.jobs) if self.rules.rehearse else ():
+        for trial in (
+            rehearsal.select_rehearsals(once, pending, self.store, self.rules.jobs) if self.rules.rehearse else ()
+        ):
             self.waiting.append(Task(trial, rehearsed=True))
             self.rehearsing.add(rehearsal.trial_group(trial))
         self.waiting.extend(Task(trial) for trial in pending)
@@ -242,7 +244,7 @@ class Supervision:
     def _give_up(self, rehearsed: Trial, came_to: Outcome) -> None:
         """A variant that cannot take one step is not tried with other seeds."""
         log = self.spare.folder(rehearsed.identity) / LOG
-        given_up = [task for task in self.waiting if not task.rehearsed and rehearsal.given_up(task.trial, rehearsed)]
+        given_up = [task for task in self.waiting if not task.rehearsed and rehearsal.is_blocked(task.trial, rehearsed)]
         self.waiting = deque(task for task in self.waiting if task not in given_up)
         for task in given_up:
             fail_rehearsal(task.trial, came_to, self.store, log)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError, Problem, SpecError
 from paribus.planning import rehearsal
-from paribus.planning.api import Planned
+from paribus.planning.api import PlannedStudy
 from paribus.planning.settings import Setting
 from paribus.runner.events import Event, OnEvent
 from paribus.runner.fork_server import arguments
@@ -44,7 +44,7 @@ def timing(store: Store) -> dict[str, Any] | None:
         return None
 
 
-def due(planned: Planned, *, asked: bool | None = None) -> dict[str, Any]:
+def due(planned: PlannedStudy, *, asked: bool | None = None) -> dict[str, Any]:
     """What is to be timed now: nothing, where all has been, or where the study was too short to be worth it.
 
     `asked` says that it is wanted whatever it takes, or not at all.
@@ -62,7 +62,7 @@ def due(planned: Planned, *, asked: bool | None = None) -> dict[str, Any]:
 
 
 def run_timing(
-    planned: Planned, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, on_event: OnEvent, stop: Stop
+    planned: PlannedStudy, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, on_event: OnEvent, stop: Stop
 ) -> None:
     """Has the open launcher start the pass, and waits for it: whatever becomes of it, the study has its verdicts."""
     on_event(Event(kind="note", text=_announced(turns)))
@@ -141,13 +141,13 @@ def keep(store: Store, turns: Mapping[str, Any], registry: Registry, stop: Calla
     write_json(path, {**found, **where, "left_out": left_out}, files=store.files)
 
 
-def _first(planned: Planned, setting: Setting, variant: str) -> Trial | None:
+def _first(planned: PlannedStudy, setting: Setting, variant: str) -> Trial | None:
     """A trial of a variant that has ended well enough to have a record: with another seed a step takes as long."""
     trials = setting.gone_through.get((variant, planned.plan.study.metric.stage), ())
     return next((trial for trial in trials if planned.store.record(trial.identity) is not None), None)
 
 
-def _timed(planned: Planned) -> dict[str, Trial]:
+def _timed(planned: PlannedStudy) -> dict[str, Trial]:
     """One trial of each variant of each setting, by its identity."""
     there = (
         _first(planned, setting, variant.name) for setting in planned.plan.settings for variant in setting.variants
@@ -155,7 +155,7 @@ def _timed(planned: Planned) -> dict[str, Trial]:
     return {trial.identity: trial for trial in there if trial is not None}
 
 
-def _groups(planned: Planned) -> list[list[str]]:
+def _groups(planned: PlannedStudy) -> list[list[str]]:
     """Those that take turns: each time some variants of a setting, with its baseline first."""
     groups: list[list[str]] = []
     for setting in planned.plan.settings:

@@ -12,15 +12,15 @@ from paribus.specs.values import Validator
 
 WHOLE: Final = ("steps", "tokens")
 BUDGETS: Final = (*WHOLE, "flops", "seconds")
-MOST: Final = 10**12  # steps, as a spec has them
-KEYS: Final = {"flops": "trainer.max_steps", "seconds": "trainer.max_time"}
+MAX_STEPS: Final = 10**12  # steps, as a spec has them
+CUT_KEYS: Final = {"flops": "trainer.max_steps", "seconds": "trainer.max_time"}
 """What a budget cuts at another place in each variant; that they differ in it is what was asked for."""
 
 Budget = Mapping[str, float]
-Spend = Callable[[Mapping[str, Any]], int]  # the training operations of one step of a resolved spec
+FlopsPerStep = Callable[[Mapping[str, Any]], int]  # the training operations of one step of a resolved spec
 
 
-def budget_of(validator: Validator, given: Any, at: Keys) -> dict[str, float]:
+def parse_budget(validator: Validator, given: Any, at: Keys) -> dict[str, float]:
     """A budget as it is written; nothing where none is."""
     if given is None:
         return {}
@@ -37,7 +37,7 @@ def budget_of(validator: Validator, given: Any, at: Keys) -> dict[str, float]:
     return dict(found)
 
 
-def changes(budget: Budget, data: Mapping[str, Any], steps: int | None) -> list[tuple[str, Any]]:
+def budget_changes(budget: Budget, data: Mapping[str, Any], steps: int | None) -> list[tuple[str, Any]]:
     """What a budget comes to in a spec; `steps` is what the operations of a step made of one in FLOPs."""
     if "seconds" in budget:
         return [("trainer.max_steps", None), ("trainer.max_time", {"seconds": budget["seconds"]})]
@@ -56,9 +56,9 @@ def changes(budget: Budget, data: Mapping[str, Any], steps: int | None) -> list[
 def steps_for(flops: float, a_step: int, *, variant: str, where: str) -> int:
     """As many steps as come nearest to a budget; one that is spent before the first step ends is an error."""
     steps = round(flops / a_step)
-    if flops < a_step or steps > MOST:
+    if flops < a_step or steps > MAX_STEPS:
         what = f"one step of {variant} takes {a_step:,} FLOPs, and the budget is {flops:,.0f}"
-        most = f"{MOST * a_step:.3g}"
+        most = f"{MAX_STEPS * a_step:.3g}"
         raise SpecError(
             Problem(
                 code="out-of-range", path="budget.flops", location=where, message=what, valid=f"≥ {a_step:,}, ≤ {most}"
@@ -67,9 +67,9 @@ def steps_for(flops: float, a_step: int, *, variant: str, where: str) -> int:
     return steps
 
 
-def cut(budget: Budget, spec: Mapping[str, Any]) -> dict[str, Any]:
+def budget_cuts(budget: Budget, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Where the budget cuts a trial, by the key of its spec: nothing where it cuts all of them alike."""
-    return {key: _at(spec, key) for unit, key in KEYS.items() if unit in budget}
+    return {key: _at(spec, key) for unit, key in CUT_KEYS.items() if unit in budget}
 
 
 def _at(spec: Any, dotted: str) -> Any:

@@ -14,13 +14,13 @@ from paribus.specs.values import Validator
 When = Mapping[str, Any]  # an axis -> the value that it must have, or several of which it must have one
 Conditions = Mapping[str, Sequence[When]]  # by axis: of each value, empty where it always applies
 
-COUNTED: Final = 1_000_000  # cells of axes that hang together that are counted; beyond it all are taken to apply
+MAX_COUNTED: Final = 1_000_000  # cells of axes that hang together that are counted; beyond it all are taken to apply
 VALUES: Final = {"values", "when"}
 VALUE: Final = {"value", "when"}
 EXAMPLE: Final = "attention.window: {values: [8, 16], when: {attention: restricted}}"
 
 
-def read(validator: Validator, given: Any, keys: Keys) -> tuple[list[Any], list[When]]:
+def parse_axis(validator: Validator, given: Any, keys: Keys) -> tuple[list[Any], list[When]]:
     """The values of an axis and when each applies: `[mha, {value: …, when: …}]` or `{values: […], when: …}`."""
     always: When = {}
     if isinstance(given, Mapping) and set(given) <= VALUES and "values" in given:
@@ -47,7 +47,7 @@ def _when(validator: Validator, given: Any, keys: Keys) -> When:
     return found or {}
 
 
-def refuse(validator: Validator, vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> None:
+def check_conditions(validator: Validator, vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> None:
     """A condition is on an axis that is written before, and on a value that it can have."""
     before: list[str] = []
     for key, whens in conditions.items():
@@ -80,7 +80,7 @@ def _has(value: Any, wanted: Any) -> bool:
     return holds(value, wanted)
 
 
-def combined(vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> Iterator[dict[str, Any]]:
+def applicable_cells(vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> Iterator[dict[str, Any]]:
     """Every combination of values that apply; an axis of which none does is left as it is in the base."""
     axes = list(vary)
 
@@ -103,11 +103,13 @@ def _met(when: When, cell: Mapping[str, Any]) -> bool:
     return all(axis in cell and _has(cell[axis], wanted) for axis, wanted in when.items())
 
 
-def count(vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> int:
+def count_combinations(vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> int:
     """How many combinations there are; of more than a million that hang together, as if every value applied."""
     tied = {key for key, whens in conditions.items() for when in whens if when}
     tied |= {axis for whens in conditions.values() for when in whens for axis in when}
     every = math.prod(len(vary[key]) for key in tied)
-    if every <= COUNTED:
-        every = sum(1 for _ in combined({key: values for key, values in vary.items() if key in tied}, conditions))
+    if every <= MAX_COUNTED:
+        every = sum(
+            1 for _ in applicable_cells({key: values for key, values in vary.items() if key in tied}, conditions)
+        )
     return every * math.prod(len(values) for key, values in vary.items() if key not in tied)

@@ -10,13 +10,13 @@ from typing import Any, Final, final
 
 from paribus.specs.override import put
 from paribus.specs.tree import Tree, joined
-from paribus.studies.conditions import Conditions, combined, count
-from paribus.studies.fractional_factorial import Regular, confounded, members, regular, roman
+from paribus.studies.conditions import Conditions, applicable_cells, count_combinations
+from paribus.studies.fractional_factorial import RegularFraction, best_fraction, describe_aliases, members, roman
 
 Change = tuple[str, Any]  # a dotted key and the value that it is given
 BASELINE: Final = "baseline"
 NAME: Final = "name"  # what a variant that is written down may be called
-SAID: Final = 60  # letters of a value that are shown
+MAX_NAME: Final = 60  # letters of a value that are shown
 
 
 @final
@@ -32,7 +32,7 @@ class Variant:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Varied:
+class Variation:
     """What a study says that it varies; each design reads a part of it."""
 
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # axes
@@ -46,37 +46,37 @@ class Varied:
         """What is free of each other in a factorial: the levels of each factor but the base's."""
         if self.changes:
             return [[part] for part in self.parts]
-        return [[named((key, value)) for value in values] for key, values in self.vary.items()]
+        return [[named_variant((key, value)) for value in values] for key, values in self.vary.items()]
 
     @property
-    def regular(self) -> Regular | None:
+    def regular(self) -> RegularFraction | None:
         """The generators of a fraction; none of a whole factorial, nor where there can be no such fraction."""
-        return regular(len(self.factors), self.fraction.bit_length() - 1) if self.fraction > 1 else None
+        return best_fraction(len(self.factors), self.fraction.bit_length() - 1) if self.fraction > 1 else None
 
     @property
     def parts(self) -> list[Variant]:
         """The changes one by one, in order; an axis has as many as it has values."""
-        return [*map(written, self.changes)] if self.changes else [*one_at_a_time(self)]
+        return [*map(variant_from, self.changes)] if self.changes else [*one_at_a_time(self)]
 
 
-def one_at_a_time(varied: Varied) -> Iterator[Variant]:
+def one_at_a_time(varied: Variation) -> Iterator[Variant]:
     """Each value of each axis by itself, all else as in the base."""
     for key, values in varied.vary.items():
         for value in values:
-            yield named((key, value))
+            yield named_variant((key, value))
 
 
-def grid(varied: Varied) -> Iterator[Variant]:
+def grid(varied: Variation) -> Iterator[Variant]:
     """Every combination of one value from each axis, of those that apply."""
-    return (named(*cell.items(), chosen=False) for cell in combined(varied.vary, varied.when))
+    return (named_variant(*cell.items(), chosen=False) for cell in applicable_cells(varied.vary, varied.when))
 
 
-def listed(varied: Varied) -> Iterator[Variant]:
+def listed_variants(varied: Variation) -> Iterator[Variant]:
     """The variants as they are written down, each called by its `name`, or else by what it changes."""
-    return map(written, varied.variants)
+    return map(variant_from, varied.variants)
 
 
-def ladder(varied: Varied) -> Iterator[Variant]:
+def ladder(varied: Variation) -> Iterator[Variant]:
     """Rung by rung: the base with the first change, with the first two, and so on."""
     climbed: tuple[Change, ...] = ()
     below = BASELINE
@@ -87,7 +87,7 @@ def ladder(varied: Varied) -> Iterator[Variant]:
         below = name
 
 
-def leave_one_out(varied: Varied) -> Iterator[Variant]:
+def leave_one_out(varied: Variation) -> Iterator[Variant]:
     """All changes but one, for each of them; the baseline has all."""
     parts = varied.parts
     for place, part in enumerate(parts):
@@ -95,12 +95,12 @@ def leave_one_out(varied: Varied) -> Iterator[Variant]:
         yield Variant(f"without {part.name}", tuple(change for other in kept for change in other.changes))
 
 
-def factorial(varied: Varied) -> Iterator[Variant]:
+def factorial(varied: Variation) -> Iterator[Variant]:
     """Every combination of levels of the factors, or a fraction of them; that of the base's own is the baseline."""
-    return (variant for cell, variant in crossed(varied) if any(cell))
+    return (variant for cell, variant in cells_with_variants(varied) if any(cell))
 
 
-def crossed(varied: Varied) -> Iterator[tuple[tuple[int, ...], Variant]]:
+def cells_with_variants(varied: Variation) -> Iterator[tuple[tuple[int, ...], Variant]]:
     """Each cell with the variant that it is."""
     factors = varied.factors
     for cell in cells(varied):
@@ -109,7 +109,7 @@ def crossed(varied: Varied) -> Iterator[tuple[tuple[int, ...], Variant]]:
         yield cell, Variant(" + ".join(level.name for level in levels) or BASELINE, changes, chosen=False)
 
 
-def cells(varied: Varied) -> Iterator[tuple[int, ...]]:
+def cells(varied: Variation) -> Iterator[tuple[int, ...]]:
     """The level of each factor in each cell of a factorial; 0 is the base's, which the first cell has of all."""
     if varied.fraction > 1:
         found = varied.regular
@@ -118,11 +118,11 @@ def cells(varied: Varied) -> Iterator[tuple[int, ...]]:
     return itertools.product(*(range(len(levels) + 1) for levels in varied.factors))
 
 
-Design = Callable[[Varied], Iterator[Variant]]
+Design = Callable[[Variation], Iterator[Variant]]
 DESIGNS: Final[Mapping[str, Design]] = {
     "one-at-a-time": one_at_a_time,
     "grid": grid,
-    "list": listed,
+    "list": listed_variants,
     "ladder": ladder,
     "leave-one-out": leave_one_out,
     "factorial": factorial,
@@ -139,14 +139,14 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
 """The keys of a study that a design reads, of which a study has one."""
 
 
-def baseline(design: str, varied: Varied) -> Variant:
+def baseline(design: str, varied: Variation) -> Variant:
     """What all variants are held against: the base, or all that a design takes back one by one."""
     if design != "leave-one-out":
         return Variant(BASELINE)
     return Variant(BASELINE, tuple(change for part in varied.parts for change in part.changes))
 
 
-def about(design: str, varied: Varied) -> str:
+def describe_design(design: str, varied: Variation) -> str:
     """How the variants of a design are to be read, where their names alone would mislead."""
     if design == "ladder":
         return f"Each rung has its own change and those of all rungs below it; the lowest is {BASELINE}."
@@ -159,7 +159,7 @@ def about(design: str, varied: Varied) -> str:
     return _of_factors(varied) if design == "factorial" else ""
 
 
-def _of_factors(varied: Varied) -> str:
+def _of_factors(varied: Variation) -> str:
     names = [levels[0].name if len(levels) == 1 else levels[0].changes[0][0] for levels in varied.factors]
     count = math.prod(len(levels) + 1 for levels in varied.factors)
     found = varied.regular
@@ -171,11 +171,11 @@ def _of_factors(varied: Varied) -> str:
     )
     return (
         f"The cells are {count // varied.fraction} of {count} combinations of {len(names)} factors, a fraction of "
-        f"resolution {roman(found.resolution)}: {generated}. {confounded(found, names)}"
+        f"resolution {roman(found.resolution)}: {generated}. {describe_aliases(found, names)}"
     )
 
 
-def extent(varied: Varied) -> str:
+def describe_axes(varied: Variation) -> str:
     """Of what a study with too many trials has how many: `attention: 3 x norm: 2`."""
     counts = [(key, len(values)) for key, values in varied.vary.items()]
     counts += [
@@ -184,7 +184,7 @@ def extent(varied: Varied) -> str:
     return " x ".join(f"{key}: {count}" for key, count in counts)
 
 
-def size(design: str, varied: Varied) -> int:
+def variant_count(design: str, varied: Variation) -> int:
     """How many variants there will be, the baseline not counted, without making one."""
     if design == "list":
         return len(varied.variants)
@@ -193,17 +193,17 @@ def size(design: str, varied: Varied) -> int:
         levels = [2] * len(varied.changes) or [each + 1 for each in counts]
         return math.prod(levels) // varied.fraction - 1
     if design == "grid":
-        return count(varied.vary, varied.when) if counts else 0
+        return count_combinations(varied.vary, varied.when) if counts else 0
     return len(varied.changes) or sum(counts)
 
 
-def written(changes: Mapping[str, Any]) -> Variant:
+def variant_from(changes: Mapping[str, Any]) -> Variant:
     """A variant that is written down as a mapping of changes, with or without a name."""
-    found = named(*((key, value) for key, value in changes.items() if key != NAME))
+    found = named_variant(*((key, value) for key, value in changes.items() if key != NAME))
     return replace(found, name=str(changes[NAME])) if NAME in changes else found
 
 
-def in_force(changes: Iterable[Change]) -> dict[str, Any]:
+def effective_changes(changes: Iterable[Change]) -> dict[str, Any]:
     """What changes come to, one after another, by dotted key: a later one overrides what an earlier one said."""
     found: dict[str, Any] = {}
     for key, value in changes:
@@ -217,23 +217,23 @@ def in_force(changes: Iterable[Change]) -> dict[str, Any]:
     return found
 
 
-def named(*changes: Change, chosen: bool = True) -> Variant:
+def named_variant(*changes: Change, chosen: bool = True) -> Variant:
     """A variant named by its changes: `attention=gqa(kv_heads=2) norm=rmsnorm`."""
-    return Variant(" ".join(f"{key}={said(value)}" for key, value in changes), tuple(changes), chosen)
+    return Variant(" ".join(f"{key}={format_value(value)}" for key, value in changes), tuple(changes), chosen)
 
 
-def said(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in a few letters."""
     if isinstance(value, Mapping):
-        options = ",".join(f"{key}={said(option)}" for key, option in value.items() if key != "name")
+        options = ",".join(f"{key}={format_value(option)}" for key, option in value.items() if key != "name")
         name = str(value.get("name", ""))
         text = f"{name}({options})" if options else name
     elif isinstance(value, (list, tuple)):
-        text = "[" + ",".join(said(item) for item in value) + "]"
+        text = "[" + ",".join(format_value(item) for item in value) + "]"
     elif value is None:
         text = "null"
     elif isinstance(value, bool):
         text = str(value).lower()
     else:
         text = str(value)
-    return text if len(text) <= SAID else text[: SAID - 1] + "…"
+    return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"

@@ -18,13 +18,13 @@ RUN_KEYS = ("name", "seeds", "stop", "launcher", "loggers", "timeout")
 """Keys that do not change what a study compares: with more seeds, its trials stay in the same folder."""
 
 
-def studies(index: Index) -> Mapping[str, Path]:
+def available_studies(index: Index) -> Mapping[str, Path]:
     """Every study that has a name."""
     shipped = {folder.name: folder / FILE for folder in sorted(_shipped().glob("*")) if (folder / FILE).is_file()}
     return {**shipped, **index.studies}
 
 
-def study_file(source: str | Path, index: Index) -> tuple[Path, str]:
+def locate_study(source: str | Path, index: Index) -> tuple[Path, str]:
     """The file of a study, and what its store is called."""
     if isinstance(source, Path) or source.endswith((".yaml", ".yml")) or "/" in source:
         path = Path(source)
@@ -37,7 +37,7 @@ def study_file(source: str | Path, index: Index) -> tuple[Path, str]:
                 Problem(code="bad-name", location=str(path), message=what, valid=f"a file name like {NAME.pattern}")
             )
         return path, name
-    known = studies(index)
+    known = available_studies(index)
     if source not in known:
         valid = f"{join_names(known) or 'none is installed'}, or a path that ends in .yaml"
         what = f'unknown study "{source}"'

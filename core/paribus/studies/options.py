@@ -22,7 +22,7 @@ from paribus.specs.override import put
 from paribus.specs.tree import Keys, Tree, copied, shown
 from paribus.specs.values import Validator
 from paribus.studies.designs import Change
-from paribus.studies.stages import Stage, clashes
+from paribus.studies.stages import Stage, check_stage_keys
 from paribus.train.loggers import LOGGERS
 
 TIME: Final = "time"  # of a training step, which is measured and not counted
@@ -38,7 +38,7 @@ class Match:
     by: str
 
 
-def matches_of(validator: Validator, given: Any) -> tuple[Match | None, ...]:
+def parse_matches(validator: Validator, given: Any) -> tuple[Match | None, ...]:
     """One way to match, or none, or a list of them that are shown side by side."""
     if not isinstance(given, list):
         return (_match(validator, given, ("match",)),)
@@ -76,7 +76,7 @@ FEWEST: Final = 2
 Begin = Callable[[Mapping[str, Any]], Tree]  # a study's base, from what it says of it
 
 
-def scales_of(validator: Validator, given: Any, base: Any, begin: Begin) -> dict[str, Tree]:
+def parse_scales(validator: Validator, given: Any, base: Any, begin: Begin) -> dict[str, Tree]:
     """The base at each scale, by the scale's name; the study's own where it has no scales."""
     if given is None:
         return {}
@@ -110,7 +110,7 @@ def _at_scale(validator: Validator, own: Mapping[str, Any], at: Keys, base: Any,
     return tree
 
 
-def overlapping(
+def check_scale_keys(
     validator: Validator, scales: Mapping[str, Any] | Any, varied: Sequence[tuple[Keys, str]], stages: Sequence[Stage]
 ) -> None:
     """A key that a scale says, and that is varied as well or said by a stage, would be ignored at that scale."""
@@ -152,7 +152,7 @@ class Tune:
         return product(*([(key, value) for value in values] for key, values in self.values.items()))
 
 
-def tune_of(validator: Validator, given: Any, seeds: Sequence[int]) -> Tune | None:
+def parse_tune(validator: Validator, given: Any, seeds: Sequence[int]) -> Tune | None:
     """What stands under `tune`, whose seeds must not be those of the verdict."""
     if given is None:
         return None
@@ -168,7 +168,7 @@ def tune_of(validator: Validator, given: Any, seeds: Sequence[int]) -> Tune | No
             validator.add_error("wrong-type", ("tune", key), what, _VALID)
     if not values and set(found) <= {"seeds"}:
         validator.add_error("empty", ("tune",), "this tunes nothing", _VALID)
-    own = seeds_of(validator, found.get("seeds", SEEDS), ("tune", "seeds"), FIRST_TUNING_SEED, MOST_SEEDS)
+    own = parse_seeds(validator, found.get("seeds", SEEDS), ("tune", "seeds"), FIRST_TUNING_SEED, MOST_SEEDS)
     shared = sorted(set(own) & set(seeds))
     if shared:
         what = f"seed {join_names(shared, 8)} would choose a value and then be its verdict's"
@@ -178,7 +178,7 @@ def tune_of(validator: Validator, given: Any, seeds: Sequence[int]) -> Tune | No
     return Tune(values, own)
 
 
-def seeds_of(validator: Validator, value: Any, keys: Keys, start: int, limit: int) -> tuple[int, ...]:
+def parse_seeds(validator: Validator, value: Any, keys: Keys, start: int, limit: int) -> tuple[int, ...]:
     """Return the seeds of a number or list; a number counts from `start`. An unreadable value has one seed."""
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= limit:
         return tuple(range(start, start + value))
@@ -193,7 +193,7 @@ def seeds_of(validator: Validator, value: Any, keys: Keys, start: int, limit: in
     return tuple(dict.fromkeys(value))
 
 
-def unclear(
+def check_tuned_keys(
     validator: Validator,
     tune: Tune | None,
     varied: Sequence[tuple[Keys, str]],
@@ -210,7 +210,7 @@ def unclear(
         if any(key == other or key.startswith(f"{other}.") or other.startswith(f"{key}.") for other in turned):
             what = f"`{key}` is turned to match a budget, so that tuning it would undo that"
             validator.add_error("varied-twice", ("tune", key), what, "tune what nothing is matched by")
-    clashes(validator, stages, [(("tune", key), key) for key in tune.values])
+    check_stage_keys(validator, stages, [(("tune", key), key) for key in tune.values])
 
 
 WHEN: Final = "when-decided"
@@ -220,7 +220,7 @@ NEAR: Final = 0.75  # of all seeds: a look beyond it would save less than it cos
 ONE_TABLE: Final = ("one-at-a-time", "grid", "list", "leave-one-out")  # designs whose every claim is variant - baseline
 
 
-def looks_of(validator: Validator, given: Mapping[str, Any], design: str, seeds: Sequence[int]) -> tuple[int, ...]:
+def parse_looks(validator: Validator, given: Mapping[str, Any], design: str, seeds: Sequence[int]) -> tuple[int, ...]:
     """The numbers of seeds at which verdicts are taken, the last of which is all; none where nothing stops early."""
     asked = given.get("stop")
     if asked is None:
@@ -269,7 +269,7 @@ def _given(validator: Validator, looks: Any, seeds: int) -> tuple[int, ...]:
 EXAMPLE: Final = "loggers: [csv, {name: tensorboard}]"
 
 
-def loggers_of(validator: Validator, given: Any) -> tuple[Mapping[str, Any], ...]:
+def parse_loggers(validator: Validator, given: Any) -> tuple[Mapping[str, Any], ...]:
     """What `loggers:` says, each as a mapping with a name; a package that is missing is told now."""
     if given is None:
         return ()

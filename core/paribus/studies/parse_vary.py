@@ -14,9 +14,19 @@ from paribus.errors import Problem, closest_match, join_names
 from paribus.specs.diff import MISSING, at, holds
 from paribus.specs.tree import Keys, shown
 from paribus.specs.values import Validator
-from paribus.studies.conditions import Conditions, read, refuse
-from paribus.studies.designs import BASELINE, DESIGNS, NAME, PRODUCTS, READS, SAID, Variant, Varied, named
-from paribus.studies.fractional_factorial import possible
+from paribus.studies.conditions import Conditions, check_conditions, parse_axis
+from paribus.studies.designs import (
+    BASELINE,
+    DESIGNS,
+    MAX_NAME,
+    NAME,
+    PRODUCTS,
+    READS,
+    Variant,
+    Variation,
+    named_variant,
+)
+from paribus.studies.fractional_factorial import is_possible
 
 if TYPE_CHECKING:
     from paribus.studies.study import Study
@@ -34,7 +44,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
 }
 
 
-def design_of(validator: Validator, given: Any) -> str:
+def parse_design(validator: Validator, given: Any) -> str:
     """The name of the design."""
     if isinstance(given, str) and given in DESIGNS:
         return str(given)
@@ -43,11 +53,11 @@ def design_of(validator: Validator, given: Any) -> str:
     return ""
 
 
-def varied_of(validator: Validator, given: Mapping[str, Any], design: str) -> Varied:
+def parse_variation(validator: Validator, given: Mapping[str, Any], design: str) -> Variation:
     """What varies, and every problem of it; nothing that the design would not read."""
     vary, when = _vary(validator, given)
     variants, changes = (_mappings(validator, given, key) for key in ("variants", "changes"))
-    varied = Varied(vary=vary, when=when, variants=variants, changes=changes)
+    varied = Variation(vary=vary, when=when, variants=variants, changes=changes)
     if design:
         _read(validator, design, varied)
     if design == "factorial":
@@ -57,7 +67,7 @@ def varied_of(validator: Validator, given: Mapping[str, Any], design: str) -> Va
     return varied
 
 
-def keys_of(varied: Varied) -> list[tuple[Keys, str]]:
+def varied_keys(varied: Variation) -> list[tuple[Keys, str]]:
     """Every key that is varied, and where that was written."""
     found: list[tuple[Keys, str]] = [(("vary", key), key) for key in varied.vary]
     for way, written in (("variants", varied.variants), ("changes", varied.changes)):
@@ -67,10 +77,10 @@ def keys_of(varied: Varied) -> list[tuple[Keys, str]]:
 
 def _vary(validator: Validator, given: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Conditions]:
     found = validator.mapping(given.get("vary") or {}, ("vary",), "slot: [values]") or {}
-    axes = {key: read(validator, values, ("vary", key)) for key, values in found.items()}
+    axes = {key: parse_axis(validator, values, ("vary", key)) for key, values in found.items()}
     vary = {key: values for key, (values, _) in axes.items() if values}
     when = {key: whens for key, (_, whens) in axes.items() if any(whens)}
-    refuse(validator, vary, {key: axes[key][1] for key in vary})
+    check_conditions(validator, vary, {key: axes[key][1] for key in vary})
     return vary, when
 
 
@@ -82,15 +92,15 @@ def _mappings(validator: Validator, given: Mapping[str, Any], way: str) -> list[
     one = "a variant" if way == "variants" else "a change"
     for place, each in enumerate(found):
         name = each.get(NAME, "a name")
-        if not isinstance(name, str) or not 0 < len(name) <= SAID or name == BASELINE:
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or name == BASELINE:
             what = f"{one} cannot be called {shown(name)}"
-            validator.add_error("bad-name", (way, place, NAME), what, f"at most {SAID} letters, not {BASELINE}")
+            validator.add_error("bad-name", (way, place, NAME), what, f"at most {MAX_NAME} letters, not {BASELINE}")
         if way == "changes" and set(each) == {NAME}:
             validator.add_error("empty", (way, place), f"`{name}` changes nothing", EXAMPLES[way])
     return found
 
 
-def _read(validator: Validator, design: str, varied: Varied) -> None:
+def _read(validator: Validator, design: str, varied: Variation) -> None:
     said = [key for key in KEYS if getattr(varied, key)]
     reads = READS[design]
     for key in said:
@@ -118,7 +128,7 @@ def _explains(problem: Problem) -> bool:
     return problem.path.partition(".")[0] in KEYS or problem.suggestion in KEYS
 
 
-def _fraction(validator: Validator, given: Any, design: str, varied: Varied) -> int:
+def _fraction(validator: Validator, given: Any, design: str, varied: Variation) -> int:
     """How many combinations there are to each that is run."""
     at = ("fraction",)
     if design != "factorial":
@@ -132,7 +142,7 @@ def _fraction(validator: Validator, given: Any, design: str, varied: Varied) -> 
         validator.add_error("no-fraction", at, what, "one value for each axis, besides the base's")
         return 1
     factors = len(varied.factors)
-    valid = [1 << halvings for halvings in range(1, factors) if possible(factors, halvings)]
+    valid = [1 << halvings for halvings in range(1, factors) if is_possible(factors, halvings)]
     try:
         part = Fraction(str(given))
     except (ValueError, ZeroDivisionError):
@@ -144,7 +154,7 @@ def _fraction(validator: Validator, given: Any, design: str, varied: Varied) -> 
     return part.denominator
 
 
-def _free(validator: Validator, varied: Varied) -> None:
+def _free(validator: Validator, varied: Variation) -> None:
     """Each factor can be on or off whatever the others are."""
     known: dict[str, str] = {}
     for place, part in enumerate(varied.parts if varied.changes else ()):
@@ -177,14 +187,14 @@ class Exclusion:
     @property
     def why(self) -> str:
         """What a reader of the plan is told."""
-        return self.reason or f"left out by `exclude`: {named(*self.holds.items()).name}"
+        return self.reason or f"left out by `exclude`: {named_variant(*self.holds.items()).name}"
 
     def covers(self, value: Callable[[str], Any]) -> bool:
         """Whether it is about a cell, of which `value` tells what stands at a dotted key."""
         return all(holds(value(key), wanted) for key, wanted in self.holds.items())
 
 
-def exclusions_of(validator: Validator, given: Any, design: str) -> tuple[Exclusion, ...]:
+def parse_exclusions(validator: Validator, given: Any, design: str) -> tuple[Exclusion, ...]:
     """The exclusions that a study writes down."""
     if not given:
         return ()
@@ -208,7 +218,7 @@ def _read_exclusion(validator: Validator, each: Mapping[str, Any], keys: Keys) -
     return Exclusion(cell, str(reason), keys)
 
 
-def idle(study: Study, excluded: Iterable[tuple[str, str, str]]) -> Iterator[Problem]:
+def idle_levels(study: Study, excluded: Iterable[tuple[str, str, str]]) -> Iterator[Problem]:
     """Levels of factors that are what the base has: their effects would be 0, and in part those of the others."""
     levels = {level.name: level for levels in study.varied.factors for level in levels}
     for name, _, same in excluded if study.design == "factorial" else ():
@@ -220,7 +230,7 @@ def idle(study: Study, excluded: Iterable[tuple[str, str, str]]) -> Iterator[Pro
 
 
 @final
-class Excluding:
+class ExclusionFilter:
     """Which cells are left out; and at the end, which exclusions were about none."""
 
     def __init__(self, exclusions: Sequence[Exclusion]) -> None:
@@ -241,7 +251,7 @@ class Excluding:
         """An exclusion about no cell was mistyped, or is no longer needed: nobody is to believe that it is in force."""
         for each in self.exclusions:
             if each.at not in self.used:
-                what = f"there is no cell with {named(*each.holds.items()).name}, so this leaves nothing out"
+                what = f"there is no cell with {named_variant(*each.holds.items()).name}, so this leaves nothing out"
                 path = ".".join(map(str, each.at))
                 yield Problem(
                     code="no-cell", path=path, location=where(each.at), message=what, valid="what some cell has"

@@ -43,10 +43,10 @@ class Stage:
             put(tree, key, Tree(copied(value), below or {(): where}), where)
 
 
-ALONE: Final = (Stage(),)
+SINGLE_STAGE: Final = (Stage(),)
 
 
-def aimed(key: str, stage: Stage, stages: Sequence[Stage]) -> str | None:
+def key_in_stage(key: str, stage: Stage, stages: Sequence[Stage]) -> str | None:
     """A varied key as the spec of this stage has it; None where it is meant for another.
 
     `pretrain.objective` is for the stage `pretrain`, `finetune.sections.optimizer.lr` for one of its tasks, and
@@ -60,10 +60,10 @@ def aimed(key: str, stage: Stage, stages: Sequence[Stage]) -> str | None:
     return ".".join(words[len(meant) :]) if stage.words[: len(meant)] == meant else None
 
 
-def stages_of(validator: Validator, given: Any, budget: Any) -> tuple[Stage, ...]:
+def parse_stages(validator: Validator, given: Any, budget: Any) -> tuple[Stage, ...]:
     """The stages as they are written; `budget` reads one, and a stage without one has the study's."""
     if given is None:
-        return ALONE
+        return SINGLE_STAGE
     found = validator.mapping(given, ("stages",), "stages: {pretrain: {…}, finetune: {from: pretrain, …}}") or {}
     if not found:
         validator.add_error("empty", ("stages",), "this study has no stage", "stages: {pretrain: {…}, finetune: {…}}")
@@ -75,7 +75,7 @@ def stages_of(validator: Validator, given: Any, budget: Any) -> tuple[Stage, ...
             what = f"`{name}` cannot be the name of a stage{why}"
             validator.add_error("bad-name", keys, what, "a word of its own: pretrain, finetune")
         stages += _legs(validator, str(name), validator.mapping(node, keys, join_names(OWN)) or {}, stages, budget)
-    return tuple(stages) or ALONE
+    return tuple(stages) or SINGLE_STAGE
 
 
 def _legs(
@@ -154,7 +154,7 @@ def _tree(validator: Validator, own: Mapping[str, Any], keys: Keys) -> Tree:
     return Tree(dict(own), marks)
 
 
-def measured_at(validator: Validator, found: Mapping[str, Any], stages: Sequence[Stage]) -> str:
+def parse_metric_stage(validator: Validator, found: Mapping[str, Any], stages: Sequence[Stage]) -> str:
     """The stage and task that the metric is of: the last one, where that is the only one that can be meant."""
     names = [stage.name for stage in stages]
     asked = [found[key] for key in ("stage", "task") if found.get(key) is not None]
@@ -188,7 +188,7 @@ def measured_at(validator: Validator, found: Mapping[str, Any], stages: Sequence
     return names[-1]
 
 
-def misnamed(validator: Validator, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:
+def check_stage_names(validator: Validator, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:
     """A varied key that begins with a word which is neither a stage's nor a spec's was meant for a stage."""
     words = list(dict.fromkeys(stage.words[0] for stage in stages if stage.name))
     for at, key in varied if words else ():
@@ -201,16 +201,16 @@ def misnamed(validator: Validator, stages: Sequence[Stage], varied: Sequence[tup
             )
 
 
-def clashes(validator: Validator, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:
+def check_stage_keys(validator: Validator, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:
     """A varied key that a stage has its own value for would be ignored there, or undo what the stage says."""
     for at, key in varied:
         for stage in stages:
-            here = aimed(key, stage, stages) or ""
+            here = key_in_stage(key, stage, stages) or ""
             if stage.begins and here.partition(".")[0] == "from":
                 what = f"the stage `{stage.name}` begins from `{stage.begins}` in every variant, so this is not read"
                 validator.add_error("not-read", at, what, "a study of its own, whose stage says `from: null`")
                 break
-            if aimed(key, stage, stages) != key or not stage.name:
+            if key_in_stage(key, stage, stages) != key or not stage.name:
                 continue
             own = next((each for each in stage.says.data if _overlap(key, each)), None)
             if own is not None:

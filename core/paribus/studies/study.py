@@ -15,22 +15,29 @@ from paribus.specs.load import begun, load
 from paribus.specs.override import put
 from paribus.specs.tree import Keys, Tree, copied, shown
 from paribus.specs.values import Validator
-from paribus.studies.budgets import Budget, budget_of
-from paribus.studies.designs import Varied
+from paribus.studies.budgets import Budget, parse_budget
+from paribus.studies.designs import Variation
 from paribus.studies.options import (
     Match,
     Tune,
-    loggers_of,
-    looks_of,
-    matches_of,
-    overlapping,
-    scales_of,
-    seeds_of,
-    tune_of,
-    unclear,
+    check_scale_keys,
+    check_tuned_keys,
+    parse_loggers,
+    parse_looks,
+    parse_matches,
+    parse_scales,
+    parse_seeds,
+    parse_tune,
 )
-from paribus.studies.parse_vary import Exclusion, design_of, exclusions_of, keys_of, varied_of
-from paribus.studies.stages import ALONE, Stage, clashes, measured_at, misnamed, stages_of
+from paribus.studies.parse_vary import Exclusion, parse_design, parse_exclusions, parse_variation, varied_keys
+from paribus.studies.stages import (
+    SINGLE_STAGE,
+    Stage,
+    check_stage_keys,
+    check_stage_names,
+    parse_metric_stage,
+    parse_stages,
+)
 
 KEYS: Final = (
     "name",
@@ -84,7 +91,7 @@ class Study:
     name: str
     base: Tree
     design: str
-    varied: Varied
+    varied: Variation
     seeds: tuple[int, ...]
     budget: Budget
     match: Match | None
@@ -92,7 +99,7 @@ class Study:
     launcher: Any
     timeout: float | None
     marks: Mapping[Keys, str]  # where what varies was written
-    stages: tuple[Stage, ...] = ALONE
+    stages: tuple[Stage, ...] = SINGLE_STAGE
     matches: tuple[Match | None, ...] = ()  # several ways to match, side by side; `match` is then none
     scales: Mapping[str, Tree] = field(default_factory=dict)  # the base at each, in place of `base`
     tune: Tune | None = None
@@ -106,57 +113,59 @@ class Study:
 
     @cached_property
     def _written(self) -> Mapping[str, Keys]:
-        return {key: keys for keys, key in reversed(keys_of(self.varied))}
+        return {key: keys for keys, key in reversed(varied_keys(self.varied))}
 
     def where(self, keys: Keys) -> str:
         return next((self.marks[keys[:end]] for end in range(len(keys), -1, -1) if keys[:end] in self.marks), "")
 
 
-def study_of(name: str, tree: Tree, index: Index) -> Study:
+def parse_study(name: str, tree: Tree, index: Index) -> Study:
     """The study in a tree, or one error with every problem of its keys."""
-    study, problems = reading(name, tree, index)
+    study, problems = read_study(name, tree, index)
     if problems:
         raise SpecError(*problems)
     return study
 
 
-def reading(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem]]:
+def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem]]:
     """The study as far as it could be read, and every problem of its keys."""
     validator = Validator(tree, index)
     given: Mapping[str, Any] = tree.data
     for key in given:
         if key not in KEYS:
             validator.unknown(key, (key,), KEYS)
-    design = design_of(validator, given.get("design", "one-at-a-time"))
-    varied = varied_of(validator, given, design)
-    stages = stages_of(validator, given.get("stages"), partial(budget_of, validator))
-    keys = keys_of(varied)
-    clashes(validator, stages, keys)
-    misnamed(validator, stages, keys)
-    base, matches = _base(validator, given, index), matches_of(validator, given.get("match"))
-    seeds = seeds_of(validator, given.get("seeds", SEEDS), ("seeds",), 0, MOST_SEEDS)
-    tune = tune_of(validator, given.get("tune"), seeds)
-    unclear(validator, tune, keys, stages, [match.by for match in matches if match is not None])
-    overlapping(validator, given.get("scales"), keys, stages)
+    design = parse_design(validator, given.get("design", "one-at-a-time"))
+    varied = parse_variation(validator, given, design)
+    stages = parse_stages(validator, given.get("stages"), partial(parse_budget, validator))
+    keys = varied_keys(varied)
+    check_stage_keys(validator, stages, keys)
+    check_stage_names(validator, stages, keys)
+    base, matches = _base(validator, given, index), parse_matches(validator, given.get("match"))
+    seeds = parse_seeds(validator, given.get("seeds", SEEDS), ("seeds",), 0, MOST_SEEDS)
+    tune = parse_tune(validator, given.get("tune"), seeds)
+    check_tuned_keys(validator, tune, keys, stages, [match.by for match in matches if match is not None])
+    check_scale_keys(validator, given.get("scales"), keys, stages)
     study = Study(
         name=_name(validator, given, name),
         base=base,
         design=design,
         varied=varied,
         seeds=seeds,
-        budget=budget_of(validator, given.get("budget"), ("budget",)),
+        budget=parse_budget(validator, given.get("budget"), ("budget",)),
         match=matches[0] if len(matches) == 1 else None,
         metric=_metric(validator, given.get("metric"), stages),
         launcher=validator.component("launcher", given.get("launcher", "local"), ("launcher",), {}),
         timeout=_timeout(validator, given.get("timeout")),
-        loggers=loggers_of(validator, given.get("loggers")),
+        loggers=parse_loggers(validator, given.get("loggers")),
         stages=stages,
-        exclude=exclusions_of(validator, given.get("exclude"), design),
+        exclude=parse_exclusions(validator, given.get("exclude"), design),
         marks=tree.marks,
         matches=matches if len(matches) > 1 else (),
-        scales=scales_of(validator, given.get("scales"), given.get("base"), partial(_begun, validator, given, index)),
+        scales=parse_scales(
+            validator, given.get("scales"), given.get("base"), partial(_begun, validator, given, index)
+        ),
         tune=tune,
-        stops=looks_of(validator, given, design, seeds),
+        stops=parse_looks(validator, given, design, seeds),
     )
     return study, validator.problems
 
@@ -235,7 +244,7 @@ def _metric(validator: Validator, given: Any, stages: Sequence[Stage]) -> Metric
     unlearned = found.get("unlearned", False)
     if not isinstance(unlearned, bool):
         validator.add_error("wrong-type", ("metric", "unlearned"), f"this is {shown(unlearned)}", "true, false")
-    stage = measured_at(validator, found, stages)
+    stage = parse_metric_stage(validator, found, stages)
     return Metric(str(name), "higher" if better == "higher" else "lower", margin, unlearned is True, stage)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paribus.analysis.factorial import Cell, Level, effect_value, interaction, level_pairs, levels, main_effect, shapley
 from paribus.analysis.verdicts import PairedDifferences, decide
-from paribus.studies.fractional_factorial import members, regular
+from paribus.studies.fractional_factorial import best_fraction, members
 
 TINY = 1e-12
 
@@ -95,7 +95,7 @@ def test_a_factor_that_does_nothing_has_no_share_and_factors_that_do_the_same_ha
 
 @pytest.mark.parametrize("size", [(3, 1), (4, 1), (5, 2), (6, 2)])
 def test_in_a_fraction_an_effect_is_the_sum_of_those_that_it_is_confounded_with(size: tuple[int, int]) -> None:
-    found, draw = regular(*size), random.Random(0)
+    found, draw = best_fraction(*size), random.Random(0)
     assert found is not None
     effects = [effect for effect in range(1, 1 << size[0]) if effect.bit_count() <= 2]
     # the model in -1 and +1: a main effect is twice its coefficient, an interaction four times

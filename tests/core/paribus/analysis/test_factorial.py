@@ -14,7 +14,7 @@ from paribus.analysis.table import Row, Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report.markdown import markdown
 from paribus.report.terminal import table_text
-from paribus.studies.fractional_factorial import regular
+from paribus.studies.fractional_factorial import best_fraction
 
 Make = Callable[..., TrialEntry]
 Ask = Callable[..., ComparisonSpec]
@@ -72,7 +72,7 @@ def table_of(
         factors=tuple((name,) for name, _ in LEVELS[: len(every[0])]),
         cells={cell: named(cell) for cell in kept},
         missing={cell: f"{named(cell)} is excluded" for cell in missing},
-        regular=regular(3, 1) if cells is not None else None,
+        regular=best_fraction(3, 1) if cells is not None else None,
     )
     return compare(entries, ask(entries, crossed=crossed, **more))
 
@@ -160,7 +160,7 @@ def test_of_models_that_know_nothing_no_effect_is_claimed(make: Make, ask: Ask) 
 
 
 def test_a_fraction_names_what_it_cannot_tell_apart_and_has_no_shares(make: Make, ask: Ask) -> None:
-    fraction = regular(3, 1)
+    fraction = best_fraction(3, 1)
     assert fraction is not None
     table = table_of(make, ask, cells=list(fraction.cells()))
     found = effects(table)

@@ -14,10 +14,10 @@ from paribus.analysis.compare import compare, compare_settings
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, SpecError
-from paribus.planning.api import Planned
+from paribus.planning.api import PlannedStudy
 from paribus.planning.plan import plan
 from paribus.planning.settings import BEST, SAME
-from paribus.planning.tuning import scored
+from paribus.planning.tuning import score_of
 from paribus.registry import index
 from paribus.report.markdown import markdown
 from paribus.report.table_views import study_grid
@@ -28,7 +28,7 @@ from paribus.storage.saved_model import RECORD
 from paribus.storage.store import Store, Trial
 from paribus.studies.designs import BASELINE
 from paribus.studies.options import FIRST_TUNING_SEED
-from paribus.studies.study import study_of
+from paribus.studies.study import parse_study
 
 Ask = Callable[..., ComparisonSpec]
 Study = Callable[..., list[TrialEntry]]
@@ -145,24 +145,24 @@ Loss = Callable[[Trial], float | None]
 Record = Callable[..., dict[str, Any]]
 
 
-def plan_of(said: Mapping[str, Any], root: Path) -> Planned:
+def plan_of(said: Mapping[str, Any], root: Path) -> PlannedStudy:
     """As `paribus.study` plans it, over a text that nobody reads."""
     known, store = index(), Store(root, "study")
-    read = study_of("study", plain(said, "study"), known)
+    read = parse_study("study", plain(said, "study"), known)
 
-    def anew() -> Planned:
+    def anew() -> PlannedStudy:
         found = plan(
             read,
             known,
             fingerprint=lambda spec: "text",
-            score=lambda trial: scored(store.record(trial.identity), "val/mlm/loss", store.failure(trial.identity)),
+            score=lambda trial: score_of(store.record(trial.identity), "val/mlm/loss", store.failure(trial.identity)),
         )
-        return Planned(found, store, known, anew)
+        return PlannedStudy(found, store, known, anew)
 
     return anew()
 
 
-def fill(planned: Planned, record: Record, loss: Loss) -> None:
+def fill(planned: PlannedStudy, record: Record, loss: Loss) -> None:
     """Writes the record that each trial would have, had it come to this loss; none where that is None."""
     for trial in planned.plan.trials:
         found = loss(trial)

@@ -23,7 +23,7 @@ from paribus.cli.console import Session
 from paribus.cli.main import main
 from paribus.cli.run import _fresh
 from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
-from paribus.planning.api import Planned
+from paribus.planning.api import PlannedStudy
 from paribus.runner.events import Event
 
 Cli = Callable[..., Any]
@@ -194,7 +194,7 @@ class Terminal:
 
 
 def test_interrupted_trials_do_not_count_as_done(capsys: pytest.CaptureFixture[str], swap: Mapping[str, Any]) -> None:
-    planned: Planned = paribus.study(swap)
+    planned: PlannedStudy = paribus.study(swap)
     first, second, *_ = planned.plan.trials
     with StudyProgress(planned, planned.plan.trials[:4], 1) as progress:
         progress.on_event(Event(kind="ended", trial=first, state="done"))
@@ -202,7 +202,7 @@ def test_interrupted_trials_do_not_count_as_done(capsys: pytest.CaptureFixture[s
         assert progress.done == 1
 
 
-def show_study(planned: Planned) -> StudyProgress:
+def show_study(planned: PlannedStudy) -> StudyProgress:
     first, second, *removed = planned.plan.trials
     with StudyProgress(planned, planned.plan.trials, 1) as progress:
         threads = [thread.name for thread in threading.enumerate()]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paribus.planning.api import Planned, study
+from paribus.planning.api import PlannedStudy, study
 from paribus.planning.estimate import Row, estimate
 from paribus.registry import Registry
 from paribus.studies.designs import BASELINE
@@ -19,13 +19,13 @@ from paribus.train.counting import count, flops_a_step
 MakeSpec = Callable[..., dict[str, Any]]
 
 
-def planned(tiny: MakeSpec, registry: Registry, budget: dict[str, float], store: Path) -> Planned:
+def planned(tiny: MakeSpec, registry: Registry, budget: dict[str, float], store: Path) -> PlannedStudy:
     base = {key: value for key, value in tiny().items() if key != "seed"}
     tree = {"base": base, "vary": {"dims.layers": [3]}, "seeds": 3, "budget": budget, "metric": "val/clm/loss"}
     return study(json.loads(json.dumps(tree)), registry=registry, store=store)
 
 
-def rows(found: Planned, registry: Registry, **states: str) -> dict[str, Row]:
+def rows(found: PlannedStudy, registry: Registry, **states: str) -> dict[str, Row]:
     known = {trial.identity: states.get(f"seed{trial.seed}", "pending") for trial in found.plan.trials}
     return {row.variant: row for row in estimate(found.plan, registry, known)}
 
@@ -33,13 +33,13 @@ def rows(found: Planned, registry: Registry, **states: str) -> dict[str, Row]:
 @pytest.fixture(scope="module")
 def told(
     tiny: MakeSpec, registry: Registry, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Planned, dict[str, Row], Path]:
+) -> tuple[PlannedStudy, dict[str, Row], Path]:
     store = tmp_path_factory.mktemp("plan") / "runs"
     found = planned(tiny, registry, {"steps": 40}, store)
     return found, rows(found, registry, seed0="done"), store
 
 
-def test_it_counts_what_a_record_will(told: tuple[Planned, dict[str, Row], Path], registry: Registry) -> None:
+def test_it_counts_what_a_record_will(told: tuple[PlannedStudy, dict[str, Row], Path], registry: Registry) -> None:
     found, every, _ = told
     for variant in found.plan.variants:
         spec, row = dict(found.plan.of(variant.name)[0].spec), every[variant.name]
@@ -49,7 +49,7 @@ def test_it_counts_what_a_record_will(told: tuple[Planned, dict[str, Row], Path]
         assert row.flops_per_token * spec["dims"]["length"] == pytest.approx(count("flops", spec, registry))
 
 
-def test_a_trial_starts_trains_and_is_evaluated(told: tuple[Planned, dict[str, Row], Path]) -> None:
+def test_a_trial_starts_trains_and_is_evaluated(told: tuple[PlannedStudy, dict[str, Row], Path]) -> None:
     for row in told[1].values():
         parts = (row.startup_seconds, row.training_seconds, row.evaluation_seconds)
         assert min(parts) > 0
@@ -59,7 +59,7 @@ def test_a_trial_starts_trains_and_is_evaluated(told: tuple[Planned, dict[str, R
         assert row.peak_bytes > 16 * row.parameters  # with gradients and the optimizer's moments
 
 
-def test_nothing_is_written(told: tuple[Planned, dict[str, Row], Path]) -> None:
+def test_nothing_is_written(told: tuple[PlannedStudy, dict[str, Row], Path]) -> None:
     assert not told[2].exists()
 
 

@@ -30,7 +30,7 @@ from paribus.specs.input_limits import plain
 from paribus.specs.reading_cache import Memory
 from paribus.storage.atomic import digest_json
 from paribus.studies.designs import BASELINE, DESIGNS, Variant
-from paribus.studies.study import Study, study_of
+from paribus.studies.study import Study, parse_study
 
 GENEROUS = 0.4  # CPU seconds; it takes 0.04 where little else runs, and the first 0.07
 MIXED: Mapping[str, Any] = {
@@ -48,7 +48,7 @@ MIXED: Mapping[str, Any] = {
 
 
 def read(known: Index, tree: Mapping[str, Any]) -> Study:
-    return study_of("mine", plain(dict(tree), "study"), known)
+    return parse_study("mine", plain(dict(tree), "study"), known)
 
 
 def outcome(study: Study, variant: Variant, known: Index, **more: Any) -> Any:

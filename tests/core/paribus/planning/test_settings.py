@@ -12,12 +12,12 @@ import pytest
 from paribus.errors import SpecError
 from paribus.planning.plan import Plan, plan
 from paribus.planning.settings import BEST, SAME
-from paribus.planning.tuning import FAILED, scored, unknown
+from paribus.planning.tuning import FAILED, pending_notes, score_of
 from paribus.registry import Index
 from paribus.specs.input_limits import plain
 from paribus.storage.store import Trial
 from paribus.studies.designs import BASELINE
-from paribus.studies.study import Study, study_of
+from paribus.studies.study import Study, parse_study
 
 STUDY: Mapping[str, Any] = {
     "base": {"preset": "encoder-tiny", "optimizer.lr": 2e-3},
@@ -32,7 +32,7 @@ TUNE: Mapping[str, Any] = {"optimizer.lr": [5e-4, 2e-3, 8e-3], "seeds": 2}
 
 
 def read(known: Index, **changes: Any) -> Study:
-    return study_of("mine", plain({**STUDY, **changes}, "study"), known)
+    return parse_study("mine", plain({**STUDY, **changes}, "study"), known)
 
 
 def counting(study: Study) -> Any:
@@ -186,7 +186,7 @@ def test_what_is_tuned_is_known_at_once_and_what_is_at_its_best_only_then(known:
     assert len(found.trials) == 4 * 3 * 2 + 4 * 3
     assert [trial.seed for trial in found.trials[:24]] == [1_000_000, 1_000_001] * 12
     assert all(found.of(variant.name, setting=BEST) == () for variant in found.variants)
-    (line,) = unknown(found.tuned)
+    (line,) = pending_notes(found.tuned)
     assert "each at its best: 24 tuning trials have no record, and at most 12 follow" in line
 
 
@@ -194,7 +194,7 @@ def test_each_variant_is_then_run_at_its_own_best(known: Index) -> None:
     score = by_rate(**{"attention=mqa": 8e-3, BASELINE: 2e-3})
     found = planned(known, score, tune=dict(TUNE))
     assert found.complete
-    assert list(unknown(found.tuned)) == []
+    assert list(pending_notes(found.tuned)) == []
     chosen = {each.variant: each.chosen for each in found.tuned}
     assert chosen["attention=mqa"] == (("optimizer.lr", 8e-3),)
     assert chosen[BASELINE] == (("optimizer.lr", 2e-3),)
@@ -249,8 +249,8 @@ def test_a_value_at_which_a_trial_failed_is_out_and_the_choice_goes_on_among_the
     ("state", "out"), [("failed", True), ("out-of-memory", True), ("timeout", True), ("interrupted", False)]
 )
 def test_what_only_waits_to_go_on_is_no_failure(state: str, out: bool) -> None:
-    assert scored(None, "m", {"state": state, "why": ""}) == (FAILED if out else None)
-    assert scored({"result": {"state": "done", "metrics": {"m": 2.5}}}, "m", {"state": state}) == 2.5
+    assert score_of(None, "m", {"state": state, "why": ""}) == (FAILED if out else None)
+    assert score_of({"result": {"state": "done", "metrics": {"m": 2.5}}}, "m", {"state": state}) == 2.5
 
 
 def test_where_all_diverged_a_variant_stays_as_it_is(known: Index) -> None:
@@ -310,10 +310,10 @@ def test_stages_are_tuned_and_scaled_as_well(known: Index) -> None:
 
 
 def test_a_score_is_what_its_record_says() -> None:
-    assert scored(None, "m") is None
-    assert scored({"result": {"state": "done", "metrics": {"m": 2.5}}}, "m") == 2.5
+    assert score_of(None, "m") is None
+    assert score_of({"result": {"state": "done", "metrics": {"m": 2.5}}}, "m") == 2.5
     for metrics, state in (({"m": "nan"}, "done"), ({"m": 1e300}, "done"), ({}, "done"), ({"m": 2.0}, "diverged")):
-        assert math.isnan(scored({"result": {"state": state, "metrics": metrics}}, "m") or 0.0)
+        assert math.isnan(score_of({"result": {"state": state, "metrics": metrics}}, "m") or 0.0)
 
 
 def test_a_study_is_planned_anew_from_its_own_store(tmp_path: Path) -> None:

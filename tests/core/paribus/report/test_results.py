@@ -11,7 +11,7 @@ import pytest
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.planning.api import Planned, study
+from paribus.planning.api import PlannedStudy, study
 from paribus.report.markdown import markdown
 from paribus.report.results import leading_comment, write_results
 from paribus.storage.atomic import write_json
@@ -21,7 +21,7 @@ Make = Callable[..., TrialEntry]
 
 
 @pytest.fixture(scope="module", name="done")
-def _done(make: Make, swap: Mapping[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Planned:
+def _done(make: Make, swap: Mapping[str, Any], tmp_path_factory: pytest.TempPathFactory) -> PlannedStudy:
     """A study of which every trial has a record, as an honest engine writes it."""
     planned = study(swap, store=tmp_path_factory.mktemp("store"))
     for trial in planned.plan.trials:
@@ -44,7 +44,7 @@ def _table(make: Make, ask: Callable[..., ComparisonSpec]) -> Table:
     return compare(entries, ask(entries))
 
 
-def test_the_table_stands_with_machine_date_versions_and_commit(done: Planned, table: Table, tmp_path: Path) -> None:
+def test_the_table_has_machine_date_versions_and_commit(done: PlannedStudy, table: Table, tmp_path: Path) -> None:
     page, lines = write_results(done, table, tmp_path / "kept", "Does sharing heads cost anything? Two *minutes*.")
     text = page.read_text(encoding="utf-8")
     assert text.startswith(
@@ -63,7 +63,7 @@ def test_the_table_stands_with_machine_date_versions_and_commit(done: Planned, t
     assert lines == tmp_path / "kept" / "records.jsonl"
 
 
-def test_a_line_of_each_trial_has_what_the_table_was_made_of(done: Planned, table: Table, tmp_path: Path) -> None:
+def test_a_line_of_each_trial_has_what_the_table_was_made_of(done: PlannedStudy, table: Table, tmp_path: Path) -> None:
     found = [json.loads(line) for line in write_results(done, table, tmp_path, "")[1].read_text().splitlines()]
     assert [(each["variant"], each["seed"]) for each in found] == [
         (trial.variant, trial.seed) for trial in done.plan.trials
@@ -86,7 +86,7 @@ def test_what_a_study_is_about_is_the_comment_that_its_file_begins_with(tmp_path
 
 
 def test_a_study_of_which_nothing_ran_is_said_to_have_none(
-    done: Planned, table: Table, tmp_path: Path, swap: Mapping[str, Any]
+    done: PlannedStudy, table: Table, tmp_path: Path, swap: Mapping[str, Any]
 ) -> None:
     empty = study(swap, store=tmp_path / "nothing")
     text = write_results(empty, table, tmp_path, "")[0].read_text()
@@ -95,7 +95,7 @@ def test_a_study_of_which_nothing_ran_is_said_to_have_none(
 
 
 def test_a_machine_without_git_tells_no_commit(
-    done: Planned, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    done: PlannedStudy, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "- commit" not in write_results(done, table, tmp_path, "")[0].read_text()

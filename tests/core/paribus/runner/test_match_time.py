@@ -15,7 +15,7 @@ import paribus
 from paribus.analysis.api import comparison_spec
 from paribus.analysis.transfer import matching_note, mismatch_note
 from paribus.errors import ParibusError, SpecError
-from paribus.planning.api import Planned, study
+from paribus.planning.api import PlannedStudy, study
 from paribus.planning.identity import identity_of
 from paribus.planning.paired_ratio import TWIN
 from paribus.planning.time_matches import FOLDER
@@ -81,18 +81,18 @@ def tree(tiny: MakeSpec) -> Document:
 
 
 @pytest.fixture
-def read(registry: Registry, tmp_path: Path, tree: Document) -> Callable[..., Planned]:
-    def made(**changes: Any) -> Planned:
+def read(registry: Registry, tmp_path: Path, tree: Document) -> Callable[..., PlannedStudy]:
+    def made(**changes: Any) -> PlannedStudy:
         return study({**tree, **changes}, registry=registry, store=tmp_path)
 
     return made
 
 
-def solved(planned: Planned, clock: Clock, **more: Any) -> Planned:
+def solved(planned: PlannedStudy, clock: Clock, **more: Any) -> PlannedStudy:
     return matched_on_time(planned, clock, ignore_event, Stop(), **more)
 
 
-def documents(planned: Planned) -> dict[Path, bytes]:
+def documents(planned: PlannedStudy) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in (planned.store.root / FOLDER).glob("*.json") if path.name != PASS}
 
 
@@ -206,13 +206,13 @@ def test_of_two_runners_one_measures_and_the_other_has_what_it_came_to(read: Any
         assert go.wait(20)
         return clock(*told)
 
-    def runner(host: str) -> Planned:
+    def runner(host: str) -> PlannedStudy:
         claimant = Claimant(host, "one" if locks else host, locks=locks, every=0.05, patience=5.0)
-        planned: Planned = read()
+        planned: PlannedStudy = read()
         return replace(planned, store=Store(planned.store.root.parent, planned.name, claimant=claimant))
 
     said: list[Event] = []
-    found: list[Planned] = []
+    found: list[PlannedStudy] = []
     first = threading.Thread(target=lambda: found.append(matched_on_time(runner("a"), slowly, ignore_event, Stop())))
     first.start()
     assert inside.wait(20)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.planning.api import Planned
+from paribus.planning.api import PlannedStudy
 from paribus.registry import Registry
 from paribus.runner.events import Event
 from paribus.runner.in_process import run_here
@@ -51,29 +51,29 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def planned(document: dict[str, Any], registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Planned:
+def planned(document: dict[str, Any], registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> PlannedStudy:
     return paribus.study(document, registry=registry, store=tmp_path_factory.mktemp("runs"))
 
 
-def run(planned: Planned, registry: Registry, store: Store | None = None) -> list[Event]:
+def run(planned: PlannedStudy, registry: Registry, store: Store | None = None) -> list[Event]:
     events: list[Event] = []
     run_here(planned.plan.trials, store or planned.store, registry, events.append, rules=Rules(rehearse=False))
     return events
 
 
 @pytest.fixture(scope="module")
-def ran(planned: Planned, registry: Registry) -> Planned:
+def ran(planned: PlannedStudy, registry: Registry) -> PlannedStudy:
     run(planned, registry)
     return planned
 
 
-def record(planned: Planned, trial: Trial) -> dict[str, Any]:
+def record(planned: PlannedStudy, trial: Trial) -> dict[str, Any]:
     found = planned.store.record(trial.identity)
     assert found is not None
     return found
 
 
-def test_a_fine_tuning_begins_from_the_weights_and_the_vocabulary_of_its_pretraining(ran: Planned) -> None:
+def test_a_fine_tuning_begins_from_the_weights_and_the_vocabulary_of_its_pretraining(ran: PlannedStudy) -> None:
     for trial in ran.plan.of("attention=mqa"):
         before, after = ran.store.folder(trial.begins), record(ran, trial)["result"]
         assert after["from"]["sha256"] == saved(before).sha256
@@ -86,13 +86,13 @@ def test_a_fine_tuning_begins_from_the_weights_and_the_vocabulary_of_its_pretrai
         assert paribus.load(ran.store.folder(trial.identity)).tokenizer == after["data"]["tokenizer"]
 
 
-def test_the_pretraining_ran_once_and_nothing_runs_again(ran: Planned, registry: Registry) -> None:
+def test_the_pretraining_ran_once_and_nothing_runs_again(ran: PlannedStudy, registry: Registry) -> None:
     assert len(ran.plan.trials) == 2 * (2 + 3)
     assert len(list(ran.store.records())) == 10
     assert [event.kind for event in run(ran, registry)] == ["note"]
 
 
-def test_its_table_is_of_what_comes_of_it(ran: Planned) -> None:
+def test_its_table_is_of_what_comes_of_it(ran: PlannedStudy) -> None:
     table = paribus.compare(ran)
     assert (table.stage, table.metric, len(table.rows)) == ("domain", "val/clm/loss", 2)
     assert all(certificate.ok for certificate in table.certificates.values())
@@ -104,7 +104,7 @@ def test_its_table_is_of_what_comes_of_it(ran: Planned) -> None:
     assert {row["stage"] for row in rows} == {"pretrain", "domain"}
 
 
-def test_a_planted_leak_in_the_pretraining_withholds_the_verdict(ran: Planned) -> None:
+def test_a_planted_leak_in_the_pretraining_withholds_the_verdict(ran: PlannedStudy) -> None:
     pretrained = ran.plan.of("attention=mqa", "pretrain")[0]
     path = ran.store.folder(pretrained.identity) / RECORD
     whole = read_json(path)
@@ -120,7 +120,7 @@ def test_a_planted_leak_in_the_pretraining_withholds_the_verdict(ran: Planned) -
 
 
 def test_a_study_that_is_cut_between_and_within_stages_comes_to_the_same(
-    ran: Planned, document: dict[str, Any], registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ran: PlannedStudy, document: dict[str, Any], registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from paribus.runner import worker
 
@@ -151,7 +151,7 @@ def test_a_study_that_is_cut_between_and_within_stages_comes_to_the_same(
         assert canonical(record(cut, trial)["result"]) == canonical(record(ran, trial)["result"])
 
 
-def test_what_it_begins_from_must_be_the_trial_that_is_meant(ran: Planned, registry: Registry, tmp_path: Path) -> None:
+def test_a_stage_begins_from_the_right_trial(ran: PlannedStudy, registry: Registry, tmp_path: Path) -> None:
     from paribus.train.trial import Terms, run_trial
 
     trial, other = ran.plan.of("attention=mqa")

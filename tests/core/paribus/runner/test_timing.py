@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from paribus.analysis.trials import Throughput
-from paribus.planning.api import Planned, study
+from paribus.planning.api import PlannedStudy, study
 from paribus.registry import Registry
 from paribus.runner.signals import Stop
 from paribus.runner.timing import LEAST, SECONDS, SHARE, TIMING, TOGETHER, due, timing
@@ -27,14 +27,14 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def planned(tiny: MakeSpec, registry: Registry, tmp_path: Path) -> Planned:
+def planned(tiny: MakeSpec, registry: Registry, tmp_path: Path) -> PlannedStudy:
     """A study whose trials have records, each of them after so many seconds."""
     base = {key: value for key, value in tiny().items() if key != "seed"}
     tree = {"base": base, "vary": {"dims.layers": [6]}, "seeds": 2, "budget": {"steps": 4}, "metric": "val/clm/loss"}
     return study(json.loads(json.dumps(tree)), registry=registry, store=tmp_path)
 
 
-def record(planned: Planned, *, seconds: float = 1000.0, variants: int = 99) -> None:
+def record(planned: PlannedStudy, *, seconds: float = 1000.0, variants: int = 99) -> None:
     for variant in planned.plan.variants[:variants]:
         for trial in planned.plan.of(variant.name):
             planned.store.enter(trial)
@@ -47,13 +47,13 @@ def record(planned: Planned, *, seconds: float = 1000.0, variants: int = 99) -> 
             write_json(planned.store.folder(trial.identity) / RECORD, body)
 
 
-def carried_out(planned: Planned, turns: dict[str, Any], registry: Registry) -> int:
+def carried_out(planned: PlannedStudy, turns: dict[str, Any], registry: Registry) -> int:
     root = planned.store.root
     order = Order(store=str(root.parent), study=root.name, identity="timing", spec={}, turns=turns)
     return work(Order.from_json(order.to_json()), registry, stop=Stop())
 
 
-def test_a_pass_costs_a_tenth_of_the_study_at_most_and_is_left_out_where_that_is_nothing(planned: Planned) -> None:
+def test_a_pass_costs_a_tenth_of_the_study_at_most_and_is_left_out_where_that_is_nothing(planned: PlannedStudy) -> None:
     assert due(planned) == {}  # nothing has a record
     record(planned, seconds=0.1)
     assert due(planned) == {}
@@ -67,12 +67,12 @@ def test_a_pass_costs_a_tenth_of_the_study_at_most_and_is_left_out_where_that_is
     assert due(planned, asked=False) == {}
 
 
-def test_a_baseline_without_a_variant_to_hold_against_it_is_not_timed(planned: Planned) -> None:
+def test_a_baseline_without_a_variant_to_hold_against_it_is_not_timed(planned: PlannedStudy) -> None:
     record(planned, variants=1)
     assert due(planned, asked=True) == {}
 
 
-def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: Planned, registry: Registry) -> None:
+def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStudy, registry: Registry) -> None:
     record(planned)
     before = {path: path.read_bytes() for path in planned.store.root.rglob("*.json")}
     turns = {**due(planned), "seconds": 0.05}
@@ -95,14 +95,14 @@ def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: Planned, re
     assert median(group["rounds"][deep]) > median(group["rounds"][base])
 
 
-def test_a_damaged_document_is_none_and_another_pass_replaces_it(planned: Planned) -> None:
+def test_a_damaged_document_is_none_and_another_pass_replaces_it(planned: PlannedStudy) -> None:
     record(planned)
     (planned.store.root / TIMING).write_text("{")
     assert timing(planned.store) is None
     assert due(planned)
 
 
-def test_what_lightning_alone_knows_to_do_is_left_out_with_the_reason(planned: Planned, registry: Registry) -> None:
+def test_options_that_only_lightning_reads_are_skipped_with_a_reason(planned: PlannedStudy, registry: Registry) -> None:
     record(planned)
     turns = {**due(planned), "seconds": 0.05}
     deep = planned.plan.of("dims.layers=6")[0].identity

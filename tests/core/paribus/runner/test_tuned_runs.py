@@ -10,7 +10,7 @@ from torch import Tensor
 
 import paribus
 from paribus import Norm
-from paribus.planning.api import Planned
+from paribus.planning.api import PlannedStudy
 from paribus.planning.rehearsal import trial_group
 from paribus.planning.settings import BEST, SAME
 from paribus.registry import Registry
@@ -57,7 +57,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
-def results(planned: Planned) -> dict[str, bytes]:
+def results(planned: PlannedStudy) -> dict[str, bytes]:
     return {record["identity"]: canonical(record["result"]) for record in planned.store.records()}
 
 

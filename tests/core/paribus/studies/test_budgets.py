@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
-from paribus.planning.api import Planned, study
+from paribus.planning.api import PlannedStudy, study
 from paribus.planning.rehearsal import first_step
 from paribus.registry import Registry
 from paribus.specs.trainer_options import lasting
@@ -23,7 +23,7 @@ FLOPS = 2e7
 VARY = {"attention": ["mqa"], "feedforward.expand": [1, 8]}
 
 
-def planned(tiny: MakeSpec, registry: Registry, budget: dict[str, Any], **more: Any) -> Planned:
+def planned(tiny: MakeSpec, registry: Registry, budget: dict[str, Any], **more: Any) -> PlannedStudy:
     """A study over the tests' own corpus."""
     base = {key: value for key, value in tiny().items() if key != "seed"}
     tree = {"base": base, "vary": VARY, "seeds": 2, "budget": budget, "metric": "val/clm/loss", **more}

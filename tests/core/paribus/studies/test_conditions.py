@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from paribus.errors import SpecError
 from paribus.planning.plan import Plan
-from paribus.studies.conditions import combined
-from paribus.studies.designs import DESIGNS, Varied, size
+from paribus.studies.conditions import applicable_cells
+from paribus.studies.designs import DESIGNS, Variation, variant_count
 
 VARY: dict[str, Any] = {
     "attention": ["mqa", "restricted"],
@@ -39,7 +39,7 @@ LETTERS = ("a", "b", "c", "d")
 
 
 @st.composite
-def axes(draw: st.DrawFn) -> Varied:
+def axes(draw: st.DrawFn) -> Variation:
     """Axes in a row, each value with a condition on any of the axes before it, or with none."""
     vary = {letter: list(range(draw(st.integers(1, 3)))) for letter in LETTERS[: draw(st.integers(1, 4))]}
     when: dict[str, list[dict[str, int]]] = {}
@@ -47,13 +47,15 @@ def axes(draw: st.DrawFn) -> Varied:
         before = list(vary)[:place]
         condition = st.dictionaries(st.sampled_from(before), st.integers(0, 2), max_size=2) if before else st.just({})
         when[letter] = [draw(condition) for _ in vary[letter]]
-    return Varied(vary=vary, when=when)
+    return Variation(vary=vary, when=when)
 
 
 @given(axes())
-def test_the_combinations_are_those_in_which_every_condition_holds_and_nothing_more_could_apply(varied: Varied) -> None:
-    found = [tuple(cell.items()) for cell in combined(varied.vary, varied.when)]
-    assert len(found) == len(set(found)) == size("grid", varied) == len(list(DESIGNS["grid"](varied)))
+def test_every_condition_holds_in_each_combination_and_no_other_value_applies(
+    varied: Variation,
+) -> None:
+    found = [tuple(cell.items()) for cell in applicable_cells(varied.vary, varied.when)]
+    assert len(found) == len(set(found)) == variant_count("grid", varied) == len(list(DESIGNS["grid"](varied)))
 
     def applies(cell: dict[str, int], axis: str, value: int) -> bool:
         when = varied.when[axis][value]
@@ -75,9 +77,12 @@ def test_the_combinations_are_those_in_which_every_condition_holds_and_nothing_m
 
 def test_of_very_many_combinations_the_number_is_an_upper_bound_that_takes_no_time() -> None:
     many = list(range(3000))
-    varied = Varied(vary={"a": many, "b": many}, when={"b": [{"a": 0}] * 3000})
-    assert size("grid", varied) == 9_000_000
-    assert size("grid", Varied(vary={"a": many, "b": [1, 2], "c": many}, when={"b": [{"a": 0}] * 2})) == 3001 * 3000
+    varied = Variation(vary={"a": many, "b": many}, when={"b": [{"a": 0}] * 3000})
+    assert variant_count("grid", varied) == 9_000_000
+    assert (
+        variant_count("grid", Variation(vary={"a": many, "b": [1, 2], "c": many}, when={"b": [{"a": 0}] * 2}))
+        == 3001 * 3000
+    )
 
 
 FAULTS = [

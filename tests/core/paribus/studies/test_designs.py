@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.studies.designs import DESIGNS, Varied, named, said, size
+from paribus.studies.designs import DESIGNS, Variation, format_value, named_variant, variant_count
 
 axes = st.dictionaries(
     st.sampled_from(["attention", "norm", "position", "optimizer.lr"]),
@@ -20,31 +20,31 @@ axes = st.dictionaries(
 
 @given(axes)
 def test_one_at_a_time_changes_one_key_in_each_variant(vary: dict[str, list[str]]) -> None:
-    variants = list(DESIGNS["one-at-a-time"](Varied(vary=vary)))
+    variants = list(DESIGNS["one-at-a-time"](Variation(vary=vary)))
     assert [variant.changes for variant in variants] == [((key, value),) for key in vary for value in vary[key]]
     assert all(variant.chosen for variant in variants)
 
 
 @given(axes)
 def test_a_grid_is_the_product_of_its_axes(vary: dict[str, list[str]]) -> None:
-    cells = {tuple(dict(variant.changes).items()) for variant in DESIGNS["grid"](Varied(vary=vary))}
+    cells = {tuple(dict(variant.changes).items()) for variant in DESIGNS["grid"](Variation(vary=vary))}
     pairs = [[(key, value) for value in values] for key, values in vary.items()]
     assert cells == set(itertools.product(*pairs))
 
 
 @given(axes, st.sampled_from(["one-at-a-time", "grid"]))
 def test_the_size_of_a_design_is_known_without_making_it(vary: dict[str, list[str]], design: str) -> None:
-    varied = Varied(vary=vary)
-    assert size(design, varied) == len(list(DESIGNS[design](varied)))
+    varied = Variation(vary=vary)
+    assert variant_count(design, varied) == len(list(DESIGNS[design](varied)))
 
 
 def test_a_list_is_taken_as_it_is_written() -> None:
     variants: list[dict[str, object]] = [{"attention": "mqa", "norm": "rmsnorm"}, {"dropout": 0.1}]
-    assert [dict(variant.changes) for variant in DESIGNS["list"](Varied(variants=variants))] == variants
+    assert [dict(variant.changes) for variant in DESIGNS["list"](Variation(variants=variants))] == variants
 
 
 def test_a_design_that_varies_nothing_has_no_variant() -> None:
-    assert size("grid", Varied()) == 0
+    assert variant_count("grid", Variation()) == 0
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,15 @@ def test_a_design_that_varies_nothing_has_no_variant() -> None:
     ],
 )
 def test_a_variant_is_named_by_what_it_changes(value: object, text: str) -> None:
-    assert said(value) == text
-    assert named(("attention", value)).name == f"attention={text}"
+    assert format_value(value) == text
+    assert named_variant(("attention", value)).name == f"attention={text}"
 
 
 def test_a_long_value_does_not_make_a_long_name() -> None:
-    assert len(said("x" * 500)) < 100
+    assert len(format_value("x" * 500)) < 100
 
 
 def test_a_variant_that_is_written_down_may_have_a_name() -> None:
-    found = list(DESIGNS["list"](Varied(variants=[{"name": "narrow", "dims.width": 8}, {"dims.width": 8}])))
+    found = list(DESIGNS["list"](Variation(variants=[{"name": "narrow", "dims.width": 8}, {"dims.width": 8}])))
     assert [variant.name for variant in found] == ["narrow", "dims.width=8"]
     assert [variant.changes for variant in found] == [(("dims.width", 8),)] * 2

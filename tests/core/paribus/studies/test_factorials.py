@@ -15,9 +15,9 @@ from paribus.errors import SpecError
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
 from paribus.specs.input_limits import plain
-from paribus.studies.designs import BASELINE, DESIGNS, Varied, about, size
-from paribus.studies.fractional_factorial import possible
-from paribus.studies.study import study_of
+from paribus.studies.designs import BASELINE, DESIGNS, Variation, describe_design, variant_count
+from paribus.studies.fractional_factorial import is_possible
+from paribus.studies.study import parse_study
 
 STUDY: dict[str, Any] = {
     "base": "encoder-tiny",
@@ -41,29 +41,29 @@ axes = st.dictionaries(
 
 
 def planned(known: Index, **said: Any) -> Plan:
-    read = study_of("mine", plain({**STUDY, **said}, "study"), known)
+    read = parse_study("mine", plain({**STUDY, **said}, "study"), known)
     return plan(read, known, fingerprint=lambda spec: "text")
 
 
 @given(axes)
 def test_axes_are_crossed_with_the_base_as_a_level_of_each(vary: dict[str, list[str]]) -> None:
-    varied = Varied(vary=vary)
+    varied = Variation(vary=vary)
     found = {variant.changes for variant in DESIGNS["factorial"](varied)}
     levels = [[None, *((key, value) for value in values)] for key, values in vary.items()]
     cells = {tuple(each for each in cell if each) for cell in itertools.product(*levels)}
     assert found == cells - {()}
-    assert size("factorial", varied) == len(found) == math.prod(len(each) for each in levels) - 1
+    assert variant_count("factorial", varied) == len(found) == math.prod(len(each) for each in levels) - 1
     assert not any(variant.chosen for variant in DESIGNS["factorial"](varied))
 
 
 @given(st.integers(2, 6), st.integers(0, 3))
 def test_a_fraction_has_its_share_of_the_cells_and_the_baseline_is_one(factors: int, halvings: int) -> None:
-    if halvings and not possible(factors, halvings):
+    if halvings and not is_possible(factors, halvings):
         return
-    varied = Varied(changes=[{f"dims.{letter}": 1} for letter in "abcdef"[:factors]], fraction=2**halvings)
+    varied = Variation(changes=[{f"dims.{letter}": 1} for letter in "abcdef"[:factors]], fraction=2**halvings)
     found = list(DESIGNS["factorial"](varied))
     assert (
-        size("factorial", varied)
+        variant_count("factorial", varied)
         == len(found)
         == len({each.changes for each in found})
         == 2 ** (factors - halvings) - 1
@@ -73,12 +73,12 @@ def test_a_fraction_has_its_share_of_the_cells_and_the_baseline_is_one(factors: 
 
 def test_every_design_has_as_many_variants_as_it_says() -> None:
     varied = {
-        "list": Varied(variants=CHANGES),
-        **{design: Varied(changes=CHANGES) for design in ("ladder", "leave-one-out", "factorial")},
-        **{design: Varied(vary={"norm": ["a", "b"], "dropout": [1]}) for design in ("grid", "one-at-a-time")},
+        "list": Variation(variants=CHANGES),
+        **{design: Variation(changes=CHANGES) for design in ("ladder", "leave-one-out", "factorial")},
+        **{design: Variation(vary={"norm": ["a", "b"], "dropout": [1]}) for design in ("grid", "one-at-a-time")},
     }
     assert set(varied) == set(DESIGNS)
-    assert {design: size(design, each) for design, each in varied.items()} == {
+    assert {design: variant_count(design, each) for design, each in varied.items()} == {
         design: len(list(DESIGNS[design](each))) for design, each in varied.items()
     }
 
@@ -114,7 +114,7 @@ def test_a_cell_that_cannot_be_or_was_left_out_is_told_of_and_counted_as_missing
 def test_what_a_fraction_confounds_is_said_with_its_resolution(known: Index) -> None:
     found = planned(known, changes=CHANGES, fraction="1/2")
     assert len(found.variants) == 8
-    said = about("factorial", found.study.varied)
+    said = describe_design("factorial", found.study.varied)
     assert "8 of 16 combinations of 4 factors, a fraction of resolution IV" in said
     assert "dropout=0.1 is on where an odd number of norm=rmsnorm, gated, attention=mqa are" in said
     pair = "norm=rmsnorm × gated = attention=mqa × dropout=0.1"  # noqa: RUF001  # the sign that the table has

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.studies.fractional_factorial import Regular, members, regular
+from paribus.studies.fractional_factorial import RegularFraction, best_fraction, members
 
 sizes = st.integers(3, 8).flatmap(lambda factors: st.tuples(st.just(factors), st.integers(1, factors - 2)))
 
@@ -21,7 +21,7 @@ def column(cells: list[tuple[int, ...]], effect: int) -> tuple[int, ...]:
 
 @given(sizes)
 def test_what_is_confounded_is_what_has_the_same_column(size: tuple[int, int]) -> None:
-    found = regular(*size)
+    found = best_fraction(*size)
     if found is None:
         return
     cells = list(found.cells())
@@ -35,7 +35,7 @@ def test_what_is_confounded_is_what_has_the_same_column(size: tuple[int, int]) -
 
 @given(sizes)
 def test_a_fraction_has_its_share_of_the_cells_each_once_and_the_base_first(size: tuple[int, int]) -> None:
-    found = regular(*size)
+    found = best_fraction(*size)
     if found is None:
         return
     cells = list(found.cells())
@@ -57,23 +57,23 @@ BEST = {
 
 @pytest.mark.parametrize(("size", "resolution"), BEST.items())
 def test_the_resolution_is_the_highest_that_there_is(size: tuple[int, int], resolution: int) -> None:
-    found = regular(*size)
+    found = best_fraction(*size)
     assert found is not None
     assert found.resolution == resolution
 
 
 def test_where_main_effects_would_be_confounded_there_is_no_fraction() -> None:
-    assert regular(3, 2) is None
-    assert regular(8, 5) is None
-    assert regular(2, 1) is None
+    assert best_fraction(3, 2) is None
+    assert best_fraction(8, 5) is None
+    assert best_fraction(2, 1) is None
 
 
 def test_a_fraction_that_nobody_could_run_or_search_is_none() -> None:
-    assert regular(40, 1) is None
-    assert regular(40, 30) is None
+    assert best_fraction(40, 1) is None
+    assert best_fraction(40, 30) is None
 
 
 def test_a_half_of_four_factors_confounds_pairs_with_pairs() -> None:
-    assert regular(4, 1) == Regular(4, (0b0111,))
-    assert Regular(4, (0b0111,)).aliases(0b0011) == (0b1100,)
-    assert Regular(4, (0b0111,)).aliases(0b0001) == ()
+    assert best_fraction(4, 1) == RegularFraction(4, (0b0111,))
+    assert RegularFraction(4, (0b0111,)).aliases(0b0011) == (0b1100,)
+    assert RegularFraction(4, (0b0111,)).aliases(0b0001) == ()

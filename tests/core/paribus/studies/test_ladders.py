@@ -15,8 +15,8 @@ from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
 from paribus.specs.input_limits import plain
 from paribus.specs.yaml_reader import read_file
-from paribus.studies.designs import BASELINE, DESIGNS, Varied, baseline, in_force, size
-from paribus.studies.study import study_of
+from paribus.studies.designs import BASELINE, DESIGNS, Variation, baseline, effective_changes, variant_count
+from paribus.studies.study import parse_study
 
 keys = st.sampled_from(["attention", "norm", "position", "optimizer.lr", "dims.width"])
 written = st.lists(st.dictionaries(keys, st.sampled_from(["a", "b", "c"]), min_size=1), min_size=1, max_size=6)
@@ -24,15 +24,15 @@ written = st.lists(st.dictionaries(keys, st.sampled_from(["a", "b", "c"]), min_s
 
 def planned(known: Index, **said: Any) -> Plan:
     study = {"base": "bert-tiny", "seeds": 2, "budget": {"steps": 10}, "metric": {"name": "val/mlm/loss"}}
-    read = study_of("mine", plain({**study, "evaluate": ["mlm"], **said}, "study"), known)
+    read = parse_study("mine", plain({**study, "evaluate": ["mlm"], **said}, "study"), known)
     return plan(read, known, fingerprint=lambda spec: "text")
 
 
 @given(written)
 def test_a_rung_is_the_base_with_all_changes_up_to_it(changes: list[dict[str, str]]) -> None:
-    varied = Varied(changes=changes)
+    varied = Variation(changes=changes)
     rungs = list(DESIGNS["ladder"](varied))
-    assert size("ladder", varied) == len(rungs) == len(changes)
+    assert variant_count("ladder", varied) == len(rungs) == len(changes)
     for place, rung in enumerate(rungs):
         assert rung.changes == tuple(pair for each in changes[: place + 1] for pair in each.items())
         assert rung.after == (rungs[place - 1].name if place else BASELINE)
@@ -41,9 +41,9 @@ def test_a_rung_is_the_base_with_all_changes_up_to_it(changes: list[dict[str, st
 
 @given(written)
 def test_one_change_is_taken_back_from_the_full_model_in_each_variant(changes: list[dict[str, str]]) -> None:
-    varied = Varied(changes=changes)
+    varied = Variation(changes=changes)
     variants = list(DESIGNS["leave-one-out"](varied))
-    assert size("leave-one-out", varied) == len(variants) == len(changes)
+    assert variant_count("leave-one-out", varied) == len(variants) == len(changes)
     full = baseline("leave-one-out", varied)
     assert full.changes == tuple(pair for each in changes for pair in each.items())
     for place, variant in enumerate(variants):
@@ -53,10 +53,10 @@ def test_one_change_is_taken_back_from_the_full_model_in_each_variant(changes: l
 
 
 def test_axes_are_changes_too_value_after_value() -> None:
-    varied = Varied(vary={"position": ["learned", "rope"], "norm": ["rmsnorm"]})
+    varied = Variation(vary={"position": ["learned", "rope"], "norm": ["rmsnorm"]})
     rungs = list(DESIGNS["ladder"](varied))
     assert [rung.name for rung in rungs] == ["+ position=learned", "+ position=rope", "+ norm=rmsnorm"]
-    assert in_force(rungs[-1].changes) == {"position": "rope", "norm": "rmsnorm"}
+    assert effective_changes(rungs[-1].changes) == {"position": "rope", "norm": "rmsnorm"}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_later_change_overrides_what_an_earlier_one_asked_for(
     changes: list[tuple[str, Any]], asked: dict[str, Any]
 ) -> None:
     before = [(key, value) for key, value in changes]
-    assert in_force(changes) == asked
+    assert effective_changes(changes) == asked
     assert changes == before, "what the study says is not changed"
 
 
@@ -146,6 +146,6 @@ def test_a_mistake_in_a_rung_is_told_with_its_line(known: Index, tmp_path: Path)
     path.write_text(
         "base: bert-tiny\ndesign: ladder\nchanges:\n  - norm: rmsnorm\n  - position: rop\nmetric: val/mlm/loss\n"
     )
-    read = study_of("mine", read_file(path, "study.yaml"), known)
+    read = parse_study("mine", read_file(path, "study.yaml"), known)
     with pytest.raises(SpecError, match=r"position \(study.yaml:5\): unknown position .rop.; did you mean \"rope\""):
         plan(read, known, fingerprint=lambda spec: "text")

@@ -10,14 +10,14 @@ import pytest
 from paribus.errors import SpecError
 from paribus.registry import Index
 from paribus.specs.tree import Tree
-from paribus.studies.study import study_of
+from paribus.studies.study import parse_study
 from paribus.train import loggers
 
 WHOLE = {"base": "encoder-tiny", "vary": {"norm": ["rmsnorm"]}, "metric": "val/mlm/loss"}
 
 
 def read(known: Index, **given: Any) -> Any:
-    return study_of("mine", Tree({**WHOLE, **given}), known).loggers
+    return parse_study("mine", Tree({**WHOLE, **given}), known).loggers
 
 
 @pytest.mark.parametrize(

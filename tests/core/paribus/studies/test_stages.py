@@ -17,8 +17,8 @@ from paribus.registry import Index
 from paribus.specs.input_limits import plain
 from paribus.specs.yaml_reader import read_file
 from paribus.studies.designs import BASELINE
-from paribus.studies.stages import aimed
-from paribus.studies.study import Study, study_of
+from paribus.studies.stages import key_in_stage
+from paribus.studies.study import Study, parse_study
 
 STUDY: dict[str, Any] = {
     "base": {"preset": "bert-tiny", "dims.width": 32},
@@ -46,7 +46,7 @@ TWICE: dict[str, Any] = {
 
 
 def study(known: Index, **changes: Any) -> Study:
-    return study_of("mine", plain({**STUDY, **changes}, "study"), known)
+    return parse_study("mine", plain({**STUDY, **changes}, "study"), known)
 
 
 def planned(known: Index, corpus: str = "text", **changes: Any) -> Plan:
@@ -197,7 +197,7 @@ def test_a_varied_key_says_for_which_stage_it_is_meant(
     known: Index, key: str, stage: str, expected: str | None
 ) -> None:
     stages = study(known).stages
-    assert aimed(key, next(each for each in stages if each.name == stage), stages) == expected
+    assert key_in_stage(key, next(each for each in stages if each.name == stage), stages) == expected
 
 
 FAULTS = [
@@ -258,7 +258,7 @@ def test_a_mistake_in_a_stage_has_its_line(tmp_path: Path, known: Index) -> None
         "metric: val/sop/loss\n"
     )
     with pytest.raises(SpecError, match=r"objective \(study.yaml:6.*did you mean \"sop\""):
-        plan(study_of("mine", read_file(path, "study.yaml"), known), known, fingerprint=lambda spec: "text")
+        plan(parse_study("mine", read_file(path, "study.yaml"), known), known, fingerprint=lambda spec: "text")
 
 
 def test_a_study_without_stages_names_its_trials_as_it_did(known: Index) -> None:

@@ -12,7 +12,7 @@ from paribus.planning.plan import plan
 from paribus.registry import Index
 from paribus.specs.input_limits import plain
 from paribus.specs.yaml_reader import read_file
-from paribus.studies.study import Study, study_of
+from paribus.studies.study import Study, parse_study
 
 WHOLE = """
 base: encoder-tiny
@@ -27,7 +27,7 @@ metric: {name: val/mlm/loss, margin: 0.02}
 def read(tmp_path: Path, text: str, known: Index) -> Study:
     path = tmp_path / "study.yaml"
     path.write_text(text)
-    return study_of("mine", read_file(path, "study.yaml"), known)
+    return parse_study("mine", read_file(path, "study.yaml"), known)
 
 
 def test_a_study_says_what_it_varies(tmp_path: Path, known: Index) -> None:
@@ -134,5 +134,5 @@ HINTS = [
 def test_a_common_name_of_a_key_leads_to_the_key(changes: dict[str, Any], meant: str, known: Index) -> None:
     tree = {"base": "encoder-tiny", "vary": {"attention": ["mqa"]}, "metric": "val/mlm/loss", **changes}
     with pytest.raises(SpecError, match="unknown-key") as caught:
-        plan(study_of("mine", plain(tree, "study"), known), known, fingerprint=lambda spec: "text")
+        plan(parse_study("mine", plain(tree, "study"), known), known, fingerprint=lambda spec: "text")
     assert {(problem.code, problem.suggestion) for problem in caught.value.problems} == {("unknown-key", meant)}
