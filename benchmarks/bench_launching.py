@@ -14,8 +14,8 @@ from benchmarks.paired import Estimate, estimate
 
 import paribus
 from paribus.runner.events import Event
-from paribus.runner.fork_server import Zygote
-from paribus.runner.jobs import Rules, order_of
+from paribus.runner.fork_server import ForkServer
+from paribus.runner.jobs import RunOptions, worker_request
 from paribus.slots.launcher import Job, JobEnded, Plugins
 
 MOST_SECONDS: Final = 0.100  # from an order to the end of a process that has nothing to do
@@ -35,8 +35,8 @@ def test_starting_a_trial(bench: Any, tmp_path: Path) -> None:
     planned = paribus.study({**STUDY, "seeds": 1, "budget": {"steps": 1}}, store=tmp_path)
     paribus.run(planned)
     trial = planned.plan.trials[0]
-    order = order_of(trial, planned.store, Rules()).to_json()
-    forked, anew = Zygote(), Zygote(fork=False)
+    order = worker_request(trial, planned.store, RunOptions()).to_json()
+    forked, anew = ForkServer(), ForkServer(fork=False)
     try:
         times: dict[str, list[float]] = {}
         for name, zygote in (("forked", forked), ("started anew", anew)):
@@ -53,7 +53,7 @@ def test_starting_a_trial(bench: Any, tmp_path: Path) -> None:
     bench.claim(Claim("P7", what, estimate(times["forked"]), "s", limit=MOST_SECONDS, contrast=slow))
 
 
-def _runs(zygote: Zygote, order: str, log: str) -> Callable[[], float]:
+def _runs(zygote: ForkServer, order: str, log: str) -> Callable[[], float]:
     count = 0
 
     def run() -> float:

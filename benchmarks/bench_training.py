@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 import paribus
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 LIMIT = 350.0  # microseconds a step
 STEPS = 40
@@ -203,7 +203,7 @@ def besides_a_trial(registry: Registry, folder: Path) -> Pairs:
 def trial(registry: Registry, folder: Path, tell: Callable[[int, float], None]) -> None:
     spec = resolved(*SPEC, registry=registry)
     folder.mkdir(parents=True, exist_ok=True)
-    run_trial(spec, registry, Terms("bench", folder, tell=tell, hooks=registry.hook))
+    run_trial(spec, registry, TrialContext("bench", folder, tell=tell, hooks=registry.hook))
 
 
 def settled(pairs: Pairs) -> Pairs:

@@ -73,8 +73,8 @@ from .planning.api import study as study
 from .register import offered as offered
 from .registry.registry import Registry as Registry
 from .registry.registry import installed as installed
-from .runner.fork_server import Zygote as Zygote
-from .runner.remote_process import Home as Home
+from .runner.fork_server import ForkServer as ForkServer
+from .runner.remote_process import JobEnvironment as JobEnvironment
 from .runner.remote_process import JobProcess as JobProcess
 from .schema import AtLeast as AtLeast
 from .schema import AtMost as AtMost

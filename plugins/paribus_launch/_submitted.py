@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
 
-from paribus import Home, Job, JobEnded, JobProcess
+from paribus import Job, JobEnded, JobEnvironment, JobProcess
 
 STATE: Final = "state.json"
 REQUEUED: Final = "requeued"
@@ -20,7 +20,7 @@ GRACE: Final = 75.0  # seconds for a checkpoint; Slurm warns 90 seconds before
 class Submitted:
     """Called by submitit in the job. `checkpoint` is what it calls before it queues the job again."""
 
-    def __init__(self, job: Job, home: Home, folder: str) -> None:
+    def __init__(self, job: Job, home: JobEnvironment, folder: str) -> None:
         self.job = job
         self.home = home
         self.folder = folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, final
 
-from paribus import Job, Launcher, LauncherEvent, Plugins, Range, Zygote
+from paribus import ForkServer, Job, Launcher, LauncherEvent, Plugins, Range
 
 
 @final
@@ -18,7 +18,7 @@ class Local(Launcher):
         fork: Annotated[bool, "fork trials; if not, each imports everything anew, which takes seconds"] = True,
         per_gpu: Annotated[int, "trials at a time on each GPU, where there are any", Range(1)] = 1,
     ) -> None:
-        self._zygote = Zygote(fork=fork)
+        self._zygote = ForkServer(fork=fork)
         self._per_gpu = per_gpu
 
     def at_once(self, cores: int, gpus: int) -> int:

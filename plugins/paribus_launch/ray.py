@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, final
 
 from paribus import (
-    Home,
     Job,
     JobEnded,
+    JobEnvironment,
     JobProcess,
     JobStarted,
     Launcher,
@@ -38,7 +38,7 @@ class Body:
     context in it, and would be another place for the next.
     """
 
-    def __init__(self, job: Job, home: Home) -> None:
+    def __init__(self, job: Job, home: JobEnvironment) -> None:
         self._job = job
         self._home = home
         self._process: JobProcess | None = None
@@ -99,7 +99,7 @@ class Ray(Launcher):
         }
         self._ray: Any = None
         self._ours = False
-        self._home = Home({}, "")
+        self._home = JobEnvironment({}, "")
         self._actors: dict[str, _Actor] = {}
         self._news: list[LauncherEvent] = []
 
@@ -113,7 +113,7 @@ class Ray(Launcher):
 
     def open(self, plugins: Plugins) -> None:
         ray = self._ray = library("ray", launcher="ray")
-        self._home = Home.here()
+        self._home = JobEnvironment.here()
         self._ours = not ray.is_initialized()
         if self._ours:
             with _undisturbed():

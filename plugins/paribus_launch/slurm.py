@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, final
 
-from paribus import Home, Job, JobEnded, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins, Range
+from paribus import Job, JobEnded, JobEnvironment, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins, Range
 from paribus_launch._library import library
 from paribus_launch._submitted import REQUEUED, Submitted, read
 
@@ -69,7 +69,7 @@ class Slurm(Launcher):
         }
         self._parameters = {**shared, "gpus_per_node": gpus, **own}
         self._submitit: Any = None
-        self._home = Home({}, "")
+        self._home = JobEnvironment({}, "")
         self._new: dict[str, Job] = {}
         self._jobs: dict[str, _Submission] = {}
         self._news: list[LauncherEvent] = []
@@ -81,7 +81,7 @@ class Slurm(Launcher):
 
     def open(self, plugins: Plugins) -> None:
         self._submitit = library("submitit", launcher="slurm")
-        self._home = Home.here()
+        self._home = JobEnvironment.here()
 
     def start(self, job: Job) -> None:
         self._new[job.name] = job  # submitted with those that follow, as one array

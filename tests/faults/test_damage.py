@@ -14,9 +14,9 @@ import torch
 
 from paribus.errors import EXIT_OK
 from paribus.registry import Registry
-from paribus.runner.signals import Stop
-from paribus.runner.worker import Order, work
-from paribus.storage.atomic import BAD, canonical
+from paribus.runner.signals import StopRequest
+from paribus.runner.worker import WorkerRequest, run_request
+from paribus.storage.atomic import DAMAGED_SUFFIX, canonical_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import PROGRESS, Store, Trial
 from paribus.train.checkpoint import Loaded, latest, surroundings
@@ -34,17 +34,19 @@ def one(trial: MakeTrial) -> Trial:
     return trial(steps=STEPS)
 
 
-def ordered(root: Path, trial: Trial) -> tuple[Store, Order]:
+def ordered(root: Path, trial: Trial) -> tuple[Store, WorkerRequest]:
     store = Store(root, "study")
     store.enter(trial)
-    return store, Order(store=str(root), study="study", identity=trial.identity, spec=trial.spec, checkpoint_steps=2)
+    return store, WorkerRequest(
+        store=str(root), study="study", identity=trial.identity, spec=trial.spec, checkpoint_steps=2
+    )
 
 
 @pytest.fixture(scope="module")
-def done(one: Trial, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Order]:
+def done(one: Trial, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, WorkerRequest]:
     """A trial that has ended well: its record, and checkpoints of its fourth and its last step."""
     store, order = ordered(tmp_path_factory.mktemp("done"), one)
-    assert work(order, registry, stop=Stop()) == EXIT_OK
+    assert run_request(order, registry, stop=StopRequest()) == EXIT_OK
     return store, order
 
 
@@ -63,7 +65,7 @@ def spoilt(data: bytes, luck: random.Random) -> Iterator[bytes]:
 @pytest.mark.faults
 @pytest.mark.held("D17")
 def test_a_thousand_times_a_spoilt_record_is_found_set_aside_and_named(
-    done: tuple[Store, Order], one: Trial, record_property: Property
+    done: tuple[Store, WorkerRequest], one: Trial, record_property: Property
 ) -> None:
     store, _ = done
     path = store.folder(one.identity) / RECORD
@@ -73,7 +75,7 @@ def test_a_thousand_times_a_spoilt_record_is_found_set_aside_and_named(
         path.write_bytes(bad)
         assert store.record(one.identity) is None
         assert not path.exists()
-        (aside,) = path.parent.glob(f"{RECORD}.*{BAD}")
+        (aside,) = path.parent.glob(f"{RECORD}.*{DAMAGED_SUFFIX}")
         assert f"set aside as {aside.name}" in store.notes.pop()
         assert aside.read_bytes() == bad
         aside.unlink()
@@ -99,7 +101,7 @@ def test_a_thousand_times_a_spoilt_record_is_found_set_aside_and_named(
     ids=["twice", "nan", "edited", "unknown", "doubled", "empty", "zeros"],
 )
 def test_a_record_that_somebody_edited_is_none(
-    done: tuple[Store, Order], one: Trial, tmp_path: Path, edit: Callable[[str], str]
+    done: tuple[Store, WorkerRequest], one: Trial, tmp_path: Path, edit: Callable[[str], str]
 ) -> None:
     store, _ = done
     text = (store.folder(one.identity) / RECORD).read_text()
@@ -116,7 +118,7 @@ def test_a_record_that_somebody_edited_is_none(
 @pytest.mark.faults
 @pytest.mark.held("D16")
 def test_a_thousand_times_a_spoilt_checkpoint_is_found_and_the_one_before_is_taken(
-    done: tuple[Store, Order], one: Trial, record_property: Property
+    done: tuple[Store, WorkerRequest], one: Trial, record_property: Property
 ) -> None:
     folder = done[0].folder(one.identity) / CHECKPOINTS
     older, newest = sorted(folder.glob("step-*.safetensors"))
@@ -129,7 +131,7 @@ def test_a_thousand_times_a_spoilt_checkpoint_is_found_and_the_one_before_is_tak
         assert isinstance(loaded, Loaded)
         assert loaded.path == older
         assert loaded.notes[-1] == f"going on from the checkpoint of step {loaded.step}"
-        (aside,) = folder.glob(f"{newest.name}.*{BAD}")
+        (aside,) = folder.glob(f"{newest.name}.*{DAMAGED_SUFFIX}")
         assert aside.name in loaded.notes[0]
         aside.unlink()
         found += 1
@@ -141,12 +143,12 @@ def test_a_thousand_times_a_spoilt_checkpoint_is_found_and_the_one_before_is_tak
 @pytest.mark.held("D16", "D17")
 @pytest.mark.parametrize("how", ["older", "all", "pickle"])
 def test_a_trial_with_spoilt_files_says_so_and_comes_to_the_same_record(
-    done: tuple[Store, Order], one: Trial, registry: Registry, tmp_path: Path, how: str
+    done: tuple[Store, WorkerRequest], one: Trial, registry: Registry, tmp_path: Path, how: str
 ) -> None:
     expected = done[0].record(one.identity)
     assert expected is not None
     store, order = ordered(tmp_path, one)
-    assert work(order, registry, stop=Stop()) == EXIT_OK
+    assert run_request(order, registry, stop=StopRequest()) == EXIT_OK
     folder, marker = store.folder(one.identity), tmp_path / "marker"
     (folder / RECORD).write_text("{")
 
@@ -156,10 +158,10 @@ def test_a_trial_with_spoilt_files_says_so_and_comes_to_the_same_record(
 
     for path in sorted((folder / CHECKPOINTS).glob("step-*.safetensors"))[1 if how == "older" else 0 :]:
         path.write_bytes(pickle.dumps(Malicious()) if how == "pickle" else path.read_bytes()[:-1])
-    assert work(order, registry, stop=Stop()) == EXIT_OK
+    assert run_request(order, registry, stop=StopRequest()) == EXIT_OK
     found = store.record(one.identity)
     assert found is not None
-    assert canonical(found["result"]) == canonical(expected["result"])
+    assert canonical_json(found["result"]) == canonical_json(expected["result"])
     said = [json.loads(line).get("note", "") for line in (folder / PROGRESS).read_text().splitlines()]
     told = "going on from the checkpoint of step" if how == "older" else "it begins again at step 0"
     assert any(told in note for note in said), said

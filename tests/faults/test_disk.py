@@ -16,11 +16,11 @@ import pytest
 
 from paribus.errors import EXIT_OK, EXIT_STORE
 from paribus.registry import Registry
-from paribus.runner.fork_server import environment
-from paribus.runner.outcomes import EXIT_AGAIN, PASSING
-from paribus.runner.signals import Stop
-from paribus.runner.worker import Order, work
-from paribus.storage.atomic import FILES, Files, canonical
+from paribus.runner.fork_server import process_environment
+from paribus.runner.outcomes import EXIT_RETRY, TRANSIENT_ERRORS
+from paribus.runner.signals import StopRequest
+from paribus.runner.worker import WorkerRequest, run_request
+from paribus.storage.atomic import FILES, Files, canonical_json
 from paribus.storage.store import Store, Trial
 
 STEPS = 4
@@ -45,17 +45,17 @@ def failing(k: int, code: int) -> Files:
     return FILES.announced(before)
 
 
-def ordered(root: Path, trial: Trial) -> tuple[Store, Order]:
+def ordered(root: Path, trial: Trial) -> tuple[Store, WorkerRequest]:
     store = Store(root, "study")
     store.enter(trial)
-    return store, Order(
+    return store, WorkerRequest(
         store=str(root), study="study", identity=trial.identity, spec=trial.spec, checkpoint_steps=EVERY
     )
 
 
 def result(store: Store, trial: Trial) -> bytes | None:
     record = store.record(trial.identity)
-    return None if record is None else canonical(record["result"])
+    return None if record is None else canonical_json(record["result"])
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def uncut(one: Trial, registry: Registry, tmp_path_factory: pytest.TempPathFacto
     """The result of the trial, and how many calls that write it makes."""
     store, order = ordered(tmp_path_factory.mktemp("uncut"), one)
     calls: list[str] = []
-    assert work(order, registry, stop=Stop(), files=FILES.announced(calls.append)) == EXIT_OK
+    assert run_request(order, registry, stop=StopRequest(), files=FILES.announced(calls.append)) == EXIT_OK
     found = result(store, one)
     assert found is not None
     return found, len(calls)
@@ -91,17 +91,17 @@ def test_whichever_write_of_a_trial_fails_it_is_told_and_the_next_run_comes_to_t
     for k in range(calls):
         store, order = ordered(tmp_path / str(k), one)
         capfd.readouterr()
-        ended = work(order, registry, stop=Stop(), files=failing(k, code))
+        ended = run_request(order, registry, stop=StopRequest(), files=failing(k, code))
         last = capfd.readouterr().err.splitlines()[-1:]
         if ended == EXIT_OK:  # it was a line of the log, or the last folder that was flushed
             assert result(store, one) == expected, k
         else:
             told += 1
-            assert ended == (EXIT_AGAIN if code in PASSING else EXIT_STORE), k
+            assert ended == (EXIT_RETRY if code in TRANSIENT_ERRORS else EXIT_STORE), k
             assert "could not be" in last[0], (k, last)
             assert os.strerror(code) in last[0], (k, last)
             assert result(store, one) in (None, expected), k
-        assert work(order, registry, stop=Stop()) == EXIT_OK, k
+        assert run_request(order, registry, stop=StopRequest()) == EXIT_OK, k
         assert result(store, one) == expected, k
         strays = [path.name for path in store.root.rglob("*") if path.name.startswith(".paribus-")]
         assert strays == [], k
@@ -132,7 +132,9 @@ def test_on_a_disk_that_is_really_full_a_trial_is_told_of_and_goes_on_when_there
 
     def run() -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "paribus.cli.main", *words]
-        return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, cwd=tmp_path)
+        return subprocess.run(
+            command, env=process_environment(), capture_output=True, text=True, check=False, cwd=tmp_path
+        )
 
     ballast = megabyte / "ballast"
     ballast.write_bytes(bytes(MEGABYTE - 24_000))
@@ -164,10 +166,10 @@ def test_a_folder_that_vanishes_while_a_trial_runs_is_named(
             if next(calls) == at:
                 shutil.rmtree(root / "study")
 
-        ended = work(order, registry, stop=Stop(), files=FILES.announced(before))
+        ended = run_request(order, registry, stop=StopRequest(), files=FILES.announced(before))
         assert ended in (EXIT_OK, EXIT_STORE), at
         if ended == EXIT_STORE:
             assert str(root) in capfd.readouterr().err.splitlines()[-1]
         store, order = ordered(root, one)
-        assert work(order, registry, stop=Stop()) == EXIT_OK
+        assert run_request(order, registry, stop=StopRequest()) == EXIT_OK
         assert result(store, one) == uncut[0]

@@ -16,14 +16,15 @@ import pytest
 
 from paribus.registry import Registry
 from paribus.runner.events import Event
-from paribus.runner.fork_server import Zygote
-from paribus.runner.scheduler import Rules, run_trials
-from paribus.runner.worker import Order
+from paribus.runner.fork_server import ForkServer
+from paribus.runner.jobs import RunOptions
+from paribus.runner.scheduler import run_trials
+from paribus.runner.worker import WorkerRequest
 from paribus.slots.launcher import Job, JobEnded, JobStarted, Launcher, LauncherEvent, Plugins
-from paribus.storage.atomic import FILES, canonical, write_json
+from paribus.storage.atomic import FILES, canonical_json, write_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import Store, Trial
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 STEPS = 200
 KILLS = 40
@@ -41,8 +42,8 @@ def test_a_trial_that_is_killed_forty_times_at_random_moments_comes_to_the_same(
     uncut = []
     for each in trials:
         (tmp_path / each.identity).mkdir()
-        record = run_trial(each.spec, registry, Terms("x", tmp_path / each.identity))
-        uncut.append(canonical(record["result"]))
+        record = run_trial(each.spec, registry, TrialContext("x", tmp_path / each.identity))
+        uncut.append(canonical_json(record["result"]))
     luck = random.Random(20_261)
     kills: list[int] = []
 
@@ -52,15 +53,15 @@ def test_a_trial_that_is_killed_forty_times_at_random_moments_comes_to_the_same(
             pid = int("".join(filter(str.isdigit, event.text)))
             threading.Timer(luck.uniform(0.05, 1.0), killed, (pid, kills)).start()
 
-    zygote = Zygote()
+    zygote = ForkServer()
     zygote.open(Plugins())
     try:
-        rules = Rules(jobs=2, retries=10_000, checkpoint_steps=1, rehearse=False)
+        rules = RunOptions(jobs=2, retries=10_000, checkpoint_steps=1, rehearse=False)
         for number in range(KILLS):  # a fast machine is through before many could be killed, and begins anew
             store = Store(tmp_path, f"study-{number}")
             run_trials(trials, store, launcher=zygote, rules=rules, on_event=shot)  # type: ignore[arg-type]  # it does what a launcher does
             found = [store.record(each.identity) for each in trials]
-            assert [canonical(record["result"]) for record in found if record is not None] == uncut
+            assert [canonical_json(record["result"]) for record in found if record is not None] == uncut
             if len(kills) >= KILLS:
                 break
     finally:
@@ -91,7 +92,7 @@ class Instant(Launcher):
     def open(self, plugins: Plugins) -> None: ...
 
     def start(self, job: Job) -> None:
-        order = Order.from_json(job.order)
+        order = WorkerRequest.from_json(job.order)
         store = Store(Path(order.store), order.study)
         with self.ran.open("a") as file:
             file.write(f"{order.identity}\n")
@@ -120,7 +121,7 @@ def study(root: Path, *, kill_at: int | None) -> list[Trial]:
     specs = [{"seed": seed, "trainer": {"max_steps": 1}, "data": {"batch": 4}} for seed in range(4)]
     trials = [Trial(f"base-{seed}", "base", seed, spec, {}, "code", "corpus") for seed, spec in enumerate(specs)]
     store = Store(root, "study", FILES if kill_at is None else FILES.announced(before))
-    run_trials(trials, store, launcher=Instant(root / "ran"), rules=Rules(rehearse=False))
+    run_trials(trials, store, launcher=Instant(root / "ran"), rules=RunOptions(rehearse=False))
     return trials
 
 

@@ -14,11 +14,12 @@ import pytest
 
 from paribus.registry import Registry
 from paribus.runner.events import Event
-from paribus.runner.scheduler import Rules, run_trials
+from paribus.runner.jobs import RunOptions
+from paribus.runner.scheduler import run_trials
 from paribus.slots.launcher import Plugins
-from paribus.storage.atomic import canonical
+from paribus.storage.atomic import canonical_json
 from paribus.storage.store import Store, Trial
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus_launch.ray import Ray
 
 STEPS = 300
@@ -41,7 +42,9 @@ def test_trials_whose_processes_and_workers_are_killed_ten_times_come_to_the_sam
     uncut = []
     for each in trials:
         (tmp_path / each.identity).mkdir()
-        uncut.append(canonical(run_trial(each.spec, registry, Terms("x", tmp_path / each.identity))["result"]))
+        uncut.append(
+            canonical_json(run_trial(each.spec, registry, TrialContext("x", tmp_path / each.identity))["result"])
+        )
     luck = random.Random(20_261)
     kills: list[str] = []
 
@@ -53,12 +56,12 @@ def test_trials_whose_processes_and_workers_are_killed_ten_times_come_to_the_sam
     launcher = Ray(cpus=0.5)
     launcher.open(Plugins())
     try:
-        rules = Rules(jobs=2, retries=10_000, checkpoint_steps=1, rehearse=False)
+        rules = RunOptions(jobs=2, retries=10_000, checkpoint_steps=1, rehearse=False)
         for number in range(KILLS):  # a fast machine is through before many could be killed, and begins anew
             store = Store(tmp_path, f"study-{number}")
             run_trials(trials, store, launcher=launcher, rules=rules, on_event=shot)
             found = [store.record(each.identity) for each in trials]
-            assert [canonical(record["result"]) for record in found if record is not None] == uncut
+            assert [canonical_json(record["result"]) for record in found if record is not None] == uncut
             if len(kills) >= KILLS:
                 break
     finally:

@@ -16,7 +16,7 @@ import pytest
 from tests.core.paribus.runner.test_kills import alive, family
 
 from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_STORE, EXIT_TERMINATED
-from paribus.runner.fork_server import environment
+from paribus.runner.fork_server import process_environment
 
 SABOTEUR = Path(__file__).parents[1] / "core/paribus/runner/saboteur.py"
 DEEDS = {"1": "raise", "2": "memory", "3": "hang"}
@@ -48,7 +48,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             stderr=subprocess.PIPE,
             text=True,
             cwd=tmp_path,
-            env={**environment(), "PARIBUS_SABOTAGE": str(tmp_path / "plan.json"), "COLUMNS": "40", **more},
+            env={**process_environment(), "PARIBUS_SABOTAGE": str(tmp_path / "plan.json"), "COLUMNS": "40", **more},
             start_new_session=True,
         )
         begun.append(process)

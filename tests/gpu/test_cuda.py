@@ -15,7 +15,7 @@ from paribus.specs import resolved
 from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.evaluate import moved
 from paribus.train.model import Model
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
 pytestmark = pytest.mark.gpu
@@ -124,7 +124,7 @@ def test_a_training_step_on_a_gpu_waits_for_nothing(registry: Registry) -> None:
 def test_a_trial_that_is_cut_on_a_gpu_goes_on_to_the_same_bits(registry: Registry, tmp_path: Path) -> None:
     words = ["dims.width=32", "dropout=0.1", "trainer.max_steps=12", "trainer.deterministic=true"]
     spec = resolved("gpt-tiny", *words, registry=registry)
-    whole = run_trial(spec, registry, Terms("trial", tmp_path / "whole"))
+    whole = run_trial(spec, registry, TrialContext("trial", tmp_path / "whole"))
     steps = 0
 
     def asked() -> bool:
@@ -133,8 +133,8 @@ def test_a_trial_that_is_cut_on_a_gpu_goes_on_to_the_same_bits(registry: Registr
         return steps == 5
 
     with pytest.raises(InterruptedTrialError, match="asked to stop"):
-        run_trial(spec, registry, Terms("trial", tmp_path / "cut", asked_to_stop=asked))
-    again = run_trial(spec, registry, Terms("trial", tmp_path / "cut"))
+        run_trial(spec, registry, TrialContext("trial", tmp_path / "cut", asked_to_stop=asked))
+    again = run_trial(spec, registry, TrialContext("trial", tmp_path / "cut"))
     assert again["result"] == whole["result"]
     assert again["provenance"]["machine"]["device"] == "cuda"
 

@@ -13,7 +13,7 @@ from paribus.analysis.trials import TrialEntry
 from paribus.errors import ParibusError
 from paribus.registry import installed
 from paribus.specs.resolve import resolved
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
             place = folder / f"{next(numbers)}"
             place.mkdir()
             spec = resolved(copy.deepcopy(given), registry=registry)
-            found = run_trial(spec, registry, Terms(identity=place.name, folder=place, varied=varied))
+            found = run_trial(spec, registry, TrialContext(identity=place.name, folder=place, varied=varied))
             record = json.loads(json.dumps(found))
             trial = {"identity": place.name, "spec": spec, "varied": varied, "code": "", "corpus": ""}
             variant = "variant" if varied else "baseline"

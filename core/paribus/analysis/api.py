@@ -18,8 +18,8 @@ from paribus.planning.api import PlannedStudy, study
 from paribus.planning.identity import identity_of
 from paribus.planning.settings import Setting
 from paribus.runner.api import StoppingDecision
-from paribus.runner.match_time import unsolved
-from paribus.runner.timing import timing
+from paribus.runner.match_time import unsolved_matches
+from paribus.runner.timing import timing_document
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import Trial
 from paribus.studies.designs import BASELINE, describe_design
@@ -47,7 +47,7 @@ def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] 
 
 def _untimed(planned: PlannedStudy) -> Iterator[Section]:
     """What is not known before steps were timed; nothing, once they were."""
-    if lines := tuple(unsolved(planned)):
+    if lines := tuple(unsolved_matches(planned)):
         document = {"not_known": list(lines)}
         yield Section(key="matching", title="matched on time", lines=lines, document=document, ok=False)
 
@@ -160,5 +160,5 @@ def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> Co
         looks=tuple(planned.store.looks(_baseline(planned, setting))),
         stops=asked.stops,
         replanned=planned.store.replanned(_baseline(planned, setting), asked.seeds, asked.stops),
-        pace=None if (found := timing(planned.store)) is None else Throughput(found),
+        pace=None if (found := timing_document(planned.store)) is None else Throughput(found),
     )

@@ -14,7 +14,7 @@ from paribus.analysis.trials import TrialEntry
 from paribus.errors import NotComparableError, Problem, StoreError, join_names
 from paribus.planning.identity import identity_of
 from paribus.storage.atomic import read_json
-from paribus.storage.saved_model import RECORD, located
+from paribus.storage.saved_model import RECORD, find_model
 from paribus.storage.store import TRIAL
 
 MOST: Final = 8
@@ -40,7 +40,7 @@ def load_trial_set(text: str, store: Path) -> TrialSet | None:
     """
     name, code = (text, "") if os.path.lexists(text) or "@" not in text else text.rsplit("@", 1)
     try:
-        place = located(name, store)
+        place = find_model(name, store)
         if (place / RECORD).is_file():
             return TrialSet(name=clean(str(place)), alone=True, trials=_one(_entry(place)))
         for folder in (place, store / name):

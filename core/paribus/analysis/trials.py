@@ -15,7 +15,7 @@ from paribus.analysis.verdicts import Better
 from paribus.planning.identity import identity_of
 from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
 from paribus.planning.tuning import LARGEST
-from paribus.storage.atomic import digest_json, number
+from paribus.storage.atomic import digest_json, parse_number
 from paribus.storage.store import State, Store, Trial
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class TrialEntry:
     def value(self, metric: str) -> float | None:
         """The metric at the end of the training, where there is one and it is a number."""
         found = self.result["metrics"].get(metric) if self.done else None
-        value = number(found) if found is not None else math.nan
+        value = parse_number(found) if found is not None else math.nan
         return value if abs(value) <= LARGEST else None
 
     def frequencies(self, metric: str) -> float | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from paribus.cli.console import Session
 from paribus.errors import DataError, Problem, SpecError
-from paribus.storage.saved_model import located, saved
+from paribus.storage.saved_model import find_model, read_model
 
 if TYPE_CHECKING:
     from paribus.train.model import Model
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def asked(session: Session, name: str, store: Path) -> Model:
     """The model of a folder, or of the trial of `store` whose identity begins so."""
-    found = saved(located(name, store))
+    found = read_model(find_model(name, store))
     from paribus.train.assemble import restored
 
     return restored(found, session.registry())

@@ -26,7 +26,7 @@ def show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool)
     """Counts, takes some steps of each variant that are thrown away, and writes nothing."""
     from paribus.planning.estimate import estimate
     from paribus.planning.tuning import pending_notes
-    from paribus.runner.match_time import measured_before, unsolved
+    from paribus.runner.match_time import earlier_measurements, unsolved_matches
     from paribus.studies.designs import describe_design
 
     states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
@@ -34,7 +34,7 @@ def show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool)
     loading = time.process_time()  # which what forks the trials takes as well, once
     rows = estimate(planned.plan, registry, states)
     left = sum(row.left for row in rows)
-    not_known = [*unsolved(planned), *pending_notes(planned.plan.tuned)]
+    not_known = [*unsolved_matches(planned), *pending_notes(planned.plan.tuned)]
     seconds = loading + sum(row.seconds for row in rows) / jobs if left else 0.0
     if as_json:
         excluded = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
@@ -49,7 +49,7 @@ def show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool)
     if said := describe_design(planned.plan.study.design, planned.plan.study.varied):
         out(said)
     out()
-    for line in (*dict.fromkeys(measured_before(planned)), *not_known):
+    for line in (*dict.fromkeys(earlier_measurements(planned)), *not_known):
         out(line)
     out(f"the study is called {planned.name}; its records would be in {planned.store.root}")
     out(f"{left} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)},")

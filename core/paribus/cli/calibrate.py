@@ -92,13 +92,13 @@ def _run(planned: PlannedStudy, session: Session, seeds: int, jobs: int | None, 
     """Runs the first seeds of the study; their records are the study's own."""
     from paribus.api import run
     from paribus.cli._progress import StudyProgress
-    from paribus.runner.api import at_once
+    from paribus.runner.api import default_jobs
     from paribus.slots.launcher import Plugins
 
     part = _first(planned, seeds)
     left = [trial for trial in part.plan.trials if planned.store.state(trial.identity) not in ("done", "diverged")]
     if left or not part.plan.complete:
-        jobs = jobs or at_once(planned)
+        jobs = jobs or default_jobs(planned)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with StudyProgress(part, left, jobs) as progress:
             run(part, jobs=jobs, plugins=plugins, resume=again, on_event=progress.on_event)

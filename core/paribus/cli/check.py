@@ -63,7 +63,7 @@ def _is_study(session: Session, source: str) -> bool:
 
 def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: bool) -> int:
     import paribus
-    from paribus.runner.match_time import unsolved
+    from paribus.runner.match_time import unsolved_matches
 
     if overrides:
         what = f"{source} is a study, and what differs in one is said in its file"
@@ -86,7 +86,7 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
         out(variant.name)
     if len(settings) > 1:
         out(f"in {len(settings)} settings: {'; '.join(settings)}")
-    for line in unsolved(planned):
+    for line in unsolved_matches(planned):
         out(line)
     for each in left_out:
         out(f"excluded: {each['variant']}: {each['why']}")

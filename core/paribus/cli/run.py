@@ -55,16 +55,16 @@ def verb(
     from paribus.api import run
     from paribus.cli._planning import show_plan
     from paribus.planning.api import study as planned_of
-    from paribus.runner.api import at_once
-    from paribus.runner.match_time import measured_before
-    from paribus.runner.timing import due
+    from paribus.runner.api import default_jobs
+    from paribus.runner.match_time import earlier_measurements
+    from paribus.runner.timing import timing_plan
     from paribus.slots.launcher import Plugins
 
     asked = [] if jobs is None else ["--jobs", str(jobs)]
     asked += [] if max_trials == MOST_TRIALS else ["--max-trials", str(max_trials)]
     registry = session.registry() if only_plan else None
     planned = planned_of(study, registry=registry or session.index(), store=store, most=max_trials)
-    jobs = jobs or at_once(planned)
+    jobs = jobs or default_jobs(planned)
     if only_plan:
         return show_plan(planned, session, jobs, as_json)
     spared = skipped_trials(planned)
@@ -73,13 +73,13 @@ def verb(
         for trial in planned.plan.trials
         if trial.identity not in spared and planned.store.state(trial.identity) not in ("done", "diverged")
     ]
-    for line in dict.fromkeys(measured_before(planned)):
+    for line in dict.fromkeys(earlier_measurements(planned)):
         note(line)
     for excluded in planned.plan.excluded:
         note(f"excluded: {excluded.variant}: {excluded.why}")
     if not left and planned.plan.complete:
         note("every trial has its record already, or is not needed: nothing to run")
-    if left or not planned.plan.complete or (timing and due(planned, asked=True)):
+    if left or not planned.plan.complete or (timing and timing_plan(planned, asked=True)):
         again = session.command("run", study, *asked, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with StudyProgress(planned, left, jobs) as progress:

@@ -31,7 +31,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
     from paribus.analysis.api import skipped_trials
     from paribus.planning.api import study as planned_of
     from paribus.planning.tuning import pending_notes
-    from paribus.runner.match_time import unsolved
+    from paribus.runner.match_time import unsolved_matches
 
     planned = planned_of(study, registry=session.index(), store=store)
     states: dict[str, str] = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
@@ -64,7 +64,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
     for row in rows:
         if row["why"]:
             note(f"{_whose(row)}, seed {row['seed']}: {row['state']}: {row['why']}")
-    for line in (*unsolved(planned), *pending_notes(planned.plan.tuned)):
+    for line in (*unsolved_matches(planned), *pending_notes(planned.plan.tuned)):
         note(line)
     spared = sum(row["state"] == SPARED for row in rows)
     left = sum(row["state"] not in ("done", "diverged", SPARED) for row in rows)

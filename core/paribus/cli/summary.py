@@ -81,12 +81,12 @@ def _teacher(spec: Mapping[str, Any], registry: Registry) -> int | None:
     """How many numbers the teacher has, which are not the model's."""
     from paribus.assembly.cost import parameters
     from paribus.specs import resolved
-    from paribus.storage.saved_model import saved, unbound
+    from paribus.storage.saved_model import read_model, unbound
     from paribus.train.assemble import shapes_of
 
     if "name" not in (spec.get("teacher") or {}):
         return None
-    own = saved(spec["teacher"]["name"]).spec
+    own = read_model(spec["teacher"]["name"]).spec
     return parameters(shapes_of(resolved(unbound(own), registry=registry), registry).children())
 
 

@@ -12,7 +12,7 @@ import click
 
 from paribus.cli.console import STORE, Session, note, out, out_json, refuse_full
 from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError
-from paribus.storage.saved_model import located
+from paribus.storage.saved_model import find_model
 
 if TYPE_CHECKING:
     from paribus.specs.load import Source
@@ -91,7 +91,7 @@ def _found(word: str, store: Path) -> str:
     key, _, value = word.partition("=")
     if key not in ("from", "from.name", "teacher", "teacher.name"):
         return word
-    place = located(value, store)
+    place = find_model(value, store)
     return word if str(place) == value else f"{key}={place}"
 
 
@@ -129,9 +129,9 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
     bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
     with store.lock(trial.identity) as claim, bar:
         from paribus.inference.translate import translated
-        from paribus.runner.signals import Stop, catching
+        from paribus.runner.signals import StopRequest, catch_signals
         from paribus.specs.trainer_options import lasting
-        from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
+        from paribus.train.trial import DEFAULT_STEPS, TrialContext, run_trial
         from paribus.train.trial_callback import InterruptedTrialError
 
         trainer = trial.spec["trainer"] or {}
@@ -148,8 +148,8 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
                 refreshed = time.monotonic()
 
         registry = session.registry()
-        with catching(Stop()) as stop:
-            terms = Terms(
+        with catch_signals(StopRequest()) as stop:
+            terms = TrialContext(
                 trial.identity,
                 folder,
                 asked_to_stop=lambda: stop.asked,

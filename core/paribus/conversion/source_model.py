@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from paribus.errors import Problem, StoreError
-from paribus.storage.atomic import FILES, Files, parse, read_bytes, write_bytes
+from paribus.storage.atomic import FILES, Files, parse_json, read_bytes, write_bytes
 from paribus.storage.saved_model import PICKLES
 
 CONFIG: Final = "config.json"
@@ -99,7 +99,7 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
 
 def _document(path: Path) -> Any:
     try:
-        return parse(read_bytes(path))
+        return parse_json(read_bytes(path))
     except ValueError as error:
         raise _wrong("damaged", path, f"this is no JSON: {error}") from error
 

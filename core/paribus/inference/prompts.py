@@ -21,7 +21,7 @@ from paribus.slots.objective import GenerationTarget, Objective, Prompt
 from paribus.slots.position import Position
 from paribus.slots.topology import Topology
 from paribus.specs import resolved
-from paribus.storage.saved_model import saved
+from paribus.storage.saved_model import read_model
 from paribus.train.assemble import restored, text_of
 from paribus.train.model import Model
 from paribus.train.tokenizer_state import Text
@@ -56,7 +56,7 @@ def text_needed(model: Model, registry: Registry | None = None) -> Text:
 
 def asked_model(model: Model | str | Path, registry: Registry | None = None) -> Model:
     """A model, or what is in its folder."""
-    return model if isinstance(model, Model) else restored(saved(model), registry or installed())
+    return model if isinstance(model, Model) else restored(read_model(model), registry or installed())
 
 
 def listed_prompts(prompt: Given | Sequence[Given]) -> list[Given]:

@@ -17,7 +17,7 @@ from paribus.planning.code_hash import CodeHashes
 from paribus.planning.source_imports import closure
 from paribus.registry import Index
 from paribus.specs.diff import WITHOUT_EFFECT
-from paribus.storage.atomic import canonical, digest, digest_json
+from paribus.storage.atomic import canonical_json, digest, digest_json
 
 RECORD_VERSION: Final = 2  # raised when the records of before cannot be compared with those of today
 LENGTH: Final = 24  # hexadecimal digits of an identity: 96 bits
@@ -77,7 +77,7 @@ class CanonicalCache:
         effective = value
         if isinstance(value, Mapping):
             effective = {name: option for name, option in value.items() if (key, name) not in WITHOUT_EFFECT}
-        text = f"{canonical(key).decode()}:{canonical(effective).decode()}"
+        text = f"{canonical_json(key).decode()}:{canonical_json(effective).decode()}"
         self._cache[key, id(value)] = value, text  # with the value, so that its id is not given to another object
         return text
 

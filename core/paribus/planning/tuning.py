@@ -18,7 +18,7 @@ from paribus.planning.settings import BEST, SAME, TUNING, Excluded, Setting
 from paribus.planning.variants import Fingerprint, Specs, at, build_trials, lineage, matched_changes
 from paribus.registry import Index
 from paribus.specs.reading_cache import Memory
-from paribus.storage.atomic import number
+from paribus.storage.atomic import parse_number
 from paribus.storage.store import Trial
 from paribus.studies.budgets import FlopsPerStep
 from paribus.studies.designs import BASELINE, Change, Variant, format_value
@@ -39,7 +39,7 @@ def score_of(record: Mapping[str, Any] | None, metric: str, failure: Mapping[str
     if record is None:
         return FAILED if failure is not None and failure.get("state") in FAILURES else None
     found = record["result"]["metrics"].get(metric) if record["result"]["state"] == "done" else None
-    value = math.nan if found is None else number(found)
+    value = math.nan if found is None else parse_number(found)
     return value if abs(value) <= LARGEST else math.nan
 
 

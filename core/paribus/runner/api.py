@@ -12,11 +12,12 @@ from paribus.planning.api import Loaded, PlannedStudy
 from paribus.registry import Registry
 from paribus.registry.plugin_loading import load
 from paribus.runner.events import Event, OnEvent, ignore_event
-from paribus.runner.match_time import by_launcher, here, matched_on_time
-from paribus.runner.scheduler import Rules, run_trials
-from paribus.runner.signals import Stop, catching
-from paribus.runner.timing import due, keep, run_timing
-from paribus.runner.worker import gpus
+from paribus.runner.jobs import RunOptions
+from paribus.runner.match_time import match_on_time, measure_in_job, measure_in_process
+from paribus.runner.scheduler import run_trials
+from paribus.runner.signals import StopRequest, catch_signals
+from paribus.runner.timing import measure_and_write, run_timing, timing_plan
+from paribus.runner.worker import gpu_count
 from paribus.slots.launcher import Launcher, Plugins
 from paribus.storage.store import Trial
 from paribus.train.worker_pool import cores
@@ -51,21 +52,21 @@ def run_study(
     `early_stopping` selects the trials of a study with `stop`; `paribus.run` documents the other arguments.
     """
     store = planned.store
-    rules = Rules(jobs=jobs, timeout_seconds=planned.plan.study.timeout, loggers=planned.plan.study.loggers)
+    rules = RunOptions(jobs=jobs, timeout_seconds=planned.plan.study.timeout, loggers=planned.plan.study.loggers)
     if registry is not None and registry.local:
         from paribus.runner.in_process import run_here
 
         some = partial(run_here, store=store, registry=registry, on_event=on_event, rules=rules, resume=resume)
-        take = here(store, lambda store, turns: keep(store, turns, registry, lambda: False))
-        planned = matched_on_time(planned, take, on_event, Stop(), resume=resume)
+        take = measure_in_process(store, lambda store, turns: measure_and_write(store, turns, registry, lambda: False))
+        planned = match_on_time(planned, take, on_event, StopRequest(), resume=resume)
         planned = _in_turn(planned, some, early_stopping, on_event)
-        if turns := due(planned, asked=timing):
-            keep(planned.store, turns, registry, lambda: False)
+        if turns := timing_plan(planned, asked=timing):
+            measure_and_write(planned.store, turns, registry, lambda: False)
         return planned
     if plugins is None:
         plugins = Plugins(files=tuple(str(path) for path in registry.files) if registry is not None else ())
     launcher = _launcher(planned)
-    stop = Stop()
+    stop = StopRequest()
     run_some = partial(
         run_trials,
         store=store,
@@ -78,11 +79,11 @@ def run_study(
     )
     try:
         launcher.open(plugins)
-        with catching(stop):
-            take = by_launcher(store, launcher, plugins, stop, resume)
-            planned = matched_on_time(planned, take, on_event, stop, resume=resume)
+        with catch_signals(stop):
+            take = measure_in_job(store, launcher, plugins, stop, resume)
+            planned = match_on_time(planned, take, on_event, stop, resume=resume)
             planned = _in_turn(planned, run_some, early_stopping, on_event)
-            if turns := due(planned, asked=timing):
+            if turns := timing_plan(planned, asked=timing):
                 run_timing(planned, turns, launcher, plugins, on_event, stop)
             return planned
     finally:
@@ -107,11 +108,11 @@ def _in_turn(
         run_some(more)
 
 
-def at_once(planned: PlannedStudy) -> int:
+def default_jobs(planned: PlannedStudy) -> int:
     """How many trials run at once, where the user does not say."""
     trainers = [trial.spec["trainer"] or {} for trial in planned.plan.trials]
     alone = all(trainer.get("accelerator") == "cpu" for trainer in trainers)
-    return _launcher(planned).at_once(cores(), 0 if alone else gpus())
+    return _launcher(planned).at_once(cores(), 0 if alone else gpu_count())
 
 
 def _in_looks(

@@ -21,12 +21,12 @@ from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, Lau
 ONE_THREAD: Final = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
 )  # fmt: skip
-PATIENCE: Final = 10.0  # seconds for a zygote to end once its socket is closed
+CLOSE_SECONDS: Final = 10.0  # seconds for a zygote to end once its socket is closed
 READ_BYTES: Final = 1 << 16
 
 
 @final
-class Zygote:
+class ForkServer:
     """Starts jobs as a `Launcher` does, by forking them from a process that has imported torch, Lightning and plugins.
 
     That process is a Python of its own, with one thread and without CUDA; when it or this one is killed, the jobs die.
@@ -79,7 +79,7 @@ class Zygote:
             self._line.close()
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(PATIENCE if self._ready else 0)  # while it imports, it does not listen
+                self._process.wait(CLOSE_SECONDS if self._ready else 0)  # while it imports, it does not listen
             self._process.kill()
             self._process.wait()
         if self._said is not None:
@@ -89,7 +89,7 @@ class Zygote:
 
     def _begin(self) -> None:
         ours, theirs = socket.socketpair()
-        setting = json.dumps({"fork": self._fork, "plugins": arguments(self._plugins)})
+        setting = json.dumps({"fork": self._fork, "plugins": plugin_arguments(self._plugins)})
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
         with theirs:
             self._process = subprocess.Popen(
@@ -98,7 +98,7 @@ class Zygote:
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
-                env=environment(),
+                env=process_environment(),
                 start_new_session=True,  # Ctrl-C reaches the supervisor, which knows what to do about it
             )
         self._line, self._unread, self._ready = ours, b"", False
@@ -150,17 +150,17 @@ class Zygote:
         return lines[-1].strip() if lines else ""
 
 
-def arguments(plugins: Plugins) -> dict[str, Any]:
+def plugin_arguments(plugins: Plugins) -> dict[str, Any]:
     """What `installed` is to be called with."""
     return {"plugins": plugins.files, "only": plugins.only, "no_plugins": plugins.none}
 
 
-def environment() -> dict[str, str]:
+def process_environment() -> dict[str, str]:
     """That of this process, with what a trial's process needs."""
-    return {**os.environ, **carried()}
+    return {**os.environ, **job_environment()}
 
 
-def carried() -> dict[str, str]:
+def job_environment() -> dict[str, str]:
     """This paribus, one thread, no luck, and a look at CUDA that does not touch it."""
     here = str(Path(__file__).parents[2])
     path = os.pathsep.join([here, *(entry for entry in sys.path if entry and entry != here)])

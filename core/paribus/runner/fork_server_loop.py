@@ -25,18 +25,18 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
 from paribus.errors import EXIT_BUG
-from paribus.runner.outcomes import EXIT_AGAIN
-from paribus.runner.signals import ASKING, Stop, catching, die_with
-from paribus.runner.trial_output import Log
-from paribus.runner.worker import caught
+from paribus.runner.outcomes import EXIT_RETRY
+from paribus.runner.signals import STOP_SIGNALS, StopRequest, catch_signals, die_with_parent
+from paribus.runner.trial_output import JobLog
+from paribus.runner.worker import exit_on_signal
 
-Work = Callable[[str, Stop], int]  # an order, and whether it is to stop: an exit code
+RunJob = Callable[[str, StopRequest], int]  # an order, and whether it is to stop: an exit code
 
 
-def forked(order: str, printed: int, work: Work, *, before: Callable[[], None], others: Iterable[int]) -> int:
+def fork_job(order: str, printed: int, work: RunJob, *, before: Callable[[], None], others: Iterable[int]) -> int:
     """A child that does the work and prints into a pipe: its process id. `others` are files that are not its own."""
     parent = os.getpid()
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)  # a wish to stop waits until the child can hear it
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # a wish to stop waits until the child can hear it
     try:
         pid = os.fork()
         if pid == 0:
@@ -46,26 +46,26 @@ def forked(order: str, printed: int, work: Work, *, before: Callable[[], None], 
     return pid
 
 
-def spawned(order: str, printed: int, command: Sequence[str]) -> int:
+def spawn_job(order: str, printed: int, command: Sequence[str]) -> int:
     """A process that starts from nothing, for where a fork would be unsafe: its process id."""
     with tempfile.TemporaryFile() as file:
         file.write(order.encode())
         file.seek(0)
         ends = [(os.POSIX_SPAWN_DUP2, source, to) for source, to in ((file.fileno(), 0), (printed, 1), (printed, 2))]
-        asked = [each for each in ASKING if signal.getsignal(each) is signal.SIG_IGN]
+        asked = [each for each in STOP_SIGNALS if signal.getsignal(each) is signal.SIG_IGN]
         return os.posix_spawn(command[0], list(command), os.environ, file_actions=ends, setpgroup=0, setsigdef=asked)
 
 
-def why_not_fork() -> str:
+def fork_obstacle() -> str:
     """What would make a fork unsafe: other threads, of which a child would have the locks and not the threads."""
-    count = threads()
+    count = thread_count()
     if count == 1:
         return ""
     names = ", ".join(f"`{each.name}`" for each in threading.enumerate() if each is not threading.main_thread())
     return f"it has {count} threads" + (f" ({names})" if names else "")
 
 
-def threads() -> int:
+def thread_count() -> int:
     """How many threads this process has, those that Python does not know of included, where the system tells."""
     with suppress(OSError):
         return sum(1 for _ in Path("/proc/self/task").iterdir())
@@ -73,18 +73,18 @@ def threads() -> int:
 
 
 def _live(
-    order: str, printed: int, work: Work, parent: int, before: Callable[[], None], others: Iterable[int]
+    order: str, printed: int, work: RunJob, parent: int, before: Callable[[], None], others: Iterable[int]
 ) -> NoReturn:
     code = EXIT_BUG
     try:
         os.setpgid(0, 0)  # so that what it starts can be ended with it
-        die_with(parent)
+        die_with_parent(parent)
         before()
         _files(printed, others)
         faulthandler.enable()
-        stop = Stop()
-        with catching(stop, lambda: caught(stop)):
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
+        stop = StopRequest()
+        with catch_signals(stop, lambda: exit_on_signal(stop)):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             code = work(order, stop)
     except BaseException:
         with suppress(Exception):
@@ -117,22 +117,22 @@ class _Child:
     name: str
     pid: int
     output: int  # where what it prints is read
-    log: Log
+    log: JobLog
     listening: bool = True
 
 
 @final
-class Nursery:
+class ForkServerLoop:
     """The children, from their birth to their burial."""
 
     def __init__(
         self,
         orders: socket.socket,
-        work: Work,
+        work: RunJob,
         command: Sequence[str],
         *,
         before: Callable[[], None] = lambda: None,
-        refuse: Callable[[], str] = why_not_fork,
+        refuse: Callable[[], str] = fork_obstacle,
     ) -> None:
         """`command` starts a process for an order on its standard input, for when `refuse` says why not to fork."""
         self._orders = orders
@@ -204,7 +204,7 @@ class Nursery:
         except OSError as error:  # no memory for it, or too many processes
             os.close(output)
             self.tell(
-                kind="ended", name=name, code=EXIT_AGAIN, signal=None, last=f"no process could be started: {error}"
+                kind="ended", name=name, code=EXIT_RETRY, signal=None, last=f"no process could be started: {error}"
             )
             return
         finally:
@@ -212,7 +212,7 @@ class Nursery:
         with suppress(OSError):  # the child does it as well: whoever is first
             os.setpgid(pid, pid)
         os.set_blocking(output, False)
-        child = self._children[pid] = _Child(name, pid, output, Log(path))
+        child = self._children[pid] = _Child(name, pid, output, JobLog(path))
         self._selector.register(output, selectors.EVENT_READ, lambda: self._listen(child))
         self.tell(kind="started", name=name, pid=pid)
 
@@ -222,8 +222,8 @@ class Nursery:
             self.tell(kind="note", text=f"each trial starts a Python of its own, which takes seconds: {why}")
             self._refused = why
         if why:
-            return spawned(order, printed, self._command)
-        return forked(order, printed, self._work, before=self._leave, others=[key.fd for key in self._files()])
+            return spawn_job(order, printed, self._command)
+        return fork_job(order, printed, self._work, before=self._leave, others=[key.fd for key in self._files()])
 
     def _hear_out(self, child: _Child) -> None:
         """Keeps what still stands in the pipe, which is bounded, even if somebody escaped who prints on."""

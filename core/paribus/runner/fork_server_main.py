@@ -20,16 +20,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from paribus.errors import EXIT_OK, ParibusError
-from paribus.runner.fork_server_loop import Nursery, Work, why_not_fork
-from paribus.runner.signals import ASKING, Stop, die_with
-from paribus.runner.worker import Order, work
+from paribus.runner.fork_server_loop import ForkServerLoop, RunJob, fork_obstacle
+from paribus.runner.signals import STOP_SIGNALS, StopRequest, die_with_parent
+from paribus.runner.worker import WorkerRequest, run_request
 from paribus.slots.launcher import Job
 
 if TYPE_CHECKING:
     from paribus.registry import Registry
 
 
-class Surroundings(NamedTuple):
+class ProcessState(NamedTuple):
     """The working folder, the locale, the mask for new files, and what signals do."""
 
     folder: str | None
@@ -38,7 +38,7 @@ class Surroundings(NamedTuple):
     handlers: Mapping[signal.Signals, Any]
 
     @classmethod
-    def taken(cls) -> Surroundings:
+    def taken(cls) -> ProcessState:
         folder = None
         with suppress(OSError):  # it was removed
             folder = os.getcwd()  # noqa: PTH109  # Path.cwd() is the same
@@ -74,20 +74,22 @@ def main() -> None:
         if asked["fork"]:
             registry.append(_loaded(asked["plugins"]))
 
-    def forked(order: str, stop: Stop) -> int:
-        return work(Order.from_json(order), registry[0], stop=stop)
+    def forked(order: str, stop: StopRequest) -> int:
+        return run_request(WorkerRequest.from_json(order), registry[0], stop=stop)
 
-    serve(int(number), forked, load=load, refuse=_refuse if asked["fork"] else lambda: "as was asked for")
+    serve(int(number), forked, load=load, obstacle=_refuse if asked["fork"] else lambda: "as was asked for")
 
 
-def serve(number: int, work: Work, *, load: Callable[[], None], refuse: Callable[[], str] = why_not_fork) -> NoReturn:
+def serve(
+    number: int, run_job: RunJob, *, load: Callable[[], None], obstacle: Callable[[], str] = fork_obstacle
+) -> NoReturn:
     """Loads what the children need, and then bears them as it is told through the socket with this file number."""
     orders = socket.socket(fileno=number)
     orders.set_inheritable(False)
-    die_with(os.getppid())
-    surroundings = Surroundings.taken()
+    die_with_parent(os.getppid())
+    surroundings = ProcessState.taken()
     _ignore()
-    nursery = Nursery(orders, work, Job("", "", "").command, before=surroundings.restore, refuse=refuse)
+    nursery = ForkServerLoop(orders, run_job, Job("", "", "").command, before=surroundings.restore, refuse=obstacle)
     try:
         load()
     except ParibusError as error:
@@ -104,7 +106,7 @@ def serve(number: int, work: Work, *, load: Callable[[], None], refuse: Callable
 
 def _ignore() -> None:
     """Only the socket ends a zygote: what is sent to a whole group of processes is for the trials to hear."""
-    for each in ASKING:
+    for each in STOP_SIGNALS:
         signal.signal(each, signal.SIG_IGN)
 
 
@@ -126,7 +128,7 @@ def _refuse() -> str:
 
     if torch.cuda.is_initialized():
         return "a plugin used CUDA while it was imported, and a forked process cannot use it then"
-    why = why_not_fork()
+    why = fork_obstacle()
     return f"a plugin's import left the process, from which trials are forked, unfit for it: {why}" if why else ""
 
 

@@ -16,11 +16,11 @@ import torch
 from paribus.planning import rehearsal
 from paribus.registry import Registry
 from paribus.runner.events import Event, OnEvent
-from paribus.runner.jobs import Rules, barred, order_of
-from paribus.runner.outcomes import EXIT_HELD, Outcome, fail_rehearsal, outcome
-from paribus.runner.signals import InterruptedStudyError, Stop, catching
-from paribus.runner.trial_output import Told
-from paribus.runner.worker import work
+from paribus.runner.jobs import RunOptions, blocked_outcome, worker_request
+from paribus.runner.outcomes import EXIT_LOCKED, Outcome, fail_rehearsal, trial_outcome
+from paribus.runner.signals import InterruptedStudyError, StopRequest, catch_signals
+from paribus.runner.trial_output import ProgressLine
+from paribus.runner.worker import run_request
 from paribus.slots.launcher import JobEnded
 from paribus.storage.store import LOG, Store, Trial
 
@@ -31,15 +31,15 @@ def run_here(
     registry: Registry,
     on_event: OnEvent,
     *,
-    rules: Rules = Rules(),
+    rules: RunOptions = RunOptions(),
     resume: str = "",
 ) -> None:
     """Runs what has no record; a trial that fails is that trial's state, but one that crashes ends this process."""
     names = ", ".join(registry.local)
     text = f"{names} exist in this process only: trials run in it, one at a time, and are not resumed in another"
     on_event(Event(kind="note", text=text))
-    stop = Stop()
-    with tempfile.TemporaryDirectory(prefix="paribus-") as spare, catching(stop, lambda: _at_once(stop)), _apart():
+    stop = StopRequest()
+    with tempfile.TemporaryDirectory(prefix="paribus-") as spare, catch_signals(stop, lambda: _at_once(stop)), _apart():
         here = _Here(store, Store(Path(spare), rehearsal.STUDY), registry, on_event, rules, stop, resume)
         here.run(trials)
 
@@ -53,8 +53,8 @@ class _Here:
     spare: Store
     registry: Registry
     say: OnEvent
-    rules: Rules
-    stop: Stop
+    rules: RunOptions
+    stop: StopRequest
     resume: str
 
     def run(self, trials: Sequence[Trial]) -> None:
@@ -68,7 +68,7 @@ class _Here:
         known = {trial.identity: trial for trial in trials}
         for trial in pending:
             if not any(rehearsal.is_blocked(trial, each) for each in broken):
-                came_to = barred(trial, known, self.store)
+                came_to = blocked_outcome(trial, known, self.store)
                 if came_to is None:
                     self._run(trial)
                 else:
@@ -77,7 +77,7 @@ class _Here:
     def _run(self, trial: Trial) -> None:
         """A trial, from its start to its state."""
 
-        def listen(told: Told) -> None:
+        def listen(told: ProgressLine) -> None:
             if told.note:
                 self.say(Event(kind="note", trial=trial, text=told.note))
             else:
@@ -88,16 +88,18 @@ class _Here:
         most = self.rules.timeout_seconds
         until = math.inf if most is None else time.monotonic() + most
         self.say(Event(kind="started", trial=trial, text="in this process"))
-        code = work(order_of(trial, self.store, self.rules), self.registry, stop=self.stop, until=until, listen=listen)
+        code = run_request(
+            worker_request(trial, self.store, self.rules), self.registry, stop=self.stop, until=until, listen=listen
+        )
         self._heed()
         record = self.store.record(trial.identity)
         if record is not None:
             self.say(Event(kind="ended", trial=trial, state=record["result"]["state"]))
-        elif code == EXIT_HELD:
+        elif code == EXIT_LOCKED:
             self.say(Event(kind="note", trial=trial, text="another process runs this trial, and it is left to it"))
         else:
             overtime = most if time.monotonic() > until else None
-            came_to = outcome(JobEnded(trial.identity, code), self.store.failure(trial.identity), overtime)
+            came_to = trial_outcome(JobEnded(trial.identity, code), self.store.failure(trial.identity), overtime)
             if overtime is not None:
                 self.store.fail(trial.identity, came_to.state, came_to.why)
             self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.why))
@@ -112,13 +114,13 @@ class _Here:
         """What became of the variant's first step, unless that worked."""
         first = rehearsal.first_step(trial)
         self.spare.enter(first)
-        order = order_of(first, self.spare, self.rules, rehearsal=True)
-        code = work(order, self.registry, stop=self.stop)
+        order = worker_request(first, self.spare, self.rules, rehearsal=True)
+        code = run_request(order, self.registry, stop=self.stop)
         self._heed()
         if self.spare.record(trial.identity) is not None:
             self.say(Event(kind="rehearsed", trial=trial))
             return None
-        return outcome(JobEnded(trial.identity, code), self.spare.failure(trial.identity))
+        return trial_outcome(JobEnded(trial.identity, code), self.spare.failure(trial.identity))
 
     def _give_up(self, rehearsed: Trial, came_to: Outcome, trials: Sequence[Trial]) -> None:
         self.say(Event(kind="rehearsed", trial=rehearsed, state=came_to.state, text=came_to.why))
@@ -131,7 +133,7 @@ class _Here:
             raise InterruptedStudyError(self.stop.signal, self.resume)
 
 
-def _at_once(stop: Stop) -> None:
+def _at_once(stop: StopRequest) -> None:
     if stop.at_once or not stop.heard:
         raise KeyboardInterrupt
 

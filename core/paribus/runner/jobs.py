@@ -15,14 +15,14 @@ from typing import Any, final
 
 from paribus.planning import rehearsal
 from paribus.runner.outcomes import Outcome
-from paribus.runner.trial_output import Tail
-from paribus.runner.worker import CHECKPOINT_SECONDS, Order
+from paribus.runner.trial_output import ProgressReader
+from paribus.runner.worker import CHECKPOINT_SECONDS, WorkerRequest
 from paribus.storage.store import State, Store, Trial
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class RunOptions:
     """How trials are run: none of it changes what comes out."""
 
     jobs: int = 1  # at once
@@ -60,13 +60,13 @@ class Running:
     """A task that has a process, or will have one as soon as the launcher can."""
 
     task: Task
-    tail: Tail
+    tail: ProgressReader
     place: int = 0  # among those that run at once: each place has a device of its own, where there are several
     began: float | None = None
     asked: float | None = None  # when its time was over
     killed: bool = False
 
-    def due(self, rules: Rules) -> int | None:
+    def due(self, rules: RunOptions) -> int | None:
         """The signal to send it now, if it takes too long: the one that asks, and later the one that kills."""
         now = time.monotonic()
         if self.asked is None:
@@ -89,10 +89,10 @@ def _placed(trial: Trial, store: Store) -> Mapping[str, Any]:
     return {**trial.spec, "from": {**trial.spec["from"], "name": folder}}
 
 
-def order_of(trial: Trial, store: Store, rules: Rules, **more: Any) -> Order:
+def worker_request(trial: Trial, store: Store, rules: RunOptions, **more: Any) -> WorkerRequest:
     """What the process of a trial is told."""
     root = store.root.absolute()
-    return Order(
+    return WorkerRequest(
         store=str(root.parent),
         study=root.name,
         identity=trial.identity,
@@ -105,7 +105,7 @@ def order_of(trial: Trial, store: Store, rules: Rules, **more: Any) -> Order:
     )
 
 
-def barred(trial: Trial, trials: Mapping[str, Trial], store: Store) -> Outcome | None:
+def blocked_outcome(trial: Trial, trials: Mapping[str, Trial], store: Store) -> Outcome | None:
     """What becomes of a trial that begins from one that has ended, if there is no model; None where there is one.
 
     A fine-tuning of what diverged has diverged, and of what failed has failed: neither is a gap in a table.

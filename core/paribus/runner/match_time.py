@@ -20,24 +20,38 @@ from paribus.planning.settings import Setting
 from paribus.planning.time_matches import FOLDER, match_key, match_path
 from paribus.planning.variants import at, resolve
 from paribus.runner.events import Event, OnEvent
-from paribus.runner.match_time_search import LOOKING, PASSES, SECONDS, Asked, Paced, Pass, paced
-from paribus.runner.signals import InterruptedStudyError, Stop
-from paribus.runner.timing import LOG, passed
+from paribus.runner.match_time_search import (
+    FINAL_SECONDS,
+    MAX_PASSES,
+    SEARCH_SECONDS,
+    MatchTask,
+    MeasurePass,
+    TimeMatch,
+    search_matches,
+)
+from paribus.runner.signals import InterruptedStudyError, StopRequest
+from paribus.runner.timing import LOG, run_timing_job
 from paribus.slots.launcher import Launcher, Plugins
 from paribus.specs.reading_cache import Memory
 from paribus.storage.atomic import make_folder, write_json
-from paribus.storage.lease import LOOK, Watch
+from paribus.storage.lease import POLL_SECONDS, LeaseMonitor
 from paribus.storage.store import Store, Trial
-from paribus.storage.trial_lock import Claim
+from paribus.storage.trial_lock import TrialLock
 from paribus.studies.designs import BASELINE
 from paribus.studies.options import TIME
 
-PASS: Final = "pass.json"
-PATIENCE: Final = 3600.0  # seconds that a pass may take besides: without it the study has no trials
+PASS_FILE: Final = "pass.json"
+SETUP_SECONDS: Final = 3600.0  # seconds that a pass may take besides: without it the study has no trials
 
 
-def matched_on_time(
-    planned: PlannedStudy, take: Pass, on_event: OnEvent, stop: Stop, *, resume: str = "", patience: float = LOOK
+def match_on_time(
+    planned: PlannedStudy,
+    take: MeasurePass,
+    on_event: OnEvent,
+    stop: StopRequest,
+    *,
+    resume: str = "",
+    patience: float = POLL_SECONDS,
 ) -> PlannedStudy:
     """The study with every knob turned; those that nobody has turned yet are, in passes that `take` has taken."""
     if not _untimed(planned):
@@ -54,7 +68,7 @@ def matched_on_time(
         def note(text: str) -> None:
             on_event(Event(kind="note", text=text))
 
-        found, problems = paced(asked, take, note)
+        found, problems = search_matches(asked, take, note)
         code, files = ComponentCode(planned.index), claim.fenced(store.files)
         for key, each in found.items():
             write_json(match_path(store, key), _document(asked[key], each, code), files=files)
@@ -66,7 +80,7 @@ def matched_on_time(
     return planned
 
 
-def unsolved(planned: PlannedStudy) -> Iterator[str]:
+def unsolved_matches(planned: PlannedStudy) -> Iterator[str]:
     """What of a study is not known before steps were timed."""
     for setting in planned.plan.settings:
         if setting.untimed and not setting.tuned:
@@ -74,7 +88,7 @@ def unsolved(planned: PlannedStudy) -> Iterator[str]:
             assert match is not None
             where = f" ({setting.before})" if setting.before else ""
             count = len(setting.untimed)
-            seconds = (count + 2) * (LOOKING * PASSES / 2 + SECONDS)
+            seconds = (count + 2) * (SEARCH_SECONDS * MAX_PASSES / 2 + FINAL_SECONDS)
             yield (
                 f"not known yet{where}: the trials of {join_names(setting.untimed, 8)}, whose {match.by} is still to "
                 f"be matched on time: `paribus run` measures that first, in some {seconds:.0f} s or more, and keeps it "
@@ -82,7 +96,7 @@ def unsolved(planned: PlannedStudy) -> Iterator[str]:
             )
 
 
-def measured_before(planned: PlannedStudy) -> Iterator[str]:
+def earlier_measurements(planned: PlannedStudy) -> Iterator[str]:
     """Where what is matched on time was measured, and what is not now as it was then."""
     every = (each for setting in planned.plan.settings for each in setting.matched.values())
     for found in dict.fromkeys(each.measured for each in every if each.measured is not None):
@@ -96,15 +110,15 @@ def _untimed(planned: PlannedStudy) -> list[tuple[Setting, Trial]]:
     ]
 
 
-def _asked(planned: PlannedStudy) -> dict[str, Asked]:
+def _asked(planned: PlannedStudy) -> dict[str, MatchTask]:
     """Each once, by what its solution is kept under."""
-    found: dict[str, Asked] = {}
+    found: dict[str, MatchTask] = {}
     memory = Memory()
     for setting, trial in _untimed(planned):
         match = setting.study.match
         assert match is not None
         base = setting.of(BASELINE)[0]
-        found[match_key(base.spec, trial.spec, match.by)] = Asked(
+        found[match_key(base.spec, trial.spec, match.by)] = MatchTask(
             variant=f"{trial.variant}, {setting.before}" if setting.scale else trial.variant,
             by=match.by,
             start=at(trial.spec, match.by),
@@ -126,7 +140,7 @@ def _turned(planned: PlannedStudy, setting: Setting, trial: Trial, memory: Memor
     return spec
 
 
-def _document(asked: Asked, found: Paced, code: ComponentCode) -> dict[str, Any]:
+def _document(asked: MatchTask, found: TimeMatch, code: ComponentCode) -> dict[str, Any]:
     """A solution, with all values that were tried, and where that was."""
     strays = [abs(end - 1) for end in found.twin[:3] if math.isfinite(end)]
     return {
@@ -148,15 +162,15 @@ def _plain(ratio: Ratio) -> dict[str, Any]:
     return {"ratio": ratio.middle, "interval": ends, "rounds": ratio.rounds}
 
 
-def _announced(asked: Mapping[str, Asked]) -> str:
+def _announced(asked: Mapping[str, MatchTask]) -> str:
     names = join_names((each.variant for each in asked.values()), 8)
     return f"matching on time: the steps of {names} are timed in turns with the baseline's, alone on the machine"
 
 
 @contextmanager
-def _alone(store: Store, on_event: OnEvent, stop: Stop, resume: str, patience: float) -> Iterator[Claim]:
+def _alone(store: Store, on_event: OnEvent, stop: StopRequest, resume: str, patience: float) -> Iterator[TrialLock]:
     """While this runner, and no other, turns the knobs of this study."""
-    claim, watch = Claim(store.root / FOLDER, store.claimant), Watch()
+    claim, watch = TrialLock(store.root / FOLDER, store.claimant), LeaseMonitor()
     expired = ""
     told = False
     while not claim.try_acquire(expired):
@@ -174,16 +188,16 @@ def _alone(store: Store, on_event: OnEvent, stop: Stop, resume: str, patience: f
         yield claim
 
 
-def by_launcher(store: Store, launcher: Launcher, plugins: Plugins, stop: Stop, resume: str) -> Pass:
+def measure_in_job(store: Store, launcher: Launcher, plugins: Plugins, stop: StopRequest, resume: str) -> MeasurePass:
     """A pass in a process of its own, which the open launcher starts."""
 
     def take(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> Mapping[str, Any]:
         turns = _turns(specs, groups, seconds)
-        (store.root / FOLDER / PASS).unlink(missing_ok=True)
-        ended = passed(store, turns, launcher, plugins, stop)
+        (store.root / FOLDER / PASS_FILE).unlink(missing_ok=True)
+        ended = run_timing_job(store, turns, launcher, plugins, stop)
         if stop.asked:
             raise InterruptedStudyError(stop.signal or signal.SIGINT, resume)
-        found = store.document(FOLDER, PASS) if ended.code == EXIT_OK else None
+        found = store.document(FOLDER, PASS_FILE) if ended.code == EXIT_OK else None
         if found is None:
             why = ended.last or "its process left nothing"
             raise _failed(f"{why}; its log: {store.root / LOG}")
@@ -192,13 +206,13 @@ def by_launcher(store: Store, launcher: Launcher, plugins: Plugins, stop: Stop, 
     return take
 
 
-def here(store: Store, measure: Callable[[Store, Mapping[str, Any]], None]) -> Pass:
+def measure_in_process(store: Store, measure: Callable[[Store, Mapping[str, Any]], None]) -> MeasurePass:
     """A pass in this process."""
 
     def take(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> Mapping[str, Any]:
-        (store.root / FOLDER / PASS).unlink(missing_ok=True)
+        (store.root / FOLDER / PASS_FILE).unlink(missing_ok=True)
         measure(store, _turns(specs, groups, seconds))
-        found = store.document(FOLDER, PASS)
+        found = store.document(FOLDER, PASS_FILE)
         if found is None:
             raise _failed("it was stopped")
         return found
@@ -208,7 +222,7 @@ def here(store: Store, measure: Callable[[Store, Mapping[str, Any]], None]) -> P
 
 def _turns(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> dict[str, Any]:
     groups = [list(group) for group in groups]
-    into = {"into": f"{FOLDER}/{PASS}", "patience": PATIENCE}
+    into = {"into": f"{FOLDER}/{PASS_FILE}", "patience": SETUP_SECONDS}
     return {"specs": dict(specs), "groups": groups, "seconds": seconds, **into}
 
 

@@ -9,19 +9,19 @@ from typing import Any, Final, NamedTuple, final
 from paribus.errors import Problem, SpecError
 from paribus.planning.match_search import CANNOT, SearchRange
 from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
-from paribus.runner.timing import TOGETHER
+from paribus.runner.timing import GROUP_SIZE
 
-NEAR: Final = 0.01  # nearer than this a few rounds could not tell
-PASSES: Final = 9
-LOOKING: Final = 0.5  # seconds for each contestant of a pass that looks for a value
-SECONDS: Final = 2.0  # of the last one, which says how near it is
+TOLERANCE: Final = 0.01  # nearer than this a few rounds could not tell
+MAX_PASSES: Final = 9
+SEARCH_SECONDS: Final = 0.5  # seconds for each contestant of a pass that looks for a value
+FINAL_SECONDS: Final = 2.0  # of the last one, which says how near it is
 
 Spec = Mapping[str, Any]
-Pass = Callable[[Mapping[str, Spec], Sequence[Sequence[str]], float], Mapping[str, Any]]
+MeasurePass = Callable[[Mapping[str, Spec], Sequence[Sequence[str]], float], Mapping[str, Any]]
 """Specs by name, groups of names whose first is the baseline, seconds for each: a document with the rounds of each."""
 
 
-class Tried(NamedTuple):
+class MeasuredValue(NamedTuple):
     """A value, and how many times as long as the baseline's a step with it takes."""
 
     value: float
@@ -30,14 +30,14 @@ class Tried(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class Paced:
+class TimeMatch:
     """What came of it: the ratio is of a pass of its own, which had no part in the choice."""
 
     value: float
     ratio: Ratio  # wider by what the twin strays
     twin: Ratio
     nanoseconds: tuple[int, int]  # of a step: the baseline's, the variant's
-    tried: tuple[Tried, ...]
+    tried: tuple[MeasuredValue, ...]
     document: Mapping[str, Any]  # of that pass: where it was, and when
 
 
@@ -47,14 +47,14 @@ class Search:
 
     def __init__(self, knob: SearchRange, start: float) -> None:
         self.knob = knob
-        self.tried: list[Tried] = []
+        self.tried: list[MeasuredValue] = []
         self.next: float | None = start
 
     def hear(self, ratio: Ratio) -> None:
         """What the value came to that was asked for last; a step's time grows with the knob, but for noise."""
         assert self.next is not None
-        self.tried.append(Tried(self.next, ratio))
-        self.next = None if abs(ratio.middle - 1) <= NEAR or len(self.tried) == PASSES else self._following()
+        self.tried.append(MeasuredValue(self.next, ratio))
+        self.next = None if abs(ratio.middle - 1) <= TOLERANCE or len(self.tried) == MAX_PASSES else self._following()
 
     def _following(self) -> float | None:
         below, above = self.below, self.above
@@ -68,22 +68,22 @@ class Search:
         return self.knob.between(below.value, above.value, below.value + share * (above.value - below.value))
 
     @property
-    def below(self) -> Tried | None:
+    def below(self) -> MeasuredValue | None:
         """The greatest value that is too fast."""
         return max((each for each in self.tried if each.ratio.middle < 1), key=lambda each: each.value, default=None)
 
     @property
-    def above(self) -> Tried | None:
+    def above(self) -> MeasuredValue | None:
         return min((each for each in self.tried if each.ratio.middle >= 1), key=lambda each: each.value, default=None)
 
     @property
-    def best(self) -> Tried:
+    def best(self) -> MeasuredValue:
         return min(self.tried, key=lambda each: abs(each.ratio.middle - 1))
 
     def problem(self, variant: str, by: str) -> Problem | None:
         """Why it cannot be matched: all values that it may have are on one side."""
         below, above, best = self.below, self.above, self.best
-        if (below and above) or best.ratio.low <= 1 <= best.ratio.high or abs(best.ratio.middle - 1) <= NEAR:
+        if (below and above) or best.ratio.low <= 1 <= best.ratio.high or abs(best.ratio.middle - 1) <= TOLERANCE:
             return None
         first, last = self.tried[0], self.tried[-1]
         even = f"even at {by}={last.value:g} a step of {variant} takes {_times(last.ratio)} as long as the baseline's"
@@ -102,7 +102,7 @@ def _times(ratio: Ratio) -> str:
 
 @final
 @dataclass(frozen=True)
-class Asked:
+class MatchTask:
     """A variant whose knob is to be turned: what it and its baseline come to, and where the knob is now."""
 
     variant: str
@@ -113,9 +113,9 @@ class Asked:
     turned: Callable[[float], Spec]  # its own with the knob at a value; a `SpecError` where there is no such
 
 
-def paced(
-    asked: Mapping[str, Asked], take: Pass, note: Callable[[str], None] = lambda text: None
-) -> tuple[dict[str, Paced], list[Problem]]:
+def search_matches(
+    asked: Mapping[str, MatchTask], take: MeasurePass, note: Callable[[str], None] = lambda text: None
+) -> tuple[dict[str, TimeMatch], list[Problem]]:
     """What each is to be turned to, and why some cannot be.
 
     Each pass tries one value of every variant that is still looked for. Where a straight line through the two nearest
@@ -125,22 +125,22 @@ def paced(
     number = 0
     while values := {name: each.next for name, each in searches.items() if each.next is not None}:
         number += 1
-        found = _taken(asked, values, take, LOOKING)
+        found = _taken(asked, values, take, SEARCH_SECONDS)
         for name, (ratio, _, _, _) in found.items():
             searches[name].hear(ratio)
         said = (f"{asked[name].variant} at {values[name]:g} takes {_times(found[name][0])}" for name in found)
         note(f"matching on time, pass {number}: {'; '.join(said)}")
     problems = {name: each.problem(asked[name].variant, asked[name].by) for name, each in searches.items()}
     best = {name: each.best.value for name, each in searches.items() if problems[name] is None}
-    last = _taken(asked, best, take, SECONDS) if best else {}
+    last = _taken(asked, best, take, FINAL_SECONDS) if best else {}
     done = {
-        name: Paced(best[name], ratio, twin, nanoseconds, tuple(searches[name].tried), document)
+        name: TimeMatch(best[name], ratio, twin, nanoseconds, tuple(searches[name].tried), document)
         for name, (ratio, twin, nanoseconds, document) in last.items()
     }
     return done, [problem for problem in problems.values() if problem is not None]
 
 
-def _knob(asked: Asked) -> SearchRange:
+def _knob(asked: MatchTask) -> SearchRange:
     def possible(value: float) -> bool:
         try:
             asked.turned(value)
@@ -154,7 +154,9 @@ def _knob(asked: Asked) -> SearchRange:
 Found = tuple[Ratio, Ratio, tuple[int, int], Mapping[str, Any]]
 
 
-def _taken(asked: Mapping[str, Asked], values: Mapping[str, float], take: Pass, seconds: float) -> dict[str, Found]:
+def _taken(
+    asked: Mapping[str, MatchTask], values: Mapping[str, float], take: MeasurePass, seconds: float
+) -> dict[str, Found]:
     """One pass: the ratio of each at its value, that of the twin, and the nanoseconds of a step."""
     specs: dict[str, Spec] = {}
     beside: dict[str, list[str]] = {}
@@ -163,7 +165,9 @@ def _taken(asked: Mapping[str, Asked], values: Mapping[str, float], take: Pass, 
         specs |= {each.baseline: each.spec, name: each.turned(value)}
         beside.setdefault(each.baseline, []).append(name)
     groups = [
-        [first, *names[at : at + TOGETHER]] for first, names in beside.items() for at in range(0, len(names), TOGETHER)
+        [first, *names[at : at + GROUP_SIZE]]
+        for first, names in beside.items()
+        for at in range(0, len(names), GROUP_SIZE)
     ]
     document = take(specs, groups, seconds)
     found: dict[str, Found] = {}

@@ -16,21 +16,21 @@ from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
 from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, ParibusError, escape_unprintable
-from paribus.runner.signals import ASKING
+from paribus.runner.signals import STOP_SIGNALS
 from paribus.slots.launcher import JobEnded
 from paribus.storage.store import LOG, State, Store, Trial
 
 # What a trial's process ends with, besides the exit codes of `paribus.errors`; the names are those of sysexits.h.
 EXIT_MEMORY: Final = 71
-EXIT_AGAIN: Final = 74  # a disk or a machine was at fault, and may not be the next time
-EXIT_HELD: Final = 75  # another process runs this trial
+EXIT_RETRY: Final = 74  # a disk or a machine was at fault, and may not be the next time
+EXIT_LOCKED: Final = 75  # another process runs this trial
 
-PASSING: Final = frozenset(
+TRANSIENT_ERRORS: Final = frozenset(
     getattr(errno, name)
     for name in ("EIO", "ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ESTALE", "EAGAIN", "ETIMEDOUT", "EREMOTEIO")
     if hasattr(errno, name)
 )
-MOST_LETTERS: Final = 600
+MAX_LENGTH: Final = 600
 ADVICE: Final = "make `data.batch`, `dims.length` or `dims.width` smaller, or run fewer trials at once (--jobs)"
 
 _OUT_OF_MEMORY: Final = re.compile(
@@ -48,14 +48,14 @@ class Failure(NamedTuple):
     code: int  # what its process ends with
 
 
-def failure_of(error: BaseException) -> Failure:
+def describe_failure(error: BaseException) -> Failure:
     """What to tell of an error, and what to do about it."""
     frame = last_frame(error)
     causes = list(_causes(error))
     if memory := next((each for each in causes if _out_of_memory(each)), None):
         return Failure("out-of-memory", f"out of memory{_size(memory)}: {ADVICE}", frame, EXIT_MEMORY)
-    if any(isinstance(each, OSError) and each.errno in PASSING for each in causes):
-        return Failure("failed", one_line(error), frame, EXIT_AGAIN)
+    if any(isinstance(each, OSError) and each.errno in TRANSIENT_ERRORS for each in causes):
+        return Failure("failed", one_line(error), frame, EXIT_RETRY)
     code = error.exit_code if isinstance(error, ParibusError) else EXIT_FAILED
     place = f" ({frame})" if frame and not isinstance(error, ParibusError) else ""
     return Failure("failed", one_line(error) + escape_unprintable(place), frame, code)
@@ -68,7 +68,7 @@ def one_line(error: BaseException) -> str:
     else:
         text = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}".removesuffix(": ")
     text = escape_unprintable(text.replace("\n", " "))
-    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}…"
 
 
 def last_frame(error: BaseException) -> str:
@@ -109,7 +109,7 @@ class Outcome(NamedTuple):
     again: bool = False
 
 
-def outcome(
+def trial_outcome(
     ended: JobEnded, failure: Mapping[str, Any] | None, overtime: float | None = None, *, ours: bool = False
 ) -> Outcome:
     """`failure` is what the trial itself wrote down; `overtime` the seconds after which it was stopped, if it was.
@@ -122,7 +122,7 @@ def outcome(
         return Outcome("interrupted", "it was asked to stop; it goes on when it is run again")
     if ended.signal is not None:
         return _killed(ended)
-    again = ended.code in (EXIT_AGAIN, EXIT_MEMORY)
+    again = ended.code in (EXIT_RETRY, EXIT_MEMORY)
     if failure is not None:
         return Outcome(failure["state"], failure["why"], again)
     if again:  # the disk was too full to write down why
@@ -133,7 +133,7 @@ def outcome(
 
 def _killed(ended: JobEnded) -> Outcome:
     number = signal.Signals(ended.signal or 0)
-    if number in ASKING:
+    if number in STOP_SIGNALS:
         return Outcome("interrupted", f"{number.name} ended it before it had begun; it goes on when it is run again")
     likely = ", likely because the machine was out of memory" if number == signal.SIGKILL else ""
     return Outcome("failed", f"its process was ended by signal {number} ({number.name}){likely}" + _last(ended), True)

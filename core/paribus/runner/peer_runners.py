@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Final, final
 
 from paribus.errors import Problem
-from paribus.storage.lease import Watch
+from paribus.storage.lease import LeaseMonitor
 from paribus.storage.store import Store, Trial
 
-HELD_SECONDS: Final = 5.0  # how long to wait for trials that others run, once nothing else is left
+LOCKED_SECONDS: Final = 5.0  # how long to wait for trials that others run, once nothing else is left
 
 
 @final
-class Others:
+class PeerRunners:
     """The claims that other processes have on trials of this store."""
 
-    def __init__(self, store: Store, watch: Watch) -> None:
+    def __init__(self, store: Store, watch: LeaseMonitor) -> None:
         self.store = store
         self.watch = watch
         self.gone: dict[str, str] = {}  # of trials whose holder has died elsewhere: its last token

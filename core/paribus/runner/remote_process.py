@@ -13,25 +13,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, final
 
-from paribus.runner.fork_server import carried
-from paribus.runner.trial_output import Log
+from paribus.runner.fork_server import job_environment
+from paribus.runner.trial_output import JobLog
 from paribus.slots.launcher import Job, JobEnded
 from paribus.storage.atomic import cache_folder
 
 READ_BYTES: Final = 1 << 16
-LOOK: Final = 0.1  # seconds between looks at whether the process lives
+POLL_SECONDS: Final = 0.1  # seconds between looks at whether the process lives
 
 
-class Home(NamedTuple):
+class JobEnvironment(NamedTuple):
     """What a job finds around it, as it is where the study runs: machines share these folders."""
 
     environment: Mapping[str, str]
     folder: str
 
     @classmethod
-    def here(cls) -> Home:
+    def here(cls) -> JobEnvironment:
         cache = str(cache_folder().absolute())
-        return cls({**carried(), "PARIBUS_CACHE_DIR": cache}, os.getcwd())  # noqa: PTH109  # Path.cwd() is the same
+        return cls({**job_environment(), "PARIBUS_CACHE_DIR": cache}, os.getcwd())  # noqa: PTH109  # Path.cwd() is the same
 
 
 @final
@@ -41,9 +41,9 @@ class JobProcess:
     It dies with the thread that started it. What it prints goes into the job's log.
     """
 
-    def __init__(self, job: Job, home: Home) -> None:
+    def __init__(self, job: Job, home: JobEnvironment) -> None:
         self.name = job.name
-        self._log = Log(Path(job.log))
+        self._log = JobLog(Path(job.log))
         folder = home.folder if Path(home.folder).is_dir() else None
         with tempfile.TemporaryFile() as order:
             order.write(job.order.encode())
@@ -76,10 +76,10 @@ class JobProcess:
         """How it ended, or None if it has not within that time. A signal's handler may call it meanwhile."""
         until = time.monotonic() + seconds
         while self._ended is None:
-            select.select([self._output], [], [], max(0.0, min(LOOK, until - time.monotonic())))
+            select.select([self._output], [], [], max(0.0, min(POLL_SECONDS, until - time.monotonic())))
             closed = not self._listen()
             if closed and self._ended is None:
-                time.sleep(LOOK / 10)  # it closed its output, and has something left to do
+                time.sleep(POLL_SECONDS / 10)  # it closed its output, and has something left to do
             if self._ended is None and self._process.poll() is not None:
                 self._bury()
             elif time.monotonic() >= until:

@@ -20,15 +20,15 @@ from typing import Final, final
 from paribus.errors import EXIT_OK, ParibusError, StoreError
 from paribus.planning import rehearsal
 from paribus.runner.events import Event, OnEvent, ignore_event
-from paribus.runner.fork_server import arguments
-from paribus.runner.jobs import Rules, Running, Task, barred, order_of
-from paribus.runner.outcomes import EXIT_HELD, Outcome, fail_rehearsal, outcome
-from paribus.runner.peer_runners import HELD_SECONDS, Others
-from paribus.runner.signals import InterruptedStudyError, Stop
-from paribus.runner.trial_output import Tail
+from paribus.runner.fork_server import plugin_arguments
+from paribus.runner.jobs import Running, RunOptions, Task, blocked_outcome, worker_request
+from paribus.runner.outcomes import EXIT_LOCKED, Outcome, fail_rehearsal, trial_outcome
+from paribus.runner.peer_runners import LOCKED_SECONDS, PeerRunners
+from paribus.runner.signals import InterruptedStudyError, StopRequest
+from paribus.runner.trial_output import ProgressReader
 from paribus.slots.launcher import Job, JobEnded, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins
 from paribus.storage.atomic import make_folder
-from paribus.storage.lease import LOOK, Watch
+from paribus.storage.lease import POLL_SECONDS, LeaseMonitor
 from paribus.storage.store import LOG, PROGRESS, Store, Trial
 
 TICK: Final = 0.1  # seconds between looks at progress, time-outs and the wish to stop
@@ -36,11 +36,11 @@ END_SECONDS: Final = 5.0  # from SIGKILL to the news of it
 
 
 @final
-class Supervision:
+class Scheduler:
     """The state of one run: what waits, what runs, and what somebody else runs."""
 
     def __init__(
-        self, store: Store, spare: Store, launcher: Launcher, plugins: Plugins, rules: Rules, on_event: OnEvent
+        self, store: Store, spare: Store, launcher: Launcher, plugins: Plugins, rules: RunOptions, on_event: OnEvent
     ) -> None:
         self.store = store
         self.spare = spare
@@ -48,12 +48,12 @@ class Supervision:
         self.plugins = plugins
         self.rules = rules
         self.say = on_event
-        self.stop = Stop()
+        self.stop = StopRequest()
         self.resume = ""
         self.waiting: deque[Task] = deque()
         self.running: dict[str, Running] = {}
         self.held: list[Task] = []
-        self.others = Others(store, Watch())
+        self.others = PeerRunners(store, LeaseMonitor())
         self.trials: dict[str, Trial] = {}
         self.rehearsing: set[rehearsal.TrialGroup] = set()
         self.begun: set[str] = set()  # trials that others may begin from
@@ -140,7 +140,7 @@ class Supervision:
             before = task.trial.begins
             if before in left or before in self.begun:
                 continue
-            came_to = barred(task.trial, self.trials, self.store)
+            came_to = blocked_outcome(task.trial, self.trials, self.store)
             if came_to is None:
                 self.begun.add(before)
                 continue
@@ -155,15 +155,15 @@ class Supervision:
         task.tries += 1
         taken = {running.place for running in self.running.values()}
         place = next(number for number in count() if number not in taken)
-        self.running[task.name] = Running(task, Tail(folder / PROGRESS), place)
+        self.running[task.name] = Running(task, ProgressReader(folder / PROGRESS), place)
         more = {
-            "plugins": arguments(self.plugins),
+            "plugins": plugin_arguments(self.plugins),
             "rehearsal": task.rehearsed,
             "contended": self.contended,
             "place": place,
             "expired": "" if task.rehearsed else self.others.gone.get(task.trial.identity, ""),
         }
-        order = order_of(task.run, store, self.rules, **more)
+        order = worker_request(task.run, store, self.rules, **more)
         self.launcher.start(Job(task.name, order.to_json(), str((folder / LOG).absolute())))
 
     # -- what happens --------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Supervision:
         task = running.task
         if self._finished(task.trial):
             return
-        if news.code == EXIT_HELD:
+        if news.code == EXIT_LOCKED:
             self.held.append(task)
             return
         came_to = self._outcome(running, news, self.store)
@@ -253,7 +253,7 @@ class Supervision:
     def _outcome(self, running: Running, news: JobEnded, store: Store) -> Outcome:
         overtime = self.rules.timeout_seconds if running.asked is not None else None
         failure = store.failure(running.task.trial.identity)
-        return outcome(news, failure, overtime, ours=self.ending)
+        return trial_outcome(news, failure, overtime, ours=self.ending)
 
     def _again(self, task: Task, came_to: Outcome) -> bool:
         most = min(self.rules.retries, 1) if came_to.state == "out-of-memory" else self.rules.retries
@@ -290,19 +290,16 @@ class Supervision:
     def _ask_again(self) -> None:
         """Trials that others held may have ended, or be free again, as their holder was killed."""
         busy = bool(self.running) or any(map(self._ready, self.waiting))
-        if not self.held or (busy and time.monotonic() - self.looked < LOOK):
+        if not self.held or (busy and time.monotonic() - self.looked < POLL_SECONDS):
             return
         self.looked = time.monotonic()
         left = [task for task in self.held if not self._finished(task.trial)]
         self.held = [task for task in left if not self.others.free(task.trial)]
         self.waiting.extend(task for task in left if task not in self.held)
         busy = busy or any(map(self._ready, self.waiting))
-        late = self.held and not busy and time.monotonic() - self.idle > HELD_SECONDS
+        late = self.held and not busy and time.monotonic() - self.idle > LOCKED_SECONDS
         if late and all(self.others.alive(task.trial) for task in self.held):
             raise StoreError(*(self.others.held(task.trial) for task in self.held))
-
-
-__all__ = ["Event", "Rules", "run_trials"]
 
 
 def run_trials(
@@ -311,9 +308,9 @@ def run_trials(
     *,
     launcher: Launcher,
     plugins: Plugins = Plugins(),
-    rules: Rules = Rules(),
+    rules: RunOptions = RunOptions(),
     on_event: OnEvent = ignore_event,
-    stop: Stop | None = None,
+    stop: StopRequest | None = None,
     resume: str = "",
 ) -> None:
     """Runs what has no record yet, in the order given. What became of each trial is then in the store.
@@ -325,8 +322,8 @@ def run_trials(
     if shared is not None:
         make_folder(shared, files=store.files)
     with tempfile.TemporaryDirectory(prefix="paribus-" if shared is None else ".rehearsal-", dir=shared) as spare:
-        supervisor = Supervision(store, Store(Path(spare), rehearsal.STUDY), launcher, plugins, rules, on_event)
-        supervisor.stop = stop or Stop()
+        supervisor = Scheduler(store, Store(Path(spare), rehearsal.STUDY), launcher, plugins, rules, on_event)
+        supervisor.stop = stop or StopRequest()
         supervisor.resume = resume
         try:
             supervisor.run(trials)

@@ -14,14 +14,21 @@ from typing import Final, final
 
 from paribus.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ParibusError, Problem
 
-ASKING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # USR1: Slurm, when the time runs out
-ECHO: Final = 0.5  # seconds: Slurm and `uv run` send one wish twice, to a process and to its parent, who passes it on
+STOP_SIGNALS: Final = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+)  # USR1: Slurm, when the time runs out
+ECHO_SECONDS: Final = (
+    0.5  # seconds: Slurm and `uv run` send one wish twice, to a process and to its parent, who passes it on
+)
 
 _PR_SET_PDEATHSIG: Final = 1
 
 
 @final
-class Stop:
+class StopRequest:
     """Whether it should end: asked once, with a checkpoint; asked again, at once."""
 
     def __init__(self) -> None:
@@ -35,7 +42,7 @@ class Stop:
         if self.signal is None:
             self.signal = number
             self._asked = time.monotonic()
-        elif time.monotonic() - self._asked > ECHO:
+        elif time.monotonic() - self._asked > ECHO_SECONDS:
             self.at_once = True
 
     @property
@@ -82,7 +89,7 @@ class InterruptedStudyError(ParibusError):
 
 
 @contextmanager
-def catching(stop: Stop, then: Callable[[], None] = lambda: None) -> Iterator[Stop]:
+def catch_signals(stop: StopRequest, then: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
     """While this lasts, a signal is a wish to stop, and `then` is called; one that is ignored (nohup) stays ignored.
 
     Python hands signals to the main thread only: in any other, nothing is caught.
@@ -95,7 +102,7 @@ def catching(stop: Stop, then: Callable[[], None] = lambda: None) -> Iterator[St
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {each: held for each in ASKING if (held := signal.getsignal(each)) is not signal.SIG_IGN}
+    before = {each: held for each in STOP_SIGNALS if (held := signal.getsignal(each)) is not signal.SIG_IGN}
 
     def install() -> None:
         for each in before:
@@ -112,7 +119,7 @@ def catching(stop: Stop, then: Callable[[], None] = lambda: None) -> Iterator[St
             signal.signal(each, signal.SIG_DFL if held is None else held)
 
 
-def die_with(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Has the kernel kill this process, and what it forks, when its parent ends: kill -9 leaves no orphans.
 
     Only Linux knows this; elsewhere a trial notices at its next step that it has another parent.

@@ -16,9 +16,9 @@ from paribus.planning import rehearsal
 from paribus.planning.api import PlannedStudy
 from paribus.planning.settings import Setting
 from paribus.runner.events import Event, OnEvent
-from paribus.runner.fork_server import arguments
-from paribus.runner.signals import Stop
-from paribus.runner.worker import Order
+from paribus.runner.fork_server import plugin_arguments
+from paribus.runner.signals import StopRequest
+from paribus.runner.worker import WorkerRequest
 from paribus.slots.launcher import Job, JobEnded, Launcher, Plugins
 from paribus.storage.atomic import DamagedError, make_folder, read_json, write_json
 from paribus.storage.store import Store, Trial
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 TIMING: Final = "timing.json"
 LOG: Final = "timing.log"
-SECONDS: Final = 2.0  # at most, for each contestant
-LEAST: Final = 0.25
-SHARE: Final = 0.1  # of what the trials trained for: the pass is to cost no more
-TOGETHER: Final = 6  # variants that take turns with one baseline: so many models are in memory at once
-PATIENCE: Final = 120.0  # seconds that the pass may take besides, to build its models
+MAX_SECONDS: Final = 2.0  # at most, for each contestant
+MIN_SECONDS: Final = 0.25
+TRAINING_SHARE: Final = 0.1  # of what the trials trained for: the pass is to cost no more
+GROUP_SIZE: Final = 6  # variants that take turns with one baseline: so many models are in memory at once
+SETUP_SECONDS: Final = 120.0  # seconds that the pass may take besides, to build its models
 
 
-def timing(store: Store) -> dict[str, Any] | None:
+def timing_document(store: Store) -> dict[str, Any] | None:
     """What the last pass measured; a damaged document is none, as another pass replaces it."""
     path = store.root / TIMING
     try:
@@ -44,7 +44,7 @@ def timing(store: Store) -> dict[str, Any] | None:
         return None
 
 
-def due(planned: PlannedStudy, *, asked: bool | None = None) -> dict[str, Any]:
+def timing_plan(planned: PlannedStudy, *, asked: bool | None = None) -> dict[str, Any]:
     """What is to be timed now: nothing, where all has been, or where the study was too short to be worth it.
 
     `asked` says that it is wanted whatever it takes, or not at all.
@@ -54,37 +54,44 @@ def due(planned: PlannedStudy, *, asked: bool | None = None) -> dict[str, Any]:
         return {}
     contestants = sum(len(group) + 1 for group in groups)
     trained = sum(map(_seconds, map(planned.store.record, planned.plan.known)))
-    seconds = SECONDS if asked else min(SECONDS, SHARE * trained / contestants)
-    if seconds < LEAST:
+    seconds = MAX_SECONDS if asked else min(MAX_SECONDS, TRAINING_SHARE * trained / contestants)
+    if seconds < MIN_SECONDS:
         return {}
     specs = {trial.identity: dict(rehearsal.first_step(trial).spec) for trial in _timed(planned).values()}
     return {"specs": specs, "groups": groups, "seconds": seconds}
 
 
 def run_timing(
-    planned: PlannedStudy, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, on_event: OnEvent, stop: Stop
+    planned: PlannedStudy,
+    turns: Mapping[str, Any],
+    launcher: Launcher,
+    plugins: Plugins,
+    on_event: OnEvent,
+    stop: StopRequest,
 ) -> None:
     """Has the open launcher start the pass, and waits for it: whatever becomes of it, the study has its verdicts."""
     on_event(Event(kind="note", text=_announced(turns)))
-    ended = passed(planned.store, turns, launcher, plugins, stop)
+    ended = run_timing_job(planned.store, turns, launcher, plugins, stop)
     if ended.code != EXIT_OK:
         log = planned.store.root / LOG
         on_event(Event(kind="note", text=f"the timing pass came to nothing: {ended.last or log}"))
 
 
-def passed(store: Store, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, stop: Stop) -> JobEnded:
+def run_timing_job(
+    store: Store, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, stop: StopRequest
+) -> JobEnded:
     """How the process of a pass ended, which the open launcher starts."""
     make_folder(store.root, files=store.files)
-    order = Order(
+    order = WorkerRequest(
         store=str(store.root.parent.absolute()),
         study=store.root.name,
         identity="timing",
         spec={},
-        plugins=arguments(plugins),
+        plugins=plugin_arguments(plugins),
         turns=turns,
     )
     launcher.start(Job("timing", order.to_json(), str((store.root / LOG).absolute())))
-    until = time.monotonic() + float(turns.get("patience", PATIENCE)) + 4 * _wanted(turns)
+    until = time.monotonic() + float(turns.get("patience", SETUP_SECONDS)) + 4 * _wanted(turns)
     asked = 0.0
     while True:
         ended = next(
@@ -99,18 +106,18 @@ def passed(store: Store, turns: Mapping[str, Any], launcher: Launcher, plugins: 
             launcher.stop("timing", signal.SIGKILL)
 
 
-def take_turns(order: Order, registry: Registry, stop: Callable[[], bool]) -> int:
+def execute_timing(order: WorkerRequest, registry: Registry, stop: Callable[[], bool]) -> int:
     """What its process does."""
     store = Store(Path(order.store), order.study)
     try:
-        keep(store, order.turns, registry, stop)
+        measure_and_write(store, order.turns, registry, stop)
     except ParibusError as error:
         print(error)  # noqa: T201  # the log is where this is read
         return EXIT_FAILED
     return EXIT_OK
 
 
-def keep(store: Store, turns: Mapping[str, Any], registry: Registry, stop: Callable[[], bool]) -> None:
+def measure_and_write(store: Store, turns: Mapping[str, Any], registry: Registry, stop: Callable[[], bool]) -> None:
     """Measures, and writes it down with where that was."""
     import torch
 
@@ -163,13 +170,13 @@ def _groups(planned: PlannedStudy) -> list[list[str]]:
         if not found or found[0] is None:
             continue
         first, *others = dict.fromkeys(trial.identity for trial in found if trial is not None)
-        groups += [[first, *others[at : at + TOGETHER]] for at in range(0, len(others), TOGETHER)]
+        groups += [[first, *others[at : at + GROUP_SIZE]] for at in range(0, len(others), GROUP_SIZE)]
     return groups
 
 
 def _known(store: Store, groups: Sequence[Sequence[str]]) -> bool:
     """Whether all of these were held against their baselines before."""
-    before = timing(store)
+    before = timing_document(store)
     pairs = {(each["baseline"], name) for each in (before or {}).get("groups", ()) for name in each["rounds"]}
     left_out = (before or {}).get("left_out", {})
     return all((group[0], name) in pairs or name in left_out for group in groups for name in group)

@@ -24,7 +24,7 @@ _LAST_BYTES: Final = 4_000
 
 
 @final
-class Log:
+class JobLog:
     """Adds what a process prints to a file, as long as there is room; a log that cannot be written hurts nobody."""
 
     def __init__(self, path: Path, most: int = LOG_BYTES, tail: int = TAIL_BYTES) -> None:
@@ -69,11 +69,11 @@ class Log:
                 os.write(self._descriptor, data)
 
 
-EVERY: Final = 0.5  # seconds between lines
-MOST_BYTES: Final = 1 << 20  # read at a time
+WRITE_SECONDS: Final = 0.5  # seconds between lines
+READ_BYTES: Final = 1 << 20  # read at a time
 
 
-class Told(NamedTuple):
+class ProgressLine(NamedTuple):
     """A line of the file: a step with its loss, or a note."""
 
     step: int = 0
@@ -82,11 +82,16 @@ class Told(NamedTuple):
 
 
 @final
-class Telling:
+class ProgressWriter:
     """The trial's side."""
 
     def __init__(
-        self, path: Path, steps: int | None, listen: Callable[[Told], None] = lambda told: None, *, files: Files = FILES
+        self,
+        path: Path,
+        steps: int | None,
+        listen: Callable[[ProgressLine], None] = lambda told: None,
+        *,
+        files: Files = FILES,
     ) -> None:
         """`steps`: the trial's last step; None for a trial that ends after a time. `listen` receives each line."""
         self._path = path
@@ -98,42 +103,42 @@ class Telling:
     def step(self, step: int, loss: float) -> None:
         """Called every step; writes now and then, and at the end."""
         now = time.monotonic()
-        if now - self._last >= EVERY or (self._steps is not None and step >= self._steps):
+        if now - self._last >= WRITE_SECONDS or (self._steps is not None and step >= self._steps):
             self._last = now
-            self._tell(Told(step, loss if math.isfinite(loss) else None))
+            self._tell(ProgressLine(step, loss if math.isfinite(loss) else None))
 
     def note(self, text: str) -> None:
-        self._tell(Told(note=text))
+        self._tell(ProgressLine(note=text))
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: ProgressLine) -> None:
         line = {"note": told.note} if told.note else {"step": told.step, "loss": told.loss}
         append_line(self._path, json.dumps(line), files=self._files)
         self._listen(told)
 
 
 @final
-class Tail:
+class ProgressReader:
     """The supervisor's side: what was added to the file since it last asked."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._at = self._size()
 
-    def read(self) -> Iterator[Told]:
+    def read(self) -> Iterator[ProgressLine]:
         """The new lines; one that is cut or no line of ours is passed over."""
         if self._size() <= self._at:
             return
         try:
             with self._path.open("rb") as file:
                 file.seek(self._at)
-                data = file.read(MOST_BYTES)
+                data = file.read(READ_BYTES)
         except OSError:
             return
         whole = data[: data.rfind(b"\n") + 1]
         self._at += len(whole)
         for line in whole.splitlines():
             try:
-                told = Told(**json.loads(line))
+                told = ProgressLine(**json.loads(line))
             except (ValueError, TypeError, RecursionError):
                 continue
             if isinstance(told.step, int) and isinstance(told.note, str):

@@ -20,26 +20,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from paribus.errors import EXIT_OK, ParibusError
-from paribus.runner.outcomes import EXIT_HELD, Failure, failure_of
-from paribus.runner.signals import Stop, catching, die_with
-from paribus.runner.trial_output import Telling, Told
+from paribus.runner.outcomes import EXIT_LOCKED, Failure, describe_failure
+from paribus.runner.signals import StopRequest, catch_signals, die_with_parent
+from paribus.runner.trial_output import ProgressLine, ProgressWriter
 from paribus.specs.trainer_options import lasting
-from paribus.storage.atomic import FILES, Files, sweep
-from paribus.storage.lease import Claimant
+from paribus.storage.atomic import FILES, Files, remove_temporary_files
+from paribus.storage.lease import HostIdentity
 from paribus.storage.store import FAILURE, LOGS, PROGRESS, Store
-from paribus.storage.trial_lock import Claim, LostLeaseError
+from paribus.storage.trial_lock import LostLeaseError, TrialLock
 
 if TYPE_CHECKING:
     from paribus.registry import Registry
 
 
-VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+CUDA_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 NVIDIA: Final = Path("/proc/driver/nvidia/gpus")
 
 
-def gpus() -> int:
+def gpu_count() -> int:
     """Those that a trial may use, as far as can be told without torch."""
-    named = os.environ.get(VISIBLE)
+    named = os.environ.get(CUDA_DEVICES)
     if named is not None:
         return sum(each.strip() not in ("", "-1") for each in named.split(","))
     with suppress(OSError):
@@ -47,19 +47,19 @@ def gpus() -> int:
     return 0
 
 
-def pin(place: int, trainer: Mapping[str, Any]) -> None:
+def select_device(place: int, trainer: Mapping[str, Any]) -> None:
     """Lets this process see one device, before anything of CUDA is touched; a trial that wants several sees all."""
     import torch
 
     if trainer.get("devices", 1) in (1, "auto"):
-        named = os.environ.get(VISIBLE)
+        named = os.environ.get(CUDA_DEVICES)
         there = named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
-        chosen = dealt(place, there)
+        chosen = device_at(place, there)
         if chosen is not None:
-            os.environ[VISIBLE] = chosen
+            os.environ[CUDA_DEVICES] = chosen
 
 
-def dealt(place: int, devices: Sequence[str]) -> str | None:
+def device_at(place: int, devices: Sequence[str]) -> str | None:
     """The device of the trial at `place` among those that run at once; None where there is nothing to choose."""
     return devices[place % len(devices)] if len(devices) > 1 else None
 
@@ -69,7 +69,7 @@ CHECKPOINT_SECONDS: Final = 30.0
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class WorkerRequest:
     """One trial to be run, as a process is told of it."""
 
     store: str  # the folder of all studies
@@ -93,12 +93,12 @@ class Order:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Order:
+    def from_json(cls, text: str) -> WorkerRequest:
         return cls(**json.loads(text))
 
 
 @final
-class Rehearsing:
+class RehearsalHooks:
     """The hooks of a trial's life during a rehearsal: the trainer is configured, and nobody is told."""
 
     def __init__(self, hooks: Any) -> None:
@@ -111,36 +111,36 @@ class Rehearsing:
         """Nobody is told."""
 
 
-def work(
-    order: Order,
+def run_request(
+    order: WorkerRequest,
     registry: Registry,
     *,
-    stop: Stop,
+    stop: StopRequest,
     until: float = math.inf,
-    listen: Callable[[Told], None] = lambda told: None,
+    listen: Callable[[ProgressLine], None] = lambda told: None,
     files: Files = FILES,
-    claimant: Claimant | None = None,
+    claimant: HostIdentity | None = None,
 ) -> int:
     """Runs the trial in this process, unless somebody else does; the exit code says how it went.
 
     It ends when `stop` is asked, or at its first step after `until` on the monotonic clock, with a checkpoint.
     """
     if order.turns:
-        from paribus.runner.timing import take_turns
+        from paribus.runner.timing import execute_timing
 
-        return take_turns(order, registry, stop.hear)
+        return execute_timing(order, registry, stop.hear)
     store = Store(Path(order.store), order.study, files, claimant)
     try:
         claim = store.lock(order.identity)
         if not claim.try_acquire(order.expired):
             _say(f"held by {claim.owner() or 'another process'}")
-            return EXIT_HELD
+            return EXIT_LOCKED
         with claim:
             fenced = Store(Path(order.store), order.study, claim.fenced(files), claimant)
             return _unless_done(order, registry, _Desk(fenced, claim, stop, until, listen))
     except LostLeaseError as error:
         _say(str(error))
-        return EXIT_HELD
+        return EXIT_LOCKED
     except BaseException as error:
         if (stop.asked and not isinstance(error, Exception)) or _is_interruption(error):
             return _interrupted(order, store, stop)
@@ -153,10 +153,10 @@ class _Desk:
     """What a trial's work has to do with the outside."""
 
     store: Store
-    claim: Claim
-    stop: Stop
+    claim: TrialLock
+    stop: StopRequest
     until: float
-    listen: Callable[[Told], None]
+    listen: Callable[[ProgressLine], None]
 
     def asking(self) -> Callable[[], bool]:
         parent = os.getppid()  # another one later: orphaned, where the kernel does not see to that
@@ -169,10 +169,10 @@ class _Desk:
         return asked
 
 
-def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
+def _unless_done(order: WorkerRequest, registry: Registry, desk: _Desk) -> int:
     from paribus.inference.translate import translated
     from paribus.train.loggers import Run
-    from paribus.train.trial import DEFAULT_STEPS, Terms, run_trial
+    from paribus.train.trial import DEFAULT_STEPS, TrialContext, run_trial
 
     store = desk.store
     if store.record(order.identity) is not None:  # another process was faster
@@ -180,14 +180,14 @@ def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
     folder = store.folder(order.identity)
     trainer = order.spec["trainer"] or {}
     steps = trainer.get("max_steps") or (DEFAULT_STEPS if lasting(trainer) is None else None)
-    telling = Telling(folder / PROGRESS, steps, desk.listen, files=store.files)
+    telling = ProgressWriter(folder / PROGRESS, steps, desk.listen, files=store.files)
     for note in store.notes:
         telling.note(note)
-    sweep(folder, files=store.files)
+    remove_temporary_files(folder, files=store.files)
     with suppress(OSError):
         store.files.unlink(folder / FAILURE)  # of an earlier try
     known = {} if order.rehearsal else store.trial(order.identity) or {}
-    terms = Terms(
+    terms = TrialContext(
         identity=order.identity,
         folder=folder,
         checkpoint_seconds=order.checkpoint_seconds,
@@ -196,7 +196,7 @@ def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
         tell=telling.step,
         note=telling.note,
         contended=order.contended,
-        hooks=Rehearsing(registry.hook) if order.rehearsal else registry.hook,
+        hooks=RehearsalHooks(registry.hook) if order.rehearsal else registry.hook,
         varied=known.get("varied") or {},
         instead=known.get("instead") or {},
         files=store.files,
@@ -207,7 +207,7 @@ def _unless_done(order: Order, registry: Registry, desk: _Desk) -> int:
         writer=translated,
     )
     if order.place is not None:
-        pin(order.place, order.spec["trainer"] or {})
+        select_device(order.place, order.spec["trainer"] or {})
     run_trial(order.spec, registry, terms)
     return EXIT_OK
 
@@ -218,21 +218,21 @@ def _is_interruption(error: BaseException) -> bool:
     return isinstance(error, InterruptedTrialError)
 
 
-def _interrupted(order: Order, store: Store, stop: Stop) -> int:
+def _interrupted(order: WorkerRequest, store: Store, stop: StopRequest) -> int:
     why = "it was asked to stop; it goes on when it is run again"
     _ended(order, store, Failure("interrupted", why, "", stop.exit_code))
     return stop.exit_code
 
 
-def _failed(order: Order, store: Store, error: BaseException) -> int:
+def _failed(order: WorkerRequest, store: Store, error: BaseException) -> int:
     with suppress(Exception):  # a traceback that cannot be printed hides no failure
         traceback.print_exception(error)
-    failure = failure_of(error)
+    failure = describe_failure(error)
     _ended(order, store, failure)
     return failure.code
 
 
-def _ended(order: Order, store: Store, failure: Failure) -> None:
+def _ended(order: WorkerRequest, store: Store, failure: Failure) -> None:
     with suppress(ParibusError):  # the disk may be what failed: the last line and the exit code tell the supervisor
         store.fail(order.identity, failure.state, failure.why, frame=failure.frame, code=failure.code)
     _say(failure.why)
@@ -243,7 +243,7 @@ def _say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)  # noqa: T201  # the log is where this is read
 
 
-def caught(stop: Stop) -> None:
+def exit_on_signal(stop: StopRequest) -> None:
     """What a signal does to a trial's process: it ends at once if asked again, or if no step was taken as yet."""
     if stop.at_once or not stop.heard:
         os._exit(stop.exit_code)
@@ -251,14 +251,14 @@ def caught(stop: Stop) -> None:
 
 def main() -> None:
     """Reads an order and carries it out, in a process that has loaded nothing yet; its parent may be named."""
-    die_with(int(sys.argv[1]) if len(sys.argv) > 1 else os.getppid())
-    stop = Stop()
-    with catching(stop, lambda: caught(stop)):
-        order = Order.from_json(sys.stdin.read())
+    die_with_parent(int(sys.argv[1]) if len(sys.argv) > 1 else os.getppid())
+    stop = StopRequest()
+    with catch_signals(stop, lambda: exit_on_signal(stop)):
+        order = WorkerRequest.from_json(sys.stdin.read())
         sys.exit(_fresh(order, stop))
 
 
-def _fresh(order: Order, stop: Stop) -> int:
+def _fresh(order: WorkerRequest, stop: StopRequest) -> int:
     from paribus.registry import installed
 
     try:
@@ -268,7 +268,7 @@ def _fresh(order: Order, stop: Stop) -> int:
     import torch
 
     torch.set_num_threads(1)
-    return work(order, registry, stop=stop)
+    return run_request(order, registry, stop=stop)
 
 
 if __name__ == "__main__":

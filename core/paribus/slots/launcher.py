@@ -70,7 +70,7 @@ class Launcher(Component, ABC):
         launcher.close()                          # nothing that it started is left
 
     A launcher for a cluster is `elsewhere`: it starts a `paribus.JobProcess` on the machine that its scheduler chooses,
-    whose folders are those that all machines share. One that keeps processes ready, as `paribus.Zygote` does, loads
+    whose folders are those that all machines share. One that keeps processes ready, as `paribus.ForkServer` does, loads
     `plugins` there beforehand.
     """
 

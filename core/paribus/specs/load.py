@@ -12,7 +12,7 @@ from paribus.registry import Index
 from paribus.specs import input_limits, override
 from paribus.specs.tree import Tree, copied, shown
 from paribus.specs.yaml_reader import read_file
-from paribus.storage.saved_model import saved, unbound
+from paribus.storage.saved_model import read_model, unbound
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -73,7 +73,7 @@ def _of_source(own: Tree) -> Tree:
     if not isinstance(name, str) or {"preset", "topology"} & set(own.data):
         return Tree({})
     try:
-        found = unbound(saved(name).spec)
+        found = unbound(read_model(name).spec)
     except StoreError as error:  # all that is missing without it need not be told
         where = own.where(("from",))
         raise SpecError(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from paribus.errors import StoreError, join_names
 from paribus.specs.tree import UNREAD, shown
 from paribus.specs.values import Validator
-from paribus.storage.saved_model import Saved, reading, saved
+from paribus.storage.saved_model import SavedModel, read_model, reading
 
 SOURCES: Final = ("from", "teacher")
 _KEYS: Final = ("name", "sha256")  # what `from: FOLDER` is short for, and what it resolves to
@@ -50,7 +50,7 @@ def _there(
 ) -> Any:
     """The saved model that is there now."""
     try:
-        there = saved(node["name"])
+        there = read_model(node["name"])
     except StoreError as error:
         for problem in error.problems:
             validator.add_error(
@@ -108,7 +108,7 @@ def _learned(validator: Validator, learned: Any, found: Mapping[str, Any], key: 
     return {} if whole == own else {"learned": whole}
 
 
-def _same_streams(validator: Validator, there: Saved, found: Mapping[str, Any]) -> None:
+def _same_streams(validator: Validator, there: SavedModel, found: Mapping[str, Any]) -> None:
     """A teacher reads what the model reads: it has no stack that is given nothing."""
     topologies = validator.index.entries["topology"]
     names = [
@@ -127,7 +127,7 @@ def _same_streams(validator: Validator, there: Saved, found: Mapping[str, Any]) 
         validator.add_error("does-not-fit", ("teacher",), what, f"a model of the topology {ours.name}")
 
 
-def _same_sizes(validator: Validator, there: Saved, found: Mapping[str, Any]) -> None:
+def _same_sizes(validator: Validator, there: SavedModel, found: Mapping[str, Any]) -> None:
     """What an objective holds against the teacher's is of one size, or it has an option that says the teacher's."""
     for key in ("objective", "evaluate"):
         several = isinstance(found.get(key), list)
@@ -137,7 +137,9 @@ def _same_sizes(validator: Validator, there: Saved, found: Mapping[str, Any]) ->
                 validator.add_error("does-not-fit", at, what, valid)
 
 
-def _sizes(validator: Validator, there: Saved, found: Mapping[str, Any], node: Any) -> Iterator[tuple[str, str, str]]:
+def _sizes(
+    validator: Validator, there: SavedModel, found: Mapping[str, Any], node: Any
+) -> Iterator[tuple[str, str, str]]:
     """Options of an objective that should say a size of the teacher's, what is wrong with them, and what would do."""
     dims = there.spec.get("dims")
     if not isinstance(node, Mapping) or not isinstance(dims, Mapping):
@@ -152,7 +154,7 @@ def _sizes(validator: Validator, there: Saved, found: Mapping[str, Any], node: A
             yield option, f"this is {own}, and the teacher's `dims.{size}` is {theirs}", f"{theirs}"
 
 
-def _same_tokens(validator: Validator, there: Saved, found: Mapping[str, Any], key: str) -> bool:
+def _same_tokens(validator: Validator, there: SavedModel, found: Mapping[str, Any], key: str) -> bool:
     """By name and options here, and by its fingerprint once the corpus has been read."""
     asked, read = found.get("tokenizer"), there.spec.get("tokenizer")
     same = not there.tokenizer or not isinstance(asked, Mapping) or asked == read

@@ -46,7 +46,7 @@ def index_of(given: Registry | Index | None) -> Index:
 
 def canonical(spec: Mapping[str, Any] | DictConfig) -> bytes:
     """The one spelling of a resolved spec: JSON with sorted keys."""
-    return atomic.canonical(_plain(spec))
+    return atomic.canonical_json(_plain(spec))
 
 
 def spec_hash(spec: Mapping[str, Any] | DictConfig) -> str:

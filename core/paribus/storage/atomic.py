@@ -26,8 +26,8 @@ from paribus.errors import Problem, StoreError
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | int | float | bool | None"
 
 SCHEMA: Final = 1
-STRAY: Final = ".paribus-"  # what the name of a file begins with that is being written beside its place
-BAD: Final = ".bad"
+TEMPORARY_PREFIX: Final = ".paribus-"  # what the name of a file begins with that is being written beside its place
+DAMAGED_SUFFIX: Final = ".bad"
 
 
 @final
@@ -100,7 +100,7 @@ def write_bytes(path: Path, *chunks: bytes | memoryview, files: Files = FILES) -
 
 def write_stream(path: Path, chunks: Iterable[bytes | memoryview], size: int, *, files: Files = FILES) -> None:
     """The same for `size` bytes that nobody has to hold at once: a chunk is asked for when those before it are out."""
-    beside = path.with_name(f"{STRAY}{os.getpid()}-{secrets.token_hex(8)}.tmp")
+    beside = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(8)}.tmp")
     with _explained(path, f"{size:,} bytes could not be written"):
         try:
             _fill(beside, (memoryview(chunk).cast("B") for chunk in chunks), files)
@@ -142,17 +142,17 @@ def make_folder(folder: Path, *, files: Files = FILES) -> None:
 
 def quarantine(path: Path, *, files: Files = FILES) -> Path:
     """Move a bad file aside and answer its new name. Nothing is deleted, and no earlier bad file is overwritten."""
-    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{BAD}")
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{DAMAGED_SUFFIX}")
     with _explained(path, f"this file could not be set aside as {aside.name}"):
         files.rename(path, aside)
         files.fsync_dir(path.parent)
     return aside
 
 
-def sweep(folder: Path, *, files: Files = FILES) -> None:
+def remove_temporary_files(folder: Path, *, files: Files = FILES) -> None:
     """Clear the strays of writers that died. Only for whoever holds the folder's lock: a live writer's would go too."""
     with suppress(OSError):  # a stray is harmless; next time, then
-        for stray in folder.glob(f"{STRAY}*.tmp"):
+        for stray in folder.glob(f"{TEMPORARY_PREFIX}*.tmp"):
             files.unlink(stray)
 
 
@@ -195,7 +195,7 @@ def read_json(path: Path, *, schema: int = SCHEMA) -> dict[str, Any]:
     try:
         body, found = _unsealed(data)
     except (ValueError, RecursionError) as error:
-        raise damaged(path, str(error)) from error
+        raise damaged_error(path, str(error)) from error
     if found != schema:  # whole, so not to be set aside
         what = f"this file is written in schema {found}, which this version of paribus does not read"
         raise StoreError(Problem(code="unknown-schema", location=str(path), message=what, valid=str(schema)))
@@ -203,7 +203,7 @@ def read_json(path: Path, *, schema: int = SCHEMA) -> dict[str, Any]:
 
 
 def _sealed(body: Mapping[str, Json], schema: int) -> bytes:
-    return _sealing(canonical({"body": body, "schema": schema}))
+    return _sealing(canonical_json({"body": body, "schema": schema}))
 
 
 def _sealing(inner: bytes) -> bytes:
@@ -212,7 +212,7 @@ def _sealing(inner: bytes) -> bytes:
 
 
 def _unsealed(data: bytes) -> tuple[dict[str, Any], int]:
-    envelope = parse(data)
+    envelope = parse_json(data)
     if not isinstance(envelope, dict) or envelope.keys() != {"body", "schema", "sha256"}:
         raise ValueError("it is not an object with exactly the keys body, schema and sha256")
     body, schema = envelope["body"], envelope["schema"]
@@ -226,7 +226,7 @@ def _unsealed(data: bytes) -> tuple[dict[str, Any], int]:
     return body, schema
 
 
-def damaged(path: Path, why: str) -> DamagedError:
+def damaged_error(path: Path, why: str) -> DamagedError:
     """The error for a file that is not what was written."""
     return DamagedError(
         Problem(code="damaged", location=str(path), message=f"this file was cut, edited or damaged: {why}")
@@ -238,7 +238,7 @@ def damaged(path: Path, why: str) -> DamagedError:
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def canonical(document: Json) -> bytes:
+def canonical_json(document: Json) -> bytes:
     """The one spelling of a document: keys sorted, no spaces, ASCII, floats that are not finite as strings."""
     return _spelt(_coded(document, "document"))
 
@@ -248,7 +248,7 @@ def _spelt(document: Json) -> bytes:
     return _ENCODER.encode(document).encode()
 
 
-def parse(data: bytes) -> Json:
+def parse_json(data: bytes) -> Json:
     """JSON as the standard has it: UTF-8, no NaN, and no key twice; anything else is a `ValueError`."""
     try:
         document: Json = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_refused)
@@ -257,7 +257,7 @@ def parse(data: bytes) -> Json:
     return document
 
 
-def number(value: Json) -> float:
+def parse_number(value: Json) -> float:
     """A number out of a document: a float that was not finite was coded as "nan", "inf" or "-inf"."""
     if value in ("nan", "inf", "-inf") or (isinstance(value, int | float) and not isinstance(value, bool)):
         return float(value)
@@ -274,7 +274,7 @@ def digest(data: bytes | memoryview, *more: bytes | memoryview) -> str:
 
 def digest_json(document: Json) -> str:
     """SHA-256 of a document's canonical spelling."""
-    return digest(canonical(document))
+    return digest(canonical_json(document))
 
 
 def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 DIGITS = 20
 
 
-def beat(path: str, offset: int, every: float, parent: int) -> None:
+def run_heartbeat(path: str, offset: int, every: float, parent: int) -> None:
     """Until the parent closes our standard input, or ends."""
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(each, signal.SIG_IGN)  # they are for the parent, who may yet write a checkpoint
@@ -27,4 +27,4 @@ def beat(path: str, offset: int, every: float, parent: int) -> None:
 
 
 if __name__ == "__main__":
-    beat(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
+    run_heartbeat(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))

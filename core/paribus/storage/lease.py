@@ -27,9 +27,9 @@ from paribus.errors import Problem, StoreError
 from paribus.storage import heartbeat
 from paribus.storage.lock import Owner
 
-EVERY: Final = 10.0
-PATIENCE: Final = 60.0
-LOOK: Final = 1.0  # seconds between two looks at one lease
+HEARTBEAT_SECONDS: Final = 10.0
+LEASE_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 1.0  # seconds between two looks at one lease
 
 _HELD: Final = b"held\n"
 _FREE: Final = b"free\n"
@@ -39,24 +39,24 @@ _MOST_BYTES: Final = 4096
 
 @final
 @dataclass(frozen=True)
-class Claimant:
+class HostIdentity:
     """Who takes leases: a machine, and how it shows that it is alive."""
 
     host: str
     kernel: str  # of one start of one machine; processes that have it in common see each other's `flock`
     locks: bool = True  # whether `flock` works in the store's folder
-    every: float = EVERY  # seconds between two signs of life
-    patience: float = PATIENCE  # seconds without one, after which others may take over
+    every: float = HEARTBEAT_SECONDS  # seconds between two signs of life
+    patience: float = LEASE_SECONDS  # seconds without one, after which others may take over
 
 
 @cache
-def claimant() -> Claimant:
+def host_identity() -> HostIdentity:
     """This machine."""
     kernel = ""
     with suppress(OSError):
         kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     host = os.uname().nodename
-    return Claimant(host, kernel or host)
+    return HostIdentity(host, kernel or host)
 
 
 @final
@@ -64,22 +64,22 @@ class LostLeaseError(StoreError):
     """Somebody took over, as nothing was heard of this process for too long: what it does no longer counts."""
 
 
-class Held(NamedTuple):
+class LeaseHolder(NamedTuple):
     """A lease that somebody has, or had when they died."""
 
     token: str  # another one after every sign of life
     owner: Owner | None  # None where the file cannot be read, as in the moment of its creation
     kernel: str = ""
-    patience: float = PATIENCE
+    patience: float = LEASE_SECONDS
 
 
 @final
 class Lease:
     """The lease on one folder, as one claimant has it or sees it."""
 
-    def __init__(self, folder: Path, claimant: Claimant) -> None:
+    def __init__(self, folder: Path, host: HostIdentity) -> None:
         self.folder = folder
-        self._claimant = claimant
+        self._host = host
         self._number = 0  # of ours; 0: we have none
         self._line = b""
         self._heart: subprocess.Popen[bytes] | None = None
@@ -88,7 +88,7 @@ class Lease:
     def ours(self) -> bool:
         return self._number > 0
 
-    def held(self) -> Held | None:
+    def held(self) -> LeaseHolder | None:
         """Who has it; None where nobody does."""
         numbers = self._numbers()
         if not numbers:
@@ -97,7 +97,7 @@ class Lease:
             data = self._path(numbers[-1]).read_bytes()[:_MOST_BYTES]
         except FileNotFoundError:  # the next one is there already
             self._be_there()
-            return Held(f"{numbers[-1]}:", None)
+            return LeaseHolder(f"{numbers[-1]}:", None)
         except OSError as error:
             raise self._unusable(error) from error
         return None if data.endswith(_FREE) else _read(numbers[-1], data)
@@ -109,7 +109,7 @@ class Lease:
         has been `expired` since a `Watch` saw it.
         """
         numbers, held = self._numbers(), self.held()
-        ended = held is not None and self._claimant.locks and held.kernel == self._claimant.kernel
+        ended = held is not None and self._host.locks and held.kernel == self._host.kernel
         if held is not None and not ended and held.token != expired:
             return False
         number = max(numbers, default=0) + 1
@@ -133,7 +133,7 @@ class Lease:
         offset = len(self._line)
         command = [sys.executable, "-I", "-S", heartbeat.__file__, str(self._path(self._number).absolute())]
         self._heart = subprocess.Popen(
-            [*command, str(offset), str(self._claimant.every), str(os.getpid())],
+            [*command, str(offset), str(self._host.every), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -173,8 +173,8 @@ class Lease:
 
     def _create(self, number: int) -> bool:
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        who = {"host": self._claimant.host, "pid": os.getpid(), "since": since, "kernel": self._claimant.kernel}
-        more = {"nonce": secrets.token_hex(8), "patience": self._claimant.patience}
+        who = {"host": self._host.host, "pid": os.getpid(), "since": since, "kernel": self._host.kernel}
+        more = {"nonce": secrets.token_hex(8), "patience": self._host.patience}
         self._line = json.dumps({**who, **more}).encode() + b"\n"
         path = self._path(number)
         try:
@@ -216,15 +216,15 @@ class Lease:
         return StoreError(Problem(code="cannot-lock", location=str(self.folder), message=what))
 
 
-def _read(number: int, data: bytes) -> Held:
+def _read(number: int, data: bytes) -> LeaseHolder:
     line, _, rest = data.partition(b"\n")
     token = f"{number}:{rest[: heartbeat.DIGITS].decode(errors='replace')}"
     try:
         found = json.loads(line)
         owner = Owner(host=str(found["host"]), pid=int(found["pid"]), since=str(found["since"]))
-        return Held(f"{token}:{found['nonce']}", owner, str(found["kernel"]), float(found["patience"]))
+        return LeaseHolder(f"{token}:{found['nonce']}", owner, str(found["kernel"]), float(found["patience"]))
     except (ValueError, TypeError, KeyError, RecursionError):
-        return Held(token, None)
+        return LeaseHolder(token, None)
 
 
 @final
@@ -236,7 +236,7 @@ class _Seen(NamedTuple):
 
 
 @final
-class Watch:
+class LeaseMonitor:
     """Whether holders on other machines live, by the signs that they give, and by the clock of whoever watches."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from paribus.errors import Problem, StoreError, join_names
-from paribus.storage.atomic import damaged, digest_json, parse, read_json
+from paribus.storage.atomic import damaged_error, digest_json, parse_json, read_json
 
 MODEL: Final = "model.json"
 RECORD: Final = "record.json"
@@ -31,7 +31,7 @@ _VALID: Final = (
 
 @final
 @dataclass(frozen=True)
-class Saved:
+class SavedModel:
     """A model on disk: a trial's, or one that `paribus.save` wrote."""
 
     folder: Path
@@ -53,7 +53,7 @@ class Saved:
         return digest_json([dict(self.spec), self.dtype, self.tokenizer, self.seal])
 
 
-def located(name: str | Path, store: Path = RUNS) -> Path:
+def find_model(name: str | Path, store: Path = RUNS) -> Path:
     """The folder that is meant: itself, or that of the trial of `store` whose identity begins so."""
     place = Path(name)
     if not _IDENTITY.fullmatch(str(name)) or os.path.lexists(place):
@@ -69,12 +69,12 @@ def _ended(folder: Path) -> bool:
     return (folder / RECORD).is_file()
 
 
-def saved(folder: str | Path) -> Saved:
+def read_model(folder: str | Path) -> SavedModel:
     """What is in a folder, or an error that says what was found there instead; a trial's identity stands for its own.
 
     Identities, or how they begin, are looked for in `runs`, where trials are kept unless told otherwise.
     """
-    place = located(folder)
+    place = find_model(folder)
     try:
         trial = not (place / MODEL).is_file()
         if trial and not (place / RECORD).is_file():
@@ -92,11 +92,11 @@ def saved(folder: str | Path) -> Saved:
     tokenizer = data.get("tokenizer", "") if isinstance(data, dict) else document.get("tokenizer", "")
     spec, dtype = document.get("spec"), document.get("dtype", "float32")
     if not isinstance(spec, dict) or not isinstance(dtype, str) or not isinstance(tokenizer, str):
-        raise damaged(place, "it does not say which model it holds")
+        raise damaged_error(place, "it does not say which model it holds")
     identity = str(document.get("identity", "")) if trial else ""
     flops = result.get("total_flops") if isinstance(result, dict) else document.get("flops")
     known = flops if isinstance(flops, int) and not isinstance(flops, bool) and flops >= 0 else None
-    return Saved(place, spec, dtype, tokenizer, trial, _seal(place / WEIGHTS), identity, known)
+    return SavedModel(place, spec, dtype, tokenizer, trial, _seal(place / WEIGHTS), identity, known)
 
 
 def unbound(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,14 +132,14 @@ def _seal(path: Path) -> str:
         raise _problem("cannot-read", path, f"this file could not be read: {error.strerror or error}") from error
     found = _SEALED.search(header)
     if found is None:
-        raise damaged(path, "it has no seal")
+        raise damaged_error(path, "it has no seal")
     try:
-        described = parse(header)
+        described = parse_json(header)
         ends = [0, *_ends(described)]
     except (ValueError, TypeError, LookupError) as error:
-        raise damaged(path, f"its header cannot be read: {error}") from error
+        raise damaged_error(path, f"its header cannot be read: {error}") from error
     if size != 8 + length + max(ends):
-        raise damaged(path, f"it has {size:,} bytes, where its header tells of {8 + length + max(ends):,}")
+        raise damaged_error(path, f"it has {size:,} bytes, where its header tells of {8 + length + max(ends):,}")
     return found[1].decode()
 
 

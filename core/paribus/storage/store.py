@@ -19,10 +19,10 @@ from paribus.storage.atomic import (
     read_json,
     write_json,
 )
-from paribus.storage.lease import Claimant
-from paribus.storage.lease import claimant as this_machine
+from paribus.storage.lease import HostIdentity
+from paribus.storage.lease import host_identity as this_machine
 from paribus.storage.saved_model import RECORD, RUNS
-from paribus.storage.trial_lock import Claim
+from paribus.storage.trial_lock import TrialLock
 
 TRIAL = "trial.json"
 FAILURE = "failure.json"
@@ -81,7 +81,7 @@ class Trial:
 class Store:
     """The trials of one study, on disk."""
 
-    def __init__(self, root: Path, study: str, files: Files = FILES, claimant: Claimant | None = None) -> None:
+    def __init__(self, root: Path, study: str, files: Files = FILES, claimant: HostIdentity | None = None) -> None:
         self.root = root / study
         self.files = files
         self.claimant = claimant or this_machine()
@@ -118,8 +118,8 @@ class Store:
         log = self.folder(identity) / LOG
         return f"; its log: {log}" if log.is_file() else ""
 
-    def lock(self, identity: str) -> Claim:
-        return Claim(self.folder(identity), self.claimant)
+    def lock(self, identity: str) -> TrialLock:
+        return TrialLock(self.folder(identity), self.claimant)
 
     def state(self, identity: str) -> State:
         """What has become of a trial; a running one is one that somebody holds."""

@@ -11,20 +11,20 @@ from typing import Final, Self, final
 
 from paribus.errors import Problem, StoreError
 from paribus.storage.atomic import Files
-from paribus.storage.lease import Claimant, Lease, LostLeaseError
+from paribus.storage.lease import HostIdentity, Lease, LostLeaseError
 from paribus.storage.lock import Lock, Owner
 
 LOCK: Final = "lock"
-PLACING: Final = ("rename", "unlink")  # the calls that change what others see
+FENCED_CALLS: Final = ("rename", "unlink")  # the calls that change what others see
 
-__all__ = ["Claim", "LostLeaseError"]
+__all__ = ["LostLeaseError", "TrialLock"]
 
 
 @final
-class Claim:
+class TrialLock:
     """At most one process of all machines has it; the death of its holder ends it, here at once, elsewhere in time."""
 
-    def __init__(self, folder: Path, claimant: Claimant) -> None:
+    def __init__(self, folder: Path, claimant: HostIdentity) -> None:
         self.path = folder / LOCK
         self.claimant = claimant
         self.lease = Lease(folder, claimant)
@@ -76,7 +76,7 @@ class Claim:
 
         def before(call: str) -> None:
             # Behind the creation of the file that is renamed, which has NFS look at the folder anew.
-            if call in PLACING:
+            if call in FENCED_CALLS:
                 self.lease.check()
 
         return files.announced(before)

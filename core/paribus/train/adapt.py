@@ -14,7 +14,7 @@ from paribus.assembly.forward_pass import taught
 from paribus.errors import Problem, SpecError, StoreError
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.storage.saved_model import Saved, reading, saved, unbound
+from paribus.storage.saved_model import SavedModel, read_model, reading, unbound
 from paribus.train.assemble import assembled, data_of, restored, text_of
 from paribus.train.evaluate import evaluate
 from paribus.train.model import Model
@@ -77,7 +77,7 @@ def adapt(source: Model | str | Path, overrides: Sequence[str] = (), *, registry
     fits is kept bitwise, what can be converted is, and the rest begins as the spec's seed says.
     """
     classes = registry or installed()
-    original = source if isinstance(source, Model) else restored(saved(source), classes)
+    original = source if isinstance(source, Model) else restored(read_model(source), classes)
     spec = resolved({**unbound(original.spec), **_keeping(original)}, *overrides, registry=classes)
     text = text_of(spec, classes, kept=None if original.text is None else original.text.tokenizer.state())
     _same_tokenizer(original.tokenizer, text)
@@ -155,12 +155,12 @@ def _classes(model: Model, name: str) -> int:
         return model.objective(name).logits(hidden, model.topology.embedding.unembed).shape[-1]
 
 
-def _named(spec: Spec, key: str, classes: Registry, text: Encoded) -> tuple[Model, Saved]:
+def _named(spec: Spec, key: str, classes: Registry, text: Encoded) -> tuple[Model, SavedModel]:
     """The saved model that a spec names, if it is still the one that it named, and reads the same tokens."""
     if "name" not in spec[key]:
         what = "this spec remembers the hash of a model, and not where it is"
         raise StoreError(Problem(code="no-record", path=key, message=what, valid=f"{key}=FOLDER"))
-    found = saved(spec[key]["name"])
+    found = read_model(spec[key]["name"])
     if "trial" in spec[key] and found.identity != spec[key]["trial"]:
         what = f"`{found.folder}` is not the trial {spec[key]['trial']}, from which this one begins"
         raise StoreError(Problem(code="other-trial", path=key, message=what, valid="`paribus run`, in order"))

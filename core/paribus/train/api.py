@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.storage.atomic import FILES, Files, write_json
-from paribus.storage.saved_model import MODEL, WEIGHTS, saved
+from paribus.storage.saved_model import MODEL, WEIGHTS, read_model
 from paribus.train.adapt import beginning
 from paribus.train.assemble import data_of, restored, text_of
 from paribus.train.checkpoint import save_weights
@@ -57,7 +57,7 @@ def save(model: Model, folder: str | Path, *, files: Files = FILES) -> None:
 
 def load(trial: str | Path, *, registry: Registry | None = None) -> Model:
     """A trained model, back: `trial` is a trial's folder, as `paribus status` shows it, or one that `save` wrote."""
-    return restored(saved(trial), registry or installed())
+    return restored(read_model(trial), registry or installed())
 
 
 def _name(model: Model) -> str:

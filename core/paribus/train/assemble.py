@@ -23,7 +23,7 @@ from paribus.slots.schedule import Schedule
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
 from paribus.specs import resolved
 from paribus.storage.atomic import cache_folder
-from paribus.storage.saved_model import Saved, saved, unbound
+from paribus.storage.saved_model import SavedModel, read_model, unbound
 from paribus.train.checkpoint import load_weights
 from paribus.train.data import Data, Feed
 from paribus.train.examples import Examples
@@ -75,7 +75,7 @@ def text_of(spec: Spec, classes: Classes, *, kept: bytes | None = None) -> Encod
 def _state(began: Spec, classes: Classes) -> bytes:
     """What the tokenizer learned of the corpus that it was trained on."""
     if "name" in began:
-        state = state_of(saved(began["name"]))
+        state = state_of(read_model(began["name"]))
         if state is not None:
             return state
     learned = began["learned"]
@@ -220,7 +220,7 @@ def _heads_are_trained(parts: Assembled, trained: list[str], evaluated: list[str
             )
 
 
-def restored(found: Saved, classes: Registry, vocabulary: Vocabulary | None = None) -> Model:
+def restored(found: SavedModel, classes: Registry, vocabulary: Vocabulary | None = None) -> Model:
     """The model of a folder. Its corpus is read where the folder has no tokenizer, as of a trial of an earlier version,
     and where no `vocabulary` is given that is known already."""
     spec = resolved(unbound(found.spec), registry=classes)

@@ -16,7 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from paribus.errors import Problem, StoreError
-from paribus.storage.atomic import BAD, FILES, DamagedError, Files, Json, damaged, make_folder, quarantine, sweep
+from paribus.storage.atomic import (
+    DAMAGED_SUFFIX,
+    FILES,
+    DamagedError,
+    Files,
+    Json,
+    damaged_error,
+    make_folder,
+    quarantine,
+    remove_temporary_files,
+)
 from paribus.train.sharding import whole
 from paribus.train.states import (
     aliases,
@@ -97,7 +107,7 @@ def save(
     if not write:
         return path
     make_folder(folder, files=files)
-    sweep(folder, files=files)  # a killed writer's stray is as big as a checkpoint
+    remove_temporary_files(folder, files=files)  # a killed writer's stray is as big as a checkpoint
     write_tensors(path, tensors, document, files=files)
     older = [place for at, place in _found(folder) if at < step]
     for place in older[KEPT - 1 :]:
@@ -122,7 +132,7 @@ def latest(
             notes.append(f"going on from the checkpoint of step {step}")
         return replace(loaded, notes=tuple(notes))
     if not notes:  # set aside by a run that ended before its first checkpoint
-        notes = [f"{path.name} was set aside earlier" for path in sorted(folder.glob(f"step-*{BAD}"))]
+        notes = [f"{path.name} was set aside earlier" for path in sorted(folder.glob(f"step-*{DAMAGED_SUFFIX}"))]
     return Lost((*notes, "no checkpoint of this trial can be used: it begins again at step 0")) if notes else None
 
 
@@ -180,7 +190,7 @@ def _found(folder: Path) -> list[tuple[int, Path]]:
 def _load(path: Path, step: int, identity: str) -> Loaded:
     tensors, document = read_tensors(path)
     if document.keys() != _PARTS or document["kind"] != "checkpoint" or document["step"] != step:
-        raise damaged(path, "it is not the checkpoint that its name says it is")
+        raise damaged_error(path, "it is not the checkpoint that its name says it is")
     if document["identity"] != identity:
         what = f"this is the checkpoint of another trial, {document['identity']}"
         raise DamagedError(Problem(code="other-trial", location=str(path), message=what, valid=identity))

@@ -18,7 +18,7 @@ import numpy as np
 from paribus.errors import DataError, Problem, StoreError
 from paribus.slots.corpus import Corpus, Document, Split
 from paribus.slots.tokenizer import Tokenizer
-from paribus.storage.atomic import Json, damaged, digest, digest_json, read_json, write_bytes, write_json
+from paribus.storage.atomic import Json, damaged_error, digest, digest_json, read_json, write_bytes, write_json
 from paribus.train.encoding import KEY, SPLITS, Array, Flat, Progress, counted, encode, left_out, pairs
 from paribus.train.worker_pool import Crew
 
@@ -67,7 +67,7 @@ class Shard:
         try:
             return np.asarray(np.memmap(self.path, np.uint8, "r"))
         except (OSError, ValueError) as error:  # numpy refuses an empty file by a ValueError
-            raise damaged(self.path, str(error)) from error
+            raise damaged_error(self.path, str(error)) from error
 
 
 @final

@@ -11,7 +11,7 @@ from typing import Any, Final
 from paribus.assembly.build import Assembled
 from paribus.assembly.components import Classes
 from paribus.assembly.cost import costs, kept, lasting_state, parameters, training
-from paribus.storage.saved_model import saved
+from paribus.storage.saved_model import read_model
 from paribus.train.assemble import shapes_of
 
 BYTES: Final = 4  # an element, in float32
@@ -35,6 +35,6 @@ Spec = Mapping[str, Any]
 def flops_a_step(spec: Spec, classes: Classes) -> int:
     """The operations of one step of a resolved spec: of all its examples, with a forward pass of its teacher."""
     taught = spec.get("teacher") or {}
-    teacher = shapes_of(saved(taught["name"]).spec, classes) if "name" in taught else None
+    teacher = shapes_of(read_model(taught["name"]).spec, classes) if "name" in taught else None
     examples: int = spec["data"]["batch"]
     return examples * training(shapes_of(spec, classes), spec["dims"]["length"], teacher)

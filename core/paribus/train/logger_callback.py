@@ -11,7 +11,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 
-from paribus.storage.atomic import number
+from paribus.storage.atomic import parse_number
 from paribus.train.loggers import Run, made
 from paribus.train.trial_callback import Keeper
 
@@ -69,7 +69,7 @@ class Diary(Callback):
         losses, curve = self._keeper.losses, self._keeper.curve
         entries = [({"train/loss": loss}, step) for step, loss in enumerate(losses[self._losses :], self._losses + 1)]
         entries += [
-            ({key: number(value) for key, value in point.items() if key != "step"}, point["step"])
+            ({key: parse_number(value) for key, value in point.items() if key != "step"}, point["step"])
             for point in curve[self._points :]
         ]
         self._losses, self._points, self._last = len(losses), len(curve), time.monotonic()

@@ -24,10 +24,10 @@ from paribus.storage.atomic import (
     DamagedError,
     Files,
     Json,
-    canonical,
-    damaged,
+    canonical_json,
+    damaged_error,
     digest,
-    parse,
+    parse_json,
     read_bytes,
     write_bytes,
 )
@@ -43,7 +43,7 @@ def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Json], *, files: Files = FILES
 ) -> None:
     """Replace what is at `path` by these tensors and this document, whole or not at all."""
-    text = canonical({"body": document, "schema": SCHEMA}).decode()
+    text = canonical_json({"body": document, "schema": SCHEMA}).decode()
     metadata = {"format": "pt", "paribus": text, "sha256": _BLANK.decode()}
     data = memoryview(safetensors.torch.save(_apart(tensors), metadata))
     head = _ordered(_header(data))
@@ -68,11 +68,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         at = _seal_at(data)
         view, end = memoryview(data), at + len(_BLANK)
         if digest(view[:at], _BLANK, view[end:]).encode() != data[at:end]:
-            raise damaged(path, "it does not have the hash that it was sealed with")
+            raise damaged_error(path, "it does not have the hash that it was sealed with")
         body, schema = _document(data)
         tensors = safetensors.torch.load(data)
     except (ValueError, SafetensorError) as error:
-        raise damaged(path, str(error)) from error
+        raise damaged_error(path, str(error)) from error
     if schema != SCHEMA:
         what = f"this file is written in schema {schema!r}, which this version of paribus does not read"
         raise DamagedError(Problem(code="unknown-schema", location=str(path), message=what, valid=str(SCHEMA)))
@@ -81,10 +81,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def digest_tensors(tensors: Mapping[str, Tensor], document: Json) -> str:
     """SHA-256 of a document and of each tensor's name, type, shape and bytes, in the order of the names."""
-    hashed = hashlib.sha256(canonical(document))
+    hashed = hashlib.sha256(canonical_json(document))
     for name in sorted(tensors):
         tensor = tensors[name]
-        hashed.update(canonical([name, str(tensor.dtype), list(tensor.shape)]))
+        hashed.update(canonical_json([name, str(tensor.dtype), list(tensor.shape)]))
         # numpy has no bfloat16, and neither views a 0-dim tensor as bytes
         hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return hashed.hexdigest()
@@ -152,10 +152,10 @@ def _seal_at(data: bytes | memoryview) -> int:
 
 def _document(data: bytes) -> tuple[dict[str, Any], Json]:
     """The document in the header, and its schema. The hash was right; a forger can see to that as well."""
-    header = parse(_header(data))
+    header = parse_json(_header(data))
     metadata = header.get("__metadata__") if isinstance(header, dict) else None
     text = metadata.get("paribus") if isinstance(metadata, dict) else None
-    document = parse(text.encode()) if isinstance(text, str) else None
+    document = parse_json(text.encode()) if isinstance(text, str) else None
     body = document.get("body") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(body, dict):
         raise ValueError("it holds no document")

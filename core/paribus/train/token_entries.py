@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from paribus.errors import StoreError
-from paribus.storage.atomic import Json, damaged, digest, read_json, write_json, write_stream
+from paribus.storage.atomic import Json, damaged_error, digest, read_json, write_json, write_stream
 from paribus.train.corpus_shards import Shard
 from paribus.train.encoding import Array
 
@@ -67,15 +67,17 @@ def read_entry(folder: Path) -> tuple[dict[str, Any], Array]:
     try:
         data = np.asarray(np.memmap(path, np.uint8, "r"))
     except (OSError, ValueError) as error:  # numpy refuses an empty file by a ValueError
-        raise damaged(path, str(error)) from error
+        raise damaged_error(path, str(error)) from error
     count = -(-len(data) // BLOCK)
     if count != len(meta["blocks"]):
-        raise damaged(path, f"it has {len(data):,} bytes, which is not what was written")
+        raise damaged_error(path, f"it has {len(data):,} bytes, which is not what was written")
     believed = len(data) > WHOLE and _believed(folder, path)
     asked = _some(count) if believed else range(count)
     for number in asked:
         if digest(data[number * BLOCK : (number + 1) * BLOCK].data) != meta["blocks"][number]:
-            raise damaged(path, f"it does not have the hash that it was written with, from byte {number * BLOCK:,} on")
+            raise damaged_error(
+                path, f"it does not have the hash that it was written with, from byte {number * BLOCK:,} on"
+            )
     if not believed:
         _stamp(folder, path, len(data))
     return meta, data

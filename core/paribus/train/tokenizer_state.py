@@ -14,8 +14,8 @@ from typing import Any, final
 from paribus.assembly.components import Classes, make
 from paribus.errors import Problem, StoreError
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
-from paribus.storage.atomic import FILES, Files, damaged, digest, read_json, write_json
-from paribus.storage.saved_model import TEXT, Saved
+from paribus.storage.atomic import FILES, Files, damaged_error, digest, read_json, write_json
+from paribus.storage.saved_model import TEXT, SavedModel
 from paribus.train.token_store import Encoded
 
 
@@ -79,7 +79,7 @@ def write_text(folder: Path, text: Text | None, *, files: Files = FILES) -> None
     write_json(folder / TEXT, document, files=files)
 
 
-def read_text(found: Saved, spec: Mapping[str, Any], classes: Classes) -> Text | None:
+def read_text(found: SavedModel, spec: Mapping[str, Any], classes: Classes) -> Text | None:
     """What stands beside the weights of a saved model, held against what these were trained with; None where nothing
     does."""
     read = _read(found)
@@ -90,13 +90,13 @@ def read_text(found: Saved, spec: Mapping[str, Any], classes: Classes) -> Text |
     return Text(tokenizer, read[1], read[2])
 
 
-def state_of(found: Saved) -> bytes | None:
+def state_of(found: SavedModel) -> bytes | None:
     """What the tokenizer of a saved model has learned, where that stands beside its weights."""
     read = _read(found)
     return None if read is None else read[0]
 
 
-def _read(found: Saved) -> tuple[bytes, tuple[str, ...], tuple[str, ...]] | None:
+def _read(found: SavedModel) -> tuple[bytes, tuple[str, ...], tuple[str, ...]] | None:
     path = found.folder / TEXT
     if not path.is_file():
         return None
@@ -105,7 +105,7 @@ def _read(found: Saved) -> tuple[bytes, tuple[str, ...], tuple[str, ...]] | None
         state = base64.b64decode(document["tokenizer"], validate=True)
         languages, named = (tuple(str(each) for each in document[key]) for key in ("languages", "classes"))
     except (KeyError, TypeError, ValueError, binascii.Error) as error:
-        raise damaged(path, f"it does not hold a tokenizer: {error}") from error
+        raise damaged_error(path, f"it does not hold a tokenizer: {error}") from error
     if digest(state) != found.tokenizer:
         what = "the tokenizer in it is not the one that the weights beside it were trained with"
         raise StoreError(

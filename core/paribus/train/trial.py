@@ -58,7 +58,7 @@ Record = dict[str, Any]
 
 @final
 @dataclass(frozen=True)
-class Terms:
+class TrialContext:
     """Under what a trial runs: none of it changes what comes out."""
 
     identity: str
@@ -78,21 +78,21 @@ class Terms:
     ranks: Ranks = Ranks()  # which of the trial's processes this is
     writer: Writer | None = None  # lets measures have the model write; None: they have the reason in place of a number
 
-    def of(self, ranks: Ranks) -> Terms:
+    def of(self, ranks: Ranks) -> TrialContext:
         """For one of the trial's processes: the first is the one that is heard and asked."""
         if ranks.first:
             return replace(self, ranks=ranks)
-        plain = Terms(self.identity, self.folder)
+        plain = TrialContext(self.identity, self.folder)
         asked, tell, note = plain.asked_to_stop, plain.tell, plain.note
         return replace(self, ranks=ranks, called=None, asked_to_stop=asked, tell=tell, note=note)
 
 
-def run_trial(spec: Spec, classes: Registry, terms: Terms) -> Record:
+def run_trial(spec: Spec, classes: Registry, terms: TrialContext) -> Record:
     """Trains, evaluates and writes the record; a trial that diverges has a record too."""
     return in_ranks(spec["trainer"] or {}, lambda ranks: _run(spec, classes, terms.of(ranks)))
 
 
-def _run(spec: Spec, classes: Registry, terms: Terms) -> Record:
+def _run(spec: Spec, classes: Registry, terms: TrialContext) -> Record:
     started = time.time()
     _hush()
     text = text_of(spec, classes)
@@ -172,7 +172,9 @@ def _knows_its_end(data: Data) -> None:
         raise SpecError(Problem(code="does-not-fit", path="trainer.max_time", message=what, valid=valid))
 
 
-def _keeper(model: Model, data: Data, steps: int, watch: Watch, terms: Terms, measures: Measuring | None) -> Keeper:
+def _keeper(
+    model: Model, data: Data, steps: int, watch: Watch, terms: TrialContext, measures: Measuring | None
+) -> Keeper:
     fingerprint = surroundings(model.device)
     last = time.monotonic()
 
@@ -208,7 +210,7 @@ def _keeper(model: Model, data: Data, steps: int, watch: Watch, terms: Terms, me
     return keeper
 
 
-def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: Terms) -> Trainer:
+def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: TrialContext) -> Trainer:
     own: dict[str, Any] = {
         "accelerator": "auto",
         "devices": 1,
@@ -239,7 +241,7 @@ def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: Terms) -> 
         ) from error
 
 
-def _fit(spec: Spec, trainer: Trainer, model: Model, data: Data, terms: Terms) -> None:
+def _fit(spec: Spec, trainer: Trainer, model: Model, data: Data, terms: TrialContext) -> None:
     if terms.hooks is not None and terms.ranks.first:
         terms.hooks.trial_started(spec=spec, model=model, trainer=trainer)
     failure: list[BaseException] = []

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, final
 
-from paribus import Job, JobEnded, Launcher, LauncherEvent, Plugins, Range, Zygote, hookimpl
+from paribus import ForkServer, Job, JobEnded, Launcher, LauncherEvent, Plugins, Range, hookimpl
 
 
 @final
@@ -22,7 +22,7 @@ class AnyOrder(Launcher):
         self._luck = random.Random(dice)
         self._width = width
         self._diary = diary
-        self._zygote = Zygote()
+        self._zygote = ForkServer()
         self._waiting: list[Job] = []
         self._news: list[LauncherEvent] = []
         self._running: set[str] = set()

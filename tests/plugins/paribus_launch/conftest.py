@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paribus.storage.atomic import canonical
+from paribus.storage.atomic import canonical_json
 from paribus.storage.store import Store
 
 STUDY = """
@@ -51,7 +51,7 @@ def written(folder: Path, launcher: Mapping[str, Any], *, to: Path) -> Path:
 
 def fingerprint(store: Store) -> str:
     """Of the results of all trials: losses, measures, and digests of batches, parameters and optimizer, to the bit."""
-    found = {record["identity"]: canonical(record["result"]) for record in store.records()}
+    found = {record["identity"]: canonical_json(record["result"]) for record in store.records()}
     assert len(found) == TRIALS
     assert len(set(found.values())) == TRIALS  # no two of them are the same
     whole = hashlib.sha256()

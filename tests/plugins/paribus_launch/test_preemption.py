@@ -14,10 +14,10 @@ import pytest
 from paribus.registry import installed
 from paribus.slots.launcher import Job, JobEnded, LauncherEvent, Plugins
 from paribus.specs.resolve import resolved
-from paribus.storage.atomic import canonical
+from paribus.storage.atomic import canonical_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import PROGRESS, Store, Trial
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus_launch.slurm import Slurm
 
 STEPS = 3000
@@ -70,5 +70,5 @@ def test_a_preempted_trial_is_queued_again_and_leaves_the_record_of_an_uncut_one
     record = store.record("x")
     assert record is not None
     (tmp_path / "uncut").mkdir()
-    uncut = run_trial(made, installed(), Terms("x", tmp_path / "uncut"))
-    assert canonical(record["result"]) == canonical(uncut["result"])
+    uncut = run_trial(made, installed(), TrialContext("x", tmp_path / "uncut"))
+    assert canonical_json(record["result"]) == canonical_json(uncut["result"])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.storage.atomic import canonical
+from paribus.storage.atomic import canonical_json
 from paribus.storage.store import Store
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
@@ -68,7 +68,7 @@ def run_study(path: Path) -> dict[str, bytes]:
 
 
 def results(store: Store) -> dict[str, bytes]:
-    return {record["identity"]: canonical(record["result"]) for record in store.records()}
+    return {record["identity"]: canonical_json(record["result"]) for record in store.records()}
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:

@@ -17,7 +17,7 @@ from paribus.parts.batch import Batch
 from paribus.parts.context import Capture
 from paribus.registry import installed
 from paribus.specs import resolved
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus_objective.distill_relations import related, visible
 
 Build = Callable[..., Objective]
@@ -146,7 +146,7 @@ def test_a_student_of_relations_learns_faster_than_one_by_itself(tmp_path: Path)
     taught = resolved("encoder-tiny", "trainer.max_steps=600", "data.validation=256", registry=registry)
     for name in ("teacher", "alone", "taught"):
         (tmp_path / name).mkdir()
-    run_trial(taught, registry, Terms("teacher", tmp_path / "teacher"))
+    run_trial(taught, registry, TrialContext("teacher", tmp_path / "teacher"))
     small = ("dims.width=32", "dims.layers=1", "trainer.max_steps=150", "data.validation=256", "seed=1")
     alone = resolved("encoder-tiny", *small, registry=registry)
     with_it = resolved(
@@ -158,5 +158,7 @@ def test_a_student_of_relations_learns_faster_than_one_by_itself(tmp_path: Path)
     )
     losses = {}
     for name, spec in (("alone", alone), ("taught", with_it)):
-        losses[name] = run_trial(spec, registry, Terms(name, tmp_path / name))["result"]["metrics"]["val/mlm/loss"]
+        losses[name] = run_trial(spec, registry, TrialContext(name, tmp_path / name))["result"]["metrics"][
+            "val/mlm/loss"
+        ]
     assert losses["taught"] < losses["alone"]

@@ -8,7 +8,7 @@ import pytest
 
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def registry() -> Registry:
 
 def ran(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
     spec = resolved(*overrides, registry=registry)
-    result: dict[str, Any] = run_trial(spec, registry, Terms(folder.name, folder))["result"]
+    result: dict[str, Any] = run_trial(spec, registry, TrialContext(folder.name, folder))["result"]
     return result
 
 

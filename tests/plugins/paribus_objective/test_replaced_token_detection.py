@@ -18,7 +18,7 @@ from paribus.specs import resolved
 from paribus.train.assemble import assembled, data_of, text_of
 from paribus.train.data import _share
 from paribus.train.model import Model
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus.train.unigram_baseline import of_tokens, validated
 from paribus_objective.replaced_token_detection import sampled
 
@@ -255,7 +255,7 @@ def test_nothing_is_drawn_from_the_global_generator(model: Model) -> None:
 @pytest.mark.timeout(900)
 def test_both_learn_more_than_how_frequent_things_are(components: Registry, tmp_path: Path) -> None:
     spec = resolved("electra-tiny", "trainer.max_steps=400", "data.validation=256", registry=components)
-    found = run_trial(spec, components, Terms("tiny", tmp_path))["result"]["metrics"]
+    found = run_trial(spec, components, TrialContext("tiny", tmp_path))["result"]["metrics"]
     data = data_of(spec, components, text_of(spec, components))
     share, tokens = found["val/rtd/replaced"], of_tokens(data, "rtd", "labels", validated(data)["rtd"])
     assert tokens is not None

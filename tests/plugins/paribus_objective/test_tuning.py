@@ -8,7 +8,7 @@ import pytest
 
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 SMALL = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.vocabulary=400", "data.batch=4", "data.validation=8")
 
@@ -21,7 +21,7 @@ def registry() -> Registry:
 def ran(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
     folder.mkdir()
     spec = resolved("bert-tiny", *SMALL, *overrides, registry=registry)
-    result: dict[str, Any] = run_trial(spec, registry, Terms(folder.name, folder))["result"]
+    result: dict[str, Any] = run_trial(spec, registry, TrialContext(folder.name, folder))["result"]
     return result
 
 

@@ -12,7 +12,7 @@ import pytest
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import data_of, text_of
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus.train.unigram_baseline import of_tokens, validated
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -75,7 +75,7 @@ def test_it_learns_more_than_how_frequent_things_are(
 ) -> None:
     started = time.process_time()
     spec = resolved(*command.split(), registry=registry)
-    result: dict[str, Any] = run_trial(spec, registry, Terms("tiny", tmp_path))["result"]
+    result: dict[str, Any] = run_trial(spec, registry, TrialContext("tiny", tmp_path))["result"]
     seconds = time.process_time() - started
     known = result["frequencies"] or of_two_networks(spec, registry, result["metrics"])
     for loss, frequencies in known.items():

@@ -101,10 +101,10 @@ def test_what_is_exact_while_it_is_fed_the_target_is_what_greedy_decoding_writes
     registry: Registry, tmp_path: Path
 ) -> None:
     """The metric `exact` needs no decoding: a pair that is written whole has no first guess that is wrong."""
-    from paribus.train.trial import Terms, run_trial
+    from paribus.train.trial import TrialContext, run_trial
 
     spec = resolved("rnnsearch-tiny", "trainer.max_steps=70", "corpus.held_out=64", registry=registry)
-    record = run_trial(spec, registry, Terms("trial", tmp_path))
+    record = run_trial(spec, registry, TrialContext("trial", tmp_path))
     model: Any = paribus.load(tmp_path).eval()
     _, documents = held_out(model)
     with torch.no_grad():

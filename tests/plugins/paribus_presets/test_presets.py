@@ -17,7 +17,7 @@ from paribus.kernels import KERNELS
 from paribus.registry import Registry, installed
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 FOLDER = Path(paribus_presets.__file__).parent
 NAMES = sorted(file.stem for file in FOLDER.glob("*.yaml"))
@@ -263,14 +263,14 @@ def told(spec: dict[str, Any], key: str) -> Any:
 def test_a_tiny_preset_learns(registry: Registry, name: str, tmp_path: Path) -> None:
     overrides = ["trainer.max_steps=40", "data.validation=64"]
     spec = resolved(name, *overrides, registry=registry)
-    losses = run_trial(spec, registry, Terms("tiny", tmp_path))["result"]["losses"]
+    losses = run_trial(spec, registry, TrialContext("tiny", tmp_path))["result"]["losses"]
     assert sum(losses[-5:]) / 5 < losses[0] - 0.3
 
 
 @pytest.mark.slow
 def test_a_tiny_vit_learns_far_more_than_how_frequent_classes_are(registry: Registry, tmp_path: Path) -> None:
     spec = resolved("vit-tiny", "trainer.max_steps=200", registry=registry)
-    result = run_trial(spec, registry, Terms("vit", tmp_path))["result"]
+    result = run_trial(spec, registry, TrialContext("vit", tmp_path))["result"]
     loss, accuracy = (f"val/image-classify/{name}" for name in ("loss", "accuracy"))
     assert result["metrics"][loss] < 0.5 * result["frequencies"][loss]
     assert result["metrics"][accuracy] > 0.7

@@ -7,7 +7,7 @@ import pytest
 
 import paribus
 from paribus.specs import resolved
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus_measure.induction_score import InductionScore
 from paribus_measure.length_extrapolation import LengthExtrapolation
 from paribus_measure.steps_to_threshold import StepsToThreshold
@@ -36,7 +36,7 @@ def test_a_decoder_learns_to_copy_and_not_to_copy_what_is_longer(tmp_path: Path)
         "trainer.max_steps=1000",
         registry=registry,
     )
-    result = run_trial(spec, registry, Terms("copy", tmp_path))["result"]
+    result = run_trial(spec, registry, TrialContext("copy", tmp_path))["result"]
     metrics = result["metrics"]
     assert metrics["val/completion/loss"] < 0.1 < result["frequencies"]["val/completion/loss"]
     assert metrics["val/completion/exact"] >= LEARNED

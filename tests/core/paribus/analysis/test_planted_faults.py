@@ -31,7 +31,7 @@ from paribus.assembly import initialise
 from paribus.parts.draw import order
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 Pair = Callable[..., Certificate]
 
@@ -125,7 +125,7 @@ def _pair(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Pair:
         place = folder / identity
         place.mkdir()
         instead = {key: before[key] for key in said if key in before} if before and len(said) > 1 else {}
-        record = run_trial(spec, registry, Terms(identity=identity, folder=place, varied=said, instead=instead))
+        record = run_trial(spec, registry, TrialContext(identity=identity, folder=place, varied=said, instead=instead))
         trial = {"identity": identity, "spec": spec, "varied": dict(said), "code": "", "corpus": "", "instead": instead}
         return TrialEntry(variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"])
 

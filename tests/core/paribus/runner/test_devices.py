@@ -9,54 +9,54 @@ import pytest
 import torch
 
 from paribus.runner import worker
-from paribus.runner.worker import VISIBLE, dealt, gpus, pin
+from paribus.runner.worker import CUDA_DEVICES, device_at, gpu_count, select_device
 
 
 def test_every_device_gets_its_share() -> None:
     there = ["0", "1", "GPU-abc"]
-    assert [dealt(place, there) for place in range(6)] == [*there, *there]
+    assert [device_at(place, there) for place in range(6)] == [*there, *there]
 
 
 @pytest.mark.parametrize("there", [[], ["0"]])
 def test_with_no_choice_nothing_is_chosen(there: list[str]) -> None:
-    assert dealt(1, there) is None
+    assert device_at(1, there) is None
 
 
 def test_a_trial_sees_its_own_device_of_those_that_its_process_may_see(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VISIBLE, "4,7")
+    monkeypatch.setenv(CUDA_DEVICES, "4,7")
 
-    pin(3, {})
-    assert os.environ[VISIBLE] == "7"
+    select_device(3, {})
+    assert os.environ[CUDA_DEVICES] == "7"
 
 
 def test_devices_are_counted_where_none_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.delenv(CUDA_DEVICES, raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    pin(4, {"devices": "auto"})
-    assert os.environ.pop(VISIBLE) == "1"
+    select_device(4, {"devices": "auto"})
+    assert os.environ.pop(CUDA_DEVICES) == "1"
 
 
 def test_a_trial_over_several_devices_sees_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setenv(VISIBLE, "0,1")
-    pin(1, {"devices": 2})
-    assert os.environ[VISIBLE] == "0,1"
+    monkeypatch.setenv(CUDA_DEVICES, "0,1")
+    select_device(1, {"devices": 2})
+    assert os.environ[CUDA_DEVICES] == "0,1"
 
 
 @pytest.mark.parametrize(("named", "count"), [("0,1", 2), ("", 0), ("-1", 0), ("GPU-abc", 1)])
 def test_the_devices_that_were_named_are_those_that_there_are(
     named: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(VISIBLE, named)
-    assert gpus() == count
+    monkeypatch.setenv(CUDA_DEVICES, named)
+    assert gpu_count() == count
 
 
 def test_else_the_driver_tells_how_many_there_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.delenv(CUDA_DEVICES, raising=False)
     monkeypatch.setattr(worker, "NVIDIA", tmp_path / "none")
-    assert gpus() == 0
+    assert gpu_count() == 0
     monkeypatch.setattr(worker, "NVIDIA", tmp_path)
     for bus in ("0000:01:00.0", "0000:02:00.0"):
         (tmp_path / bus).mkdir()
-    assert gpus() == 2
+    assert gpu_count() == 2

@@ -15,12 +15,12 @@ import torch
 from paribus.errors import SpecError
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
-from paribus.storage.atomic import canonical, read_json
+from paribus.storage.atomic import canonical_json, read_json
 from paribus.storage.saved_model import RECORD, WEIGHTS
 from paribus.storage.store import Trial
 from paribus.train.distributed import Ranks, in_ranks, refuse, wanted
 from paribus.train.tensor_file import read_tensors
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
 BOTH = {"accelerator": "cpu", "devices": 2, "strategy": "ddp"}
@@ -92,7 +92,7 @@ def spec(trial: Callable[..., Trial]) -> MakeSpec:
 def alone(spec: MakeSpec, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a trial was run by one process."""
     folder = tmp_path_factory.mktemp("alone")
-    run_trial(spec(), registry, Terms("x", folder, checkpoint_steps=2))
+    run_trial(spec(), registry, TrialContext("x", folder, checkpoint_steps=2))
     return folder
 
 
@@ -101,7 +101,7 @@ def alone(spec: MakeSpec, registry: Registry, tmp_path_factory: pytest.TempPathF
 def test_two_processes_leave_one_record_with_the_loss_of_one(
     spec: MakeSpec, registry: Registry, alone: Path, tmp_path: Path, both: dict[str, Any]
 ) -> None:
-    two = run_trial(spec(**both), registry, Terms("x", tmp_path, checkpoint_steps=2))["result"]
+    two = run_trial(spec(**both), registry, TrialContext("x", tmp_path, checkpoint_steps=2))["result"]
     one = read_json(alone / RECORD)["result"]
     assert two["losses"] == pytest.approx(one["losses"], rel=2e-6)
     assert two["metrics"] == pytest.approx(one["metrics"], rel=2e-6)
@@ -131,7 +131,7 @@ def test_an_optimizer_steps_on_pieces_as_on_the_whole(
     for name, both in (("whole", BOTH), ("pieces", PIECES)):
         (tmp_path / name).mkdir()
         made = resolved_with(spec(**both, **steps), optimizer)
-        run_trial(made, registry, Terms("x", tmp_path / name, checkpoint_steps=2))
+        run_trial(made, registry, TrialContext("x", tmp_path / name, checkpoint_steps=2))
         found[name], _ = read_tensors(tmp_path / name / "checkpoints/step-00000004.safetensors")
     assert found["pieces"].keys() == found["whole"].keys()
     for name, tensor in found["whole"].items():
@@ -152,16 +152,16 @@ def test_two_processes_stop_together_and_go_on_bitwise(
     uncut, cut = tmp_path / "uncut", tmp_path / "cut"
     uncut.mkdir()
     cut.mkdir()
-    expected = run_trial(spec(**both), registry, Terms("x", uncut))["result"]
+    expected = run_trial(spec(**both), registry, TrialContext("x", uncut))["result"]
     told: list[int] = []
-    terms = Terms("x", cut, tell=lambda step, loss: told.append(step), asked_to_stop=lambda: told[-1] == 3)
+    terms = TrialContext("x", cut, tell=lambda step, loss: told.append(step), asked_to_stop=lambda: told[-1] == 3)
     with pytest.raises(InterruptedTrialError, match="the checkpoint is written"):
         run_trial(spec(**both), registry, terms)
     assert sorted(set(told)) == [1, 2, 3]
     assert [path.name for path in (cut / "checkpoints").iterdir()] == ["step-00000003.safetensors"]
     found = run_trial(spec(**both), registry, replace(terms, asked_to_stop=lambda: False))["result"]
     assert sorted(set(told)) == [1, 2, 3, 4, 5, 6]
-    assert canonical(found) == canonical(expected)
+    assert canonical_json(found) == canonical_json(expected)
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from paribus.errors import EXIT_DATA, EXIT_FAILED, EXIT_STORE, DataError, Problem, StoreError
-from paribus.runner.outcomes import EXIT_AGAIN, EXIT_MEMORY, MOST_LETTERS, Failure, failure_of, one_line
+from paribus.runner.outcomes import EXIT_MEMORY, EXIT_RETRY, MAX_LENGTH, Failure, describe_failure, one_line
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> Failure:
     try:
         raise error from cause
     except BaseException as caught:
-        return failure_of(caught)
+        return describe_failure(caught)
 
 
 def test_an_exception_is_its_class_its_first_line_and_its_place() -> None:
@@ -29,7 +29,7 @@ def test_an_exception_is_its_class_its_first_line_and_its_place() -> None:
 def test_the_frame_is_that_of_whoever_called_torch() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught:
         torch.nn.Linear(2, 2)(torch.ones(1, 3))
-    assert failure_of(caught.value).frame.endswith(", in test_the_frame_is_that_of_whoever_called_torch")
+    assert describe_failure(caught.value).frame.endswith(", in test_the_frame_is_that_of_whoever_called_torch")
 
 
 def test_a_mistake_of_the_user_keeps_its_problems_and_its_exit_code() -> None:
@@ -70,14 +70,14 @@ def test_a_lack_of_memory_says_how_much_was_asked_for(text: str, size: str) -> N
 def test_a_real_lack_of_memory_is_known() -> None:
     with pytest.raises(RuntimeError, match="can't allocate memory") as caught:
         torch.empty(1 << 60, dtype=torch.uint8)
-    assert failure_of(caught.value).state == "out-of-memory"
+    assert describe_failure(caught.value).state == "out-of-memory"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EMFILE], ids=lambda code: errno.errorcode[code])
 def test_a_disk_may_serve_the_next_time(code: int) -> None:
     error = OSError(code, os.strerror(code))
     for failure in (raised(error), raised(StoreError(Problem(code="cannot-write", message="1 byte")), error)):
-        assert (failure.state, failure.code) == ("failed", EXIT_AGAIN)
+        assert (failure.state, failure.code) == ("failed", EXIT_RETRY)
 
 
 def test_what_will_fail_again_is_not_tried_again() -> None:
@@ -87,4 +87,4 @@ def test_what_will_fail_again_is_not_tried_again() -> None:
 
 def test_words_drive_no_terminal_and_fill_no_screen() -> None:
     assert one_line(ValueError("\x1b[31mred")) == r"ValueError: \u001b[31mred"
-    assert len(one_line(ValueError("x" * 10_000))) == MOST_LETTERS + 1
+    assert len(one_line(ValueError("x" * 10_000))) == MAX_LENGTH + 1

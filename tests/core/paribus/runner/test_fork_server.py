@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from paribus.errors import PluginError
-from paribus.runner.fork_server import Zygote, environment
+from paribus.runner.fork_server import ForkServer, process_environment
 from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, LauncherMessage, Plugins
 
 TOY = """
@@ -39,18 +39,19 @@ while not stop.hear():
 code = stop.exit_code
 """
 
-MakeZygote = Callable[..., Zygote]
+MakeZygote = Callable[..., ForkServer]
+MakeJob = Callable[..., Job]
 
 
 @pytest.fixture
 def zygote_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeZygote]:
     """Makes an open zygote that runs some code where others import their plugins."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    made: list[Zygote] = []
+    made: list[ForkServer] = []
 
-    def make(loading: str = "pass") -> Zygote:
+    def make(loading: str = "pass") -> ForkServer:
         (tmp_path / "toy.py").write_text(TOY.replace("LOADING", loading))
-        made.append(Zygote(module="toy"))
+        made.append(ForkServer(module="toy"))
         made[-1].open(Plugins())
         return made[-1]
 
@@ -60,7 +61,7 @@ def zygote_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeZ
 
 
 @pytest.fixture
-def zygote(zygote_of: MakeZygote) -> Zygote:
+def zygote(zygote_of: MakeZygote) -> ForkServer:
     return zygote_of()
 
 
@@ -69,7 +70,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
     return lambda order, name="job": Job(name, order, str(tmp_path / f"{name}.txt"))
 
 
-def until(zygote: Zygote, *names: str, seconds: float = 30.0) -> list[LauncherEvent]:
+def until(zygote: ForkServer, *names: str, seconds: float = 30.0) -> list[LauncherEvent]:
     """All news up to the ends of the jobs with these names."""
     found: list[LauncherEvent] = []
     left = set(names)
@@ -83,7 +84,7 @@ def until(zygote: Zygote, *names: str, seconds: float = 30.0) -> list[LauncherEv
     return found
 
 
-def started(zygote: Zygote, seconds: float = 30.0) -> int:
+def started(zygote: ForkServer, seconds: float = 30.0) -> int:
     """The process of the job that starts next."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -115,7 +116,7 @@ def gone(pid: int, seconds: float = 10.0) -> bool:
     return False
 
 
-def test_jobs_run_in_processes_of_their_own_and_each_end_is_told(zygote: Zygote, job: Callable[..., Job]) -> None:
+def test_jobs_run_in_processes_of_their_own_and_each_end_is_told(zygote: ForkServer, job: MakeJob) -> None:
     for code in (0, 3):
         zygote.start(job(f"import os; print(os.getpid()); code = {code}", f"job-{code}"))
     news = until(zygote, "job-0", "job-3")
@@ -128,7 +129,7 @@ def test_jobs_run_in_processes_of_their_own_and_each_end_is_told(zygote: Zygote,
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], ids=lambda number: number.name)
 def test_a_job_that_crashes_is_told_of_and_the_others_go_on(
-    zygote: Zygote, job: Callable[..., Job], number: signal.Signals
+    zygote: ForkServer, job: MakeJob, number: signal.Signals
 ) -> None:
     zygote.start(job(HEARING, "other"))
     zygote.start(job(f"import os; os.kill(os.getpid(), {int(number)})", "crash"))
@@ -139,7 +140,7 @@ def test_a_job_that_crashes_is_told_of_and_the_others_go_on(
     assert end.code == 143
 
 
-def test_the_last_words_of_a_crash_are_in_the_log(zygote: Zygote, job: Callable[..., Job], tmp_path: Path) -> None:
+def test_the_last_words_of_a_crash_are_in_the_log(zygote: ForkServer, job: MakeJob, tmp_path: Path) -> None:
     zygote.start(job("print('here'); import ctypes; ctypes.string_at(0)"))
     (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.signal == signal.SIGSEGV
@@ -149,7 +150,7 @@ def test_the_last_words_of_a_crash_are_in_the_log(zygote: Zygote, job: Callable[
     assert 'File "<string>", line 1 in <module>' in log
 
 
-def test_code_that_ends_its_process_or_raises_ends_its_own_job(zygote: Zygote, job: Callable[..., Job]) -> None:
+def test_code_that_ends_its_process_or_raises_ends_its_own_job(zygote: ForkServer, job: MakeJob) -> None:
     zygote.start(job("import os; os._exit(9)", "exit"))
     zygote.start(job("raise SystemExit('no')", "raise"))
     ends = {each.name: each for each in until(zygote, "exit", "raise") if isinstance(each, JobEnded)}
@@ -157,9 +158,7 @@ def test_code_that_ends_its_process_or_raises_ends_its_own_job(zygote: Zygote, j
     assert (ends["raise"].code, ends["raise"].last) == (70, "SystemExit: no")
 
 
-def test_the_first_signal_asks_and_the_second_ends_at_once(
-    zygote: Zygote, job: Callable[..., Job], tmp_path: Path
-) -> None:
+def test_the_first_signal_asks_and_the_second_ends_at_once(zygote: ForkServer, job: MakeJob, tmp_path: Path) -> None:
     zygote.start(job("import time\nstop.hear(); print('deaf', flush=True)\nwhile True: time.sleep(0.01)"))
     started(zygote)
     printed(tmp_path / "job.txt", "deaf")
@@ -172,7 +171,7 @@ def test_the_first_signal_asks_and_the_second_ends_at_once(
 
 
 def test_a_job_that_has_not_begun_to_listen_ends_at_the_first_signal(
-    zygote: Zygote, job: Callable[..., Job], tmp_path: Path
+    zygote: ForkServer, job: MakeJob, tmp_path: Path
 ) -> None:
     zygote.start(job("import time\nprint('importing', flush=True)\nwhile True: time.sleep(0.01)"))
     printed(tmp_path / "job.txt", "importing")
@@ -181,16 +180,14 @@ def test_a_job_that_has_not_begun_to_listen_ends_at_the_first_signal(
     assert end.code == 130
 
 
-def test_a_signal_sent_with_the_start_is_not_lost(zygote: Zygote, job: Callable[..., Job]) -> None:
+def test_a_signal_sent_with_the_start_is_not_lost(zygote: ForkServer, job: MakeJob) -> None:
     zygote.start(job("import time\nwhile True: time.sleep(0.01)"))
     zygote.stop("job", signal.SIGTERM)
     (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.code == 143
 
 
-def test_whoever_took_the_signals_loses_them_at_the_next_step(
-    zygote: Zygote, job: Callable[..., Job], tmp_path: Path
-) -> None:
+def test_whoever_took_the_signals_loses_them_at_the_next_step(zygote: ForkServer, job: MakeJob, tmp_path: Path) -> None:
     zygote.start(job("import signal; signal.signal(signal.SIGTERM, lambda *a: print('mine'))\n" + HEARING))
     printed(tmp_path / "job.txt", "on")
     zygote.stop("job", signal.SIGTERM)
@@ -199,7 +196,7 @@ def test_whoever_took_the_signals_loses_them_at_the_next_step(
     assert "mine" not in (tmp_path / "job.txt").read_text()
 
 
-def test_what_a_killed_job_had_started_dies_with_it(zygote: Zygote, job: Callable[..., Job], tmp_path: Path) -> None:
+def test_what_a_killed_job_had_started_dies_with_it(zygote: ForkServer, job: MakeJob, tmp_path: Path) -> None:
     code = "import os, time\npid = os.fork()\nif pid: print('child', pid, flush=True)\nwhile True: time.sleep(0.01)"
     zygote.start(job(code))
     pid = started(zygote)
@@ -210,7 +207,7 @@ def test_what_a_killed_job_had_started_dies_with_it(zygote: Zygote, job: Callabl
     assert gone(child)
 
 
-def test_closing_leaves_nobody(zygote: Zygote, job: Callable[..., Job]) -> None:
+def test_closing_leaves_nobody(zygote: ForkServer, job: MakeJob) -> None:
     zygote.start(job("import time\nwhile True: time.sleep(0.01)"))
     pid = started(zygote)
     zygote.close()
@@ -218,7 +215,7 @@ def test_closing_leaves_nobody(zygote: Zygote, job: Callable[..., Job]) -> None:
     assert list(zygote.news(0.0)) == []
 
 
-def test_a_zygote_that_is_killed_takes_its_jobs_along_and_is_replaced(zygote: Zygote, job: Callable[..., Job]) -> None:
+def test_a_zygote_that_is_killed_takes_its_jobs_along_and_is_replaced(zygote: ForkServer, job: MakeJob) -> None:
     zygote.start(job(HEARING))
     pid = started(zygote)
     os.kill(parent_of(pid), signal.SIGKILL)
@@ -234,16 +231,16 @@ def test_a_zygote_that_is_killed_takes_its_jobs_along_and_is_replaced(zygote: Zy
 
 
 def test_whoever_opened_it_may_be_killed_and_leaves_no_orphan(
-    zygote_of: MakeZygote, tmp_path: Path, job: Callable[..., Job]
+    zygote_of: MakeZygote, tmp_path: Path, job: MakeJob
 ) -> None:
     zygote_of().close()
     code = (
-        "import sys\nfrom paribus.runner.fork_server import Zygote\nfrom paribus.slots.launcher import Job, Plugins\n"
-        f"sys.path.insert(0, {str(tmp_path)!r})\nzygote = Zygote(module='toy'); zygote.open(Plugins())\n"
+        "import sys\nfrom paribus.runner.fork_server import ForkServer\nfrom paribus.slots.launcher import Job, Plugins\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\nzygote = ForkServer(module='toy'); zygote.open(Plugins())\n"
         f"zygote.start(Job('job', {HEARING!r}, {str(tmp_path / 'log.txt')!r}))\n"
         "while True:\n for news in zygote.news(1.0): print(news.where.split()[1], flush=True)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment()) as owner:
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=process_environment()) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         zygote = parent_of(pid)
@@ -256,7 +253,7 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_signals_to_a_whole_group_of_processes_are_not_for_the_zygote(zygote: Zygote, job: Callable[..., Job]) -> None:
+def test_signals_to_a_whole_group_of_processes_are_not_for_the_zygote(zygote: ForkServer, job: MakeJob) -> None:
     zygote.start(job(HEARING))
     pid = started(zygote)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
@@ -266,7 +263,7 @@ def test_signals_to_a_whole_group_of_processes_are_not_for_the_zygote(zygote: Zy
     assert end.code == 143
 
 
-def test_a_plugin_changes_nothing_for_the_trials(zygote_of: MakeZygote, job: Callable[..., Job]) -> None:
+def test_a_plugin_changes_nothing_for_the_trials(zygote_of: MakeZygote, job: MakeJob) -> None:
     zygote = zygote_of(
         "import locale, os, signal; os.chdir('/'); os.umask(0o077); locale.setlocale(locale.LC_ALL, 'C.UTF-8');"
         "[signal.signal(each, signal.SIG_IGN) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE)]"
@@ -289,9 +286,7 @@ def test_a_plugin_changes_nothing_for_the_trials(zygote_of: MakeZygote, job: Cal
     assert end.last == f"{Path.cwd()} {oct(mask)} {expected} False 0"
 
 
-def test_a_plugin_that_starts_a_thread_costs_the_fork_and_is_told_of(
-    zygote_of: MakeZygote, job: Callable[..., Job]
-) -> None:
+def test_a_plugin_that_starts_a_thread_costs_the_fork_and_is_told_of(zygote_of: MakeZygote, job: MakeJob) -> None:
     zygote = zygote_of("import threading, time; threading.Thread(target=time.sleep, args=[60], name='poll').start()")
     zygote.start(job("this is no order that a process of its own could read"))
     note, begun, end = until(zygote, "job")
@@ -315,7 +310,7 @@ def test_a_plugin_that_starts_a_thread_costs_the_fork_and_is_told_of(
     ids=["exit", "crash", "refused"],
 )
 def test_a_plugin_that_breaks_the_zygote_is_an_error_of_plugins(
-    zygote_of: MakeZygote, job: Callable[..., Job], loading: str, words: str
+    zygote_of: MakeZygote, job: MakeJob, loading: str, words: str
 ) -> None:
     zygote = zygote_of(loading)
     zygote.start(job("code = 0"))
@@ -323,7 +318,7 @@ def test_a_plugin_that_breaks_the_zygote_is_an_error_of_plugins(
         until(zygote, "job")
 
 
-def test_a_log_is_cut_at_its_limit_and_keeps_its_end(zygote: Zygote, job: Callable[..., Job], tmp_path: Path) -> None:
+def test_a_log_is_cut_at_its_limit_and_keeps_its_end(zygote: ForkServer, job: MakeJob, tmp_path: Path) -> None:
     line = "x" * 99
     zygote.start(job(f"for n in range(200_000): print('{line}')\nprint('the end')"))
     (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
@@ -334,13 +329,13 @@ def test_a_log_is_cut_at_its_limit_and_keeps_its_end(zygote: Zygote, job: Callab
     assert log.endswith("x\nthe end\n")
 
 
-def test_a_log_that_cannot_be_written_hurts_nobody(zygote: Zygote, tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_hurts_nobody(zygote: ForkServer, tmp_path: Path) -> None:
     zygote.start(Job("job", "print('hello'); code = 4", str(tmp_path / "nowhere" / "log.txt")))
     (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert (end.code, end.last) == (4, "hello")
 
 
-def test_a_zygote_imports_no_torch_until_it_is_told_to(zygote: Zygote, job: Callable[..., Job]) -> None:
+def test_a_zygote_imports_no_torch_until_it_is_told_to(zygote: ForkServer, job: MakeJob) -> None:
     zygote.start(job("import sys; print('torch' in sys.modules)"))
     (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.last == "False"

@@ -15,11 +15,11 @@ from paribus import Norm
 from paribus.registry import Registry
 from paribus.runner.events import Event
 from paribus.runner.in_process import run_here
-from paribus.runner.jobs import Rules
+from paribus.runner.jobs import RunOptions
 from paribus.runner.signals import InterruptedStudyError
-from paribus.storage.atomic import canonical
+from paribus.storage.atomic import canonical_json
 from paribus.storage.store import Store, Trial
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 MakeTrial = Callable[..., Trial]
 MINE = {"norm": {"name": "mine"}}
@@ -65,7 +65,7 @@ def run(store: Store, registry: Registry, *trials: Trial, **over: Any) -> list[E
         events.append(event)
         watch(event)
 
-    run_here(trials, store, registry, take, rules=Rules(**over), resume="run(study)")
+    run_here(trials, store, registry, take, rules=RunOptions(**over), resume="run(study)")
     return events
 
 
@@ -83,10 +83,10 @@ def test_they_run_here_and_that_is_said_aloud(
     ]
     assert [event.step for event in events if event.kind == "progress"][-1] == 8
     (tmp_path / "twin").mkdir()
-    twin = run_trial(trials[1].spec, notebook, Terms("twin", tmp_path / "twin"))
+    twin = run_trial(trials[1].spec, notebook, TrialContext("twin", tmp_path / "twin"))
     record = store.record("mine-1")
     assert record is not None
-    assert canonical(record["result"]) == canonical(twin["result"])
+    assert canonical_json(record["result"]) == canonical_json(twin["result"])
     assert {event.kind for event in run(store, notebook, *trials)} == {"note"}
 
 

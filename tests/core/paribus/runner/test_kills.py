@@ -18,19 +18,20 @@ import pytest
 
 from paribus.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_STORE, EXIT_TERMINATED
 from paribus.registry import Registry
-from paribus.runner.fork_server import environment
-from paribus.storage.atomic import canonical
+from paribus.runner.fork_server import process_environment
+from paribus.storage.atomic import canonical_json
 from paribus.storage.store import Store, Trial
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 RUNNER = """
 import json, sys
 from pathlib import Path
 from paribus.errors import ParibusError
 from paribus.slots.launcher import Plugins
-from paribus.runner.signals import Stop, catching
+from paribus.runner.signals import StopRequest, catch_signals
 from paribus.storage.store import Store, Trial
-from paribus.runner.scheduler import Rules, run_trials
+from paribus.runner.jobs import RunOptions
+from paribus.runner.scheduler import run_trials
 from paribus_launch.local import Local
 
 root, trials, rules, fork = sys.argv[1:]
@@ -41,10 +42,10 @@ def show(event):
     print(event.kind, event.trial.identity if event.trial else "-", event.text, flush=True)
 
 try:
-    with catching(Stop()) as stop:
+    with catch_signals(StopRequest()) as stop:
         run_trials(
             [Trial(**each) for each in json.loads(trials)], Store(Path(root), "study"),
-            launcher=launcher, rules=Rules(**json.loads(rules)), on_event=show, stop=stop, resume="paribus run study",
+            launcher=launcher, rules=RunOptions(**json.loads(rules)), on_event=show, stop=stop, resume="paribus run study",
         )
 except ParibusError as error:
     print(error, file=sys.stderr)
@@ -68,7 +69,7 @@ def trials(trial: Callable[..., Trial]) -> list[Trial]:
 @pytest.fixture(scope="module")
 def uncut(trials: list[Trial], registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     folder = tmp_path_factory.mktemp
-    return [canonical(run_trial(each.spec, registry, Terms("x", folder("x")))["result"]) for each in trials]
+    return [canonical_json(run_trial(each.spec, registry, TrialContext("x", folder("x")))["result"]) for each in trials]
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def run(tmp_path: Path, trials: list[Trial]) -> Iterator[Run]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment(),
+            env=process_environment(),
             start_new_session=True,
         )
         begun.append(process)
@@ -103,7 +104,7 @@ def run(tmp_path: Path, trials: list[Trial]) -> Iterator[Run]:
 
 def results(store: Store, trials: list[Trial]) -> list[bytes]:
     found = [store.record(each.identity) for each in trials]
-    return [canonical(record["result"]) for record in found if record is not None]
+    return [canonical_json(record["result"]) for record in found if record is not None]
 
 
 def until(process: subprocess.Popen[str], kind: str, count: int = 1) -> list[str]:

@@ -21,10 +21,16 @@ from paribus.planning.paired_ratio import TWIN
 from paribus.planning.time_matches import FOLDER
 from paribus.registry import Registry
 from paribus.runner.events import Event, ignore_event
-from paribus.runner.match_time import PASS, here, matched_on_time, measured_before, unsolved
-from paribus.runner.signals import InterruptedStudyError, Stop
-from paribus.runner.timing import keep
-from paribus.storage.lease import Claimant
+from paribus.runner.match_time import (
+    PASS_FILE,
+    earlier_measurements,
+    match_on_time,
+    measure_in_process,
+    unsolved_matches,
+)
+from paribus.runner.signals import InterruptedStudyError, StopRequest
+from paribus.runner.timing import measure_and_write
+from paribus.storage.lease import HostIdentity
 from paribus.storage.store import Store
 from paribus.studies.designs import BASELINE
 
@@ -89,18 +95,18 @@ def read(registry: Registry, tmp_path: Path, tree: Document) -> Callable[..., Pl
 
 
 def solved(planned: PlannedStudy, clock: Clock, **more: Any) -> PlannedStudy:
-    return matched_on_time(planned, clock, ignore_event, Stop(), **more)
+    return match_on_time(planned, clock, ignore_event, StopRequest(), **more)
 
 
 def documents(planned: PlannedStudy) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in (planned.store.root / FOLDER).glob("*.json") if path.name != PASS}
+    return {path: path.read_bytes() for path in (planned.store.root / FOLDER).glob("*.json") if path.name != PASS_FILE}
 
 
 def test_before_it_is_measured_the_baseline_alone_has_trials_and_the_plan_says_what_is_missing(read: Any) -> None:
     planned = read()
     assert {trial.variant for trial in planned.plan.trials} == {BASELINE}
     assert not planned.plan.complete
-    (line,) = unsolved(planned)
+    (line,) = unsolved_matches(planned)
     assert line.startswith("not known yet: the trials of attention=mqa, attention=gqa(kv_heads=1), whose ")
     assert "`paribus run` measures that first" in line
     assert str(planned.store.root / FOLDER) in line
@@ -122,7 +128,7 @@ def test_a_solution_is_kept_and_no_later_plan_measures_again(read: Any) -> None:
     assert [trial.identity for trial in again.plan.trials] == [trial.identity for trial in planned.plan.trials]
     assert solved(again, clock) is again
     assert len(clock.passes) == count
-    assert list(unsolved(again)) == []
+    assert list(unsolved_matches(again)) == []
 
 
 def test_a_trial_is_what_its_solved_spec_says_whatever_solved_it(read: Any) -> None:
@@ -176,7 +182,7 @@ def test_another_machine_or_other_code_is_said_and_never_measured_anew(
     assert changed.complete
     assert changed.matched["attention=mqa"].value == planned.plan.matched["attention=mqa"].value
     assert "the code has changed" in mismatch_note(changed.settings[0])
-    (line,) = dict.fromkeys(measured_before(read()))
+    (line,) = dict.fromkeys(earlier_measurements(read()))
     assert line.startswith("matched on time on Abacus, 1970-01-02, and since then this machine is another: ")
     assert line.endswith(", the code has changed")
 
@@ -207,17 +213,19 @@ def test_of_two_runners_one_measures_and_the_other_has_what_it_came_to(read: Any
         return clock(*told)
 
     def runner(host: str) -> PlannedStudy:
-        claimant = Claimant(host, "one" if locks else host, locks=locks, every=0.05, patience=5.0)
+        host_identity = HostIdentity(host, "one" if locks else host, locks=locks, every=0.05, patience=5.0)
         planned: PlannedStudy = read()
-        return replace(planned, store=Store(planned.store.root.parent, planned.name, claimant=claimant))
+        return replace(planned, store=Store(planned.store.root.parent, planned.name, claimant=host_identity))
 
     said: list[Event] = []
     found: list[PlannedStudy] = []
-    first = threading.Thread(target=lambda: found.append(matched_on_time(runner("a"), slowly, ignore_event, Stop())))
+    first = threading.Thread(
+        target=lambda: found.append(match_on_time(runner("a"), slowly, ignore_event, StopRequest()))
+    )
     first.start()
     assert inside.wait(20)
     second = threading.Thread(
-        target=lambda: found.append(matched_on_time(runner("b"), slowly, said.append, Stop(), patience=0.02))
+        target=lambda: found.append(match_on_time(runner("b"), slowly, said.append, StopRequest(), patience=0.02))
     )
     second.start()
     while not said:
@@ -235,16 +243,16 @@ def test_of_two_runners_one_measures_and_the_other_has_what_it_came_to(read: Any
 
 def test_whoever_waits_can_be_stopped_and_leaves_nothing(read: Any) -> None:
     planned = read()
-    stop = Stop()
+    stop = StopRequest()
 
     def take(*told: Any) -> Document:
         stop.ask(2)
         with pytest.raises(InterruptedStudyError, match="interrupted"):
-            matched_on_time(read(), Clock(), ignore_event, stop)
+            match_on_time(read(), Clock(), ignore_event, stop)
         raise InterruptedStudyError(2, "again")
 
     with pytest.raises(InterruptedStudyError, match="interrupted"):
-        matched_on_time(planned, take, ignore_event, Stop())
+        match_on_time(planned, take, ignore_event, StopRequest())
     assert documents(planned) == {}
     assert solved(read(), Clock()).plan.complete  # and the claim is free
 
@@ -266,7 +274,7 @@ def test_time_is_one_of_several_matches_at_every_scale_and_before_what_is_tuned(
     planned = read(match=matches, scales=scales, tune=tune, vary={"attention": ["mqa"]})
     timed = [setting.name for setting in planned.plan.settings if setting.untimed]
     assert timed == ["s, time, same", "s, time, each at its best", "m, time, same", "m, time, each at its best"]
-    assert [line.partition(":")[0] for line in unsolved(planned)] == [
+    assert [line.partition(":")[0] for line in unsolved_matches(planned)] == [
         "not known yet (s, time)",
         "not known yet (m, time)",
     ]
@@ -283,12 +291,14 @@ def test_time_is_one_of_several_matches_at_every_scale_and_before_what_is_tuned(
 def test_what_cannot_be_timed_here_is_said(read: Any, tmp_path: Path, registry: Registry) -> None:
     planned = read()
     planned.store.root.mkdir(parents=True)
-    take = here(planned.store, lambda store, turns: keep(store, turns, registry, lambda: False))
+    take = measure_in_process(
+        planned.store, lambda store, turns: measure_and_write(store, turns, registry, lambda: False)
+    )
     spec = {**planned.plan.trials[0].spec, "trainer": {"precision": "64-true"}}
     with pytest.raises(SpecError, match="its precision, 64-true, is Lightning's own affair"):
         take({"base": spec}, [["base"]], 0.1)
     with pytest.raises(ParibusError, match="what is matched on time was not measured: it was stopped"):
-        here(planned.store, lambda store, turns: None)({}, [], 0.1)
+        measure_in_process(planned.store, lambda store, turns: None)({}, [], 0.1)
     with pytest.raises(SpecError, match=r"`dropout` is|cannot be turned|there is no"):
         read(match={"on": "time", "by": "attention"})
 

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 
 from paribus.errors import Problem, SpecError
 from paribus.planning.paired_ratio import TWIN
-from paribus.runner.match_time_search import LOOKING, NEAR, PASSES, SECONDS, Asked, Paced, paced
-from paribus.runner.timing import TOGETHER
+from paribus.runner.match_time_search import (
+    FINAL_SECONDS,
+    MAX_PASSES,
+    SEARCH_SECONDS,
+    TOLERANCE,
+    MatchTask,
+    TimeMatch,
+    search_matches,
+)
+from paribus.runner.timing import GROUP_SIZE
 
 Spec = Mapping[str, Any]
 
@@ -46,18 +54,18 @@ class Clock:
 
 def asked(
     takes: Callable[[float], float], start: float, *, refuses: Any = lambda value: False, name: str = "v"
-) -> Asked:
+) -> MatchTask:
     def turned(value: float) -> Spec:
         if refuses(value):
             raise SpecError(Problem(code="out-of-range", message=f"{value} is none"))
         return {"value": value, "takes": takes(value)}
 
     spec = {"value": 0.0, "takes": 1.0}
-    return Asked(variant=name, by="feedforward.expand", start=start, baseline="base", spec=spec, turned=turned)
+    return MatchTask(variant=name, by="feedforward.expand", start=start, baseline="base", spec=spec, turned=turned)
 
 
-def one(takes: Callable[[float], float], start: float, clock: Clock, **more: Any) -> Paced:
-    found, problems = paced({"key": asked(takes, start, **more)}, clock)
+def one(takes: Callable[[float], float], start: float, clock: Clock, **more: Any) -> TimeMatch:
+    found, problems = search_matches({"key": asked(takes, start, **more)}, clock)
     assert not problems
     return found["key"]
 
@@ -66,22 +74,22 @@ def one(takes: Callable[[float], float], start: float, clock: Clock, **more: Any
 def test_where_time_is_a_line_in_the_knob_it_comes_within_a_hundredth(fixed: float, much: float, start: float) -> None:
     clock = Clock()
     found = one(lambda value: fixed + much * (1 - fixed) * value / start, start, clock)
-    assert abs(found.ratio.middle - 1) <= NEAR
-    assert len(clock.passes) <= PASSES + 1
+    assert abs(found.ratio.middle - 1) <= TOLERANCE
+    assert len(clock.passes) <= MAX_PASSES + 1
     assert float(f"{found.value:.3g}") == found.value or found.value == start
 
 
 def test_what_takes_as_long_already_is_left_as_it_is() -> None:
     clock = Clock()
     assert one(lambda value: 1.005, 4.0, clock).value == 4.0
-    assert [seconds for _, seconds in clock.passes] == [LOOKING, SECONDS]
+    assert [seconds for _, seconds in clock.passes] == [SEARCH_SECONDS, FINAL_SECONDS]
 
 
 def test_the_residual_is_of_a_pass_that_had_no_part_in_the_choice() -> None:
     clock = Clock(noise=0.05)
     found = one(lambda value: 0.5 + value / 8, 3.0, clock)
     *looked, (values, seconds) = clock.passes
-    assert seconds == SECONDS > LOOKING
+    assert seconds == FINAL_SECONDS > SEARCH_SECONDS
     assert values["key"] == found.value
     assert [each.value for each in found.tried] == [values["key"] for values, _ in looked]
     assert found.ratio not in [each.ratio for each in found.tried]
@@ -97,7 +105,7 @@ def test_of_whole_values_the_nearest_that_a_model_can_have_is_taken(step: int, p
     assert isinstance(found.value, int)
     assert found.value % step == 0
     nearest = min(abs(step * each - aim) for each in range(1, 500))
-    assert abs(found.value - aim) <= max(nearest, NEAR * aim) + 1e-9
+    assert abs(found.value - aim) <= max(nearest, TOLERANCE * aim) + 1e-9
 
 
 @pytest.mark.parametrize(("aim", "nearest"), [(2.2, 2), (5.0, 6), (11.0, 12)])
@@ -109,35 +117,37 @@ def test_of_few_values_the_nearest_is_taken(aim: float, nearest: int) -> None:
 
 def test_a_knob_that_reaches_only_one_side_is_refused_and_says_what_it_came_to() -> None:
     slow = {"key": asked(lambda value: 1.2 + value / 100, 4.0)}
-    found, (problem,) = paced(slow, Clock())
+    found, (problem,) = search_matches(slow, Clock())
     assert not found
     assert str(problem).startswith(
         "error[cannot-match] match.by: even at feedforward.expand=0.0156 a step of v takes 1.200 [1.200, 1.200] "
         "times as long as the baseline's; at 4 it is 1.240"
     )
-    _, (problem,) = paced({"key": asked(lambda value: 0.7, 4.0)}, Clock())  # it does not move
+    _, (problem,) = search_matches({"key": asked(lambda value: 0.7, 4.0)}, Clock())  # it does not move
     assert "takes 0.700 [0.700, 0.700] times as long" in problem.message
-    _, (problem,) = paced({"key": asked(lambda value: 0.5 + value / 100, 8, refuses=lambda value: value > 16)}, Clock())
+    _, (problem,) = search_matches(
+        {"key": asked(lambda value: 0.5 + value / 100, 8, refuses=lambda value: value > 16)}, Clock()
+    )
     assert "even at feedforward.expand=16 a step of v takes 0.660" in problem.message
 
 
 def test_one_that_cannot_be_matched_keeps_no_other_from_it() -> None:
     both = {"a": asked(lambda value: 1.5, 4.0, name="a"), "b": asked(lambda value: value / 3, 4.0, name="b")}
-    found, problems = paced(both, Clock())
+    found, problems = search_matches(both, Clock())
     assert list(found) == ["b"]
-    assert found["b"].value == pytest.approx(3.0, rel=NEAR)
+    assert found["b"].value == pytest.approx(3.0, rel=TOLERANCE)
     assert len(problems) == 1
 
 
 def test_all_that_are_looked_for_take_turns_and_the_baseline_with_each_of_them() -> None:
     clock = Clock()
-    every = {f"{number}": asked(lambda value, at=number: value / (2 + at), 4.0) for number in range(TOGETHER + 3)}  # type: ignore[misc]  # a default binds it
-    found, _ = paced(every, clock)
+    every = {f"{number}": asked(lambda value, at=number: value / (2 + at), 4.0) for number in range(GROUP_SIZE + 3)}  # type: ignore[misc]  # a default binds it
+    found, _ = search_matches(every, clock)
     assert {name: round(each.value, 1) for name, each in found.items()} == pytest.approx(
-        {f"{number}": 2 + number for number in range(TOGETHER + 3)}, rel=0.05
+        {f"{number}": 2 + number for number in range(GROUP_SIZE + 3)}, rel=0.05
     )
     first = clock.groups[0]
-    assert [len(group) for group in first] == [1 + TOGETHER, 1 + 3]
+    assert [len(group) for group in first] == [1 + GROUP_SIZE, 1 + 3]
     assert {group[0] for group in first} == {"base"}
     assert len(clock.groups[1][0]) + len(clock.groups[1][-1]) < len(every) + 2 + 1  # what was near has left
 
@@ -146,7 +156,7 @@ def test_all_that_are_looked_for_take_turns_and_the_baseline_with_each_of_them()
 def test_noise_costs_precision_and_the_interval_says_so_but_never_more_than_the_passes(noise: float) -> None:
     clock = Clock(noise=noise, rounds=40)
     found = one(lambda value: 0.4 + 0.2 * value, 5.0, clock)  # 3 is right
-    assert len(clock.passes) <= PASSES + 1
+    assert len(clock.passes) <= MAX_PASSES + 1
     true = 0.4 + 0.2 * found.value
     assert found.ratio.low <= true <= found.ratio.high
     assert abs(true - 1) < 0.02 + noise

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED
-from paribus.runner.outcomes import EXIT_AGAIN, EXIT_MEMORY, outcome
+from paribus.runner.outcomes import EXIT_MEMORY, EXIT_RETRY, trial_outcome
 from paribus.slots.launcher import JobEnded
 
 SAID = {"state": "failed", "why": "ValueError: no"}
@@ -17,8 +17,8 @@ SAID = {"state": "failed", "why": "ValueError: no"}
         (EXIT_FAILED, None, SAID, "failed", False),
         (EXIT_FAILED, None, None, "failed", False),
         (0, None, None, "failed", False),
-        (EXIT_AGAIN, None, SAID, "failed", True),
-        (EXIT_AGAIN, None, None, "failed", True),
+        (EXIT_RETRY, None, SAID, "failed", True),
+        (EXIT_RETRY, None, None, "failed", True),
         (EXIT_MEMORY, None, None, "out-of-memory", True),
         (EXIT_INTERRUPTED, None, None, "interrupted", False),
         (EXIT_TERMINATED, None, SAID, "interrupted", False),
@@ -30,11 +30,11 @@ SAID = {"state": "failed", "why": "ValueError: no"}
 def test_an_end_means_a_state_and_whether_to_try_again(
     code: int | None, number: int | None, failure: dict[str, str] | None, state: str, again: bool
 ) -> None:
-    found = outcome(JobEnded("a", code, number, "its last line"), failure)
+    found = trial_outcome(JobEnded("a", code, number, "its last line"), failure)
     assert (found.state, found.again) == (state, again)
-    assert outcome(JobEnded("a", code, number), failure, 60.0).state == "timeout"
-    assert outcome(JobEnded("a", None, 9), failure, ours=True).state == "interrupted"
+    assert trial_outcome(JobEnded("a", code, number), failure, 60.0).state == "timeout"
+    assert trial_outcome(JobEnded("a", None, 9), failure, ours=True).state == "interrupted"
 
 
 def test_on_a_full_disk_the_last_line_is_the_reason() -> None:
-    assert outcome(JobEnded("a", EXIT_AGAIN, None, "no space left"), None).why == "no space left"
+    assert trial_outcome(JobEnded("a", EXIT_RETRY, None, "no space left"), None).why == "no space left"

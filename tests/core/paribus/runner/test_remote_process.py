@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from paribus.runner.remote_process import Home, JobProcess
+from paribus.runner.remote_process import JobEnvironment, JobProcess
 from paribus.slots.launcher import Job, JobEnded
 
 
-def begun(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str, home: Home | None = None) -> JobProcess:
+def begun(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str, home: JobEnvironment | None = None) -> JobProcess:
     """A job's process that runs a script, which may read its order."""
     monkeypatch.setattr(Job, "command", property(lambda self: [sys.executable, "-c", script]))
-    return JobProcess(Job("a", '{"an": "order"}', str(folder / "log.txt")), home or Home({}, str(folder)))
+    return JobProcess(Job("a", '{"an": "order"}', str(folder / "log.txt")), home or JobEnvironment({}, str(folder)))
 
 
 def end(process: JobProcess) -> JobEnded:
@@ -31,14 +31,14 @@ def test_it_reads_its_order_where_the_study_runs_and_its_words_are_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = "import os, sys; print(os.getcwd(), os.environ['NAME']); print(sys.stdin.read()); sys.exit(7)"
-    process = begun(monkeypatch, tmp_path, script, Home({"NAME": "value"}, str(tmp_path)))
+    process = begun(monkeypatch, tmp_path, script, JobEnvironment({"NAME": "value"}, str(tmp_path)))
     assert process.where == f"process {process._process.pid} on {os.uname().nodename}"
     assert end(process) == JobEnded("a", 7, None, '{"an": "order"}')
     assert (tmp_path / "log.txt").read_text() == f'{tmp_path} value\n{{"an": "order"}}\n'
 
 
 def test_a_folder_that_is_not_there_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert end(begun(monkeypatch, tmp_path, "", Home({}, str(tmp_path / "none")))).code == 0
+    assert end(begun(monkeypatch, tmp_path, "", JobEnvironment({}, str(tmp_path / "none")))).code == 0
 
 
 def test_a_signal_reaches_it_and_a_kill_what_it_started_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_one_that_closes_its_output_is_waited_for(monkeypatch: pytest.MonkeyPatc
 def test_home_names_this_code_and_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PARIBUS_CACHE_DIR", "cache")
-    home = Home.here()
+    home = JobEnvironment.here()
     assert home.folder == str(tmp_path)
     assert home.environment["PARIBUS_CACHE_DIR"] == str(tmp_path / "cache")
     assert home.environment["OMP_NUM_THREADS"] == "1"

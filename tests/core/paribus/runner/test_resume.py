@@ -15,9 +15,9 @@ import torch
 
 from paribus.errors import StoreError
 from paribus.registry import Registry
-from paribus.storage.atomic import FILES, Files, canonical, read_json
+from paribus.storage.atomic import FILES, Files, canonical_json, read_json
 from paribus.storage.saved_model import RECORD
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import DivergedError, InterruptedTrialError, Keeper
 
 STEPS = 8
@@ -32,11 +32,11 @@ def spec(tiny: Callable[..., Spec]) -> Spec:
 
 @pytest.fixture(scope="session")
 def uncut(tiny: Callable[..., Spec], registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return result(run_trial(tiny(steps=STEPS), registry, Terms("trial", tmp_path_factory.mktemp("uncut"))))
+    return result(run_trial(tiny(steps=STEPS), registry, TrialContext("trial", tmp_path_factory.mktemp("uncut"))))
 
 
 def result(record: Spec) -> bytes:
-    return canonical(record["result"])
+    return canonical_json(record["result"])
 
 
 class Cut(BaseException):
@@ -77,7 +77,7 @@ def asked_at(*steps: int) -> Callable[[], bool]:
     return lambda: next(seen) in steps
 
 
-def interrupted(spec: Spec, registry: Registry, terms: Terms) -> bool:
+def interrupted(spec: Spec, registry: Registry, terms: TrialContext) -> bool:
     try:
         run_trial(spec, registry, terms)
     except InterruptedTrialError:
@@ -89,21 +89,21 @@ def interrupted(spec: Spec, registry: Registry, terms: Terms) -> bool:
 def test_a_cut_after_any_step_changes_nothing(
     spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path, step: int
 ) -> None:
-    assert interrupted(spec, registry, Terms("trial", tmp_path, asked_to_stop=asked_at(step)))
+    assert interrupted(spec, registry, TrialContext("trial", tmp_path, asked_to_stop=asked_at(step)))
     torch.manual_seed(12345)  # a new process has another state
-    assert result(run_trial(spec, registry, Terms("trial", tmp_path))) == uncut
+    assert result(run_trial(spec, registry, TrialContext("trial", tmp_path))) == uncut
 
 
 def test_a_cut_after_every_step_changes_nothing(spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path) -> None:
     cuts = 0
-    while interrupted(spec, registry, Terms("trial", tmp_path, asked_to_stop=asked_at(1))):
+    while interrupted(spec, registry, TrialContext("trial", tmp_path, asked_to_stop=asked_at(1))):
         cuts += 1
     assert cuts == STEPS - 1
     assert result(read_json(tmp_path / RECORD)) == uncut
 
 
 def test_the_checkpoints_of_a_run_change_nothing(spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path) -> None:
-    assert result(run_trial(spec, registry, Terms("trial", tmp_path, checkpoint_steps=1))) == uncut
+    assert result(run_trial(spec, registry, TrialContext("trial", tmp_path, checkpoint_steps=1))) == uncut
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_a_cut_changes_nothing_either(
     tiny: Callable[..., Spec], registry: Registry, tmp_path: Path, over: dict[str, Any]
 ) -> None:
     spec = {**tiny(steps=5), **over}
-    expected = result(run_trial(spec, registry, Terms("trial", made(tmp_path / "uncut"))))
-    assert interrupted(spec, registry, Terms("trial", made(tmp_path / "cut"), asked_to_stop=asked_at(3)))
-    assert result(run_trial(spec, registry, Terms("trial", tmp_path / "cut"))) == expected
+    expected = result(run_trial(spec, registry, TrialContext("trial", made(tmp_path / "uncut"))))
+    assert interrupted(spec, registry, TrialContext("trial", made(tmp_path / "cut"), asked_to_stop=asked_at(3)))
+    assert result(run_trial(spec, registry, TrialContext("trial", tmp_path / "cut"))) == expected
 
 
 def test_a_cut_ahead_of_a_divergence_changes_nothing(
@@ -130,12 +130,12 @@ def test_a_cut_ahead_of_a_divergence_changes_nothing(
     spec = tiny(steps=STEPS)
     spec["optimizer"]["lr"] = 1e12
     spec["schedule"] = {"name": "constant", "warmup": 0.0}
-    expected = run_trial(spec, registry, Terms("trial", made(tmp_path / "uncut")))
+    expected = run_trial(spec, registry, TrialContext("trial", made(tmp_path / "uncut")))
     assert expected["result"]["state"] == "diverged"
     step = expected["result"]["diverged"]["step"]
     assert 1 < step < STEPS
-    assert interrupted(spec, registry, Terms("trial", made(tmp_path / "cut"), asked_to_stop=asked_at(step - 1)))
-    assert result(run_trial(spec, registry, Terms("trial", tmp_path / "cut"))) == result(expected)
+    assert interrupted(spec, registry, TrialContext("trial", made(tmp_path / "cut"), asked_to_stop=asked_at(step - 1)))
+    assert result(run_trial(spec, registry, TrialContext("trial", tmp_path / "cut"))) == result(expected)
 
 
 def test_what_was_done_between_a_divergence_and_its_discovery_does_not_show() -> None:
@@ -155,17 +155,17 @@ def test_what_was_done_between_a_divergence_and_its_discovery_does_not_show() ->
 def calls_of(spec: Spec, registry: Registry, folder: Path) -> int:
     """How many calls that write a run makes."""
     made: list[str] = []
-    terms = Terms("trial", folder, checkpoint_steps=EVERY, files=FILES.announced(made.append))
+    terms = TrialContext("trial", folder, checkpoint_steps=EVERY, files=FILES.announced(made.append))
     run_trial(spec, registry, terms)
     return len(made)
 
 
 def cut_and_resumed(spec: Spec, registry: Registry, folder: Path, k: int, how: Callable[[], None]) -> bytes:
     """The result of a trial that was cut in its k-th call, and run again."""
-    terms = Terms("trial", folder, checkpoint_steps=EVERY, files=cut_at(k, how))
+    terms = TrialContext("trial", folder, checkpoint_steps=EVERY, files=cut_at(k, how))
     with suppress(Cut, StoreError):
         run_trial(spec, registry, terms)
-    return result(run_trial(spec, registry, Terms("trial", folder, checkpoint_steps=EVERY)))
+    return result(run_trial(spec, registry, TrialContext("trial", folder, checkpoint_steps=EVERY)))
 
 
 def test_a_full_disk_and_a_power_cut_in_some_writes_change_nothing(
@@ -196,10 +196,10 @@ def test_a_kill_ahead_of_any_write_changes_nothing(
         child = os.fork()
         if child == 0:
             try:
-                run_trial(spec, registry, Terms("trial", folder, checkpoint_steps=EVERY, files=cut_at(k, kill)))
+                run_trial(spec, registry, TrialContext("trial", folder, checkpoint_steps=EVERY, files=cut_at(k, kill)))
             finally:
                 os._exit(1)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), k
-        assert result(run_trial(spec, registry, Terms("trial", folder, checkpoint_steps=EVERY))) == uncut, k
+        assert result(run_trial(spec, registry, TrialContext("trial", folder, checkpoint_steps=EVERY))) == uncut, k
     record_property("kill -9 survived", calls)

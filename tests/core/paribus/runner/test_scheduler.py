@@ -18,17 +18,18 @@ import pytest
 from paribus.errors import EXIT_INTERRUPTED, EXIT_STORE, EXIT_TERMINATED, PluginError, Problem, StoreError
 from paribus.runner import scheduler
 from paribus.runner.events import Event
-from paribus.runner.outcomes import EXIT_AGAIN, EXIT_HELD, EXIT_MEMORY
-from paribus.runner.scheduler import Rules, run_trials
-from paribus.runner.signals import InterruptedStudyError, Stop
-from paribus.runner.worker import Order
+from paribus.runner.jobs import RunOptions
+from paribus.runner.outcomes import EXIT_LOCKED, EXIT_MEMORY, EXIT_RETRY
+from paribus.runner.scheduler import run_trials
+from paribus.runner.signals import InterruptedStudyError, StopRequest
+from paribus.runner.worker import WorkerRequest
 from paribus.slots.launcher import Job, JobEnded, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins
 from paribus.storage.atomic import FILES, make_folder, write_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import FAILURE, LOG, PROGRESS, Store, Trial
 
 End: TypeAlias = "int | signal.Signals | None"  # exit code, signal, or None: it runs until it is stopped
-Act = Callable[[Order], End]
+Act = Callable[[WorkerRequest], End]
 
 
 @final
@@ -37,7 +38,7 @@ class Acted(Launcher):
 
     def __init__(self, act: Act) -> None:
         self.act = act
-        self.orders: list[Order] = []
+        self.orders: list[WorkerRequest] = []
         self.stops: list[tuple[str, int]] = []
         self.running: dict[str, Job] = {}
         self.most = 0
@@ -50,7 +51,7 @@ class Acted(Launcher):
     def open(self, plugins: Plugins) -> None: ...
 
     def start(self, job: Job) -> None:
-        order = Order.from_json(job.order)
+        order = WorkerRequest.from_json(job.order)
         self.orders.append(order)
         self.running[job.name] = job
         self.most = max(self.most, len(self.running))
@@ -104,14 +105,14 @@ def of(variant: str, seed: int = 0) -> Trial:
     return Trial(f"{variant}-{seed}", variant, seed, spec, {}, "code", "corpus")
 
 
-def done(order: Order) -> int:
+def done(order: WorkerRequest) -> int:
     """Leaves a record, as a trial does."""
     folder = Path(order.store) / order.study / order.identity
     write_json(folder / RECORD, {"identity": order.identity, "result": {"state": "done"}})
     return 0
 
 
-def fails(order: Order) -> int:
+def fails(order: WorkerRequest) -> int:
     """Leaves a reason, as a trial does that raises."""
     Store(Path(order.store), order.study).fail(order.identity, "failed", "ValueError: broken")
     return 1
@@ -125,7 +126,7 @@ def only(variant: str, act: Act) -> Act:
 def in_turn(*acts: Act) -> Act:
     left = deque(acts)
 
-    def act(order: Order) -> End:
+    def act(order: WorkerRequest) -> End:
         return left.popleft()(order)
 
     return act
@@ -145,7 +146,7 @@ def supervised(store: Store, act: Act | Acted, *trials: Trial, **rules: Any) -> 
         store,
         launcher=launcher,
         plugins=Plugins(files=("mine.py",)),
-        rules=Rules(**rules),
+        rules=RunOptions(**rules),
         on_event=events.append,
         stop=stop,
         resume="paribus run study",
@@ -181,7 +182,7 @@ def test_what_has_a_record_does_not_run_again(store: Store) -> None:
 def test_a_process_is_told_all_that_it_needs(store: Store) -> None:
     launcher, _ = supervised(store, done, *GRID, jobs=2, checkpoint_seconds=7.0, checkpoint_steps=3, rehearse=False)
     (order, *_) = launcher.orders
-    assert order == Order(
+    assert order == WorkerRequest(
         store=str(store.root.parent),
         study="study",
         identity="a-0",
@@ -221,7 +222,7 @@ def test_every_variant_takes_one_step_before_the_first_trial(store: Store) -> No
 
 
 def test_a_variant_whose_first_step_fails_is_not_tried_with_other_seeds(store: Store) -> None:
-    def broken(order: Order) -> int:
+    def broken(order: WorkerRequest) -> int:
         (Path(order.store) / order.study / order.identity / LOG).write_text("a traceback")
         return fails(order)
 
@@ -240,7 +241,7 @@ def test_a_variant_whose_first_step_fails_is_not_tried_with_other_seeds(store: S
 
 
 def test_a_variant_waits_only_for_its_own_rehearsal(store: Store) -> None:
-    def hangs_first(order: Order) -> End:
+    def hangs_first(order: WorkerRequest) -> End:
         return None if order.rehearsal else done(order)
 
     launcher, _ = supervised(store, only("a", hangs_first), *GRID, jobs=2, timeout_seconds=0.2)
@@ -299,7 +300,7 @@ def test_a_lack_of_memory_is_tried_once_more_after_the_others(store: Store) -> N
 
 
 def test_a_failing_disk_is_tried_again(store: Store) -> None:
-    launcher, _ = supervised(store, in_turn(lambda order: EXIT_AGAIN, done), of("a"))
+    launcher, _ = supervised(store, in_turn(lambda order: EXIT_RETRY, done), of("a"))
     assert launcher.ran == ["a-0", "a-0"]
     assert store.state("a-0") == "done"
 
@@ -316,7 +317,7 @@ def test_a_process_that_ends_without_a_word_has_failed(store: Store, code: int) 
 
 
 def test_a_record_counts_however_the_process_ended(store: Store) -> None:
-    def crashes_after(order: Order) -> End:
+    def crashes_after(order: WorkerRequest) -> End:
         done(order)
         return signal.SIGSEGV
 
@@ -339,7 +340,7 @@ def test_somebody_elses_signal_to_a_trial_interrupts_it(store: Store) -> None:
 
 
 def test_a_store_that_cannot_be_written_ends_the_run_and_what_runs(store: Store) -> None:
-    def vanishes(order: Order) -> None:
+    def vanishes(order: WorkerRequest) -> None:
         store.files = FILES.announced(refuse)
 
     def refuse(name: str) -> None:
@@ -352,7 +353,7 @@ def test_a_store_that_cannot_be_written_ends_the_run_and_what_runs(store: Store)
 
 
 def test_a_failure_that_cannot_be_written_down_is_told_all_the_same(store: Store) -> None:
-    def fills_the_disk(order: Order) -> End:
+    def fills_the_disk(order: WorkerRequest) -> End:
         store.files = FILES.announced(refuse)
         return signal.SIGSEGV
 
@@ -365,7 +366,7 @@ def test_a_failure_that_cannot_be_written_down_is_told_all_the_same(store: Store
 
 
 def test_a_launcher_that_cannot_go_on_ends_the_run(store: Store) -> None:
-    def breaks(order: Order) -> End:
+    def breaks(order: WorkerRequest) -> End:
         raise PluginError(Problem(code="plugin-failed", message="gone"))
 
     with pytest.raises(PluginError, match="gone"):
@@ -416,7 +417,7 @@ def test_time_counts_from_the_start_of_the_process(store: Store) -> None:
 def test_a_signal_asks_all_to_stop_and_tells_how_to_go_on(
     store: Store, number: signal.Signals, code: int, name: str
 ) -> None:
-    stop = Stop()
+    stop = StopRequest()
     launcher = Acted(lambda order: stop.ask(number))
     with pytest.raises(
         InterruptedStudyError, match=f"stopped by {name}; nothing is lost; to go on: paribus run study"
@@ -429,9 +430,9 @@ def test_a_signal_asks_all_to_stop_and_tells_how_to_go_on(
 
 
 def test_asked_twice_it_kills(store: Store) -> None:
-    stop = Stop()
+    stop = StopRequest()
 
-    def impatient(order: Order) -> None:
+    def impatient(order: WorkerRequest) -> None:
         stop.ask(signal.SIGINT)
         stop.at_once = True
 
@@ -444,7 +445,7 @@ def test_asked_twice_it_kills(store: Store) -> None:
 
 
 def test_what_does_not_hear_the_wish_to_stop_is_killed_in_the_end(store: Store) -> None:
-    stop = Stop()
+    stop = StopRequest()
     launcher = Acted(lambda order: stop.ask(signal.SIGTERM))
     launcher.deaf.add("a-0")
     with pytest.raises(InterruptedStudyError, match="SIGTERM"):
@@ -454,7 +455,7 @@ def test_what_does_not_hear_the_wish_to_stop_is_killed_in_the_end(store: Store) 
 
 def test_an_interruption_shuts_down_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "END_SECONDS", 0.1)
-    stop = Stop()
+    stop = StopRequest()
     launcher = Acted(lambda order: stop.ask(signal.SIGINT))
     launcher.immortal.add("a-0")
     with pytest.raises(InterruptedStudyError, match="Ctrl-C"):
@@ -463,9 +464,9 @@ def test_an_interruption_shuts_down_once(store: Store, monkeypatch: pytest.Monke
 
 
 def test_a_trial_that_ends_well_while_all_are_asked_to_stop_has_ended_well(store: Store) -> None:
-    stop = Stop()
+    stop = StopRequest()
 
-    def just_in_time(order: Order) -> None:
+    def just_in_time(order: WorkerRequest) -> None:
         stop.ask(signal.SIGINT)
         done(order)
 
@@ -482,10 +483,12 @@ def test_trials_that_others_run_are_left_to_them(store: Store) -> None:
     lock = store.lock("a-0")
     lock.acquire()
 
-    def other(order: Order) -> int:
+    def other(order: WorkerRequest) -> int:
         if order.identity == "a-0":
-            return EXIT_HELD
-        done(Order(store=order.store, study=order.study, identity="a-0", spec=order.spec))  # it ends there meanwhile
+            return EXIT_LOCKED
+        done(
+            WorkerRequest(store=order.store, study=order.study, identity="a-0", spec=order.spec)
+        )  # it ends there meanwhile
         return done(order)
 
     launcher, events = supervised(store, other, of("a"), of("b"), rehearse=False)
@@ -495,7 +498,7 @@ def test_trials_that_others_run_are_left_to_them(store: Store) -> None:
 
 
 def test_trials_that_others_gave_up_are_run_here(store: Store) -> None:
-    launcher, _ = supervised(store, in_turn(lambda order: EXIT_HELD, done, done), of("a"), of("b"), rehearse=False)
+    launcher, _ = supervised(store, in_turn(lambda order: EXIT_LOCKED, done, done), of("a"), of("b"), rehearse=False)
     assert launcher.ran == ["a-0", "b-0", "a-0"]
 
 
@@ -506,7 +509,7 @@ def test_trials_that_others_still_run_at_the_end_are_named(store: Store, monkeyp
         store.lock("a-0"),
         pytest.raises(StoreError, match=rf"trial a, seed 0, is run by process {os.getpid()} on") as caught,
     ):
-        supervised(store, only("a", lambda order: EXIT_HELD), of("a"), of("b"), rehearse=False)
+        supervised(store, only("a", lambda order: EXIT_LOCKED), of("a"), of("b"), rehearse=False)
     assert caught.value.exit_code == EXIT_STORE
     assert store.state("b-0") == "done"
     assert not (store.folder("a-0") / FAILURE).exists()
@@ -516,7 +519,7 @@ def test_trials_that_others_still_run_at_the_end_are_named(store: Store, monkeyp
 
 
 def test_progress_and_notes_are_passed_on(store: Store) -> None:
-    def tells(order: Order) -> int:
+    def tells(order: WorkerRequest) -> int:
         lines = ['{"step": 1, "loss": 2.5}', '{"note": "going on"}', "no JSON", '{"step": 3, "loss": 1.5}', '{"step"']
         path = Path(order.store) / order.study / order.identity / PROGRESS
         path.write_text("\n".join(lines))
@@ -556,12 +559,12 @@ OTHER = staged("b", "pre")
 def test_a_trial_waits_for_the_one_that_it_begins_from_and_is_given_its_folder(store: Store) -> None:
     waiting: list[str] = []
 
-    def act(order: Order) -> End:
+    def act(order: WorkerRequest) -> End:
         if order.identity == "a-pre" and not waiting:
             waiting.append("a-pre")
             return None  # it runs on
         if order.identity == "b-pre":
-            done(Order(store=order.store, study=order.study, identity="a-pre", spec=order.spec))
+            done(WorkerRequest(store=order.store, study=order.study, identity="a-pre", spec=order.spec))
             launcher._end("a-pre", 0)
         return done(order)
 
@@ -581,7 +584,7 @@ def test_what_it_begins_from_is_not_run_again(store: Store) -> None:
 
 @pytest.mark.parametrize("state", ["diverged", "failed"])
 def test_where_that_came_to_nothing_so_does_all_that_begins_from_it(store: Store, state: str) -> None:
-    def act(order: Order) -> End:
+    def act(order: WorkerRequest) -> End:
         if order.identity == "a-pre" and state == "diverged":
             folder = Path(order.store) / order.study / order.identity
             write_json(folder / RECORD, {"identity": order.identity, "result": {"state": "diverged"}})
@@ -629,10 +632,10 @@ def test_a_stage_that_cannot_take_a_step_leaves_the_others_running(store: Store)
 
 def test_what_others_run_is_waited_for_as_well(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "HELD_SECONDS", 0.3)
-    acts = in_turn(lambda order: EXIT_HELD, done, done)
+    acts = in_turn(lambda order: EXIT_LOCKED, done, done)
     launcher, _ = supervised(store, acts, PRETRAIN, TUNE, rehearse=False)  # they gave it up
     assert launcher.ran == ["a-pre", "a-pre", "a-tune"]
     store.enter(OTHER)
     with store.lock("b-pre"), pytest.raises(StoreError, match="trial b, pre, seed 0, is run by process"):
-        supervised(store, lambda order: EXIT_HELD, OTHER, staged("b", "tune", "b-pre"), rehearse=False)
+        supervised(store, lambda order: EXIT_LOCKED, OTHER, staged("b", "tune", "b-pre"), rehearse=False)
     assert store.state("b-tune") == "pending"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.storage.lease import Claimant
+from paribus.storage.lease import HostIdentity
 from paribus.storage.store import Store
 
 TRIALS = [f"trial-{number}" for number in range(6)]
@@ -23,22 +23,23 @@ RUNNER = """
 import os, signal, sys, time
 from pathlib import Path
 from paribus.storage.atomic import write_json
-from paribus.storage.lease import Claimant, LostLeaseError
-from paribus.slots.launcher import Ended, Launcher, Started
-from paribus.runner.outcomes import EXIT_HELD
+from paribus.storage.lease import HostIdentity, LostLeaseError
+from paribus.slots.launcher import JobEnded, Launcher, JobStarted
+from paribus.runner.outcomes import EXIT_LOCKED
 from paribus.storage.store import Store, Trial
-from paribus.runner.scheduler import Rules, run_trials
-from paribus.runner.worker import Order
+from paribus.runner.jobs import RunOptions
+from paribus.runner.scheduler import run_trials
+from paribus.runner.worker import WorkerRequest
 
 root, host, seconds, *names = sys.argv[1:]
-claimant = Claimant(host, host, locks=False, every=0.1, patience=1.5)
+claimant = HostIdentity(host, host, locks=False, every=0.1, patience=1.5)
 spec = {"seed": 0, "trainer": {"max_steps": 1}, "data": {"batch": 4}}
 
 def work(order):
     store = Store(Path(order.store), order.study, claimant=claimant)
     claim = store.lock(order.identity)
     if not claim.try_acquire(order.expired):
-        return EXIT_HELD
+        return EXIT_LOCKED
     with claim:
         if store.record(order.identity):
             return 0
@@ -51,7 +52,7 @@ def work(order):
         except LostLeaseError as error:
             with open(Path(root) / "lost", "a") as file:
                 file.write(f"{host} {error}\\n")
-            return EXIT_HELD
+            return EXIT_LOCKED
     return 0
 
 class Forking(Launcher):
@@ -61,21 +62,21 @@ class Forking(Launcher):
     def start(self, job):
         pid = os.fork()
         if pid == 0:
-            os._exit(work(Order.from_json(job.order)))
+            os._exit(work(WorkerRequest.from_json(job.order)))
         self.pids[pid] = job.name
-        self.told.append(Started(job.name, str(pid)))
+        self.told.append(JobStarted(job.name, str(pid)))
     def stop(self, name, number): ...
     def news(self, seconds):
         told, self.told = self.told, []
         for pid in list(self.pids):
             if os.waitpid(pid, os.WNOHANG) != (0, 0):
-                told.append(Ended(self.pids.pop(pid), 0))
+                told.append(JobEnded(self.pids.pop(pid), 0))
         if not told:
             time.sleep(0.02)
         return told
 
 trials = [Trial(name, name, 0, spec, {}, "code", "corpus") for name in names]
-run_trials(trials, Store(Path(root), "study", claimant=claimant), launcher=Forking(), rules=Rules(rehearse=False))
+run_trials(trials, Store(Path(root), "study", claimant=claimant), launcher=Forking(), rules=RunOptions(rehearse=False))
 """
 
 
@@ -112,7 +113,7 @@ def test_three_runners_share_a_study_and_run_no_trial_twice(tmp_path: Path) -> N
 
 
 def test_a_trial_that_lives_on_elsewhere_is_left_there_and_named(tmp_path: Path) -> None:
-    store = Store(tmp_path, "study", claimant=Claimant("far-away", "far-away", locks=False, every=0.1))
+    store = Store(tmp_path, "study", claimant=HostIdentity("far-away", "far-away", locks=False, every=0.1))
     folder = store.folder(TRIALS[0])
     folder.mkdir(parents=True)
     with store.lock(TRIALS[0]):

@@ -10,13 +10,13 @@ import pytest
 
 from paribus.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
 from paribus.runner import signals
-from paribus.runner.signals import ASKING, InterruptedStudyError, Stop, catching
+from paribus.runner.signals import STOP_SIGNALS, InterruptedStudyError, StopRequest, catch_signals
 
 
-@pytest.mark.parametrize("number", ASKING, ids=lambda number: number.name)
+@pytest.mark.parametrize("number", STOP_SIGNALS, ids=lambda number: number.name)
 def test_a_signal_is_a_wish_to_stop_and_afterwards_what_it_was(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with catching(Stop()) as stop:
+    with catch_signals(StopRequest()) as stop:
         assert not stop.asked
         signal.raise_signal(number)
         assert stop.signal == number
@@ -26,7 +26,7 @@ def test_a_signal_is_a_wish_to_stop_and_afterwards_what_it_was(number: signal.Si
 
 def test_a_second_signal_means_at_once_unless_it_is_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[bool] = []
-    with catching(Stop(), lambda: called.append(stop.at_once)) as stop:
+    with catch_signals(StopRequest(), lambda: called.append(stop.at_once)) as stop:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
         monkeypatch.setattr(signals, "ECHO", -1.0)
@@ -38,7 +38,7 @@ def test_a_second_signal_means_at_once_unless_it_is_an_echo(monkeypatch: pytest.
 def test_what_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with catching(Stop()) as stop:
+        with catch_signals(StopRequest()) as stop:
             signal.raise_signal(signal.SIGHUP)
         assert not stop.asked
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -47,7 +47,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 
 
 def test_whoever_listens_has_the_signals_back_from_whoever_took_them() -> None:
-    with catching(Stop()) as stop:
+    with catch_signals(StopRequest()) as stop:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         assert not stop.hear()
         signal.raise_signal(signal.SIGTERM)
@@ -55,12 +55,12 @@ def test_whoever_listens_has_the_signals_back_from_whoever_took_them() -> None:
 
 
 def test_in_another_thread_nothing_is_caught() -> None:
-    before = [signal.getsignal(each) for each in ASKING]
+    before = [signal.getsignal(each) for each in STOP_SIGNALS]
     found: list[bool] = []
 
     def inside() -> None:
-        with catching(Stop()) as stop:
-            found.append(stop.hear() or before != [signal.getsignal(each) for each in ASKING])
+        with catch_signals(StopRequest()) as stop:
+            found.append(stop.hear() or before != [signal.getsignal(each) for each in STOP_SIGNALS])
 
     thread = threading.Thread(target=inside)
     thread.start()
@@ -76,7 +76,7 @@ def test_an_interruption_says_how_to_go_on_and_survives_a_process_pool() -> None
 
 
 def test_whoever_is_orphaned_before_it_could_say_so_ends() -> None:
-    code = "import os\nfrom paribus.runner.signals import die_with\ndie_with(os.getpid())\nprint('lives')"
+    code = "import os\nfrom paribus.runner.signals import die_with_parent\ndie_with(os.getpid())\nprint('lives')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (EXIT_TERMINATED, "")
     code = code.replace("getpid", "getppid")

@@ -12,9 +12,9 @@ from paribus.planning.api import PlannedStudy
 from paribus.registry import Registry
 from paribus.runner.events import Event
 from paribus.runner.in_process import run_here
-from paribus.runner.jobs import Rules
-from paribus.storage.atomic import canonical, read_json, write_json
-from paribus.storage.saved_model import RECORD, WEIGHTS, saved
+from paribus.runner.jobs import RunOptions
+from paribus.storage.atomic import canonical_json, read_json, write_json
+from paribus.storage.saved_model import RECORD, WEIGHTS, read_model
 from paribus.storage.store import Store, Trial
 
 TEXT = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
@@ -57,7 +57,7 @@ def planned(document: dict[str, Any], registry: Registry, tmp_path_factory: pyte
 
 def run(planned: PlannedStudy, registry: Registry, store: Store | None = None) -> list[Event]:
     events: list[Event] = []
-    run_here(planned.plan.trials, store or planned.store, registry, events.append, rules=Rules(rehearse=False))
+    run_here(planned.plan.trials, store or planned.store, registry, events.append, rules=RunOptions(rehearse=False))
     return events
 
 
@@ -76,7 +76,7 @@ def record(planned: PlannedStudy, trial: Trial) -> dict[str, Any]:
 def test_a_fine_tuning_begins_from_the_weights_and_the_vocabulary_of_its_pretraining(ran: PlannedStudy) -> None:
     for trial in ran.plan.of("attention=mqa"):
         before, after = ran.store.folder(trial.begins), record(ran, trial)["result"]
-        assert after["from"]["sha256"] == saved(before).sha256
+        assert after["from"]["sha256"] == read_model(before).sha256
         assert len(after["from"]["kept"]) > 0
         assert (after["from"]["new"], after["from"]["dropped"]) == ({}, [])
         pretrained = read_json(before / RECORD)["result"]
@@ -148,14 +148,14 @@ def test_a_study_that_is_cut_between_and_within_stages_comes_to_the_same(
         run(cut, registry)
     assert left == 0
     for trial in ran.plan.trials:
-        assert canonical(record(cut, trial)["result"]) == canonical(record(ran, trial)["result"])
+        assert canonical_json(record(cut, trial)["result"]) == canonical_json(record(ran, trial)["result"])
 
 
 def test_a_stage_begins_from_the_right_trial(ran: PlannedStudy, registry: Registry, tmp_path: Path) -> None:
-    from paribus.train.trial import Terms, run_trial
+    from paribus.train.trial import TrialContext, run_trial
 
     trial, other = ran.plan.of("attention=mqa")
     spec = {**trial.spec, "from": {**trial.spec["from"], "name": str(ran.store.folder(other.begins))}}
     with pytest.raises(paribus.StoreError, match=f"is not the trial {trial.begins}, from which this one begins"):
-        run_trial(spec, registry, Terms("x", tmp_path))
+        run_trial(spec, registry, TrialContext("x", tmp_path))
     assert (ran.store.folder(trial.begins) / WEIGHTS).is_file()

@@ -14,9 +14,17 @@ import torch
 from paribus.analysis.trials import Throughput
 from paribus.planning.api import PlannedStudy, study
 from paribus.registry import Registry
-from paribus.runner.signals import Stop
-from paribus.runner.timing import LEAST, SECONDS, SHARE, TIMING, TOGETHER, due, timing
-from paribus.runner.worker import Order, work
+from paribus.runner.signals import StopRequest
+from paribus.runner.timing import (
+    GROUP_SIZE,
+    MAX_SECONDS,
+    MIN_SECONDS,
+    TIMING,
+    TRAINING_SHARE,
+    timing_document,
+    timing_plan,
+)
+from paribus.runner.worker import WorkerRequest, run_request
 from paribus.storage.atomic import write_json
 from paribus.storage.saved_model import RECORD
 from paribus.studies.designs import BASELINE
@@ -49,36 +57,36 @@ def record(planned: PlannedStudy, *, seconds: float = 1000.0, variants: int = 99
 
 def carried_out(planned: PlannedStudy, turns: dict[str, Any], registry: Registry) -> int:
     root = planned.store.root
-    order = Order(store=str(root.parent), study=root.name, identity="timing", spec={}, turns=turns)
-    return work(Order.from_json(order.to_json()), registry, stop=Stop())
+    order = WorkerRequest(store=str(root.parent), study=root.name, identity="timing", spec={}, turns=turns)
+    return run_request(WorkerRequest.from_json(order.to_json()), registry, stop=StopRequest())
 
 
 def test_a_pass_costs_a_tenth_of_the_study_at_most_and_is_left_out_where_that_is_nothing(planned: PlannedStudy) -> None:
-    assert due(planned) == {}  # nothing has a record
+    assert timing_plan(planned) == {}  # nothing has a record
     record(planned, seconds=0.1)
-    assert due(planned) == {}
-    assert due(planned, asked=True)["seconds"] == SECONDS
-    assert due(planned, asked=False) == {}
+    assert timing_plan(planned) == {}
+    assert timing_plan(planned, asked=True)["seconds"] == MAX_SECONDS
+    assert timing_plan(planned, asked=False) == {}
     record(planned, seconds=10)  # 4 trials, 3 contestants
-    assert due(planned)["seconds"] == pytest.approx(SHARE * 40 / 3)
-    assert LEAST < SHARE * 40 / 3 < SECONDS
+    assert timing_plan(planned)["seconds"] == pytest.approx(TRAINING_SHARE * 40 / 3)
+    assert MIN_SECONDS < TRAINING_SHARE * 40 / 3 < MAX_SECONDS
     record(planned)
-    assert due(planned)["seconds"] == SECONDS
-    assert due(planned, asked=False) == {}
+    assert timing_plan(planned)["seconds"] == MAX_SECONDS
+    assert timing_plan(planned, asked=False) == {}
 
 
 def test_a_baseline_without_a_variant_to_hold_against_it_is_not_timed(planned: PlannedStudy) -> None:
     record(planned, variants=1)
-    assert due(planned, asked=True) == {}
+    assert timing_plan(planned, asked=True) == {}
 
 
 def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStudy, registry: Registry) -> None:
     record(planned)
     before = {path: path.read_bytes() for path in planned.store.root.rglob("*.json")}
-    turns = {**due(planned), "seconds": 0.05}
+    turns = {**timing_plan(planned), "seconds": 0.05}
     assert carried_out(planned, turns, registry) == 0
     assert {path: path.read_bytes() for path in before} == before
-    found = timing(planned.store)
+    found = timing_document(planned.store)
     assert found is not None
     (group,) = found["groups"]
     base, deep = (planned.plan.of(variant.name)[0].identity for variant in planned.plan.variants)
@@ -88,7 +96,7 @@ def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStud
     assert min(map(len, group["rounds"].values())) >= LEAST_ROUNDS
     assert found["tokens"] == {base: 4 * 16, deep: 4 * 16}
     assert {"host", "machine", "versions", "clock", "left_out"} <= set(found)
-    assert due(planned, asked=True) == {}  # all has been timed
+    assert timing_plan(planned, asked=True) == {}  # all has been timed
     ratio = Throughput(found).ratio([deep], [base])
     assert ratio is not None
     assert ratio.middle < 0.8  # six layers are slower than one
@@ -98,17 +106,17 @@ def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStud
 def test_a_damaged_document_is_none_and_another_pass_replaces_it(planned: PlannedStudy) -> None:
     record(planned)
     (planned.store.root / TIMING).write_text("{")
-    assert timing(planned.store) is None
-    assert due(planned)
+    assert timing_document(planned.store) is None
+    assert timing_plan(planned)
 
 
 def test_options_that_only_lightning_reads_are_skipped_with_a_reason(planned: PlannedStudy, registry: Registry) -> None:
     record(planned)
-    turns = {**due(planned), "seconds": 0.05}
+    turns = {**timing_plan(planned), "seconds": 0.05}
     deep = planned.plan.of("dims.layers=6")[0].identity
     turns["specs"][deep]["trainer"] = {"max_steps": 1, "precision": "64-true"}
     assert carried_out(planned, turns, registry) == 0
-    found = timing(planned.store)
+    found = timing_document(planned.store)
     assert found is not None
     assert found["left_out"] == {deep: "its precision, 64-true, is Lightning's own affair"}
     assert set(found["groups"][0]["rounds"]) == {turns["groups"][0][0], TWIN}
@@ -146,10 +154,10 @@ def test_whoever_asks_it_to_stop_waits_for_no_more_than_a_round() -> None:
 
 def test_only_so_many_models_are_in_memory_at_once(tiny: MakeSpec, registry: Registry, tmp_path: Path) -> None:
     base = {key: value for key, value in tiny().items() if key != "seed"}
-    rates = [1e-4 * (1 + at) for at in range(2 * TOGETHER + 1)]
+    rates = [1e-4 * (1 + at) for at in range(2 * GROUP_SIZE + 1)]
     tree = {"base": base, "vary": {"optimizer.lr": rates}, "seeds": 1, "metric": "val/clm/loss"}
     found = study(json.loads(json.dumps(tree)), registry=registry, store=tmp_path)
     record(found)
-    groups = due(found)["groups"]
-    assert [len(group) - 1 for group in groups] == [TOGETHER, TOGETHER, 1]
+    groups = timing_plan(found)["groups"]
+    assert [len(group) - 1 for group in groups] == [GROUP_SIZE, GROUP_SIZE, 1]
     assert {group[0] for group in groups} == {found.plan.of(BASELINE)[0].identity}

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from paribus.runner.trial_output import Log
+from paribus.runner.trial_output import JobLog
 
 
 def test_what_fits_is_kept_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     for text in (b"one\n", b"two\n\n"):
-        log = Log(path, most=100, tail=10)
+        log = JobLog(path, most=100, tail=10)
         log.write(text)
         log.close()
         assert log.last == text.decode().strip()
@@ -22,7 +22,7 @@ def test_what_fits_is_kept_as_it_is(tmp_path: Path) -> None:
 def test_the_beginning_and_the_end_are_kept_however_it_comes(tmp_path: Path, size: int) -> None:
     path = tmp_path / "log.txt"
     text = b"".join(b"%06d\n" % number for number in range(1_000))
-    log = Log(path, most=140, tail=70)
+    log = JobLog(path, most=140, tail=70)
     for start in range(0, len(text), size):
         log.write(text[start : start + size])
     log.close()
@@ -36,14 +36,14 @@ def test_the_beginning_and_the_end_are_kept_however_it_comes(tmp_path: Path, siz
 def test_a_later_try_has_its_say_even_if_the_log_is_full(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_bytes(b"x" * 5_000)
-    log = Log(path, most=1_000, tail=10)
+    log = JobLog(path, most=1_000, tail=10)
     log.write(b"y" * 90)
     log.close()
     assert path.read_bytes() == b"x" * 5_000 + b"y" * 90
 
 
 def test_the_last_line_is_the_last_that_says_something(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log.txt")
+    log = JobLog(tmp_path / "log.txt")
     assert log.last == ""
     for data in (b"first\nsec", b"ond\n", b"\n  \n"):
         log.write(data)
@@ -53,7 +53,7 @@ def test_the_last_line_is_the_last_that_says_something(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_costs_the_log_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Log(tmp_path / "log.txt")
+    log = JobLog(tmp_path / "log.txt")
 
     def full(descriptor: int, data: bytes) -> int:
         raise OSError(28, "No space left on device")

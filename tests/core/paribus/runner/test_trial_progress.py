@@ -7,28 +7,28 @@ from pathlib import Path
 import pytest
 
 from paribus.runner import trial_output
-from paribus.runner.trial_output import Tail, Telling, Told
+from paribus.runner.trial_output import ProgressLine, ProgressReader, ProgressWriter
 from paribus.storage.atomic import FILES
 
 
 def test_what_one_process_tells_another_reads_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_output, "EVERY", 0.0)
     path = tmp_path / "progress.jsonl"
-    tail, telling = Tail(path), Telling(path, 10)
+    tail, telling = ProgressReader(path), ProgressWriter(path, 10)
     assert list(tail.read()) == []
     telling.step(1, 2.5)
     telling.note("a note\nof two lines")
-    assert list(tail.read()) == [Told(1, 2.5), Told(note="a note\nof two lines")]
+    assert list(tail.read()) == [ProgressLine(1, 2.5), ProgressLine(note="a note\nof two lines")]
     assert list(tail.read()) == []
     telling.step(2, float("nan"))
-    assert list(tail.read()) == [Told(2, None)]
-    assert list(Tail(path).read()) == []  # what an earlier try told is not told again
+    assert list(tail.read()) == [ProgressLine(2, None)]
+    assert list(ProgressReader(path).read()) == []  # what an earlier try told is not told again
 
 
 def test_steps_are_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
-    heard: list[Told] = []
-    telling = Telling(path, 1_000, heard.append)
+    heard: list[ProgressLine] = []
+    telling = ProgressWriter(path, 1_000, heard.append)
     for step in range(1, 1_001):
         telling.step(step, 1.0)
     told = [json.loads(line)["step"] for line in path.read_text().splitlines()]
@@ -40,7 +40,7 @@ def test_steps_are_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:
 
 def test_a_trial_that_ends_after_a_time_writes_no_line_per_step(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
-    telling = Telling(path, None)
+    telling = ProgressWriter(path, None)
     for step in range(1, 1_001):
         telling.step(step, 1.0)
     assert len(path.read_text().splitlines()) < 50
@@ -53,21 +53,21 @@ def test_a_trial_that_ends_after_a_time_writes_no_line_per_step(tmp_path: Path) 
 )
 def test_what_is_no_line_of_ours_is_passed_over(tmp_path: Path, line: str) -> None:
     path = tmp_path / "progress.jsonl"
-    tail = Tail(path)
+    tail = ProgressReader(path)
     path.write_text(f'{line}\n{{"step": 7, "loss": 0.5}}\n{{"step": 8, "lo')
-    assert list(tail.read()) == [Told(7, 0.5)]
+    assert list(tail.read()) == [ProgressLine(7, 0.5)]
 
 
 def test_a_full_disk_costs_the_display_and_nothing_else(tmp_path: Path) -> None:
     def full(name: str) -> None:
         raise OSError(28, os.strerror(28))
 
-    telling = Telling(tmp_path / "progress.jsonl", 1, files=FILES.announced(full))
+    telling = ProgressWriter(tmp_path / "progress.jsonl", 1, files=FILES.announced(full))
     telling.step(1, 1.0)
     telling.note("lost")
 
 
 def test_a_file_that_cannot_be_read_has_nothing_new(tmp_path: Path) -> None:
-    tail = Tail(tmp_path)  # a folder
+    tail = ProgressReader(tmp_path)  # a folder
     tail._at = -1
     assert list(tail.read()) == []

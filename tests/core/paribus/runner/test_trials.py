@@ -15,13 +15,14 @@ import pytest
 
 from paribus.registry import Registry
 from paribus.runner.events import Event
-from paribus.runner.fork_server import Zygote
-from paribus.runner.scheduler import Rules, run_trials
-from paribus.runner.signals import InterruptedStudyError, Stop
+from paribus.runner.fork_server import ForkServer
+from paribus.runner.jobs import RunOptions
+from paribus.runner.scheduler import run_trials
+from paribus.runner.signals import InterruptedStudyError, StopRequest
 from paribus.slots.launcher import Plugins
-from paribus.storage.atomic import canonical
+from paribus.storage.atomic import canonical_json
 from paribus.storage.store import LOG, Store, Trial
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 SABOTEUR = Path(__file__).with_name("saboteur.py")
 STEPS = 12
@@ -39,9 +40,9 @@ def sabotage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def zygote(sabotage: Path) -> Iterator[Zygote]:
+def zygote(sabotage: Path) -> Iterator[ForkServer]:
     """One for all of these tests: it takes seconds to start."""
-    zygote = Zygote()
+    zygote = ForkServer()
     zygote.open(Plugins(files=(str(SABOTEUR),)))
     yield zygote
     zygote.close()
@@ -52,18 +53,20 @@ def uncut(trial: MakeTrial, registry: Registry, tmp_path_factory: pytest.TempPat
     """The result of the trial with this seed, in one go and in this process."""
 
     def run(seed: int) -> bytes:
-        return result(run_trial(trial(seed=seed, steps=STEPS).spec, registry, Terms("x", tmp_path_factory.mktemp("x"))))
+        return result(
+            run_trial(trial(seed=seed, steps=STEPS).spec, registry, TrialContext("x", tmp_path_factory.mktemp("x")))
+        )
 
     return run
 
 
 def result(record: dict[str, Any] | None) -> bytes:
     assert record is not None
-    return canonical(record["result"])
+    return canonical_json(record["result"])
 
 
 def supervised(
-    store: Store, zygote: Zygote, *trials: Trial, on_event: Callable[[Event], None] | None = None, **rules: Any
+    store: Store, zygote: ForkServer, *trials: Trial, on_event: Callable[[Event], None] | None = None, **rules: Any
 ) -> list[Event]:
     events: list[Event] = []
 
@@ -73,7 +76,7 @@ def supervised(
             on_event(event)
 
     stop = rules.pop("stop", None)
-    own = Rules(**{"checkpoint_steps": 2, "rehearse": False, **rules})
+    own = RunOptions(**{"checkpoint_steps": 2, "rehearse": False, **rules})
     run_trials(trials, store, launcher=zygote, rules=own, on_event=take, stop=stop, resume="again")  # type: ignore[arg-type]  # it does what a launcher does
     return events
 
@@ -108,7 +111,7 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(sabotage: Path, zygote: Zygote, trial: MakeTrial, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def ran(sabotage: Path, zygote: ForkServer, trial: MakeTrial, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("ran")
     deeds: dict[str, dict[str, Any]] = {
         name: {"do": name, "step": 5} for name in ("raise", "exit", "sysexit", "crash", "memory", "chat")
@@ -172,7 +175,7 @@ def test_a_lack_of_memory_says_how_much_and_what_to_do(ran: Ran) -> None:
 
 
 def test_a_trial_that_hangs_is_killed_when_its_time_is_over(
-    sabotage: Path, zygote: Zygote, trial: MakeTrial, tmp_path: Path
+    sabotage: Path, zygote: ForkServer, trial: MakeTrial, tmp_path: Path
 ) -> None:
     sabotage.write_text(json.dumps({"8": {"do": "hang", "step": 1}}))
     store = Store(tmp_path, "study")
@@ -196,7 +199,7 @@ def test_what_was_killed_and_went_on_is_bitwise_what_was_not(
 
 
 def test_a_trial_that_failed_runs_when_it_is_run_again(
-    ran: Ran, zygote: Zygote, trial: MakeTrial, uncut: Callable[[int], bytes]
+    ran: Ran, zygote: ForkServer, trial: MakeTrial, uncut: Callable[[int], bytes]
 ) -> None:
     events = supervised(ran.store, zygote, *(trial(seed=ran.seeds[deed], steps=STEPS) for deed in ("raise", "nothing")))
     assert {event.trial.seed for event in events if event.trial} == {ran.seeds["raise"]}
@@ -206,9 +209,9 @@ def test_a_trial_that_failed_runs_when_it_is_run_again(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_run_that_is_interrupted_leaves_checkpoints(
-    zygote: Zygote, trial: MakeTrial, tmp_path: Path, number: signal.Signals
+    zygote: ForkServer, trial: MakeTrial, tmp_path: Path, number: signal.Signals
 ) -> None:
-    stop = Stop()
+    stop = StopRequest()
     store = Store(tmp_path, "study")
     trials = [trial(seed=seed, steps=2_000) for seed in (1, 2)]
 
@@ -223,7 +226,7 @@ def test_a_run_that_is_interrupted_leaves_checkpoints(
 
 
 def test_a_trial_that_is_asked_to_stop_comes_to_the_same_when_it_goes_on(
-    sabotage: Path, zygote: Zygote, trial: MakeTrial, uncut: Callable[[int], bytes], tmp_path: Path
+    sabotage: Path, zygote: ForkServer, trial: MakeTrial, uncut: Callable[[int], bytes], tmp_path: Path
 ) -> None:
     sabotage.write_text(json.dumps({"3": {"do": "slow", "step": 4, "once": str(tmp_path / "slow")}}))
     store = Store(tmp_path, "study")
@@ -246,7 +249,7 @@ def test_a_trial_that_is_asked_to_stop_comes_to_the_same_when_it_goes_on(
     assert result(store.record("base-3")) == uncut(3)
 
 
-def test_a_trial_that_another_process_holds_is_left_alone(zygote: Zygote, trial: MakeTrial, tmp_path: Path) -> None:
+def test_a_trial_that_another_process_holds_is_left_alone(zygote: ForkServer, trial: MakeTrial, tmp_path: Path) -> None:
     store = Store(tmp_path, "study")
     store.enter(trial(seed=4))
     lock = store.lock("base-4")
@@ -264,7 +267,7 @@ def test_a_trial_that_another_process_holds_is_left_alone(zygote: Zygote, trial:
 
 
 def test_a_rehearsal_leaves_nothing_and_tells_no_plugin(
-    sabotage: Path, zygote: Zygote, trial: MakeTrial, tmp_path: Path
+    sabotage: Path, zygote: ForkServer, trial: MakeTrial, tmp_path: Path
 ) -> None:
     sabotage.write_text(json.dumps({"6": {"do": "raise", "step": 0, "once": str(tmp_path / "told")}}))
     store = Store(tmp_path, "study")
@@ -281,7 +284,7 @@ def test_a_rehearsal_leaves_nothing_and_tells_no_plugin(
 
 
 def test_a_variant_that_cannot_be_built_fails_before_any_trial_runs(
-    zygote: Zygote, trial: MakeTrial, tmp_path: Path
+    zygote: ForkServer, trial: MakeTrial, tmp_path: Path
 ) -> None:
     broken = [trial("broken", seed, attention={"name": "nobody"}) for seed in (0, 1)]
     fine = [trial("fine", seed) for seed in (0, 1)]

@@ -16,8 +16,8 @@ from paribus.planning.settings import BEST, SAME
 from paribus.registry import Registry
 from paribus.runner.events import Event
 from paribus.runner.in_process import run_here
-from paribus.runner.jobs import Rules
-from paribus.storage.atomic import canonical
+from paribus.runner.jobs import RunOptions
+from paribus.storage.atomic import canonical_json
 
 TEXT = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
 
@@ -58,7 +58,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def results(planned: PlannedStudy) -> dict[str, bytes]:
-    return {record["identity"]: canonical(record["result"]) for record in planned.store.records()}
+    return {record["identity"]: canonical_json(record["result"]) for record in planned.store.records()}
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_the_second_phase_follows_from_the_first_also_where_that_was_cut(
     )  # one value steps for all of a variant
 
     cut = paribus.study(document, registry=notebook, store=tmp_path / "cut")
-    run_here(cut.plan.trials[:4], cut.store, notebook, lambda event: None, rules=Rules(rehearse=False))
+    run_here(cut.plan.trials[:4], cut.store, notebook, lambda event: None, rules=RunOptions(rehearse=False))
     again = paribus.run(paribus.study(document, registry=notebook, store=tmp_path / "cut"), registry=notebook)
     assert results(again) == results(ran)
     assert [each.chosen for each in again.plan.tuned] == [each.chosen for each in ran.plan.tuned]

@@ -14,11 +14,11 @@ import pytest
 
 from paribus.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PLUGIN, EXIT_SPEC, EXIT_STORE
 from paribus.registry import Registry
-from paribus.runner.fork_server import environment
-from paribus.runner.outcomes import EXIT_AGAIN, EXIT_HELD
-from paribus.runner.signals import Stop
-from paribus.runner.trial_output import Told
-from paribus.runner.worker import Order, work
+from paribus.runner.fork_server import process_environment
+from paribus.runner.outcomes import EXIT_LOCKED, EXIT_RETRY
+from paribus.runner.signals import StopRequest
+from paribus.runner.trial_output import ProgressLine
+from paribus.runner.worker import WorkerRequest, run_request
 from paribus.specs import resolved
 from paribus.storage.atomic import FILES
 from paribus.storage.store import FAILURE, Store, Trial
@@ -31,19 +31,19 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path, "study")
 
 
-def order_of(store: Store, trial: Trial, **over: Any) -> Order:
+def request_for(store: Store, trial: Trial, **over: Any) -> WorkerRequest:
     store.enter(trial)
-    return Order(store=str(store.root.parent), study="study", identity=trial.identity, spec=trial.spec, **over)
+    return WorkerRequest(store=str(store.root.parent), study="study", identity=trial.identity, spec=trial.spec, **over)
 
 
 def test_an_order_comes_through_as_it_was(store: Store, trial: MakeTrial) -> None:
-    order = order_of(store, trial(), rehearsal=True, checkpoint_steps=3, plugins={"plugins": ["a.py"]})
-    assert Order.from_json(order.to_json()) == order
+    order = request_for(store, trial(), rehearsal=True, checkpoint_steps=3, plugins={"plugins": ["a.py"]})
+    assert WorkerRequest.from_json(order.to_json()) == order
 
 
 def test_it_leaves_a_record_and_tells_how_far_it_is(store: Store, trial: MakeTrial, registry: Registry) -> None:
-    told: list[Told] = []
-    assert work(order_of(store, trial()), registry, stop=Stop(), listen=told.append) == EXIT_OK
+    told: list[ProgressLine] = []
+    assert run_request(request_for(store, trial()), registry, stop=StopRequest(), listen=told.append) == EXIT_OK
     assert store.state("base-0") == "done"
     assert told[-1].step == 8
 
@@ -52,26 +52,26 @@ def test_a_model_of_pairs_writes_when_it_is_measured(store: Store, trial: MakeTr
     sizes = ("dims.width=16", "dims.layers=1", "dims.heads=2", "data.batch=4", "trainer.max_steps=1")
     pairs = ("corpus={name: dates, pairs: 40, held_out: 8}", "measure=[{name: translation, scores: []}]")
     spec = resolved("transformer-tiny", *sizes, *pairs, registry=registry)
-    assert work(order_of(store, replace(trial(), spec=spec)), registry, stop=Stop()) == EXIT_OK
+    assert run_request(request_for(store, replace(trial(), spec=spec)), registry, stop=StopRequest()) == EXIT_OK
     record = store.record("base-0")
     assert record is not None
     assert record["result"]["metrics"]["val/translation/pairs"] == 8
 
 
 def test_what_has_a_record_is_left_as_it_is(store: Store, trial: MakeTrial, registry: Registry) -> None:
-    order = order_of(store, trial())
-    work(order, registry, stop=Stop())
+    order = request_for(store, trial())
+    run_request(order, registry, stop=StopRequest())
     before = (store.folder("base-0") / "record.json").read_bytes()
-    assert work(order, registry, stop=Stop()) == EXIT_OK
+    assert run_request(order, registry, stop=StopRequest()) == EXIT_OK
     assert (store.folder("base-0") / "record.json").read_bytes() == before
 
 
 def test_a_trial_that_is_held_is_left_to_its_holder(
     store: Store, trial: MakeTrial, registry: Registry, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    order = order_of(store, trial())
+    order = request_for(store, trial())
     with store.lock("base-0"):
-        assert work(order, registry, stop=Stop()) == EXIT_HELD
+        assert run_request(order, registry, stop=StopRequest()) == EXIT_LOCKED
     assert f"held by process {os.getpid()} on " in capfd.readouterr().err
     assert not (store.folder("base-0") / FAILURE).exists()
 
@@ -80,7 +80,7 @@ def test_a_trial_that_raises_leaves_its_reason_and_then_goes_on(
     store: Store, trial: MakeTrial, registry: Registry, capfd: pytest.CaptureFixture[str]
 ) -> None:
     broken = trial(norm={"name": "nobody"})
-    assert work(order_of(store, broken), registry, stop=Stop()) == EXIT_SPEC
+    assert run_request(request_for(store, broken), registry, stop=StopRequest()) == EXIT_SPEC
     failure = store.failure("base-0")
     assert failure is not None
     assert failure["code"] == EXIT_SPEC
@@ -88,16 +88,16 @@ def test_a_trial_that_raises_leaves_its_reason_and_then_goes_on(
     said = capfd.readouterr().err
     assert "Traceback" in said
     assert said.splitlines()[-1] == failure["why"]
-    assert work(order_of(store, trial()), registry, stop=Stop()) == EXIT_OK
+    assert run_request(request_for(store, trial()), registry, stop=StopRequest()) == EXIT_OK
     assert store.failure("base-0") is None
 
 
 def test_asked_to_stop_it_says_so(store: Store, trial: MakeTrial, registry: Registry) -> None:
-    stop = Stop()
+    stop = StopRequest()
     stop.ask(2)
-    assert work(order_of(store, trial()), registry, stop=stop) == EXIT_INTERRUPTED
+    assert run_request(request_for(store, trial()), registry, stop=stop) == EXIT_INTERRUPTED
     assert store.state("base-0") == "interrupted"
-    assert work(order_of(store, trial()), registry, stop=Stop()) == EXIT_OK
+    assert run_request(request_for(store, trial()), registry, stop=StopRequest()) == EXIT_OK
 
 
 def test_on_a_full_disk_the_reason_is_still_said(
@@ -107,8 +107,8 @@ def test_on_a_full_disk_the_reason_is_still_said(
         if name == "create":
             raise OSError(28, os.strerror(28))
 
-    order = order_of(store, trial(), checkpoint_steps=2)
-    assert work(order, registry, stop=Stop(), files=FILES.announced(full)) == EXIT_AGAIN
+    order = request_for(store, trial(), checkpoint_steps=2)
+    assert run_request(order, registry, stop=StopRequest(), files=FILES.announced(full)) == EXIT_RETRY
     assert store.failure("base-0") is None
     last = capfd.readouterr().err.splitlines()[-1]
     assert "step-00000002.safetensors" in last
@@ -116,20 +116,20 @@ def test_on_a_full_disk_the_reason_is_still_said(
 
 
 def test_a_folder_that_vanished_is_named(store: Store, trial: MakeTrial, registry: Registry) -> None:
-    order = order_of(store, trial())
+    order = request_for(store, trial())
     for path in store.folder("base-0").iterdir():
         path.unlink()
     store.folder("base-0").rmdir()
-    assert work(order, registry, stop=Stop()) == EXIT_STORE
+    assert run_request(order, registry, stop=StopRequest()) == EXIT_STORE
 
 
 def test_a_process_of_its_own_needs_nothing_but_the_order(store: Store, trial: MakeTrial, tmp_path: Path) -> None:
-    order = order_of(store, trial(), plugins={"plugins": [str(tmp_path / "mine.py")]})
+    order = request_for(store, trial(), plugins={"plugins": [str(tmp_path / "mine.py")]})
     (tmp_path / "mine.py").write_text("raise ValueError('broken plugin')")
     ended = subprocess.run(
         [sys.executable, "-P", "-m", "paribus.runner.worker"],
         input=order.to_json(),
-        env=environment(),
+        env=process_environment(),
         capture_output=True,
         text=True,
         check=False,

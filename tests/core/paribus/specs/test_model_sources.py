@@ -12,7 +12,7 @@ from paribus.errors import SpecError
 from paribus.registry import Index, index
 from paribus.specs import resolved
 from paribus.storage.atomic import read_json, write_json
-from paribus.storage.saved_model import MODEL, WEIGHTS, saved
+from paribus.storage.saved_model import MODEL, WEIGHTS, read_model
 
 TINY = ("gpt-tiny", "dims={width: 12, heads: 3, layers: 1, length: 8}")
 
@@ -37,7 +37,7 @@ def told(*overrides: str, known: Index) -> str:
 
 def test_a_folder_becomes_its_name_and_its_hash_and_stays_so(gpt: Path, known: Index) -> None:
     found = resolved(*TINY, f"from={gpt}", "attention=mqa", registry=known)
-    assert found["from"] == {"name": str(gpt), "sha256": saved(gpt).sha256}
+    assert found["from"] == {"name": str(gpt), "sha256": read_model(gpt).sha256}
     assert resolved(found, registry=known) == found
     assert "from" not in resolved(found, "from=null", registry=known)
     assert "from" not in resolved(*TINY, registry=known)
@@ -48,7 +48,7 @@ def test_a_spec_is_of_the_model_that_was_there(gpt: Path, known: Index) -> None:
     paribus.save(paribus.assemble(paribus.spec(*TINY, "seed=1")), gpt)
     with pytest.raises(SpecError, match=r"holds another model than when this spec was resolved: .*valid: from="):
         resolved(found, registry=known)
-    assert resolved(found, f"from={{name: {gpt}, sha256: {saved(gpt).sha256}}}", registry=known) != found
+    assert resolved(found, f"from={{name: {gpt}, sha256: {read_model(gpt).sha256}}}", registry=known) != found
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_another_tokenizer_is_refused_unless_none_is_known(gpt: Path, known: Ind
     write_json(gpt / MODEL, document)
     new = f"from={{name: {gpt}, vocabulary: new}}"
     found = resolved(*TINY, new, *words[1:], registry=known)
-    assert found["from"] == {"name": str(gpt), "sha256": saved(gpt).sha256, "vocabulary": "new"}
+    assert found["from"] == {"name": str(gpt), "sha256": read_model(gpt).sha256, "vocabulary": "new"}
     assert "expected one of the words" in told(f"from={{name: {gpt}, vocabulary: old}}", known=known)
     assert 'unknown key "vocabulary"' in told(f"teacher={{name: {gpt}, vocabulary: new}}", known=known)
 

@@ -24,17 +24,17 @@ from paribus.storage.atomic import (
     Files,
     Json,
     append_line,
-    canonical,
-    damaged,
+    canonical_json,
+    damaged_error,
     digest,
     digest_json,
     make_folder,
-    number,
-    parse,
+    parse_json,
+    parse_number,
     quarantine,
     read_bytes,
     read_json,
-    sweep,
+    remove_temporary_files,
     write_bytes,
     write_json,
 )
@@ -107,7 +107,7 @@ def killed_at(k: int, work: Callable[[Files], object]) -> bool:
 def resealed(body: Json, schema: Json) -> bytes:
     """What a forger writes: the hash is right, and the rest is not ours."""
     document: dict[str, Json] = {"body": body, "schema": schema}
-    return canonical({**document, "sha256": digest_json(document)}) + b"\n"
+    return canonical_json({**document, "sha256": digest_json(document)}) + b"\n"
 
 
 def names(folder: Path) -> list[str]:
@@ -146,18 +146,18 @@ def test_a_stray_that_could_not_be_removed_breaks_no_later_write_and_is_swept(tm
         write_json(path, OLD, files=FILES.announced(before))
     assert len(names(tmp_path)) == 1
     write_json(path, NEW)
-    sweep(tmp_path)
+    remove_temporary_files(tmp_path)
     assert names(tmp_path) == ["record.json"]
 
 
 def test_a_sweep_leaves_every_other_file_and_forgives_a_disk_that_fails(tmp_path: Path) -> None:
     for name in (".paribus-1-ab.tmp", ".paribus-lock", "other.tmp"):
         (tmp_path / name).touch()
-    sweep(tmp_path, files=failing_at(0, errno.EROFS)[0])
+    remove_temporary_files(tmp_path, files=failing_at(0, errno.EROFS)[0])
     assert len(names(tmp_path)) == 3
-    sweep(tmp_path)
+    remove_temporary_files(tmp_path)
     assert names(tmp_path) == [".paribus-lock", "other.tmp"]
-    sweep(tmp_path / "missing")
+    remove_temporary_files(tmp_path / "missing")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # 3.12 warns where torch has threads; we use none
@@ -170,7 +170,7 @@ def test_a_kill_ahead_of_any_call_leaves_the_old_or_the_new(tmp_path: Path) -> N
         killed = killed_at(k, lambda files: write_json(path, NEW, files=files))
         found.append(read_json(path))
         write_json(path, NEW)
-        sweep(tmp_path)
+        remove_temporary_files(tmp_path)
         assert names(tmp_path) == ["record.json"]
         k += 1
     assert found == [READ_OLD] * 5 + [NEW] * 2  # the rename is the fifth of six calls; the last child was not killed
@@ -289,7 +289,7 @@ def test_a_document_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactor
     write_json(path, document, files=replace(FILES, fsync=lambda _: None, fsync_dir=lambda _: None))
     found = read_json(path)
     assert found == document
-    assert canonical(found) == canonical(document)
+    assert canonical_json(found) == canonical_json(document)
     assert digest_json(found) == digest_json(document)
 
 
@@ -382,7 +382,7 @@ def test_a_file_that_cannot_be_read_is_named_and_only_a_bad_disk_speaks_against_
 
 
 def test_damage_is_told_of_in_one_line_that_drives_no_terminal(tmp_path: Path) -> None:
-    assert "\x1b" not in str(damaged(tmp_path / "a\x1b[2J", "why"))
+    assert "\x1b" not in str(damaged_error(tmp_path / "a\x1b[2J", "why"))
 
 
 def test_a_bad_file_is_moved_aside_and_never_over_another(tmp_path: Path) -> None:
@@ -413,15 +413,19 @@ def test_whichever_call_fails_a_file_set_aside_is_still_there_once(tmp_path: Pat
 
 
 def test_the_canonical_spelling_does_not_depend_on_order_or_kind_of_sequence() -> None:
-    assert canonical({"b": (1, 2.0), "a": None}) == canonical({"a": None, "b": [1, 2.0]}) == b'{"a":null,"b":[1,2.0]}'
+    assert (
+        canonical_json({"b": (1, 2.0), "a": None})
+        == canonical_json({"a": None, "b": [1, 2.0]})
+        == b'{"a":null,"b":[1,2.0]}'
+    )
     assert digest_json({"a": 1}) == digest(b'{"a":', b"1}") == digest(memoryview(b'{"a":1}'))
     assert digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 @given(st.floats())
 def test_every_float_survives_and_those_that_are_not_finite_do_as_words(value: float) -> None:
-    spelt = canonical({"value": value})
-    found = number(json.loads(spelt)["value"])
+    spelt = canonical_json({"value": value})
+    found = parse_number(json.loads(spelt)["value"])
     assert found == value or (math.isnan(found) and math.isnan(value))
     assert math.copysign(1, found) == math.copysign(1, value) or math.isnan(value)
     assert not any(word in spelt for word in (b"NaN", b":Inf", b":-Inf"))
@@ -430,7 +434,7 @@ def test_every_float_survives_and_those_that_are_not_finite_do_as_words(value: f
 @pytest.mark.parametrize("value", ["1", "infinity", None, True, [], {}])
 def test_what_is_no_number_is_refused(value: Json) -> None:
     with pytest.raises(ValueError, match="not a number"):
-        number(value)
+        parse_number(value)
 
 
 @pytest.mark.parametrize(
@@ -444,7 +448,7 @@ def test_what_is_no_number_is_refused(value: Json) -> None:
 )
 def test_what_json_cannot_spell_is_never_spelt_as_something_else(document: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
-        canonical(document)
+        canonical_json(document)
 
 
 @pytest.mark.parametrize(
@@ -452,7 +456,7 @@ def test_what_json_cannot_spell_is_never_spelt_as_something_else(document: Any, 
 )
 def test_parsing_refuses_what_the_standard_does_not_have(data: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        parse(data)
+        parse_json(data)
 
 
 # --- logs ---

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from paribus.errors import StoreError
-from paribus.storage.lease import Claimant, Lease, LostLeaseError, Watch, claimant
+from paribus.storage.lease import HostIdentity, Lease, LeaseMonitor, LostLeaseError, host_identity
 
-A = Claimant("a", "kernel-a", locks=False, every=0.05, patience=1.0)
+A = HostIdentity("a", "kernel-a", locks=False, every=0.05, patience=1.0)
 B = replace(A, host="b", kernel="kernel-b")
 
 
@@ -96,7 +96,7 @@ def test_a_vanished_folder_is_named_and_was_taken_by_nobody(tmp_path: Path) -> N
 
 
 def test_on_one_machine_the_lock_tells_of_the_living(tmp_path: Path) -> None:
-    here = claimant()
+    here = host_identity()
     assert Lease(tmp_path, here).take()  # and its holder has no lock
     assert Lease(tmp_path, here).take()
     assert not Lease(tmp_path, replace(here, locks=False)).take()
@@ -104,7 +104,7 @@ def test_on_one_machine_the_lock_tells_of_the_living(tmp_path: Path) -> None:
 
 def test_a_watch_judges_by_change_on_a_clock_of_its_own(tmp_path: Path) -> None:
     now = [0.0]
-    watch, holder, seen = Watch(lambda: now[0]), Lease(tmp_path, A), Lease(tmp_path, B)
+    watch, holder, seen = LeaseMonitor(lambda: now[0]), Lease(tmp_path, A), Lease(tmp_path, B)
     assert watch.judge(seen) == ("free", "")
     assert holder.take()
     path = tmp_path / "lease-000001"
@@ -124,7 +124,7 @@ def test_a_watch_judges_by_change_on_a_clock_of_its_own(tmp_path: Path) -> None:
 
 def test_a_watch_that_slept_has_seen_nothing(tmp_path: Path) -> None:
     now = [0.0]
-    watch, holder, seen = Watch(lambda: now[0]), Lease(tmp_path, A), Lease(tmp_path, B)
+    watch, holder, seen = LeaseMonitor(lambda: now[0]), Lease(tmp_path, A), Lease(tmp_path, B)
     assert holder.take()
     assert watch.judge(seen)[0] == "silent"
     now[0] += 1000
@@ -159,8 +159,8 @@ def test_where_no_file_can_be_made_it_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_heart_stops_with_its_holder(tmp_path: Path, number: signal.Signals) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from paribus.storage.lease import Claimant, Lease;"
-        "lease = Lease(Path(sys.argv[1]), Claimant('a', 'a', False, 0.05, 1.0)); lease.take(); lease.keep();"
+        "import sys, time; from pathlib import Path; from paribus.storage.lease import HostIdentity, Lease;"
+        "lease = Lease(Path(sys.argv[1]), HostIdentity('a', 'a', False, 0.05, 1.0)); lease.take(); lease.keep();"
         "print(lease._heart.pid, flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)

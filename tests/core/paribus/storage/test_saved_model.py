@@ -11,7 +11,7 @@ import pytest
 import paribus
 from paribus.errors import StoreError
 from paribus.storage.atomic import read_json, write_json
-from paribus.storage.saved_model import MODEL, RECORD, WEIGHTS, located, saved
+from paribus.storage.saved_model import MODEL, RECORD, WEIGHTS, find_model, read_model
 
 TINY = ("dims={width: 12, heads: 3, layers: 1, length: 8}",)
 
@@ -34,23 +34,23 @@ def model(original: Path, tmp_path: Path) -> Path:
 
 
 def test_a_saved_model_says_what_it_is_and_reads(model: Path) -> None:
-    found = saved(model)
+    found = read_model(model)
     assert (found.spec["attention"]["name"], found.dtype, found.trial) == ("mha", "float32", False)
     assert found.tokenizer == paribus.load(model).tokenizer != ""
 
 
 def test_what_a_folder_has_in_it_is_told_apart_wherever_it_stands(original: Path, model: Path, tmp_path: Path) -> None:
-    assert saved(original).sha256 == saved(model).sha256
+    assert read_model(original).sha256 == read_model(model).sha256
     other = tmp_path / "other"
     paribus.save(paribus.assemble(paribus.spec("gpt-tiny", *TINY, "seed=1")), other)
-    assert saved(other).sha256 != saved(model).sha256
+    assert read_model(other).sha256 != read_model(model).sha256
     document = read_json(model / MODEL)
     write_json(model / MODEL, {**document, "spec": {**document["spec"], "dropout": 0.5}})
-    assert saved(original).sha256 != saved(model).sha256
+    assert read_model(original).sha256 != read_model(model).sha256
 
 
 def test_it_takes_no_torch(original: Path) -> None:
-    statement = f"from paribus.storage.saved_model import saved; saved({str(original)!r}).sha256"
+    statement = f"from paribus.storage.saved_model import read_model; read_model({str(original)!r}).sha256"
     code = f"import sys; {statement}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
@@ -70,14 +70,14 @@ def test_a_folder_that_is_no_model_is_told_for_what_it_is(tmp_path: Path, name: 
         folder.mkdir()
         (folder / name).write_bytes(b"\x80\x04.")
     with pytest.raises(StoreError, match=message):
-        saved(folder)
+        read_model(folder)
 
 
 def test_a_file_or_no_name_at_all_is_no_folder(model: Path) -> None:
     with pytest.raises(StoreError, match="this is a file, and no folder"):
-        saved(model / WEIGHTS)
+        read_model(model / WEIGHTS)
     with pytest.raises(StoreError, match="there is no such folder"):
-        saved("runs/\0")
+        read_model("runs/\0")
 
 
 def test_weights_that_are_cut_or_are_something_else_are_noticed_before_they_are_read(model: Path) -> None:
@@ -91,20 +91,20 @@ def test_weights_that_are_cut_or_are_something_else_are_noticed_before_they_are_
     ):
         (model / WEIGHTS).write_bytes(data)
         with pytest.raises(StoreError, match=message):
-            saved(model)
+            read_model(model)
     (model / WEIGHTS).unlink()
     with pytest.raises(StoreError, match=r"there is no `weights\.safetensors` here"):
-        saved(model)
+        read_model(model)
 
 
 def test_a_document_that_was_edited_is_refused(model: Path) -> None:
     text = (model / MODEL).read_text()
     (model / MODEL).write_text(text.replace('"layers":1', '"layers":2'))
     with pytest.raises(StoreError, match="it does not have the hash"):
-        saved(model)
+        read_model(model)
     write_json(model / MODEL, {"spec": "gpt-tiny", "dtype": "float32"})
     with pytest.raises(StoreError, match="it does not say which model it holds"):
-        saved(model)
+        read_model(model)
 
 
 def test_a_trial_is_found_by_how_its_identity_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,11 +114,11 @@ def test_a_trial_is_found_by_how_its_identity_begins(tmp_path: Path, monkeypatch
         (folder / RECORD).write_text("{}")
     (tmp_path / "runs" / "mine" / "abcd9999").mkdir()  # it has not ended
     monkeypatch.chdir(tmp_path)
-    assert located("1f3a9c1") == Path("runs/mine/1f3a9c11")
-    assert located("abcd") == Path("runs/mine/abcd0000")
-    assert located("abcd", tmp_path / "elsewhere") == Path("abcd")
-    assert located("abc") == Path("abc")  # too short to be meant as one
+    assert find_model("1f3a9c1") == Path("runs/mine/1f3a9c11")
+    assert find_model("abcd") == Path("runs/mine/abcd0000")
+    assert find_model("abcd", tmp_path / "elsewhere") == Path("abcd")
+    assert find_model("abc") == Path("abc")  # too short to be meant as one
     (tmp_path / "1f3a9c1").mkdir()
-    assert located("1f3a9c1") == Path("1f3a9c1")  # a folder of that name is meant before
+    assert find_model("1f3a9c1") == Path("1f3a9c1")  # a folder of that name is meant before
     with pytest.raises(StoreError, match="2 trials in `runs` begin so; valid: runs/mine/1f3a9c11, runs/train/1f3a9c00"):
-        saved("1f3a9c")
+        read_model("1f3a9c")

@@ -13,21 +13,21 @@ import pytest
 
 from paribus.errors import StoreError
 from paribus.registry import Registry
-from paribus.runner.outcomes import EXIT_HELD
-from paribus.runner.signals import Stop
-from paribus.runner.trial_output import Told
-from paribus.runner.worker import Order, work
-from paribus.storage.lease import Claimant, LostLeaseError, claimant
+from paribus.runner.outcomes import EXIT_LOCKED
+from paribus.runner.signals import StopRequest
+from paribus.runner.trial_output import ProgressLine
+from paribus.runner.worker import WorkerRequest, run_request
+from paribus.storage.lease import HostIdentity, LostLeaseError, host_identity
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import FAILURE, Store, Trial
-from paribus.storage.trial_lock import Claim
+from paribus.storage.trial_lock import TrialLock
 
-A = Claimant("a", "kernel-a", locks=False, every=0.0, patience=1.0)
+A = HostIdentity("a", "kernel-a", locks=False, every=0.0, patience=1.0)
 B = replace(A, host="b", kernel="kernel-b")
 
 
 def test_on_one_machine_a_release_is_a_release_and_a_death_too(tmp_path: Path) -> None:
-    first, second = Claim(tmp_path, claimant()), Claim(tmp_path, claimant())
+    first, second = TrialLock(tmp_path, host_identity()), TrialLock(tmp_path, host_identity())
     with first:
         assert not second.free()
         assert not second.try_acquire()
@@ -42,7 +42,10 @@ def test_on_one_machine_a_release_is_a_release_and_a_death_too(tmp_path: Path) -
 
 
 def test_another_machine_is_asked_nothing_that_only_this_kernel_knows(tmp_path: Path) -> None:
-    first, second = Claim(tmp_path, replace(claimant(), kernel="another")), Claim(tmp_path, claimant())
+    first, second = (
+        TrialLock(tmp_path, replace(host_identity(), kernel="another")),
+        TrialLock(tmp_path, host_identity()),
+    )
     assert first.try_acquire()
     first._lock.release()  # its lock is not seen from here
     assert second.elsewhere()
@@ -54,25 +57,25 @@ def test_another_machine_is_asked_nothing_that_only_this_kernel_knows(tmp_path: 
 def test_a_trial_that_was_taken_over_leaves_everything_to_its_successor(
     tmp_path: Path, trial: Callable[..., Trial], registry: Registry, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    store, other = Store(tmp_path, "study", claimant=A), Claim(tmp_path / "study" / "base-0", B)
+    store, other = Store(tmp_path, "study", claimant=A), TrialLock(tmp_path / "study" / "base-0", B)
     store.enter(trial())
 
-    def listen(told: Told) -> None:
+    def listen(told: ProgressLine) -> None:
         while not other.lease.ours and (held := other.lease.held()) is not None:
             other.try_acquire(held.token)  # its heart may have beaten in between
 
-    order = Order(store=str(tmp_path), study="study", identity="base-0", spec=trial().spec)
-    assert work(order, registry, stop=Stop(), listen=listen, claimant=A) == EXIT_HELD
+    order = WorkerRequest(store=str(tmp_path), study="study", identity="base-0", spec=trial().spec)
+    assert run_request(order, registry, stop=StopRequest(), listen=listen, claimant=A) == EXIT_LOCKED
     assert "another took over; it is run by process" in capfd.readouterr().err
     assert not (store.folder("base-0") / RECORD).exists()
     assert not (store.folder("base-0") / FAILURE).exists()
     assert store.state("base-0") == "running"
     other.release()
-    assert work(order, registry, stop=Stop(), claimant=A) == 0
+    assert run_request(order, registry, stop=StopRequest(), claimant=A) == 0
 
 
 def test_nothing_is_put_into_its_place_once_a_claim_is_lost(tmp_path: Path) -> None:
-    first, second = Claim(tmp_path, A), Claim(tmp_path, B)
+    first, second = TrialLock(tmp_path, A), TrialLock(tmp_path, B)
     assert first.try_acquire()
     files = first.fenced(Store(tmp_path, "s").files)
     (tmp_path / "new").touch()
@@ -94,7 +97,7 @@ def test_where_the_folder_knows_no_locks_the_lease_alone_decides(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", none)
-    first, second = Claim(tmp_path, claimant()), Claim(tmp_path, claimant())
+    first, second = TrialLock(tmp_path, host_identity()), TrialLock(tmp_path, host_identity())
     assert first.try_acquire()
     assert not second.free()
     assert not second.try_acquire()  # though it is the same machine: nothing tells that the holder has died

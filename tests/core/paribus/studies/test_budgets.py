@@ -16,7 +16,7 @@ from paribus.registry import Registry
 from paribus.specs.trainer_options import lasting
 from paribus.studies.designs import BASELINE
 from paribus.train.counting import flops_a_step
-from paribus.train.trial import Record, Terms, run_trial
+from paribus.train.trial import Record, TrialContext, run_trial
 
 MakeSpec = Callable[..., dict[str, Any]]
 FLOPS = 2e7
@@ -42,7 +42,7 @@ def records(
     for trial in trials:
         own = folder / trial.identity
         own.mkdir()
-        found.append((dict(trial.spec), run_trial(trial.spec, registry, Terms(trial.identity, own))))
+        found.append((dict(trial.spec), run_trial(trial.spec, registry, TrialContext(trial.identity, own))))
     return found
 
 

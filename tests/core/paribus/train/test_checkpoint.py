@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from paribus.errors import EXIT_STORE, StoreError
-from paribus.storage.atomic import FILES, DamagedError, Files, Json, canonical, digest
+from paribus.storage.atomic import FILES, DamagedError, Files, Json, canonical_json, digest
 from paribus.train import checkpoint, tensor_file
 from paribus.train.checkpoint import (
     Loaded,
@@ -263,7 +263,7 @@ values = st.recursive(
 @settings(max_examples=60)
 def test_packing_keeps_every_value_and_its_kind(value: object) -> None:
     packed = pack(value, "here", {})
-    canonical(packed)
+    canonical_json(packed)
     found = unpack(packed, {}, CPU)
     assert found == value
     assert repr(found) == repr(value)  # (1,) is not [1], and True is not 1

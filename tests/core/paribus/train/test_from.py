@@ -17,9 +17,9 @@ from paribus.errors import StoreError
 from paribus.planning.identity import identity_of
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.storage.atomic import canonical
+from paribus.storage.atomic import canonical_json
 from paribus.train.digests import SHORT, tensor_digest
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
 TEXT = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
@@ -59,7 +59,7 @@ def run(base: dict[str, Any], registry: Registry, folder: Path) -> Run:
         place.mkdir()
         given = {**base, **varied, **({} if source is None else {"from": str(source)})}
         spec = resolved(given, registry=registry)
-        record = run_trial(spec, registry, Terms(identity=place.name, folder=place))
+        record = run_trial(spec, registry, TrialContext(identity=place.name, folder=place))
         trial = {"identity": place.name, "spec": spec, "varied": dict(varied), "code": "", "corpus": ""}
         return TrialEntry(variant=variant, seed=0, trial=trial, record=record, state="done")
 
@@ -123,12 +123,12 @@ def test_a_trial_that_is_cut_goes_on_to_the_same_record(
     for name, asked in (("whole", itertools.repeat(False)), ("cut", itertools.cycle([False, True, False, False]))):
         place = tmp_path / name
         place.mkdir()
-        terms = Terms("trial", place, checkpoint_steps=1, asked_to_stop=lambda asked=asked: next(asked))  # type: ignore[misc]  # mypy infers no default's type
+        terms = TrialContext("trial", place, checkpoint_steps=1, asked_to_stop=lambda asked=asked: next(asked))  # type: ignore[misc]  # mypy infers no default's type
         try:
             record = run_trial(spec, registry, terms)
         except InterruptedTrialError:
-            record = run_trial(spec, registry, Terms("trial", place))
-        results.append(canonical(record["result"]))
+            record = run_trial(spec, registry, TrialContext("trial", place))
+        results.append(canonical_json(record["result"]))
     assert results[0] == results[1]
 
 
@@ -164,7 +164,7 @@ def test_a_model_that_changed_since_the_spec_was_read_is_refused(
     other = saved.parent / str(run({"seed": 3}).trial["identity"])
     shutil.copytree(other, tmp_path / "copy")
     with pytest.raises(StoreError, match="holds another model than when the spec was resolved"):
-        run_trial(spec, registry, Terms("trial", tmp_path))
+        run_trial(spec, registry, TrialContext("trial", tmp_path))
 
 
 def test_a_record_says_what_the_training_took_and_what_it_took_in_all(

@@ -15,7 +15,7 @@ from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
 from paribus.train import loggers
 from paribus.train.loggers import Known, Run
-from paribus.train.trial import Record, Terms, run_trial
+from paribus.train.trial import Record, TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
 Train = Callable[..., Record]
@@ -36,7 +36,7 @@ def train(registry: Registry, tmp_path: Path) -> Train:
     def train(folder: str, nodes: Sequence[Mapping[str, Any]], **over: Any) -> Record:
         (tmp_path / folder).mkdir(exist_ok=True)
         called = Run("study", "attention=gqa(kv_heads=2) /../x", 0, "0123456789ab", tmp_path / "logs")
-        terms = Terms(identity="0123456789ab", folder=tmp_path / folder, loggers=nodes, called=called, **over)
+        terms = TrialContext(identity="0123456789ab", folder=tmp_path / folder, loggers=nodes, called=called, **over)
         return run_trial(spec, registry, terms)
 
     return train

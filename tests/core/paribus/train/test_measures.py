@@ -16,7 +16,7 @@ from paribus.specs import resolved
 from paribus.train.evaluate import evaluate
 from paribus.train.measures import Asked, Measuring, asked
 from paribus.train.model import Model
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 Assemble = Callable[..., Model]
 Feed = Callable[..., Any]
@@ -136,7 +136,7 @@ def registry(components: Registry) -> Registry:
 @pytest.fixture(scope="module")
 def record(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     spec = resolved("gpt-tiny", *TINY, "measure=[nine, {name: late, least: 3}]", registry=registry)
-    return run_trial(spec, registry, Terms("a", tmp_path_factory.mktemp("trial")))
+    return run_trial(spec, registry, TrialContext("a", tmp_path_factory.mktemp("trial")))
 
 
 def test_what_measures_find_stands_beside_the_objectives_metrics(record: dict[str, Any]) -> None:
@@ -153,11 +153,11 @@ def test_one_that_is_asked_often_has_a_curve_and_another_an_end(record: dict[str
 
 def test_a_curve_has_as_many_points_as_are_asked_for(registry: Registry, tmp_path: Path) -> None:
     spec = resolved("gpt-tiny", *TINY, "data.evaluations=3", "measure=nine", registry=registry)
-    result = run_trial(spec, registry, Terms("b", tmp_path))["result"]
+    result = run_trial(spec, registry, TrialContext("b", tmp_path))["result"]
     assert [point["step"] for point in result["curve"]] == [3, 6, 8]
     more = resolved("gpt-tiny", *TINY, "data.evaluations=100", "trainer.max_steps=2", registry=registry)
     (tmp_path / "more").mkdir()
-    curve = run_trial(more, registry, Terms("c", tmp_path / "more"))["result"]["curve"]
+    curve = run_trial(more, registry, TrialContext("c", tmp_path / "more"))["result"]["curve"]
     assert [point["step"] for point in curve] == [1, 2]
 
 
@@ -178,10 +178,10 @@ def test_a_model_writes_where_whoever_runs_it_lets_it(registry: Registry, tmp_pa
 
     spec = resolved("transformer-tiny", *PAIRS, "measure=pairing", registry=registry)
     (tmp_path / "b").mkdir()
-    result = run_trial(spec, registry, Terms("a", tmp_path, writer=writer))["result"]
+    result = run_trial(spec, registry, TrialContext("a", tmp_path, writer=writer))["result"]
     assert result["metrics"]["val/pairing/pairs"] == 3
     assert asked == {"beam": 2, "length_penalty": 0.0, "tokens": None, "examples": 3, "training": False}
-    result = run_trial(spec, registry, Terms("b", tmp_path / "b"))["result"]
+    result = run_trial(spec, registry, TrialContext("b", tmp_path / "b"))["result"]
     assert result["unmeasured"] == {"val/pairing/pairs": "whoever runs this lets no model write"}
 
 
@@ -189,7 +189,7 @@ def test_a_measure_that_lacks_what_it_needs_says_so_before_the_first_step(regist
     spec = resolved("transformer-tiny", *PAIRS, "measure={name: pairing, library: false}", registry=registry)
     steps: list[int] = []
     with pytest.raises(SpecError, match="there is no library"):
-        run_trial(spec, registry, Terms("a", tmp_path, tell=lambda step, loss: steps.append(step)))
+        run_trial(spec, registry, TrialContext("a", tmp_path, tell=lambda step, loss: steps.append(step)))
     assert not steps
 
 

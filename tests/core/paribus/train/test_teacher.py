@@ -17,7 +17,7 @@ from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.data import Data
 from paribus.train.model import Model
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 Assemble = Callable[..., Model]
 Feed = Callable[..., Data]
@@ -190,7 +190,7 @@ def test_a_trial_learns_from_a_saved_model_and_is_loaded_where_that_is_gone(
 ) -> None:
     spec = resolved(taught, registry=registry)
     (tmp_path / "trial").mkdir()
-    record = run_trial(spec, registry, Terms("trial", tmp_path / "trial"))
+    record = run_trial(spec, registry, TrialContext("trial", tmp_path / "trial"))
     assert {"val/clm/loss", "val/distill-scores/loss", "val/distill-rows/loss"} <= record["result"]["metrics"].keys()
     assert "val/distill-scores/loss" not in record["result"]["frequencies"]
     alone = paribus.assemble({**taught, "teacher": None, "objective": "clm"}, registry=registry)

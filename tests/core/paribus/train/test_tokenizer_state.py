@@ -14,7 +14,7 @@ from paribus.specs import resolved
 from paribus.storage.atomic import read_json, write_json
 from paribus.storage.saved_model import MODEL, RECORD, TEXT, WEIGHTS
 from paribus.train.tokenizer_state import Text
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 
 SENTENCE = "The 7th paragraph says nothing."
 
@@ -46,7 +46,7 @@ def trained(corpus: Path, registry: Registry, tmp_path_factory: pytest.TempPathF
         },
         registry=registry,
     )
-    run_trial(spec, registry, Terms("trial", folder))
+    run_trial(spec, registry, TrialContext("trial", folder))
     corpus.rename(corpus.with_suffix(".gone"))
     return folder
 

@@ -14,7 +14,7 @@ from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
 from paribus.specs.trainer_options import lasting
 from paribus.train.training_clock import PARTS, Watch, due
-from paribus.train.trial import Record, Terms, run_trial
+from paribus.train.trial import Record, TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
 LIMIT = 0.4
@@ -114,7 +114,7 @@ def test_what_changes_as_the_training_goes_on_is_refused_where_time_alone_ends_i
         "trainer.max_time={seconds: 1}",
     )
     with pytest.raises(SpecError, match=r"cut by time, is not known; valid: a budget in steps, tokens or FLOPs"):
-        run_trial(changing, registry, Terms("changing", tmp_path))
+        run_trial(changing, registry, TrialContext("changing", tmp_path))
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +129,8 @@ def cut_and_resumed(registry: Registry, tmp_path_factory: pytest.TempPathFactory
         steps = step
 
     with pytest.raises(InterruptedTrialError, match="asked to stop"):
-        run_trial(timed, registry, Terms("cut", folder, asked_to_stop=lambda: steps >= 5, tell=tell))
-    return steps, run_trial(timed, registry, Terms("cut", folder))
+        run_trial(timed, registry, TrialContext("cut", folder, asked_to_stop=lambda: steps >= 5, tell=tell))
+    return steps, run_trial(timed, registry, TrialContext("cut", folder))
 
 
 def test_a_trial_ends_at_its_first_step_after_so_many_seconds_its_own_interruptions_included(
@@ -162,12 +162,12 @@ def test_progress_output_takes_nothing_from_the_budget(registry: Registry, tmp_p
 
     timed = spec(registry, "trainer.max_time={seconds: 100}", "trainer.max_steps=6")
     before = time.process_time()
-    record = run_trial(timed, registry, Terms("output", tmp_path, tell=burn_cpu_time))
+    record = run_trial(timed, registry, TrialContext("output", tmp_path, tell=burn_cpu_time))
     assert record["provenance"]["spent_seconds"] < time.process_time() - before - 6 * 0.05
 
 
 def test_steps_that_are_fewer_end_it_before_its_time(registry: Registry, tmp_path: Path) -> None:
     timed = spec(registry, "trainer.max_time={seconds: 100}", "trainer.max_steps=6")
-    result = run_trial(timed, registry, Terms("few", tmp_path))["result"]
+    result = run_trial(timed, registry, TrialContext("few", tmp_path))["result"]
     assert result["steps"] == 6
     assert list(result["certificate"]["along"]) == ["1", "2", "4"]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from paribus.registry import Registry
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import EACH, looked_at, untouched
 
 
@@ -44,7 +44,7 @@ def test_digests_of_batches_do_not_depend_on_gradient_accumulation(
         spec["trainer"]["accumulate_grad_batches"] = number
         folder = tmp_path / str(number)
         folder.mkdir()
-        certificates.append(run_trial(spec, registry, Terms("x", folder))["result"]["certificate"])
+        certificates.append(run_trial(spec, registry, TrialContext("x", folder))["result"]["certificate"])
     whole, divided = certificates
     for key in ("batches", "order", "along"):
         assert divided[key] == whole[key], key

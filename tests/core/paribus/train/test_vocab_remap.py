@@ -14,7 +14,7 @@ from paribus.planning.identity import identity_of
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import text_of
-from paribus.train.trial import Terms, run_trial
+from paribus.train.trial import TrialContext, run_trial
 from paribus.train.vocab_remap import of_vocabulary, shared
 
 GENERAL = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
@@ -45,7 +45,7 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def pretrained(base: dict[str, Any], registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trial")
-    run_trial(resolved(base, registry=registry), registry, Terms("pretrained", folder))
+    run_trial(resolved(base, registry=registry), registry, TrialContext("pretrained", folder))
     return folder
 
 
@@ -58,7 +58,7 @@ def test_the_pretrained_vocabulary_reads_another_corpus(
     base: dict[str, Any], pretrained: Path, registry: Registry, tmp_path: Path
 ) -> None:
     spec = resolved(domain(base, pretrained), registry=registry)
-    record = run_trial(spec, registry, Terms("tuned", tmp_path))
+    record = run_trial(spec, registry, TrialContext("tuned", tmp_path))
     source, tuned = paribus.load(pretrained), paribus.load(tmp_path)
     begun = record["result"]["from"]
     assert tuned.tokenizer == source.tokenizer
