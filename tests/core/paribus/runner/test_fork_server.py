@@ -235,7 +235,8 @@ def test_whoever_opened_it_may_be_killed_and_leaves_no_orphan(
 ) -> None:
     zygote_of().close()
     code = (
-        "import sys\nfrom paribus.runner.fork_server import ForkServer\nfrom paribus.slots.launcher import Job, Plugins\n"
+        "import sys\nfrom paribus.runner.fork_server import ForkServer\n"
+        "from paribus.slots.launcher import Job, Plugins\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\nzygote = ForkServer(module='toy'); zygote.open(Plugins())\n"
         f"zygote.start(Job('job', {HEARING!r}, {str(tmp_path / 'log.txt')!r}))\n"
         "while True:\n for news in zygote.news(1.0): print(news.where.split()[1], flush=True)\n"

@@ -45,7 +45,8 @@ try:
     with catch_signals(StopRequest()) as stop:
         run_trials(
             [Trial(**each) for each in json.loads(trials)], Store(Path(root), "study"),
-            launcher=launcher, rules=RunOptions(**json.loads(rules)), on_event=show, stop=stop, resume="paribus run study",
+            launcher=launcher, rules=RunOptions(**json.loads(rules)), on_event=show, stop=stop,
+            resume="paribus run study",
         )
 except ParibusError as error:
     print(error, file=sys.stderr)

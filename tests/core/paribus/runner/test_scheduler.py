@@ -503,7 +503,7 @@ def test_trials_that_others_gave_up_are_run_here(store: Store) -> None:
 
 
 def test_trials_that_others_still_run_at_the_end_are_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "HELD_SECONDS", 0.3)
+    monkeypatch.setattr(scheduler, "LOCKED_SECONDS", 0.3)
     store.enter(of("a"))
     with (
         store.lock("a-0"),
@@ -631,7 +631,7 @@ def test_a_stage_that_cannot_take_a_step_leaves_the_others_running(store: Store)
 
 
 def test_what_others_run_is_waited_for_as_well(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "HELD_SECONDS", 0.3)
+    monkeypatch.setattr(scheduler, "LOCKED_SECONDS", 0.3)
     acts = in_turn(lambda order: EXIT_LOCKED, done, done)
     launcher, _ = supervised(store, acts, PRETRAIN, TUNE, rehearse=False)  # they gave it up
     assert launcher.ran == ["a-pre", "a-pre", "a-tune"]

@@ -29,7 +29,7 @@ def test_a_second_signal_means_at_once_unless_it_is_an_echo(monkeypatch: pytest.
     with catch_signals(StopRequest(), lambda: called.append(stop.at_once)) as stop:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
-        monkeypatch.setattr(signals, "ECHO", -1.0)
+        monkeypatch.setattr(signals, "ECHO_SECONDS", -1.0)
         signal.raise_signal(signal.SIGTERM)
     assert called == [False, False, True]
     assert stop.signal == signal.SIGINT
@@ -76,7 +76,7 @@ def test_an_interruption_says_how_to_go_on_and_survives_a_process_pool() -> None
 
 
 def test_whoever_is_orphaned_before_it_could_say_so_ends() -> None:
-    code = "import os\nfrom paribus.runner.signals import die_with_parent\ndie_with(os.getpid())\nprint('lives')"
+    code = "import os\nfrom paribus.runner.signals import die_with_parent\ndie_with_parent(os.getpid())\nprint('lives')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (EXIT_TERMINATED, "")
     code = code.replace("getpid", "getppid")

@@ -12,7 +12,7 @@ from paribus.storage.atomic import FILES
 
 
 def test_what_one_process_tells_another_reads_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_output, "EVERY", 0.0)
+    monkeypatch.setattr(trial_output, "WRITE_SECONDS", 0.0)
     path = tmp_path / "progress.jsonl"
     tail, telling = ProgressReader(path), ProgressWriter(path, 10)
     assert list(tail.read()) == []
