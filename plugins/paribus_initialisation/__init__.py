@@ -1,4 +1,4 @@
-"""Initialisations: how a standard normal draw becomes a parameter."""
+"""Initialisation components: from standard normal draws to initial weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What writes into the residual stream starts the smaller, the deeper the stack."""
+"""GPT-2 initialisation (`gpt2`)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from paribus import Initialisation, ParameterInfo, Range
 
 @final
 class Gpt2(Initialisation):
-    """N(0, std²), and std / √branches for what writes into the residual stream: "Language Models are Unsupervised
-    Multitask Learners" (Radford et al. 2019).
+    """GPT-2 initialisation, N(0, std²), and std / √branches for residual projections (Radford et al. 2019).
 
-    A decoder of L layers has 2 L branches; their sum then has the variance of one.
+    "Language Models are Unsupervised Multitask Learners". A decoder of L layers has 2 L branches; their sum then has
+    the variance of one.
     """
 
-    def __init__(self, *, std: Annotated[float, "standard deviation, but for branches", Range(above=0)] = 0.02) -> None:
+    def __init__(
+        self, *, std: Annotated[float, "standard deviation, except for residual projections", Range(above=0)] = 0.02
+    ) -> None:
         self.std = std
 
     def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:

@@ -1,4 +1,4 @@
-"""One standard deviation for all."""
+"""Normal initialisation (`normal`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from paribus import Initialisation, ParameterInfo, Range
 
 @final
 class Normal(Initialisation):
-    """N(0, std²) for every matrix and table: "BERT" (Devlin et al. 2019), without its truncation."""
+    """Normal initialisation, N(0, std²) for every matrix and table (Devlin et al. 2019).
+
+    "BERT", without its truncation.
+    """
 
     def __init__(
         self, *, std: Annotated[float, "standard deviation of every parameter", Range(above=0)] = 0.02

@@ -1,4 +1,4 @@
-"""T5's scales, which leave nothing for attention to scale."""
+"""T5 initialisation (`t5`)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from paribus import Initialisation, ParameterInfo, Range
 
 @final
 class T5(Initialisation):
-    """N(0, 1 / fan in), but tables of rows N(0, 1), and queries smaller by the root of a head's width: "Exploring the
-    Limits of Transfer Learning with a Unified Text-to-Text Transformer" (Raffel et al. 2020), as in its code.
+    """T5 initialisation, N(0, 1 / fan in), tables N(0, 1), queries also divided by √head width (Raffel et al. 2020).
 
-    The queries' is what scores are divided by elsewhere, so it belongs with `scores.scaled: false`. Tables of positions
-    start as T5's biases do, N(0, 1 / width); a head of its own, where embeddings are not tied, as the table does.
+    "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", as in its code. The scale of
+    queries replaces the scale of scores, so use it with `scores.scaled: false`. Position tables are N(0, 1 / width),
+    like T5's biases; an untied head is initialised like the table.
     """
 
-    def __init__(
-        self, *, factor: Annotated[float, "what every standard deviation is multiplied by", Range(above=0)] = 1.0
-    ) -> None:
+    def __init__(self, *, factor: Annotated[float, "factor of every standard deviation", Range(above=0)] = 1.0) -> None:
         self.factor = factor
 
     def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:
@@ -29,10 +27,10 @@ class T5(Initialisation):
 
 
 def _variances(about: ParameterInfo) -> int:
-    """One over the variance."""
-    places = about.path.split(".")
+    """Return the reciprocal of the variance."""
+    names = about.path.split(".")
     if about.role == "embedding":
-        return max(1, about.width) if "position" in places else 1
-    if about.role == "head" and places[0] == "embedding":
+        return max(1, about.width) if "position" in names else 1
+    if about.role == "head" and names[0] == "embedding":
         return 1
     return about.fan_in * max(1, about.head_width) if about.role == "query" else about.fan_in

@@ -1,4 +1,4 @@
-"""Draws without tails."""
+"""Truncated normal initialisation (`truncated`)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from paribus import Initialisation, ParameterInfo, Range
 
 @final
 class Truncated(Initialisation):
-    """N(0, std²) cut off at `cutoff` standard deviations, and std / √branches for what writes into the residual stream:
-    "Smarter, Better, Faster, Longer" (Warner et al. 2024), which is ModernBERT; `deep: false` is "BERT" (Devlin et al.
-    2019).
+    """Truncated normal initialisation, std / √branches for residual projections (Warner et al. 2024).
 
-    `std` is that of the draws before the cut, as in torch's `trunc_normal_`: at 2, they end with 0.88 of it. Each draw
-    is moved to where as large a share of the cut distribution lies below it, so none changes its sign or its rank.
+    "Smarter, Better, Faster, Longer" (ModernBERT); `deep: false` is "BERT" (Devlin et al. 2019). `std` is the standard
+    deviation before truncation at `cutoff`, as in torch's `trunc_normal_`; at 2 it becomes 0.88 of it. Each draw is
+    mapped to the same quantile of the truncated distribution, so no draw changes its sign or rank.
     """
 
     def __init__(
         self,
         *,
-        std: Annotated[float, "standard deviation before the cut, but for branches", Range(above=0)] = 0.02,
-        cutoff: Annotated[float, "how many standard deviations from 0 the cut is", Range(above=0)] = 2.0,
-        deep: Annotated[bool, "whether what writes into the residual stream is divided by √branches"] = True,
+        std: Annotated[
+            float, "standard deviation before truncation, except for residual projections", Range(above=0)
+        ] = 0.02,
+        cutoff: Annotated[float, "standard deviations at which draws are truncated", Range(above=0)] = 2.0,
+        deep: Annotated[bool, "whether residual projections are divided by √branches"] = True,
         head: Annotated[
-            float | None, "that of objectives' heads; null: `std` (ModernBERT: std / √branches)", Range(above=0)
+            float | None,
+            "standard deviation of objectives' heads; null: `std` (ModernBERT: std / √branches)",
+            Range(above=0),
         ] = None,
     ) -> None:
         self.std = std
@@ -43,7 +46,7 @@ class Truncated(Initialisation):
 
 
 def truncated(unit: Tensor, cutoff: float) -> Tensor:
-    """Standard normal draws as draws of the normal distribution that ends at ±`cutoff`."""
-    within = math.erf(cutoff / math.sqrt(2))  # what share of the whole distribution is kept
-    share = torch.erf(unit.double() / math.sqrt(2)) * within  # of the cut one, from 0 to the draw, times ±2
+    """Map standard normal draws to a normal distribution truncated at ±`cutoff`."""
+    mass = math.erf(cutoff / math.sqrt(2))  # probability within the cutoff
+    share = torch.erf(unit.double() / math.sqrt(2)) * mass  # signed probability between 0 and the draw, times 2
     return (torch.erfinv(share) * math.sqrt(2)).clamp(-cutoff, cutoff).to(unit.dtype)

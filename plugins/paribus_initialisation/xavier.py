@@ -1,4 +1,4 @@
-"""Scales that keep the variance of what passes through."""
+"""Xavier initialisation (`xavier`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from paribus import Initialisation, ParameterInfo
 
 @final
 class Xavier(Initialisation):
-    """N(0, 2 / (fan in + fan out)): "Understanding the difficulty of training deep feedforward neural networks" (Glorot
-    & Bengio 2010).
+    """Xavier initialisation, N(0, 2 / (fan in + fan out)) (Glorot & Bengio 2010).
 
-    A table's rows are looked up, never summed over, so its fans mean nothing: each starts with a norm of about 1, by
-    N(0, 1 / width), as in the Transformer's own code.
+    "Understanding the difficulty of training deep feedforward neural networks". Tables are looked up and not
+    multiplied, so fans do not apply: their vectors start with a norm of about 1, N(0, 1 / width), as in the
+    Transformer's code.
     """
 
     def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:

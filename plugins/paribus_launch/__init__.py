@@ -1,4 +1,4 @@
-"""Launchers: where trials run."""
+"""Launchers: local processes, Ray and Slurm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On this machine."""
+"""Local launcher (`local`): processes on this machine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from paribus import ForkServer, Job, Launcher, LauncherEvent, Plugins, Range
 
 @final
 class Local(Launcher):
-    """Each trial in a process of its own on this machine, forked from one that has already imported everything."""
+    """Local launcher, one process for each trial on this machine.
+
+    Processes are forked from one that has already imported everything.
+    """
 
     def __init__(
         self,
         *,
-        fork: Annotated[bool, "fork trials; if not, each imports everything anew, which takes seconds"] = True,
-        per_gpu: Annotated[int, "trials at a time on each GPU, where there are any", Range(1)] = 1,
+        fork: Annotated[bool, "fork trials; otherwise each process imports everything, which takes seconds"] = True,
+        per_gpu: Annotated[int, "concurrent trials on each GPU", Range(1)] = 1,
     ) -> None:
         self._zygote = ForkServer(fork=fork)
         self._per_gpu = per_gpu

@@ -1,4 +1,4 @@
-"""On a Slurm cluster."""
+"""Slurm launcher (`slurm`): jobs of a Slurm cluster, submitted by submitit."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, final
 
 from paribus import Job, JobEnded, JobEnvironment, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins, Range
-from paribus_launch._library import library
-from paribus_launch._submitted import REQUEUED, Submitted, read
+from paribus_launch._optional_import import import_extra
+from paribus_launch._submitit_job import REQUEUED, SubmititJob, read_state
 
-ORDERS: Final = ".slurm"
-ASK: Final = 30.0  # seconds between two questions to the scheduler; what our files tell is known sooner
-LOOK: Final = 0.5
-LATE: Final = 30.0  # seconds that a file may need to be seen on this machine
-OVER: Final = (
+JOBS_FOLDER: Final = ".slurm"
+SCHEDULER_SECONDS: Final = 30.0  # seconds between queries of the scheduler; state files are read more often
+POLL_SECONDS: Final = 0.5
+FILE_SECONDS: Final = 30.0  # seconds until a file is visible on this machine
+ENDED_STATES: Final = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "FINISHED", "INTERRUPTED", "NODE_FAIL",
     "NO PROCESS AND NO RESULT", "OUT_OF_MEMORY", "TIMEOUT",
 )  # fmt: skip
@@ -26,18 +26,18 @@ OVER: Final = (
 @final
 @dataclass
 class _Submission:
-    folder: Path  # where it says how it is
-    job: Any  # submitit's; None: not submitted as yet
-    began: bool = False
-    over: float | None = None  # when the scheduler first said so
+    folder: Path  # with the job's state file
+    job: Any  # submitit's job
+    started: bool = False
+    ended_since: float | None = None  # when the scheduler first reported the end
 
 
 @final
 class Slurm(Launcher):
-    """Each trial as a job of a Slurm cluster, submitted by submitit, those that start together as one array.
+    """Slurm launcher, one job for each trial, submitted by submitit.
 
-    A trial that is preempted, or whose time runs out, writes its checkpoint, is queued again and goes on. The store
-    must lie in a folder that all machines share: orders, and how jobs are, are files beside it.
+    Trials that start together are one array. A preempted trial, or one at its time limit, writes its checkpoint and is
+    requeued. The store must be in a folder shared by all machines, because jobs exchange files beside it.
     """
 
     elsewhere = True
@@ -45,154 +45,154 @@ class Slurm(Launcher):
     def __init__(
         self,
         *,
-        partition: Annotated[str, "where to submit; empty: the cluster's default"] = "",
+        partition: Annotated[str, "partition to submit to; empty: the cluster's default"] = "",
         cpus: Annotated[int, "cores of a trial", Range(1)] = 1,
         gpus: Annotated[int, "accelerators of a trial", Range(0)] = 0,
-        gres: Annotated[str, "or as Slurm spells it: gpu:a100:1"] = "",
-        memory: Annotated[float, "GB of a trial", Range(above=0)] = 8.0,
-        minutes: Annotated[int, "after which a trial is queued again, and goes on", Range(1)] = 240,
-        parallel: Annotated[int, "jobs of one array that run at once", Range(1)] = 256,
-        more: Annotated[list[str], "what else sbatch is told: [account=physics, qos=high]"] = [],  # noqa: B006  # never written to
+        gres: Annotated[str, "accelerators in Slurm's syntax: gpu:a100:1"] = "",
+        memory: Annotated[float, "GB of memory of a trial", Range(above=0)] = 8.0,
+        minutes: Annotated[int, "time limit after which a trial is requeued and resumes", Range(1)] = 240,
+        parallel: Annotated[int, "concurrent jobs of one array", Range(1)] = 256,
+        additional_parameters: Annotated[list[str], "further parameters of sbatch: [account=physics, qos=high]"] = [],  # noqa: B006  # never written to
         executor: Annotated[
-            Literal["slurm", "local"], "local: submitit's stand-in, to try it on one machine"
+            Literal["slurm", "local"], "local: submitit's local executor, to try it on one machine"
         ] = "slurm",
     ) -> None:
         self._executor = executor
         self._parallel = parallel
         self._gpus = gpus
         shared = {"name": "paribus", "timeout_min": minutes, "cpus_per_task": cpus, "mem_gb": memory}
-        own = {
+        slurm_parameters = {
             "slurm_partition": partition,
             "slurm_gres": gres,
             "slurm_array_parallelism": parallel,
-            "slurm_additional_parameters": dict(each.partition("=")[::2] for each in more),
+            "slurm_additional_parameters": dict(parameter.partition("=")[::2] for parameter in additional_parameters),
         }
-        self._parameters = {**shared, "gpus_per_node": gpus, **own}
+        self._parameters = {**shared, "gpus_per_node": gpus, **slurm_parameters}
         self._submitit: Any = None
         self._home = JobEnvironment({}, "")
-        self._new: dict[str, Job] = {}
+        self._pending: dict[str, Job] = {}
         self._jobs: dict[str, _Submission] = {}
-        self._news: list[LauncherEvent] = []
-        self._asked = 0.0
+        self._events: list[LauncherEvent] = []
+        self._last_query = 0.0
         self._count = 0
 
     def at_once(self, cores: int, gpus: int) -> int:
         return self._parallel if self._executor == "slurm" else cores
 
     def open(self, plugins: Plugins) -> None:
-        self._submitit = library("submitit", launcher="slurm")
+        self._submitit = import_extra("submitit", launcher="slurm")
         self._home = JobEnvironment.here()
 
     def start(self, job: Job) -> None:
-        self._new[job.name] = job  # submitted with those that follow, as one array
+        self._pending[job.name] = job  # submitted together with following jobs, as one array
 
     def news(self, seconds: float) -> Sequence[LauncherEvent]:
         self._submit()
-        until = time.monotonic() + seconds
-        while not (told := self._known()) and time.monotonic() < until:
-            time.sleep(max(0.0, min(LOOK, until - time.monotonic())))
-        return told
+        deadline = time.monotonic() + seconds
+        while not (events := self._poll()) and time.monotonic() < deadline:
+            time.sleep(max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
+        return events
 
     def stop(self, name: str, signal: int) -> None:
-        if self._new.pop(name, None) is not None:
-            self._news.append(JobEnded(name, None, int(signal)))
+        if self._pending.pop(name, None) is not None:
+            self._events.append(JobEnded(name, None, int(signal)))
             return
         submission = self._jobs.get(name)
         if submission is None:
             return
         (submission.folder / "stop").write_text(str(int(signal)))
-        if signal == signals.SIGKILL or not submission.began:
+        if signal == signals.SIGKILL or not submission.started:
             submission.job.cancel()
             del self._jobs[name]
-            self._news.append(JobEnded(name, None, int(signal)))
+            self._events.append(JobEnded(name, None, int(signal)))
 
     def close(self) -> None:
         for submission in self._jobs.values():
             (submission.folder / "stop").write_text(str(int(signals.SIGKILL)))
             submission.job.cancel()
-        for each in (self._new, self._jobs, self._news):
-            each.clear()
+        for collection in (self._pending, self._jobs, self._events):
+            collection.clear()
 
-    # -- to the scheduler ----------------------------------------------------------------------------------------
+    # -- submission ----------------------------------------------------------------------------------------------
 
     def _submit(self) -> None:
-        """What was started since the last time: one array for each folder of orders."""
+        """Submit pending jobs, one array for each jobs folder."""
         folders: dict[Path, list[Job]] = {}
-        for job in self._new.values():
-            folders.setdefault(Path(job.log).parents[1] / ORDERS, []).append(job)
-        self._new = {}
+        for job in self._pending.values():
+            folders.setdefault(Path(job.log).parents[1] / JOBS_FOLDER, []).append(job)
+        self._pending = {}
         for folder, jobs in folders.items():
-            bodies = [Submitted(job, self._home, str(self._desk(folder, job))) for job in jobs]
+            job_runners = [SubmititJob(job, self._home, str(self._job_folder(folder, job))) for job in jobs]
             try:
-                executor = self._made(folder)
+                executor = self._executor_for(folder)
                 with executor.batch():
-                    submitted = [executor.submit(body) for body in bodies]
+                    submitit_jobs = [executor.submit(job_runner) for job_runner in job_runners]
             except Exception as error:
-                self._refused(jobs, error)
+                self._submission_failed(jobs, error)
                 continue
-            for job, body, its in zip(jobs, bodies, submitted, strict=True):
-                self._jobs[job.name] = _Submission(Path(body.folder), its)
+            for job, job_runner, submitit_job in zip(jobs, job_runners, submitit_jobs, strict=True):
+                self._jobs[job.name] = _Submission(Path(job_runner.folder), submitit_job)
 
-    def _made(self, folder: Path) -> Any:
-        # Preempted jobs are queued again without a limit; those that outlast their minutes, so often.
+    def _executor_for(self, folder: Path) -> Any:
+        # Preempted jobs are requeued without a limit; jobs at their time limit, up to this number of times.
         executor = self._submitit.AutoExecutor(folder, cluster=self._executor, slurm_max_num_timeout=1000)
-        given = {key: value for key, value in self._parameters.items() if value not in ("", {}, 0)}
-        executor.update_parameters(**given)
+        parameters = {key: value for key, value in self._parameters.items() if value not in ("", {}, 0)}
+        executor.update_parameters(**parameters)
         return executor
 
-    def _desk(self, folder: Path, job: Job) -> Path:
-        """Where a job says how it is: another place for another try."""
+    def _job_folder(self, folder: Path, job: Job) -> Path:
+        """Create the folder of a job's state file, a new one for each attempt."""
         self._count += 1
-        desk = folder / f"{job.name}-{time.time_ns():x}-{self._count}"
-        desk.mkdir(parents=True)
-        return desk
+        job_folder = folder / f"{job.name}-{time.time_ns():x}-{self._count}"
+        job_folder.mkdir(parents=True)
+        return job_folder
 
-    def _refused(self, jobs: Sequence[Job], error: Exception) -> None:
-        """The scheduler may be away for a moment: these jobs may be tried again, as after a failing disk."""
-        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        self._news.append(LauncherMessage(f"Slurm took no job: {why}"))
-        self._news += [JobEnded(job.name, AGAIN, None, f"no job could be submitted: {why}") for job in jobs]
+    def _submission_failed(self, jobs: Sequence[Job], error: Exception) -> None:
+        """Report jobs that may be retried, because the scheduler may be unavailable for a moment only."""
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        self._events.append(LauncherMessage(f"Slurm accepted no job: {reason}"))
+        self._events += [JobEnded(job.name, SUBMIT_FAILED, None, f"could not submit the job: {reason}") for job in jobs]
 
-    # -- from the jobs -------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------
 
-    def _known(self) -> list[LauncherEvent]:
-        told, self._news = self._news, []
+    def _poll(self) -> list[LauncherEvent]:
+        events, self._events = self._events, []
         for name, submission in list(self._jobs.items()):
-            told += self._told(name, submission)
+            events += self._state_events(name, submission)
         local = self._executor == "local"
-        if self._jobs and time.monotonic() - self._asked > (LOOK if local else ASK):
-            self._asked = time.monotonic()
+        if self._jobs and time.monotonic() - self._last_query > (POLL_SECONDS if local else SCHEDULER_SECONDS):
+            self._last_query = time.monotonic()
             for name, submission in list(self._jobs.items()):
-                told += self._lost(name, submission)
-        return told
+                events += self._scheduler_events(name, submission)
+        return events
 
-    def _told(self, name: str, submission: _Submission) -> Iterator[LauncherEvent]:
-        """What the job's own file says."""
-        state = read(submission.folder)
+    def _state_events(self, name: str, submission: _Submission) -> Iterator[LauncherEvent]:
+        """Yield events from the job's state file."""
+        state = read_state(submission.folder)
         if state is None:
             return
-        if not submission.began:
-            submission.began = True
+        if not submission.started:
+            submission.started = True
             yield JobStarted(name, state["where"])
-        if "last" in state and state["how"] != REQUEUED:
+        if "last" in state and state["status"] != REQUEUED:
             del self._jobs[name]
             yield JobEnded(name, state["code"], state["signal"], state["last"])
 
-    def _lost(self, name: str, submission: _Submission) -> Iterator[LauncherEvent]:
-        """What the scheduler says of a job that could not say it itself."""
-        first = submission is next(iter(self._jobs.values()))
-        info = submission.job.get_info(mode="force" if first else "cache")  # one question tells of all
+    def _scheduler_events(self, name: str, submission: _Submission) -> Iterator[LauncherEvent]:
+        """Yield events of a job that ended without writing its state file."""
+        is_first = submission is next(iter(self._jobs.values()))
+        info = submission.job.get_info(mode="force" if is_first else "cache")  # one query answers for all jobs
         state = str(info.get("jobState") or info.get("State") or "UNKNOWN")
-        if not state.startswith(OVER):
-            submission.over = None
+        if not state.startswith(ENDED_STATES):
+            submission.ended_since = None
             return
-        if submission.over is None:
-            submission.over = time.monotonic()
-        late = 2 * LOOK if self._executor == "local" else LATE
-        if time.monotonic() - submission.over > late:
+        if submission.ended_since is None:
+            submission.ended_since = time.monotonic()
+        grace = 2 * POLL_SECONDS if self._executor == "local" else FILE_SECONDS
+        if time.monotonic() - submission.ended_since > grace:
             del self._jobs[name]
-            by = signals.SIGTERM if state.startswith("CANCELLED") else signals.SIGKILL
-            yield JobEnded(name, None, by, f"of its job, {submission.job.job_id}, Slurm says {state}")
+            signal = signals.SIGTERM if state.startswith("CANCELLED") else signals.SIGKILL
+            yield JobEnded(name, None, signal, f"Slurm reports {state} for job {submission.job.job_id}")
 
 
-AGAIN: Final = 74  # EX_TEMPFAIL's neighbour, EX_IOERR: another try may end differently
+SUBMIT_FAILED: Final = 74  # EX_IOERR: a retry may succeed

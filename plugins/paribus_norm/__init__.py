@@ -1,4 +1,4 @@
-"""Norms: what normalises a row; where it stands is the placement's."""
+"""Norm components."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A squashing function where a norm would be."""
+"""Dynamic tanh (`dyt`), in place of a norm."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from paribus import Norm, Range, Role
 
 @final
 class DynamicTanh(Norm):
-    """gain tanh(alpha x) + bias, of each number by itself: "Transformers without Normalization" (Zhu et al. 2025).
+    """Dynamic tanh in place of a norm, gain tanh(alpha x) + bias (Zhu et al. 2025).
 
-    Short rows stay short, where a norm would stretch them: the paper's language models scale their embeddings by √D, as
-    `embedding.scale` does. What is learnt of alpha is how far it is from `alpha`. (…, D) -> (…, D).
+    "Transformers without Normalization". Small vectors stay small, unlike with a norm: the paper's language models
+    scale embeddings by √D, as `embedding.scale` does. The parameter is the difference to the option `alpha`. (…, D) ->
+    (…, D).
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"alpha": "bias", "weight": "gain", "bias": "bias"}
 
-    def __init__(
-        self, width: int, *, alpha: Annotated[float, "how steep it is at first", Range(above=0)] = 0.5
-    ) -> None:
+    def __init__(self, width: int, *, alpha: Annotated[float, "initial alpha", Range(above=0)] = 0.5) -> None:
         super().__init__()
-        self.start = alpha
-        # From 0 and not from `alpha`: first values are then the same for any option, and an optimiser's steps are too.
+        self.initial_alpha = alpha
+        # A difference that starts at 0: initial weights, and so an optimizer's steps, are the same for any `alpha`.
         self.alpha = nn.Parameter(torch.zeros(1))
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh((self.start + self.alpha) * x) * self.weight + self.bias
+        return torch.tanh((self.initial_alpha + self.alpha) * x) * self.weight + self.bias

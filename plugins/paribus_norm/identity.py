@@ -1,4 +1,4 @@
-"""No normalisation."""
+"""No normalisation (`none`), a control."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from paribus import Norm
 
 @final
 class Identity(Norm):
-    """Rows as they are: the control of any study of norms.
-
-    (…, D) -> (…, D).
-    """
+    """No normalisation: the control of a study of norms. (…, D) -> (…, D)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Layer normalisation."""
+"""Layer normalisation (`layernorm`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from paribus import Norm, Range, Role
 
 @final
 class LayerNorm(Norm):
-    """Each row brought to mean 0 and variance 1, then given a gain and a bias: "Layer Normalization" (Ba et al. 2016).
-
-    (…, D) -> (…, D).
-    """
+    """Layer normalisation with a gain and a bias (Ba et al. 2016). (…, D) -> (…, D)."""
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "gain", "bias": "bias"}
 

@@ -1,4 +1,4 @@
-"""Root mean square normalisation."""
+"""Root mean square normalisation (`rmsnorm`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from paribus import Norm, Range, Role
 
 @final
 class RootMeanSquareNorm(Norm):
-    """Each row divided by its root mean square, then given a gain: "Root Mean Square Layer Normalization" (Zhang &
-    Sennrich 2019).
-
-    (…, D) -> (…, D), of the dtype of its rows.
-    """
+    """Root mean square normalisation with a gain (Zhang & Sennrich 2019). (…, D) -> (…, D), of the input's dtype."""
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "gain"}
 

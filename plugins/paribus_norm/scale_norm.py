@@ -1,4 +1,4 @@
-"""Normalisation to one learnt length."""
+"""Normalisation to one learned length (`scalenorm`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from paribus import Norm, Range, Role
 
 @final
 class ScaleNorm(Norm):
-    """Each row brought to the same learnt length, g x / |x|: "Transformers without Tears" (Nguyen & Salazar 2019).
+    """Normalisation to one learned length, g x / |x| (Nguyen & Salazar 2019). (…, D) -> (…, D).
 
-    g starts at √D, which is the length of a row of root mean square 1. What is learnt is how far g is from there.
-    (…, D) -> (…, D).
+    "Transformers without Tears". g starts at √D, the length of a vector with root mean square 1. The parameter is the
+    difference to √D.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"length": "bias"}
@@ -26,14 +26,14 @@ class ScaleNorm(Norm):
         self,
         width: int,
         *,
-        eps: Annotated[float, "length below which a row is not stretched further", Range(above=0)] = 1e-5,
+        eps: Annotated[float, "length below which a vector is not scaled up further", Range(above=0)] = 1e-5,
     ) -> None:
         super().__init__()
         self.eps = eps
-        self.start = math.sqrt(width)
-        # From 0 and not from √D: first values are then the same whatever the width, and so are an optimiser's steps.
+        self.initial_length = math.sqrt(width)
+        # A difference that starts at 0: initial weights, and so an optimizer's steps, are the same for any width.
         self.length = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        long: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp(min=self.eps)
-        return x * ((self.start + self.length) / long)
+        norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp(min=self.eps)
+        return x * ((self.initial_length + self.length) / norm)

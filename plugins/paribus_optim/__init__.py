@@ -1,4 +1,4 @@
-"""Optimizers, and schedules of their learning rate."""
+"""Optimizers and learning-rate schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps whose size follows from those before, and not from a rate."""
+"""Adadelta optimizer (`adadelta`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from paribus import Optimizer, Range, Traits
 
 @final
 class Adadelta(Optimizer):
-    """A step is as large as the last ones were, over how large gradients were: "ADADELTA: An Adaptive Learning Rate
-    Method" (Zeiler 2012); RNNsearch's. Nothing decays.
+    """Adadelta optimizer (Zeiler 2012), without weight decay.
+
+    A step is the root mean square of previous steps over that of gradients. RNNsearch used it.
     """
 
     traits: ClassVar[Traits] = {"pieces": True}
@@ -22,9 +23,11 @@ class Adadelta(Optimizer):
     def __init__(
         self,
         *,
-        lr: Annotated[float, "what steps are multiplied by, before the schedule (Zeiler: 1)", Range(above=0)] = 1.0,
-        rho: Annotated[float, "share of both mean squares that is kept", Range(0, below=1)] = 0.95,
-        eps: Annotated[float, "added to both mean squares: the first steps are of its root", Range(above=0)] = 1e-6,
+        lr: Annotated[float, "factor of steps, before the schedule (Zeiler: 1)", Range(above=0)] = 1.0,
+        rho: Annotated[float, "decay of both mean squares", Range(0, below=1)] = 0.95,
+        eps: Annotated[
+            float, "added to both mean squares; the first steps have the size of its root", Range(above=0)
+        ] = 1e-6,
     ) -> None:
         self.lr = lr
         self.rho = rho

@@ -1,4 +1,4 @@
-"""Adam without a mean gradient, and with mean squares of rows and columns alone."""
+"""Adafactor optimizer (`adafactor`)."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from paribus import Optimizer, Range
 
 @final
 class Adafactor(Optimizer):
-    """Steps as large as the tensor, its squared gradients kept by row and column: "Adafactor: Adaptive Learning Rates
-    with Sublinear Memory Cost" (Shazeer & Stern 2018); T5's.
+    """Adafactor optimizer (Shazeer & Stern 2018).
 
-    The rate at step t is no more than 1/√t: with 0.01 and a constant schedule, T5's 1/√max(t, 10 000).
+    "Adaptive Learning Rates with Sublinear Memory Cost". Squared gradients are stored by row and column, and steps are
+    relative to the tensor's size. The rate at step t is at most 1/√t: with 0.01 and a constant schedule it is T5's
+    1/√max(t, 10 000).
     """
 
     def __init__(
         self,
         *,
-        lr: Annotated[float, "share of a tensor's size that a step comes to, at most", Range(above=0)] = 1e-2,
-        decay: Annotated[
-            float, "the share of old squares that is kept is 1 - t to the power of -this", Range(0, 1)
-        ] = 0.8,
+        lr: Annotated[float, "maximum size of a step relative to the tensor's", Range(above=0)] = 1e-2,
+        decay: Annotated[float, "mean squares decay by 1 - t to the power of -decay", Range(0, 1)] = 0.8,
         clip: Annotated[float, "root mean square at which a tensor's step is clipped", Range(1)] = 1.0,
-        least: Annotated[float, "size that a tensor is taken to have, at least", Range(above=0)] = 1e-3,
-        weight_decay: Annotated[float, "share of a matrix that is lost a step, times the rate", Range(0)] = 0.0,
+        min_rms: Annotated[float, "minimum root mean square of a tensor for relative steps", Range(above=0)] = 1e-3,
+        weight_decay: Annotated[float, "share of a matrix subtracted in a step, times the rate", Range(0)] = 0.0,
     ) -> None:
         self.lr = lr
         self.decay = decay
         self.clip = clip
-        self.least = least
+        self.min_rms = min_rms
         self.weight_decay = weight_decay
 
     def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
@@ -42,5 +41,5 @@ class Adafactor(Optimizer):
             {"params": list(others), "weight_decay": 0.0},
         ]
         return torch.optim.Adafactor(
-            groups, lr=self.lr, beta2_decay=-self.decay, eps=(None, self.least), d=self.clip, foreach=True
+            groups, lr=self.lr, beta2_decay=-self.decay, eps=(None, self.min_rms), d=self.clip, foreach=True
         )

@@ -1,4 +1,4 @@
-"""Steps that become smaller where gradients were."""
+"""Adagrad optimizer (`adagrad`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from paribus import Optimizer, Range, Traits
 
 @final
 class Adagrad(Optimizer):
-    """Each number's gradient over the root of all its squares so far: "Adaptive Subgradient Methods" (Duchi et al.
-    2011); CTRL's. Nothing decays.
+    """Adagrad optimizer (Duchi et al. 2011), without weight decay.
+
+    "Adaptive Subgradient Methods". Gradients are divided by the root of the sum of their squares. CTRL used it.
     """
 
     traits: ClassVar[Traits] = {"pieces": True}
@@ -23,7 +24,7 @@ class Adagrad(Optimizer):
         self,
         *,
         lr: Annotated[float, "learning rate, before the schedule (CTRL: 0.05)", Range(above=0)] = 1e-2,
-        initial: Annotated[float, "what sums of squares begin with", Range(0)] = 0.0,
+        initial: Annotated[float, "initial sum of squares", Range(0)] = 0.0,
         eps: Annotated[float, "added to the root", Range(above=0)] = 1e-10,
     ) -> None:
         self.lr = lr

@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay."""
+"""AdamW optimizer (`adamw`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from paribus import Optimizer, Range, Traits
 
 @final
 class AdamW(Optimizer):
-    """Adam whose weight decay does not pass through its moments: "Decoupled Weight Decay Regularization" (Loshchilov &
-    Hutter 2019). Only matrices decay.
+    """AdamW optimizer (Loshchilov & Hutter 2019). Only matrices decay.
+
+    "Decoupled Weight Decay Regularization".
     """
 
     traits: ClassVar[Traits] = {"pieces": True}
@@ -23,10 +24,10 @@ class AdamW(Optimizer):
         self,
         *,
         lr: Annotated[float, "learning rate, before the schedule", Range(above=0)] = 1e-3,
-        beta1: Annotated[float, "share of the mean gradient that is kept", Range(0, below=1)] = 0.9,
-        beta2: Annotated[float, "share of the mean squared gradient that is kept", Range(0, below=1)] = 0.999,
+        beta1: Annotated[float, "decay of the mean gradient", Range(0, below=1)] = 0.9,
+        beta2: Annotated[float, "decay of the mean squared gradient", Range(0, below=1)] = 0.999,
         eps: Annotated[float, "added to the root of the mean squared gradient", Range(above=0)] = 1e-8,
-        weight_decay: Annotated[float, "share of a matrix that is lost a step, times the rate", Range(0)] = 0.01,
+        weight_decay: Annotated[float, "share of a matrix subtracted in a step, times the rate", Range(0)] = 0.01,
     ) -> None:
         self.lr = lr
         self.betas = (beta1, beta2)

@@ -1,4 +1,4 @@
-"""A warm-up, then a slow fall without an end."""
+"""Inverse square root schedule (`inverse-sqrt`)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import math
 from typing import Annotated, final
 
 from paribus import Range, Schedule
-from paribus_optim.warmup import warmed, warmup_steps
+from paribus_optim.warmup import warmup_factor, warmup_steps
 
 
 @final
 class InverseSqrt(Schedule):
-    """Rises to 1, then falls with the root of the step: "Attention Is All You Need" (Vaswani et al. 2017).
+    """Inverse square root schedule after a warm-up (Vaswani et al. 2017).
 
-    The warm-up is a share of the steps, here as in every schedule; the paper's is 4000 of 100 000.
+    "Attention Is All You Need". The warm-up is a share of the steps, as in every schedule; the paper's is 4000 of 100
+    000.
     """
 
     def __init__(self, *, warmup: Annotated[float, "share of the steps that warm up", Range(0, 1)] = 0.04) -> None:
@@ -21,4 +22,4 @@ class InverseSqrt(Schedule):
 
     def factor(self, step: int, steps: int) -> float:
         warmup = max(1, warmup_steps(self.warmup, steps))
-        return min(warmed(step, warmup), math.sqrt(warmup / (step + 1)))
+        return min(warmup_factor(step, warmup), math.sqrt(warmup / (step + 1)))

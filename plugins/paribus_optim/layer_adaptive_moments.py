@@ -1,4 +1,4 @@
-"""Adam, with steps as long as the tensors that take them."""
+"""LAMB optimizer (`lamb`)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 from paribus import Optimizer, Range, Traits
-from paribus_optim.moments import advanced
+from paribus_optim.moments import update_moments
 
 
 @final
 class LayerAdaptiveMoments(Optimizer):
-    """Each matrix takes steps as long as it is itself, in Adam's direction: LAMB, "Large Batch Optimization for Deep
-    Learning" (You et al. 2020).
+    """LAMB optimizer (You et al. 2020).
 
-    As in the authors' code what is no matrix neither decays nor has its steps measured, and takes those of Adam.
+    "Large Batch Optimization for Deep Learning". Each matrix takes steps relative to its norm, in Adam's direction.
+    Other tensors neither decay nor scale their steps, as in the authors' code, and take Adam's.
     """
 
     traits: ClassVar[Traits] = {"pieces": True}
@@ -25,11 +25,11 @@ class LayerAdaptiveMoments(Optimizer):
     def __init__(
         self,
         *,
-        lr: Annotated[float, "share of a matrix's length that a step is long (ALBERT: 0.00176)", Range(above=0)] = 2e-3,
-        beta1: Annotated[float, "share of the mean gradient that is kept", Range(0, below=1)] = 0.9,
-        beta2: Annotated[float, "share of the mean squared gradient that is kept", Range(0, below=1)] = 0.999,
+        lr: Annotated[float, "length of a step relative to the matrix's norm (ALBERT: 0.00176)", Range(above=0)] = 2e-3,
+        beta1: Annotated[float, "decay of the mean gradient", Range(0, below=1)] = 0.9,
+        beta2: Annotated[float, "decay of the mean squared gradient", Range(0, below=1)] = 0.999,
         eps: Annotated[float, "added to the root of the mean squared gradient", Range(above=0)] = 1e-6,
-        weight_decay: Annotated[float, "share of a matrix that is added to its direction", Range(0)] = 0.01,
+        weight_decay: Annotated[float, "share of a matrix added to its direction", Range(0)] = 0.01,
     ) -> None:
         self.lr = lr
         self.betas = (beta1, beta2)
@@ -46,7 +46,7 @@ class LayerAdaptiveMoments(Optimizer):
 
 @final
 class Lamb(torch.optim.Optimizer):
-    """The steps themselves: w - lr |w| / |r + λw| (r + λw), where r is Adam's direction."""
+    """LAMB's update: w - lr |w| / |r + λw| (r + λw), where r is Adam's direction."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -59,13 +59,17 @@ class Lamb(torch.optim.Optimizer):
         return loss
 
     def _step(self, group: dict[str, Any]) -> None:
-        parameters, _, _, directions = advanced(group, self.state)
+        parameters, _, _, directions = update_moments(group, self.state)
         if not parameters:
             return
         if group["weight_decay"]:
             torch._foreach_add_(directions, parameters, alpha=group["weight_decay"])
         if group["adaptive"]:
-            own, length = (torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, directions))
-            ratios = (own / length).where((own > 0) & (length > 0), 1.0)  # what is 0 has no length to go by
+            weight_norms, step_norms = (
+                torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, directions)
+            )
+            ratios = (weight_norms / step_norms).where(
+                (weight_norms > 0) & (step_norms > 0), 1.0
+            )  # no scaling for a norm of 0
             torch._foreach_mul_(directions, list(ratios.unbind()))
         torch._foreach_add_(parameters, directions, alpha=-group["lr"])

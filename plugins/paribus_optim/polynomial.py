@@ -1,18 +1,18 @@
-"""A warm-up, then a straight line down, or another power of it."""
+"""Polynomial schedule (`polynomial`)."""
 
 from __future__ import annotations
 
 from typing import Annotated, final
 
 from paribus import Range, Schedule
-from paribus_optim.warmup import warmed, warmup_steps
+from paribus_optim.warmup import warmup_factor, warmup_steps
 
 
 @final
 class Polynomial(Schedule):
-    """Rises to 1, then falls to the floor as a power of what is left: "BERT" (Devlin et al. 2019), by a straight line.
+    """Polynomial decay after a warm-up (Devlin et al. 2019), linear by default as in BERT.
 
-    The floor is reached where the run is over, so that its last step still moves.
+    The floor is reached one step after the last, so that the last step still moves.
     """
 
     def __init__(
@@ -21,8 +21,8 @@ class Polynomial(Schedule):
         warmup: Annotated[
             float, "share of the steps that warm up (crammed BERT: a half, a triangle)", Range(0, 1)
         ] = 0.1,
-        floor: Annotated[float, "share of the learning rate that is left at the end", Range(0, 1)] = 0.0,
-        power: Annotated[float, "1: a straight line; above, it falls faster at first", Range(above=0)] = 1.0,
+        floor: Annotated[float, "share of the learning rate at the end", Range(0, 1)] = 0.0,
+        power: Annotated[float, "1: linear; larger values fall faster at first", Range(above=0)] = 1.0,
     ) -> None:
         self.warmup = warmup
         self.floor = floor
@@ -31,6 +31,6 @@ class Polynomial(Schedule):
     def factor(self, step: int, steps: int) -> float:
         warmup = warmup_steps(self.warmup, steps)
         if step < warmup:
-            return warmed(step, warmup)
-        left = max(0.0, 1 - (step - warmup) / max(1, steps - warmup))
-        return float(self.floor + (1 - self.floor) * left**self.power)
+            return warmup_factor(step, warmup)
+        remaining = max(0.0, 1 - (step - warmup) / max(1, steps - warmup))
+        return float(self.floor + (1 - self.floor) * remaining**self.power)

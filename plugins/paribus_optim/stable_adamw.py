@@ -1,4 +1,4 @@
-"""AdamW that goes slower where gradients are larger than they were."""
+"""StableAdamW optimizer (`stable-adamw`)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 from paribus import Optimizer, Range, Traits
-from paribus_optim.moments import advanced
+from paribus_optim.moments import update_moments
 
 
 @final
 class StableAdamW(Optimizer):
-    """AdamW with Adafactor's clipping of each tensor's step: "Stable and Low-Precision Training for Large-Scale
-    Vision-Language Models" (Wortsman et al. 2023); ModernBERT's. Only matrices decay.
+    """StableAdamW optimizer, AdamW with Adafactor's update clipping (Wortsman et al. 2023). Only matrices decay.
+
+    "Stable and Low-Precision Training for Large-Scale Vision-Language Models". ModernBERT used it.
     """
 
     traits: ClassVar[Traits] = {"pieces": True}
@@ -24,10 +25,10 @@ class StableAdamW(Optimizer):
         self,
         *,
         lr: Annotated[float, "learning rate, before the schedule", Range(above=0)] = 1e-3,
-        beta1: Annotated[float, "share of the mean gradient that is kept", Range(0, below=1)] = 0.9,
-        beta2: Annotated[float, "share of the mean squared gradient that is kept", Range(0, below=1)] = 0.99,
+        beta1: Annotated[float, "decay of the mean gradient", Range(0, below=1)] = 0.9,
+        beta2: Annotated[float, "decay of the mean squared gradient", Range(0, below=1)] = 0.99,
         eps: Annotated[float, "added to the root of the mean squared gradient", Range(above=0)] = 1e-6,
-        weight_decay: Annotated[float, "share of a matrix that is lost a step, times the rate", Range(0)] = 0.01,
+        weight_decay: Annotated[float, "share of a matrix subtracted in a step, times the rate", Range(0)] = 0.01,
     ) -> None:
         self.lr = lr
         self.betas = (beta1, beta2)
@@ -39,12 +40,12 @@ class StableAdamW(Optimizer):
             {"params": list(matrices), "weight_decay": self.weight_decay},
             {"params": list(others), "weight_decay": 0.0},
         ]
-        return Stable(groups, {"lr": self.lr, "betas": self.betas, "eps": self.eps})
+        return ClippedAdamW(groups, {"lr": self.lr, "betas": self.betas, "eps": self.eps})
 
 
 @final
-class Stable(torch.optim.Optimizer):
-    """The steps themselves: the rate of each tensor is divided by the root mean square of g / √v, where that is > 1."""
+class ClippedAdamW(torch.optim.Optimizer):
+    """AdamW whose rate is divided, for each tensor, by the root mean square of g / √v where that exceeds 1."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -57,14 +58,14 @@ class Stable(torch.optim.Optimizer):
         return loss
 
     def _step(self, group: dict[str, Any]) -> None:
-        parameters, gradients, squares, directions = advanced(group, self.state)
+        parameters, gradients, squares, directions = update_moments(group, self.state)
         if not parameters:
             return
         torch._foreach_clamp_min_(squares, group["eps"] ** 2)
         torch._foreach_sqrt_(squares)
-        surprise = torch._foreach_norm(torch._foreach_div(gradients, squares))
-        counts = [parameter.numel() ** 0.5 for parameter in parameters]
-        slower = torch.stack(torch._foreach_div(surprise, counts)).clamp(min=1.0).reciprocal()
+        ratio_norms = torch._foreach_norm(torch._foreach_div(gradients, squares))
+        root_sizes = [parameter.numel() ** 0.5 for parameter in parameters]
+        rate_factors = torch.stack(torch._foreach_div(ratio_norms, root_sizes)).clamp(min=1.0).reciprocal()
         torch._foreach_add_(directions, parameters, alpha=group["weight_decay"])
-        torch._foreach_mul_(directions, list(slower.unbind()))
+        torch._foreach_mul_(directions, list(rate_factors.unbind()))
         torch._foreach_add_(parameters, directions, alpha=-group["lr"])

@@ -1,4 +1,4 @@
-"""Steps against the gradient."""
+"""Stochastic gradient descent (`sgd`)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from paribus import Optimizer, Range
 
 @final
 class StochasticGradientDescent(Optimizer):
-    """The gradient times the rate, with momentum if there is any: "A Stochastic Approximation Method" (Robbins & Monro
-    1951). Only matrices decay.
+    """Stochastic gradient descent with optional momentum (Robbins & Monro 1951). Only matrices decay.
+
+    "A Stochastic Approximation Method".
     """
 
     def __init__(
         self,
         *,
         lr: Annotated[float, "learning rate, before the schedule (Luong: 1)", Range(above=0)] = 0.1,
-        momentum: Annotated[float, "share of the step before that is taken again", Range(0, below=1)] = 0.0,
-        weight_decay: Annotated[float, "share of a matrix that is lost a step, times the rate", Range(0)] = 0.0,
+        momentum: Annotated[float, "decay of previous steps that are added to a step", Range(0, below=1)] = 0.0,
+        weight_decay: Annotated[float, "share of a matrix subtracted in a step, times the rate", Range(0)] = 0.0,
     ) -> None:
         self.lr = lr
         self.momentum = momentum

@@ -1,4 +1,4 @@
-"""The warm-up that every schedule of this plugin begins with."""
+"""Linear warm-up, shared by every schedule of this plugin."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ def warmup_steps(share: float, steps: int) -> int:
     return round(share * steps)
 
 
-def warmed(step: int, warmup: int) -> float:
-    """Rises evenly to 1 at the last step of the warm-up; never 0, since a step that moves nothing is lost."""
+def warmup_factor(step: int, warmup: int) -> float:
+    """Rise linearly to 1 at the last step of the warm-up; never 0, since such a step would be wasted."""
     return min(1.0, (step + 1) / warmup) if warmup else 1.0

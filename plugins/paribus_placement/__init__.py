@@ -1,4 +1,4 @@
-"""Placements: how norms, sublayers and the residual stream are wired."""
+"""Norm placement components: the order of norms, sublayers and residual connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Post-norm with a stream that outweighs its branches, the more so the deeper the stack."""
+"""DeepNorm (`deepnorm`): post-norm with a scaled residual stream."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from paribus import Norm, Placement, Role, Shape, Sublayer, Traits
 
 @final
 class DeepNorm(Placement):
-    """norm(alpha x + f(x)), with values, outputs and feed-forwards that start beta times as large: "DeepNet: Scaling
-    Transformers to 1,000 Layers" (Wang et al. 2022).
+    """DeepNorm, norm(alpha x + f(x)) with down-scaled branches (Wang et al. 2022).
 
-    Both follow from the depth of the stack and, of an encoder that a decoder attends to, from the decoder's as well.
-    What beta multiplies is the spec's initialisation; the paper's is `xavier`. (B, T, D) -> (B, T, D).
+    "DeepNet: Scaling Transformers to 1,000 Layers". Values, outputs and feed-forwards are initialised beta times as
+    large. alpha and beta depend on the depth of the stack and, for an encoder with a decoder, on the decoder's depth.
+    beta scales the spec's initialisation; the paper's is `xavier`. (B, T, D) -> (B, T, D).
     """
 
     traits: ClassVar[Traits] = {"final": False}
 
     def __init__(self, shape: Shape, norm: Callable[[], Norm]) -> None:
         super().__init__()
-        self.alpha, self.beta = weights(shape)
+        self.alpha, self.beta = depth_weights(shape)
         self.norms = nn.ModuleDict({name: norm() for name in shape.sublayers})
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
@@ -35,18 +35,18 @@ class DeepNorm(Placement):
         return self.beta if role in ("value", "residual", "inner") else 1.0
 
 
-class Weights(NamedTuple):
-    """What the stream is multiplied by, and what the first values of its branches are."""
+class DepthWeights(NamedTuple):
+    """Scale of the residual stream, and scale of the branches' initial weights."""
 
     alpha: float
     beta: float
 
 
-def weights(shape: Shape) -> Weights:
-    """The table of the paper: one stack by itself, a decoder that attends to an encoder, and that encoder."""
+def depth_weights(shape: Shape) -> DepthWeights:
+    """Return the paper's weights for a single stack, a decoder with cross-attention, or its encoder."""
     if "cross" in shape.sublayers:
-        return Weights((3 * shape.layers) ** 0.25, (12 * shape.layers) ** -0.25)
+        return DepthWeights((3 * shape.layers) ** 0.25, (12 * shape.layers) ** -0.25)
     if shape.cross_layers:
-        both = (shape.layers**4 * shape.cross_layers) ** (1 / 16)
-        return Weights(0.81 * both, 0.87 / both)
-    return Weights((2 * shape.layers) ** 0.25, (8 * shape.layers) ** -0.25)
+        depth = (shape.layers**4 * shape.cross_layers) ** (1 / 16)
+        return DepthWeights(0.81 * depth, 0.87 / depth)
+    return DepthWeights((2 * shape.layers) ** 0.25, (8 * shape.layers) ** -0.25)

@@ -1,4 +1,4 @@
-"""Pre-norm, with branches that start small in every channel."""
+"""LayerScale (`layerscale`): pre-norm with learned channel scales."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from paribus import Norm, Placement, Range, Role, Shape, Sublayer, Traits
 
 @final
 class LayerScale(Placement):
-    """x + gamma f(norm(x)), with a learnt gamma for each channel of each branch, small at first, and a norm after the
-    last layer: "Going deeper with Image Transformers" (Touvron et al. 2021).
+    """LayerScale, x + gamma f(norm(x)) with a learned gamma for each channel (Touvron et al. 2021).
 
-    What is learnt of gamma is how far it is from `start`. (B, T, D) -> (B, T, D).
+    "Going deeper with Image Transformers". gamma starts small, and a norm follows the last layer. The parameter is the
+    difference to `start`. (B, T, D) -> (B, T, D).
     """
 
     traits: ClassVar[Traits] = {"final": True}
@@ -32,13 +32,13 @@ class LayerScale(Placement):
         norm: Callable[[], Norm],
         *,
         start: Annotated[
-            float, "gamma at first (CaiT: 0.1 to 18 layers, 1e-5 to 24, 1e-6 for more)", Range(above=0)
+            float, "initial gamma (CaiT: 0.1 to 18 layers, 1e-5 to 24, 1e-6 for more)", Range(above=0)
         ] = 0.1,
     ) -> None:
         super().__init__()
         self.start = start
         self.norms = nn.ModuleDict({name: norm() for name in shape.sublayers})
-        # From 0 and not from `start`: first values are then the same for any option, and an optimiser's steps are too.
+        # A difference that starts at 0: initial weights, and so an optimizer's steps, are the same for any `start`.
         self.scales = nn.ParameterDict({name: nn.Parameter(torch.zeros(shape.width)) for name in shape.sublayers})
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:

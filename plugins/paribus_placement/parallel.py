@@ -1,4 +1,4 @@
-"""Sublayers side by side."""
+"""Parallel sublayers (`parallel`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from paribus import Norm, Placement, Shape, Sublayer, Traits
 
 @final
 class Parallel(Placement):
-    """x + f(norm(x)) + g(norm(x)), attention and feed-forward reading the same rows, and a norm after the last layer:
-    "GPT-J-6B" (Wang & Komatsuzaki 2021), "PaLM" (Chowdhery et al. 2022).
+    """Parallel sublayers, x + f(norm(x)) + g(norm(x)) (Wang & Komatsuzaki 2021).
 
-    A cross-attention is one more of the terms. The one norm has the path that the attention's has elsewhere.
-    (B, T, D) -> (B, T, D).
+    "GPT-J-6B", "PaLM" (Chowdhery et al. 2022). Attention, cross-attention and feed-forward read the same input, and a
+    norm follows the last layer. The shared norm has the parameter path of the attention's norm. (B, T, D) -> (B, T, D).
     """
 
     traits: ClassVar[Traits] = {"final": True}
@@ -26,7 +25,7 @@ class Parallel(Placement):
         shape: Shape,
         norm: Callable[[], Norm],
         *,
-        shared_norm: Annotated[bool, "whether all read the same normed rows (GPT-NeoX: no, each has a norm)"] = True,
+        shared_norm: Annotated[bool, "whether all sublayers read one norm (GPT-NeoX: no, each has its own)"] = True,
     ) -> None:
         super().__init__()
         self.norms = nn.ModuleDict({name: norm() for name in (("attention",) if shared_norm else shape.sublayers)})

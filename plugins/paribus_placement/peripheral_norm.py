@@ -1,4 +1,4 @@
-"""Norms all around: of what enters the stack, before and behind each sublayer, and of what leaves."""
+"""Peripheral norm (`peri`): norms before and after sublayers, and of the stack's input."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from paribus import Norm, Placement, Shape, Sublayer, Traits
 
 @final
 class PeripheralNorm(Placement):
-    """x + norm(f(norm(x))), of rows that were normed as they entered the stack, and a norm after the last layer:
-    "Peri-LN" (Kim et al. 2025).
+    """Peripheral norm, x + norm(f(norm(x))) with a norm of the stack's input and output (Kim et al. 2025).
 
-    Within a layer it is `sandwich`, tensor by tensor; it differs by the norm of what enters, which the first layer has.
-    That is why it must know which layer it is: where layers share their parameters, `sandwich` with an embedding that
-    is `normed` comes to the same. (B, T, D) -> (B, T, D).
+    "Peri-LN". It is `sandwich` plus an input norm in the first layer, so each layer needs its index: with shared
+    layers, use `sandwich` and an embedding that is `normed`. (B, T, D) -> (B, T, D).
     """
 
     traits: ClassVar[Traits] = {"final": True, "needs": ["layer"]}

@@ -1,4 +1,4 @@
-"""Norms behind the sublayers."""
+"""Post-norm (`post`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from paribus import Norm, Placement, Shape, Sublayer, Traits
 
 @final
 class PostNorm(Placement):
-    """norm(x + f(x)), so that every layer already gives normed rows: "Attention Is All You Need" (Vaswani et al. 2017).
+    """Post-norm, norm(x + f(x)) (Vaswani et al. 2017).
 
-    (B, T, D) -> (B, T, D).
+    "Attention Is All You Need". Every layer returns normalised states. (B, T, D) -> (B, T, D).
     """
 
     traits: ClassVar[Traits] = {"final": False}

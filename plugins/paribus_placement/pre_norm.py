@@ -1,4 +1,4 @@
-"""Norms before the sublayers."""
+"""Pre-norm (`pre`)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from paribus import Norm, Placement, Shape, Sublayer, Traits
 
 @final
 class PreNorm(Placement):
-    """x + f(norm(x)), and a norm after the last layer: "Language Models are Unsupervised Multitask Learners" (Radford
-    et al. 2019), studied in "On Layer Normalization in the Transformer Architecture" (Xiong et al. 2020).
+    """Pre-norm, x + f(norm(x)) with a norm after the last layer (Radford et al. 2019).
 
-    (B, T, D) -> (B, T, D).
+    "Language Models are Unsupervised Multitask Learners", studied in "On Layer Normalization in the Transformer
+    Architecture" (Xiong et al. 2020). (B, T, D) -> (B, T, D).
     """
 
     traits: ClassVar[Traits] = {"final": True}
@@ -26,14 +26,13 @@ class PreNorm(Placement):
         norm: Callable[[], Norm],
         *,
         bare_first: Annotated[
-            bool, "whether the first attention reads rows as they come, normed by the embedding (ModernBERT: yes)"
+            bool, "whether the first attention has no norm, because the embedding has one (ModernBERT: yes)"
         ] = False,
     ) -> None:
         super().__init__()
         if bare_first and shape.layer is None:
             raise ValueError(
-                "`bare_first` is true, but layers share their parameters, so that none is the first alone; "
-                "valid: bare_first: false, or dims.groups null"
+                "`bare_first` needs layers that do not share parameters; valid: bare_first: false, or dims.groups null"
             )
         bare = "attention" if bare_first and shape.layer == 0 else ""
         self.norms = nn.ModuleDict({name: norm() for name in shape.sublayers if name != bare})

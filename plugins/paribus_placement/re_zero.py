@@ -1,4 +1,4 @@
-"""Branches that start at nothing."""
+"""ReZero (`rezero`): no norm, and branches that start at zero."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from paribus import Norm, Placement, Role, Shape, Sublayer, Traits
 
 @final
 class ReZero(Placement):
-    """x + a f(x), with one learnt a for all sublayers of a layer, 0 at first, and no norm: "ReZero is All You Need"
-    (Bachlechner et al. 2020).
+    """ReZero, x + a f(x) with one learned a for each layer, initially 0, and no norm (Bachlechner et al. 2020).
 
-    The spec's norm stands only where the embedding or an objective has one. (B, T, D) -> (B, T, D).
+    "ReZero is All You Need". The spec's norm is used only in embeddings and objectives. (B, T, D) -> (B, T, D).
     """
 
     traits: ClassVar[Traits] = {"final": False}

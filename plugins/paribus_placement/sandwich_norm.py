@@ -1,4 +1,4 @@
-"""Norms before and behind the sublayers."""
+"""Sandwich norm (`sandwich`): norms before and after sublayers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from paribus import Norm, Placement, Shape, Sublayer, Traits
 
 @final
 class SandwichNorm(Placement):
-    """x + norm(f(norm(x))), both norms within the branch, and one after the last layer: "CogView" (Ding et al. 2021),
-    and "Gemma 2" (Gemma Team 2024).
+    """Sandwich norm, x + norm(f(norm(x))) with a norm after the last layer (Ding et al. 2021).
 
-    (B, T, D) -> (B, T, D).
+    "CogView", and "Gemma 2" (Gemma Team 2024). Both norms are inside the branch. (B, T, D) -> (B, T, D).
     """
 
     traits: ClassVar[Traits] = {"final": True}

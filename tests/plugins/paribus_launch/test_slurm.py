@@ -17,8 +17,8 @@ import pytest
 
 from paribus import SpecError
 from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, LauncherMessage, Plugins
-from paribus_launch import _submitted
-from paribus_launch._submitted import Submitted
+from paribus_launch import _submitit_job
+from paribus_launch._submitit_job import SubmititJob
 from paribus_launch.slurm import Slurm
 
 slurm = importlib.import_module("paribus_launch.slurm")  # the package has the class under that name
@@ -26,7 +26,7 @@ TERM, KILL = signal.SIGTERM, signal.SIGKILL
 
 
 class Job_:  # noqa: N801  # submitit's `Job`
-    def __init__(self, body: Submitted) -> None:
+    def __init__(self, body: SubmititJob) -> None:
         self.body = body
         self.job_id = "7_0"
         self.state = "PENDING"
@@ -38,8 +38,8 @@ class Job_:  # noqa: N801  # submitit's `Job`
     def get_info(self, mode: str) -> dict[str, str]:
         return {"State": self.state}
 
-    def says(self, how: str, **more: Any) -> None:
-        text = json.dumps({"how": how, "where": "process 7 on node", **more})
+    def says(self, status: str, **more: Any) -> None:
+        text = json.dumps({"status": status, "where": "process 7 on node", **more})
         (Path(self.body.folder) / "state.json").write_text(text)
 
 
@@ -64,7 +64,7 @@ class Cluster:
         self.arrays.append([])
         yield
 
-    def submit(self, body: Submitted) -> Job_:
+    def submit(self, body: SubmititJob) -> Job_:
         self.arrays[-1].append(Job_(body))
         return self.arrays[-1][-1]
 
@@ -72,8 +72,8 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     found = Cluster()
-    monkeypatch.setattr(slurm, "library", lambda name, launcher: found)
-    for name in ("ASK", "LATE", "LOOK"):
+    monkeypatch.setattr(slurm, "import_extra", lambda name, launcher: found)
+    for name in ("SCHEDULER_SECONDS", "FILE_SECONDS", "POLL_SECONDS"):
         monkeypatch.setattr(slurm, name, 0.0)
     return found
 
@@ -93,7 +93,9 @@ def heard(launcher: Slurm) -> list[LauncherEvent]:
 
 
 def test_what_starts_together_is_one_array(cluster: Cluster, tmp_path: Path) -> None:
-    launcher = opened(partition="long", gpus=1, memory=3.5, minutes=90, parallel=2, more=["account=physics", "nice"])
+    launcher = opened(
+        partition="long", gpus=1, memory=3.5, minutes=90, parallel=2, additional_parameters=["account=physics", "nice"]
+    )
     for name in ("a", "b", "c"):
         launcher.start(job(tmp_path, name))
     assert heard(launcher) == []
@@ -149,7 +151,7 @@ def test_of_a_job_that_could_say_nothing_the_scheduler_tells(
     launcher.news(0.0)
     cluster.arrays[0][0].state = state
     time.sleep(0.001)
-    assert heard(launcher) == [JobEnded("a", None, number, f"of its job, 7_0, Slurm says {state}")]
+    assert heard(launcher) == [JobEnded("a", None, number, f"Slurm reports {state} for job 7_0")]
 
 
 def test_what_waits_is_cancelled_and_what_runs_is_asked(cluster: Cluster, tmp_path: Path) -> None:
@@ -182,14 +184,14 @@ def test_where_the_scheduler_is_away_jobs_may_be_tried_again(cluster: Cluster, t
     launcher.start(job(tmp_path, "a"))
     why = "sbatch: error: Unable to contact slurm controller"
     assert heard(launcher) == [
-        LauncherMessage(f"Slurm took no job: {why}"),
-        JobEnded("a", 74, None, f"no job could be submitted: {why}"),
+        LauncherMessage(f"Slurm accepted no job: {why}"),
+        JobEnded("a", 74, None, f"could not submit the job: {why}"),
     ]
 
 
 def test_without_submitit_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(SpecError, match=r"launcher `slurm` takes the library `submitit`.*paribus\[slurm\]"):
+    with pytest.raises(SpecError, match=r"`submitit`.*paribus\[slurm\]"):
         Slurm().open(Plugins())
 
 
@@ -214,15 +216,15 @@ class Process:
 
 
 def state(folder: Path) -> dict[str, Any]:
-    found = _submitted.read(folder)
+    found = _submitit_job.read_state(folder)
     assert found is not None
     return found
 
 
 def test_a_job_is_stopped_by_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(_submitted, "JobProcess", Process)
+    monkeypatch.setattr(_submitit_job, "JobProcess", Process)
     (tmp_path / "stop").write_text("15")
-    body = Submitted(job(tmp_path, "a"), Any, str(tmp_path))  # type: ignore[arg-type]  # its process is not started
+    body = SubmititJob(job(tmp_path, "a"), Any, str(tmp_path))  # type: ignore[arg-type]  # its process is not started
     handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         body()
@@ -230,7 +232,7 @@ def test_a_job_is_stopped_by_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         for each, held in handlers.items():
             signal.signal(each, held)
     assert state(tmp_path) == {
-        "how": "ended",
+        "status": "ended",
         "where": Process.where,
         "code": 143,
         "signal": None,
@@ -238,18 +240,18 @@ def test_a_job_is_stopped_by_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     }
 
 
-@pytest.mark.parametrize(("code", "how"), [(143, "requeued"), (0, "ended")])
+@pytest.mark.parametrize(("code", "status"), [(143, "requeued"), (0, "ended")])
 def test_before_it_is_queued_again_the_trial_writes_its_checkpoint(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, how: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, status: str
 ) -> None:
     delayed = SimpleNamespace(helpers=SimpleNamespace(DelayedSubmission=lambda body: body))
     monkeypatch.setitem(sys.modules, "submitit", delayed)
-    body = Submitted(job(tmp_path, "a"), Any, str(tmp_path))  # type: ignore[arg-type]  # its process is not started
+    body = SubmititJob(job(tmp_path, "a"), Any, str(tmp_path))  # type: ignore[arg-type]  # its process is not started
     process = body._process = Process(body.job, None)  # type: ignore[assignment]  # one that a test ends
     monkeypatch.setattr(process, "send", lambda number: setattr(process, "ends", JobEnded("a", code, None, "")))
     again = body.checkpoint()
-    assert (again is not None) == (how == "requeued")
-    assert state(tmp_path)["how"] == how
+    assert (again is not None) == (status == "requeued")
+    assert state(tmp_path)["status"] == status
 
 
 def test_slurm_is_told_what_was_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -260,7 +262,9 @@ def test_slurm_is_told_what_was_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_p
         path.write_text(f"#!/bin/sh\necho '{says}'\n")
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    launcher = opened(partition="long", gres="gpu:a100:1", cpus=3, minutes=90, parallel=2, more=["account=physics"])
+    launcher = opened(
+        partition="long", gres="gpu:a100:1", cpus=3, minutes=90, parallel=2, additional_parameters=["account=physics"]
+    )
     for name in ("a", "b", "c"):
         launcher.start(job(tmp_path, name))
     assert heard(launcher) == []

@@ -8,7 +8,7 @@ from paribus_optim.halved import Halved
 from paribus_optim.inverse_sqrt import InverseSqrt
 from paribus_optim.polynomial import Polynomial
 from paribus_optim.trapezoid import Trapezoid
-from paribus_optim.warmup import warmed, warmup_steps
+from paribus_optim.warmup import warmup_factor, warmup_steps
 from paribus_optim.warmup_cosine import WarmupCosine
 
 SCHEDULES: list[Schedule] = [
@@ -67,8 +67,8 @@ def test_it_can_be_asked_for_the_step_behind_the_last(schedule: Schedule) -> Non
 
 
 def test_it_rises_evenly_and_is_over_at_its_last_step() -> None:
-    assert [warmed(step, 4) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
-    assert warmed(0, 0) == 1.0
+    assert [warmup_factor(step, 4) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert warmup_factor(0, 0) == 1.0
 
 
 @pytest.mark.parametrize(("share", "steps", "expected"), [(0.1, 100, 10), (0.0, 100, 0), (1.0, 7, 7), (0.1, 3, 0)])

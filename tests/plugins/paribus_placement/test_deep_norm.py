@@ -11,7 +11,7 @@ from torch import Tensor
 import paribus
 from paribus import Placement, Role, Shape
 from paribus_norm.layer_norm import LayerNorm
-from paribus_placement.deep_norm import DeepNorm, weights
+from paribus_placement.deep_norm import DeepNorm, depth_weights
 from paribus_placement.post_norm import PostNorm
 
 Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
@@ -45,7 +45,7 @@ def test_the_stream_is_weighed_and_each_sum_is_normed(
 def test_its_weights_are_those_of_the_paper(
     sublayers: tuple[str, ...], layers: int, read_by: int, alpha: float, beta: float, shape: Shape
 ) -> None:
-    made = weights(dataclasses.replace(shape, sublayers=sublayers, layers=layers, cross_layers=read_by))
+    made = depth_weights(dataclasses.replace(shape, sublayers=sublayers, layers=layers, cross_layers=read_by))
     assert made == pytest.approx((alpha, beta), rel=1e-6)
 
 

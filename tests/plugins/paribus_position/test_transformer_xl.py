@@ -87,7 +87,7 @@ def test_rows_that_count_on_are_shifted_where_that_is_cheaper(
         made.append(x)
         return relative_shift(x)
 
-    monkeypatch.setattr(sys.modules[TransformerXL.__module__], "shifted", watched)
+    monkeypatch.setattr(sys.modules[TransformerXL.__module__], "relative_shift", watched)
     shape = replace(shape, **sizes)
     position, rows = TransformerXL(shape), torch.arange(9).unsqueeze(0)
     filled(position)

@@ -114,7 +114,7 @@ def test_decoding_past_a_table_is_an_error_and_never_a_clamp(assemble: Callable[
     model = assemble("gpt-tiny", "position=learned")
     states = model.start(2, 20)
     model(TOKENS, states)
-    with pytest.raises(DataError, match=r"error\[past-the-table\] position.length: position 16 is past the table"):
+    with pytest.raises(DataError, match=r"error\[past-the-table\] position.length: .* position 16"):
         model(TOKENS[:, :1], states)
 
 
