@@ -1,4 +1,4 @@
-"""Families of the `transformers` library: one a file, one line here. Nothing of that library is imported."""
+"""Model families of the `transformers` library: one file a family, and one line here. The library is not imported."""
 
 from collections.abc import Mapping
 

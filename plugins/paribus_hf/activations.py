@@ -1,4 +1,4 @@
-"""What the `transformers` library calls activations, and what they are called here."""
+"""Activation names of the `transformers` library and of Paribus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACTIVATIONS: Mapping[str, str] = {
     "tanh": "tanh",
     "sigmoid": "sigmoid",
 }
-OF_HEADS: Mapping[str, str] = {
-    theirs: ours for theirs, ours in ACTIVATIONS.items() if ours in ("gelu", "gelu-tanh", "relu")
+HEAD_ACTIVATIONS: Mapping[str, str] = {
+    hf_name: name for hf_name, name in ACTIVATIONS.items() if name in ("gelu", "gelu-tanh", "relu")
 }
-"""Those that a head has as well which predicts what was hidden."""
+"""Activations that the heads of masked language models have too."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf import berts
-from paribus_hf.activations import OF_HEADS
-from paribus_hf.bodies import EXPAND
+from paribus_hf import bert_shared
+from paribus_hf.activations import HEAD_ACTIVATIONS
+from paribus_hf.layer_names import EXPAND
 
 MLM: Final[Mapping[str, Any]] = {"name": "mlm", "transform": True, "transform_bias": True, "bias": True}
 POOLER: Final = ("albert.pooler.weight", "albert.pooler.bias")
@@ -26,12 +26,12 @@ NAMES: Final[Mapping[str, str]] = {
 
 @final
 class Albert(Family):
-    """ "ALBERT: A Lite BERT" (Lan et al. 2020): a narrow table, and groups of layers that are one."""
+    """ALBERT (Lan et al. 2020): a factorised embedding and groups of layers that share parameters."""
 
     kind = "albert"
     architectures: ClassVar[Mapping[str, Architecture]] = {
         "AlbertForPreTraining": Architecture(spec={"objective": [MLM, {"name": "sop"}]}),
-        "AlbertForMaskedLM": Architecture(spec={"objective": [MLM]}, unread=POOLER),  # older files have one
+        "AlbertForMaskedLM": Architecture(spec={"objective": [MLM]}, unread=POOLER),  # in older files
     }
     spec: ClassVar[Mapping[str, Any]] = {
         "preset": "albert",
@@ -52,7 +52,7 @@ class Albert(Family):
         Key("num_hidden_groups", "dims.groups", 1),
         Key("num_attention_heads", "dims.heads", 64),
         Key("intermediate_size", "feedforward.inner", 16384, times=EXPAND),
-        Key("hidden_act", "feedforward.activation", "gelu_new", OF_HEADS),
+        Key("hidden_act", "feedforward.activation", "gelu_new", HEAD_ACTIVATIONS),
         Key("type_vocab_size", "embedding.segments", 2),
         Key("hidden_dropout_prob", "dropout", 0.0),
         Key("attention_probs_dropout_prob", "dropout", 0.0),
@@ -61,7 +61,7 @@ class Albert(Family):
     fixed: ClassVar[Mapping[str, Any]] = {
         "inner_group_num": 1,
         "is_encoder_decoder": False,
-        "tie_word_embeddings": True,  # else the head has two biases, of which one is dead
+        "tie_word_embeddings": True,  # otherwise the head has two biases, one of them unused
     }
     former: ClassVar[Mapping[str, Any]] = {"position_embedding_type": "absolute"}
     ignored: ClassVar[frozenset[str]] = frozenset(
@@ -73,19 +73,21 @@ class Albert(Family):
     buffers: ClassVar[tuple[str, ...]] = ("embeddings.position_ids", "embeddings.token_type_ids")
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        berts.read(config, spec)
+        bert_shared.read(config, spec)
         if spec["embedding"]["width"] == spec["dims"]["width"]:
-            what = "`embedding_size` is `hidden_size`, between which they have a projection and we have none"
-            config.wrong("embedding_size", what, "another width")
+            message = (
+                "`embedding_size` equals `hidden_size`: `transformers` has a projection between them, Paribus has none"
+            )
+            config.wrong("embedding_size", message, "a different width")
         spec["objective"][0]["activation"] = spec["feedforward"].get("activation")
         if spec["dims"]["groups"] == spec["dims"]["layers"]:
-            spec["dims"]["groups"] = None  # each layer is its own
+            spec["dims"]["groups"] = None  # no shared layers
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
         config["num_hidden_groups"] = spec["dims"]["groups"] or spec["dims"]["layers"]
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        """Every tensor, of the body and of the heads that there are."""
+        """Yield all tensors of the body and of its heads."""
         embeddings, tied = "albert.embeddings", "predictions.decoder"
         yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", also=(f"{tied}.weight",))
         if spec["embedding"]["segments"]:
@@ -102,7 +104,7 @@ class Albert(Family):
                 yield Move(f"objectives.sop.head.scores.{kind}", f"sop_classifier.classifier.{kind}")
             groups = spec["dims"]["groups"] or spec["dims"]["layers"]
             for group in range(groups):
-                first = group * spec["dims"]["layers"] // groups
-                theirs = f"albert.encoder.albert_layer_groups.{group}.albert_layers.0"
-                for ours, name in NAMES.items():
-                    yield Move(f"body.layers.{first}.{ours}.{kind}", f"{theirs}.{name}.{kind}")
+                layer = group * spec["dims"]["layers"] // groups
+                hf_layer = f"albert.encoder.albert_layer_groups.{group}.albert_layers.0"
+                for module, name in NAMES.items():
+                    yield Move(f"body.layers.{layer}.{module}.{kind}", f"{hf_layer}.{name}.{kind}")

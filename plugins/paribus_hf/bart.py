@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf import barts
+from paribus_hf import bart_shared
 
 
 @final
 class Bart(Family):
-    """ "BART: Denoising Sequence-to-Sequence Pre-training …" (Lewis et al. 2020): each stack has positions, and a norm
-    behind its rows, for itself. The bias of its scores is no parameter of theirs, and 0 unless somebody set it.
+    """BART (Lewis et al. 2020): positions and an embedding norm for each stack.
+
+    The bias of the scores is a buffer there, and 0 unless it was set.
     """
 
     kind = "bart"
@@ -25,14 +26,14 @@ class Bart(Family):
         "topology": "encoder-decoder",
         "embedding": {"name": "tokens", "normed": True},
         "attention": {"name": "mha"},
-        "position": {"name": "learned", "offset": barts.OFFSET},
+        "position": {"name": "learned", "offset": bart_shared.OFFSET},
         "norm": {"name": "layernorm"},
         "placement": "post",
         "feedforward": {"name": "mlp"},
         "objective": "denoise",
     }
-    keys: ClassVar[tuple[Key, ...]] = barts.keys(50265, "gelu", scale=False, attention_dropout=0.0)
-    fixed: ClassVar[Mapping[str, Any]] = barts.FIXED
+    keys: ClassVar[tuple[Key, ...]] = bart_shared.keys(50265, "gelu", scale=False, attention_dropout=0.0)
+    fixed: ClassVar[Mapping[str, Any]] = bart_shared.FIXED
     former: ClassVar[Mapping[str, Any]] = {
         "add_bias_logits": False,
         "add_final_layer_norm": False,
@@ -40,19 +41,19 @@ class Bart(Family):
         "normalize_embedding": True,
         "static_position_embeddings": False,
     }
-    ignored: ClassVar[frozenset[str]] = barts.IGNORED | {
+    ignored: ClassVar[frozenset[str]] = bart_shared.IGNORED | {
         "classif_dropout", "classifier_dropout", "extra_pos_embeddings", "force_bos_token_to_be_generated",
     }  # fmt: skip
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        barts.read(config, spec)
+        bart_shared.read(config, spec)
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
-        barts.write(spec, config)
+        bart_shared.write(spec, config)
 
     def constants(self, spec: Mapping[str, Any]) -> Mapping[str, Tensor]:
         return {"final_logits_bias": torch.zeros(1, spec["dims"]["vocabulary"])}
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         norms = {f"embedding.norm.{kind}": f"layernorm_embedding.{kind}" for kind in ("weight", "bias")}
-        return barts.moves(spec, {**norms, "position.0.table.weight": "embed_positions.weight"})
+        return bart_shared.moves(spec, {**norms, "position.0.table.weight": "embed_positions.weight"})

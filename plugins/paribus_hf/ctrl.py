@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Alone, Architecture, Family, Key, Move
-from paribus_hf.bodies import EXPAND, SUMMARY, headed, layers
+from paribus_hf.layer_names import EXPAND, SUMMARY_KEYS, layer_moves, with_objective
 
 NAMES: Final[Mapping[str, str]] = {
     "attention.heads.q": "multi_head_attention.Wq",
@@ -22,7 +22,7 @@ NAMES: Final[Mapping[str, str]] = {
 
 @final
 class Ctrl(Family):
-    """ "CTRL: A Conditional Transformer Language Model" (Keskar et al. 2019): all sines stand before all cosines."""
+    """CTRL (Keskar et al. 2019): sinusoidal positions with all sines before all cosines."""
 
     kind = "ctrl"
     architectures: ClassVar[Mapping[str, Architecture]] = {"CTRLLMHeadModel": Architecture()}
@@ -48,17 +48,17 @@ class Ctrl(Family):
         Key("embd_pdrop", "dropout", 0.1),
     )
     fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": False, "tie_word_embeddings": True}
-    ignored: ClassVar[frozenset[str]] = SUMMARY | {
+    ignored: ClassVar[frozenset[str]] = SUMMARY_KEYS | {
         "attn_pdrop", "initializer_range", "layer_norm_epsilon", "n_ctx",
-    }  # fmt: skip  # its class reads neither the rate of attention nor the epsilon
+    }  # fmt: skip  # the class ignores attn_pdrop and layer_norm_epsilon
 
     def alone(self, spec: Mapping[str, Any], architecture: str) -> Alone:
-        """What was trained behind codes has the head of what was not."""
-        return headed(spec, "control", self.spec["objective"])
+        """Return a model trained with control codes as a plain language model, which has the same head."""
+        return with_objective(spec, "control", self.spec["objective"])
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         yield Move("embedding.tokens.weight", "transformer.w.weight", also=("lm_head.weight",))
         yield Move("objectives.clm.bias", "lm_head.bias")
         for kind in ("weight", "bias"):
             yield Move(f"body.norm.{kind}", f"transformer.layernorm.{kind}")
-        yield from layers(spec, "transformer.h", NAMES)
+        yield from layer_moves(spec, "transformer.h", NAMES)

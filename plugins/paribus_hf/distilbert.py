@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Family, Key, Move
-from paribus_hf import berts
-from paribus_hf.bodies import EXPAND, layers
+from paribus_hf import bert_shared
+from paribus_hf.layer_names import EXPAND, layer_moves
 
 NAMES: Final[Mapping[str, str]] = {
     "attention.heads.q": "attention.q_lin",
@@ -23,7 +23,7 @@ NAMES: Final[Mapping[str, str]] = {
 
 @final
 class DistilBert(Family):
-    """ "DistilBERT, a distilled version of BERT" (Sanh et al. 2019): half the layers, no segments, no pooler."""
+    """DistilBERT (Sanh et al. 2019): half of BERT's layers, no segments, no pooler."""
 
     kind = "distilbert"
     architectures: ClassVar[Mapping[str, Architecture]] = {"DistilBertForMaskedLM": Architecture()}
@@ -36,7 +36,7 @@ class DistilBert(Family):
         "norm": {"name": "layernorm", "eps": 1e-12},
         "placement": "post",
         "feedforward": {"name": "mlp", "activation": "gelu"},
-        "objective": berts.MLM,
+        "objective": bert_shared.MLM,
     }
     keys: ClassVar[tuple[Key, ...]] = (
         Key("vocab_size", "dims.vocabulary", 30522),
@@ -52,7 +52,7 @@ class DistilBert(Family):
     fixed: ClassVar[Mapping[str, Any]] = {
         "activation": "gelu",
         "is_encoder_decoder": False,
-        "sinusoidal_pos_embds": False,  # True changes how the table starts, and that it is not learned
+        "sinusoidal_pos_embds": False,  # True: a fixed sinusoidal table
     }
     ignored: ClassVar[frozenset[str]] = frozenset(
         {"initializer_range", "output_past", "qa_dropout", "seq_classif_dropout", "tie_weights_"}
@@ -71,4 +71,4 @@ class DistilBert(Family):
             yield Move(f"body.embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
             yield Move(f"objectives.mlm.dense.{kind}", f"vocab_transform.{kind}")
             yield Move(f"objectives.mlm.norm.{kind}", f"vocab_layer_norm.{kind}")
-        yield from layers(spec, "distilbert.transformer.layer", NAMES)
+        yield from layer_moves(spec, "distilbert.transformer.layer", NAMES)

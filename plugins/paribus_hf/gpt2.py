@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, final
 
 from paribus import Architecture, Family, Key, Move
-from paribus_hf import gpts
+from paribus_hf import gpt_shared
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.bodies import EXPAND
+from paribus_hf.layer_names import EXPAND
 
 
 @final
 class Gpt2(Family):
-    """ "Language Models are Unsupervised Multitask Learners" (Radford et al. 2019). Its matrices are turned."""
+    """GPT-2 (Radford et al. 2019), whose matrices are transposed."""
 
     kind = "gpt2"
     architectures: ClassVar[Mapping[str, Architecture]] = {
@@ -32,7 +32,7 @@ class Gpt2(Family):
         "objective": {"name": "clm", "bias": False},
     }
     keys: ClassVar[tuple[Key, ...]] = (
-        *gpts.keys(50257, 1024),
+        *gpt_shared.keys(50257, 1024),
         Key("activation_function", "feedforward.activation", "gelu_new", ACTIVATIONS),
         Key("n_inner", "feedforward.inner", None, times=EXPAND),
         Key("scale_attn_weights", "attention.scores.scaled", True),
@@ -42,10 +42,10 @@ class Gpt2(Family):
         "add_cross_attention": False,
         "scale_attn_by_inverse_layer_idx": False,
     }
-    ignored: ClassVar[frozenset[str]] = gpts.IGNORED | {"reorder_and_upcast_attn"}
+    ignored: ClassVar[frozenset[str]] = gpt_shared.IGNORED | {"reorder_and_upcast_attn"}
     buffers: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias")
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        yield from gpts.moves(spec, "wte", "wpe")
+        yield from gpt_shared.moves(spec, "wte", "wpe")
         for kind in ("weight", "bias"):
             yield Move(f"body.norm.{kind}", f"transformer.ln_f.{kind}")

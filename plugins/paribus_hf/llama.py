@@ -6,36 +6,36 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, final
 
 from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf import llamas
-from paribus_hf.bodies import gated_moves
+from paribus_hf import llama_shared
+from paribus_hf.layer_names import llama_moves
 
 
 @final
 class Llama(Family):
-    """ "LLaMA: Open and Efficient Foundation Language Models" (Touvron et al. 2023), and 2, whose heads share keys."""
+    """Llama (Touvron et al. 2023) and Llama 2, with grouped-query attention."""
 
     kind = "llama"
     architectures: ClassVar[Mapping[str, Architecture]] = {"LlamaForCausalLM": Architecture()}
-    spec: ClassVar[Mapping[str, Any]] = {**llamas.SPEC, "attention": {"name": "gqa"}}
+    spec: ClassVar[Mapping[str, Any]] = {**llama_shared.SPEC, "attention": {"name": "gqa"}}
     keys: ClassVar[tuple[Key, ...]] = (
-        *llamas.KEYS,
+        *llama_shared.KEYS,
         Key("max_position_embeddings", "dims.length", 2048),
         Key("attention_bias", "attention.scores.bias", False),
         Key("mlp_bias", "feedforward.bias", False),
     )
-    fixed: ClassVar[Mapping[str, Any]] = llamas.FIXED
-    ignored: ClassVar[frozenset[str]] = llamas.IGNORED | {"pretraining_tp"}
-    buffers: ClassVar[tuple[str, ...]] = llamas.BUFFERS
+    fixed: ClassVar[Mapping[str, Any]] = llama_shared.FIXED
+    ignored: ClassVar[frozenset[str]] = llama_shared.IGNORED | {"pretraining_tp"}
+    buffers: ClassVar[tuple[str, ...]] = llama_shared.BUFFERS
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        llamas.read_rope(config, spec)
-        llamas.head_width(spec)
+        llama_shared.read_rope(config, spec)
+        llama_shared.head_width(spec)
         spec["attention"]["kv_heads"] = config.take("num_key_value_heads", None) or spec["dims"]["heads"]
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
-        llamas.write_rope(spec, config)
-        llamas.write_head_width(spec, config)
+        llama_shared.write_rope(spec, config)
+        llama_shared.write_head_width(spec, config)
         config["num_key_value_heads"] = spec["attention"].get("kv_heads", spec["dims"]["heads"])
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        return gated_moves(spec)
+        return llama_moves(spec)

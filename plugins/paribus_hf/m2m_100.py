@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, final
 
 from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf import barts
+from paribus_hf import bart_shared
 
 
 @final
 class M2M100(Family):
-    """ "Beyond English-Centric Multilingual Machine Translation" (Fan et al. 2021).
+    """M2M-100 (Fan et al. 2021).
 
-    It drops whole layers as it is trained, which no component here does: its two rates are told to be 0 to convert. Of
-    its languages nothing is converted, since their tokens are others there.
+    Layer drop is not supported: set both rates to 0 to convert. Languages are not converted, because their tokens
+    differ.
     """
 
     kind = "m2m_100"
@@ -24,31 +24,31 @@ class M2M100(Family):
         "topology": "encoder-decoder",
         "embedding": {"name": "tokens"},
         "attention": {"name": "mha", "scores": {"bias": True}},
-        "position": {"name": "sinusoidal", "layout": "halves", "closed": True, "offset": barts.OFFSET},
+        "position": {"name": "sinusoidal", "layout": "halves", "closed": True, "offset": bart_shared.OFFSET},
         "norm": {"name": "layernorm"},
         "placement": "pre",
         "feedforward": {"name": "mlp"},
         "objective": {"name": "seq2seq", "languages": None},
     }
-    keys: ClassVar[tuple[Key, ...]] = barts.keys(128112, "relu", scale=True, attention_dropout=0.1)
-    fixed: ClassVar[Mapping[str, Any]] = barts.FIXED
-    ignored: ClassVar[frozenset[str]] = barts.IGNORED
+    keys: ClassVar[tuple[Key, ...]] = bart_shared.keys(128112, "relu", scale=True, attention_dropout=0.1)
+    fixed: ClassVar[Mapping[str, Any]] = bart_shared.FIXED
+    ignored: ClassVar[frozenset[str]] = bart_shared.IGNORED
 
     def settled(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Without the languages that have tokens: these are the tokenizer's, and no configuration says which."""
-        made = super().settled(spec)
-        heads = made["objective"] if isinstance(made["objective"], list) else [made["objective"]]
+        """Return the spec without language tokens, which belong to the tokenizer and are in no configuration."""
+        resolved = super().settled(spec)
+        heads = resolved["objective"] if isinstance(resolved["objective"], list) else [resolved["objective"]]
         for head in heads:
             if "languages" in head:
                 head["languages"] = None
-        return made
+        return resolved
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        barts.read(config, spec)
-        spec["tokenizer"] = {"name": "bpe", "sentinels": 0}  # the preset's stand for languages
+        bart_shared.read(config, spec)
+        spec["tokenizer"] = {"name": "bpe", "sentinels": 0}  # the preset's sentinels are language tokens
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
-        barts.write(spec, config)
+        bart_shared.write(spec, config)
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        return barts.moves(spec, {f"norm.{kind}": f"layer_norm.{kind}" for kind in ("weight", "bias")})
+        return bart_shared.moves(spec, {f"norm.{kind}": f"layer_norm.{kind}" for kind in ("weight", "bias")})

@@ -6,19 +6,21 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf import berts
+from paribus_hf import bert_shared
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.bodies import EXPAND
+from paribus_hf.layer_names import EXPAND
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-EVERY: Final = 3  # one layer of so many sees all, the first among them
+GLOBAL_EVERY: Final = 3  # period of layers with full attention, starting with the first
 DROPOUTS: Final = ("embedding_dropout", "attention_dropout", "mlp_dropout")
 
 
 @final
 class ModernBert(Family):
-    """ "Smarter, Better, Faster, Longer" (Warner et al. 2024): two layers with a window, of rows that turn faster, for
-    each that sees all; gates, no biases, and no norm before the first attention, as one follows the embedding.
+    """ModernBERT (Warner et al. 2024).
+
+    Every third layer has full attention, the others a sliding window and a smaller rotary base; gated feed-forwards, no
+    biases, and no norm before the first attention, because one follows the embedding.
     """
 
     kind = "modernbert"
@@ -30,7 +32,7 @@ class ModernBert(Family):
         "norm": {"name": "layernorm"},
         "placement": {"name": "pre", "bare_first": True},
         "feedforward": {"name": "glu"},
-        "objective": {**berts.MLM, "transform_bias": False},
+        "objective": {**bert_shared.MLM, "transform_bias": False},
     }
     keys: ClassVar[tuple[Key, ...]] = (
         Key("vocab_size", "dims.vocabulary", 50368),
@@ -49,8 +51,8 @@ class ModernBert(Family):
     fixed: ClassVar[Mapping[str, Any]] = {
         "is_encoder_decoder": False,
         "decoder_bias": True,
-        "classifier_bias": False,  # also that of the dense layer before the scores
-        "classifier_activation": "gelu",  # also the one between
+        "classifier_bias": False,  # also that of the head's dense layer
+        "classifier_activation": "gelu",  # also that of the head
     }
     ignored: ClassVar[frozenset[str]] = frozenset(
         {
@@ -61,14 +63,14 @@ class ModernBert(Family):
     )  # fmt: skip
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        """Which layers see how far, and by how much rows turn in each kind."""
+        """Read the layers' attention windows and rotary bases."""
         layers = spec["dims"]["layers"]
-        every = config.given.get("global_attn_every_n_layers", EVERY)
-        kinds = config.take("layer_types", [SLIDING if layer % every else FULL for layer in range(layers)])
+        period = config.given.get("global_attn_every_n_layers", GLOBAL_EVERY)
+        kinds = config.take("layer_types", [SLIDING if layer % period else FULL for layer in range(layers)])
         cycle = next(size for size in range(1, layers + 1) if kinds == [kinds[layer % size] for layer in range(layers)])
         scores = {"bias": config.take("attention_bias", False)}
         window = config.take("local_attention", 128) // 2 + 1
-        said = config.take("rope_parameters", None) or {
+        rope = config.take("rope_parameters", None) or {
             FULL: {"rope_theta": config.take("global_rope_theta", 160_000.0)},
             SLIDING: {"rope_theta": config.take("local_rope_theta", 10_000.0)},
         }
@@ -77,32 +79,30 @@ class ModernBert(Family):
             FULL: {"name": "mha", "scores": scores},
             SLIDING: {"name": "restricted", "window": min(window, spec["dims"]["length"]), "scores": scores},
         }
-        if any(each.get("rope_type", "default") != "default" for each in said.values()):
-            config.wrong(
-                "rope_parameters", f"`rope_parameters` is {said!r}, which is not known here", "rope_type default"
-            )
+        if any(parameters.get("rope_type", "default") != "default" for parameters in rope.values()):
+            config.wrong("rope_parameters", f"unsupported `rope_parameters` {rope!r}", "rope_type default")
         spec["attention"] = [attentions[kind] for kind in kinds[:cycle]]
-        spec["position"] = [{"name": "rope", "theta": float(said[kind]["rope_theta"])} for kind in kinds[:cycle]]
+        spec["position"] = [{"name": "rope", "theta": float(rope[kind]["rope_theta"])} for kind in kinds[:cycle]]
         if cycle == 1:
             spec["attention"], spec["position"] = spec["attention"][0], spec["position"][0]
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
-        attentions, positions = (_listed(spec[slot]) for slot in ("attention", "position"))
+        attentions, positions = (_as_list(spec[slot]) for slot in ("attention", "position"))
         layers = spec["dims"]["layers"]
         kinds = [SLIDING if "window" in attentions[layer % len(attentions)] else FULL for layer in range(layers)]
         thetas = {kind: positions[layer % len(positions)].get("theta", 1e4) for layer, kind in enumerate(kinds)}
         windows = [node["window"] for node in attentions if "window" in node]
-        said: dict[str, Any] = {
-            "pad_token_id": None,  # theirs lies beyond a smaller vocabulary
+        values: dict[str, Any] = {
+            "pad_token_id": None,  # the default is outside a small vocabulary
             "layer_types": kinds,
             "attention_bias": attentions[0]["scores"]["bias"],
             "local_attention": 2 * (windows[0] - 1) if windows else 128,
             "rope_parameters": {
-                kind: {"rope_type": "default", "rope_theta": thetas.get(kind, usual)}
-                for kind, usual in ((FULL, 160_000.0), (SLIDING, 10_000.0))
+                kind: {"rope_type": "default", "rope_theta": thetas.get(kind, default)}
+                for kind, default in ((FULL, 160_000.0), (SLIDING, 10_000.0))
             },
         }
-        config.update(said)
+        config.update(values)
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         tie = spec["embedding"]["tie"]
@@ -113,30 +113,35 @@ class ModernBert(Family):
             yield Move("embedding.head.weight", "decoder.weight")
         yield Move("objectives.mlm.bias", "decoder.bias")
         yield Move("objectives.mlm.dense.weight", "head.dense.weight")
-        normed = ("weight", "bias") if spec["norm"]["bias"] else ("weight",)
-        for kind in normed:
+        norm_suffixes = ("weight", "bias") if spec["norm"]["bias"] else ("weight",)
+        for kind in norm_suffixes:
             yield Move(f"body.embedding.norm.{kind}", f"model.embeddings.norm.{kind}")
             yield Move(f"body.norm.{kind}", f"model.final_norm.{kind}")
             yield Move(f"objectives.mlm.norm.{kind}", f"head.norm.{kind}")
-        attended = ("weight", "bias") if _listed(spec["attention"])[0]["scores"]["bias"] else ("weight",)
-        fed = ("weight", "bias") if spec["feedforward"]["bias"] else ("weight",)
+        attention_suffixes = ("weight", "bias") if _as_list(spec["attention"])[0]["scores"]["bias"] else ("weight",)
+        feedforward_suffixes = ("weight", "bias") if spec["feedforward"]["bias"] else ("weight",)
         for layer in range(spec["dims"]["layers"]):
-            ours, theirs = f"body.layers.{layer}", f"model.layers.{layer}"
-            for kind in normed:
+            layer_path, hf_layer = f"body.layers.{layer}", f"model.layers.{layer}"
+            for kind in norm_suffixes:
                 if layer:
-                    yield Move(f"{ours}.placement.norms.attention.{kind}", f"{theirs}.attn_norm.{kind}")
-                yield Move(f"{ours}.placement.norms.feedforward.{kind}", f"{theirs}.mlp_norm.{kind}")
-            for kind in attended:
+                    yield Move(f"{layer_path}.placement.norms.attention.{kind}", f"{hf_layer}.attn_norm.{kind}")
+                yield Move(f"{layer_path}.placement.norms.feedforward.{kind}", f"{hf_layer}.mlp_norm.{kind}")
+            for kind in attention_suffixes:
                 for part, name in enumerate("qkv"):
                     yield Move(
-                        f"{ours}.attention.heads.{name}.{kind}", f"{theirs}.attn.Wqkv.{kind}", part=part, parts=3
+                        f"{layer_path}.attention.heads.{name}.{kind}",
+                        f"{hf_layer}.attn.Wqkv.{kind}",
+                        part=part,
+                        parts=3,
                     )
-                yield Move(f"{ours}.attention.heads.o.{kind}", f"{theirs}.attn.Wo.{kind}")
-            for kind in fed:
+                yield Move(f"{layer_path}.attention.heads.o.{kind}", f"{hf_layer}.attn.Wo.{kind}")
+            for kind in feedforward_suffixes:
                 for part, name in enumerate(("gate", "inner")):
-                    yield Move(f"{ours}.feedforward.{name}.{kind}", f"{theirs}.mlp.Wi.{kind}", part=part, parts=2)
-                yield Move(f"{ours}.feedforward.outer.{kind}", f"{theirs}.mlp.Wo.{kind}")
+                    yield Move(
+                        f"{layer_path}.feedforward.{name}.{kind}", f"{hf_layer}.mlp.Wi.{kind}", part=part, parts=2
+                    )
+                yield Move(f"{layer_path}.feedforward.outer.{kind}", f"{hf_layer}.mlp.Wo.{kind}")
 
 
-def _listed(node: Any) -> list[Any]:
+def _as_list(node: Any) -> list[Any]:
     return list(node) if isinstance(node, (list, tuple)) else [node]

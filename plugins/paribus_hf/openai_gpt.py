@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Family, Key, Move
-from paribus_hf import gpts
+from paribus_hf import gpt_shared
 
 ACTIVATIONS: Final[Mapping[str, str]] = {"gelu": "gelu-tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
-"""Here alone, "gelu" has always meant its approximation by tanh."""
+"""In this family only, "gelu" is the tanh approximation."""
 
 
 @final
 class OpenAIGpt(Family):
-    """ "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018): post-norm."""
+    """GPT-1 (Radford et al. 2018), with post-norm."""
 
     kind = "openai-gpt"
     architectures: ClassVar[Mapping[str, Architecture]] = {
@@ -33,12 +33,12 @@ class OpenAIGpt(Family):
         "objective": {"name": "clm", "bias": False},
     }
     keys: ClassVar[tuple[Key, ...]] = (
-        *gpts.keys(40478, 512),
+        *gpt_shared.keys(40478, 512),
         Key("afn", "feedforward.activation", "gelu", ACTIVATIONS),
     )
     fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": False}
-    ignored: ClassVar[frozenset[str]] = gpts.IGNORED | {"n_special", "predict_special_tokens"}
+    ignored: ClassVar[frozenset[str]] = gpt_shared.IGNORED | {"n_special", "predict_special_tokens"}
     buffers: ClassVar[tuple[str, ...]] = (".attn.bias", "transformer.position_ids", "position_ids")
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        return gpts.moves(spec, "tokens_embed", "positions_embed")
+        return gpt_shared.moves(spec, "tokens_embed", "positions_embed")

@@ -6,31 +6,31 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf import berts
+from paribus_hf import bert_shared
 
-PADDING: Final = 1  # their positions begin behind that of padding, which is the id of padding
+PADDING: Final = 1  # positions are numbered from the id after padding's
 OFFSET: Final = PADDING + 1
 
 
 @final
 class Roberta(Family):
-    """ "RoBERTa: A Robustly Optimized BERT Pretraining Approach" (Liu et al. 2019)."""
+    """RoBERTa (Liu et al. 2019)."""
 
     kind = "roberta"
     architectures: ClassVar[Mapping[str, Architecture]] = {"RobertaForMaskedLM": Architecture()}
     spec: ClassVar[Mapping[str, Any]] = {
-        **berts.SPEC,
+        **bert_shared.SPEC,
         "position": {"name": "learned", "offset": OFFSET},
-        "objective": berts.MLM,
+        "objective": bert_shared.MLM,
     }
-    keys: ClassVar[tuple[Key, ...]] = berts.keys(50265, 512, offset=OFFSET)
-    fixed: ClassVar[Mapping[str, Any]] = {**berts.FIXED, **berts.GELU, "pad_token_id": PADDING}
-    former: ClassVar[Mapping[str, Any]] = berts.FORMER
-    ignored: ClassVar[frozenset[str]] = berts.IGNORED
-    buffers: ClassVar[tuple[str, ...]] = berts.BUFFERS
+    keys: ClassVar[tuple[Key, ...]] = bert_shared.keys(50265, 512, offset=OFFSET)
+    fixed: ClassVar[Mapping[str, Any]] = {**bert_shared.FIXED, **bert_shared.GELU, "pad_token_id": PADDING}
+    former: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
+    ignored: ClassVar[frozenset[str]] = bert_shared.IGNORED
+    buffers: ClassVar[tuple[str, ...]] = bert_shared.BUFFERS
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        berts.read(config, spec)
+        bert_shared.read(config, spec)
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        return berts.moves(spec, "roberta", berts.LM_HEAD)
+        return bert_shared.moves(spec, "roberta", bert_shared.LM_HEAD)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf.bodies import depth
+from paribus_hf.layer_names import stack_depth
 
 FEEDFORWARDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "relu": {"name": "mlp", "activation": "relu", "bias": False},
@@ -19,7 +19,7 @@ DERIVED: Final = frozenset({"dense_act_fn", "is_gated_act"})  # of `feed_forward
 
 @final
 class T5(Family):
-    """ "Exploring the Limits of Transfer Learning …" (Raffel et al. 2020), and T5 1.1."""
+    """T5 (Raffel et al. 2020) and T5 1.1."""
 
     kind = "t5"
     architectures: ClassVar[Mapping[str, Architecture]] = {"T5ForConditionalGeneration": Architecture()}
@@ -36,7 +36,7 @@ class T5(Family):
     }
     keys: ClassVar[tuple[Key, ...]] = (
         Key("vocab_size", "dims.vocabulary", 32128),
-        Key("n_positions", "dims.length", 512),  # what it was trained with: nothing ends there
+        Key("n_positions", "dims.length", 512),  # length of training, not a limit
         Key("d_model", "dims.width", 512),
         Key("num_heads", "dims.heads", 8),
         Key("d_kv", "dims.head_width", 64),
@@ -51,7 +51,7 @@ class T5(Family):
     varies: ClassVar[frozenset[str]] = frozenset({"feedforward"})
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        """The depths, the feed-forward, and whether rows are divided before they are scored, by default if tied."""
+        """Read depths, the feed-forward, and the scale of outputs, whose default is that of tied embeddings."""
         encoder = config.take("num_layers", 6)
         spec["dims"]["layers"] = config.take("num_decoder_layers", None) or encoder
         if encoder != spec["dims"]["layers"]:
@@ -62,7 +62,7 @@ class T5(Family):
         else:
             config.wrong(
                 "feed_forward_proj",
-                f"`feed_forward_proj` is {kind!r}, which no component here does",
+                f"unsupported `feed_forward_proj` {kind!r}",
                 ", ".join(FEEDFORWARDS),
             )
         spec["embedding"]["scale_outputs"] = config.take("scale_decoder_outputs", spec["embedding"]["tie"])
@@ -71,18 +71,18 @@ class T5(Family):
         node = spec["feedforward"]
         kinds = [
             kind
-            for kind, said in FEEDFORWARDS.items()
-            if (said["name"], said["activation"]) == (node["name"], node["activation"])
+            for kind, values in FEEDFORWARDS.items()
+            if (values["name"], values["activation"]) == (node["name"], node["activation"])
         ]
-        said: dict[str, Any] = {
+        values: dict[str, Any] = {
             "num_decoder_layers": spec["dims"]["layers"],
-            "num_layers": depth(spec, "encoder"),
+            "num_layers": stack_depth(spec, "encoder"),
             "feed_forward_proj": kinds[0] if kinds else node["activation"],
             "d_ff": node["inner"] or round(node["expand"] * spec["dims"]["width"]),
             "d_kv": spec["dims"]["head_width"] or spec["dims"]["width"] // spec["dims"]["heads"],
             "scale_decoder_outputs": spec["embedding"]["scale_outputs"],
         }
-        config.update(said)
+        config.update(values)
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         also: tuple[str, ...] = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
@@ -91,24 +91,24 @@ class T5(Family):
         else:
             yield Move("embedding.head.weight", "lm_head.weight")
         yield Move("embedding.tokens.weight", "shared.weight", also=also)
-        yield from _stack(spec, "encoder", "encoder", {"attention": "SelfAttention"})
-        yield from _stack(spec, "body", "decoder", {"attention": "SelfAttention", "cross": "EncDecAttention"})
+        yield from _stack_moves(spec, "encoder", "encoder", {"attention": "SelfAttention"})
+        yield from _stack_moves(spec, "body", "decoder", {"attention": "SelfAttention", "cross": "EncDecAttention"})
 
 
-def _stack(spec: Mapping[str, Any], ours: str, theirs: str, attentions: Mapping[str, str]) -> Iterator[Move]:
-    """One stack; its table of relative positions is kept in its first layer."""
-    table = f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    yield Move(f"{ours}.position.0.table.weight", table)
-    yield Move(f"{ours}.norm.weight", f"{theirs}.final_layer_norm.weight")
+def _stack_moves(spec: Mapping[str, Any], stack: str, hf_stack: str, attentions: Mapping[str, str]) -> Iterator[Move]:
+    """Yield the tensors of one stack; its table of relative positions is in its first layer."""
+    table = f"{hf_stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    yield Move(f"{stack}.position.0.table.weight", table)
+    yield Move(f"{stack}.norm.weight", f"{hf_stack}.final_layer_norm.weight")
     gated = spec["feedforward"]["name"] == "glu"
     inner = {"gate": "wi_0", "inner": "wi_1", "outer": "wo"} if gated else {"inner": "wi", "outer": "wo"}
-    for layer in range(depth(spec, ours)):
-        here, there = f"{ours}.layers.{layer}", f"{theirs}.block.{layer}.layer"
-        for place, (name, kind) in enumerate(attentions.items()):
-            yield Move(f"{here}.placement.norms.{name}.weight", f"{there}.{place}.layer_norm.weight")
+    for layer in range(stack_depth(spec, stack)):
+        layer_path, hf_layer = f"{stack}.layers.{layer}", f"{hf_stack}.block.{layer}.layer"
+        for index, (name, kind) in enumerate(attentions.items()):
+            yield Move(f"{layer_path}.placement.norms.{name}.weight", f"{hf_layer}.{index}.layer_norm.weight")
             for letter in "qkvo":
-                yield Move(f"{here}.{name}.heads.{letter}.weight", f"{there}.{place}.{kind}.{letter}.weight")
-        last = f"{there}.{len(attentions)}"
-        yield Move(f"{here}.placement.norms.feedforward.weight", f"{last}.layer_norm.weight")
-        for name, called in inner.items():
-            yield Move(f"{here}.feedforward.{name}.weight", f"{last}.DenseReluDense.{called}.weight")
+                yield Move(f"{layer_path}.{name}.heads.{letter}.weight", f"{hf_layer}.{index}.{kind}.{letter}.weight")
+        hf_feedforward = f"{hf_layer}.{len(attentions)}"
+        yield Move(f"{layer_path}.placement.norms.feedforward.weight", f"{hf_feedforward}.layer_norm.weight")
+        for name, hf_name in inner.items():
+            yield Move(f"{layer_path}.feedforward.{name}.weight", f"{hf_feedforward}.DenseReluDense.{hf_name}.weight")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.bodies import EXPAND, layers
+from paribus_hf.layer_names import EXPAND, layer_moves
 
 PRE_NORM: Final[Mapping[str, str]] = {
     "attention.heads.q": "attention.q_proj",
@@ -19,17 +19,17 @@ PRE_NORM: Final[Mapping[str, str]] = {
     "feedforward.outer": "mlp.fc2",
     "placement.norms.feedforward": "layernorm_after",
 }
-SHAPES: Final = 8  # kinds of images that the corpus of the spec can draw
+SHAPE_CLASSES: Final = 8  # classes of the corpus `shapes`
 
 
-def labels(count: int) -> dict[int, str]:
-    """How they name classes that nobody named."""
+def label_names(count: int) -> dict[int, str]:
+    """Return default names of classes."""
     return {number: f"LABEL_{number}" for number in range(count)}
 
 
 @final
 class Vit(Family):
-    """ "An Image is Worth 16x16 Words" (Dosovitskiy et al. 2021), with the head of its fine-tuning."""
+    """ViT (Dosovitskiy et al. 2021), with its fine-tuning head."""
 
     kind = "vit"
     architectures: ClassVar[Mapping[str, Architecture]] = {"ViTForImageClassification": Architecture()}
@@ -57,13 +57,13 @@ class Vit(Family):
         Key("hidden_dropout_prob", "dropout", 0.0),
         Key("attention_probs_dropout_prob", "dropout", 0.0),
         Key("layer_norm_eps", "norm.eps", 1e-12),
-        Key("id2label", "objective.classes", labels(2), read=len, write=labels),
+        Key("id2label", "objective.classes", label_names(2), read=len, write=label_names),
     )
     fixed: ClassVar[Mapping[str, Any]] = {"qkv_bias": True, "is_encoder_decoder": False}
     ignored: ClassVar[frozenset[str]] = frozenset(
         {"encoder_stride", "initializer_range", "num_labels", "pooler_act", "pooler_output_size"}
     )
-    varies: ClassVar[frozenset[str]] = frozenset({"corpus"})  # images of that size, whichever they are
+    varies: ClassVar[frozenset[str]] = frozenset({"corpus"})  # any corpus of images
     renamed: ClassVar[Mapping[str, str]] = {
         "vit.encoder.layer.": "vit.layers.",
         ".attention.attention.query.": ".attention.q_proj.",
@@ -78,29 +78,29 @@ class Vit(Family):
         image, patch = spec["embedding"]["image"], spec["embedding"]["patch"]
         for name, size in (("image_size", image), ("patch_size", patch)):
             if not isinstance(size, int):
-                config.wrong(name, f"`{name}` is {size!r}, and images and patches are squares here", "one whole number")
+                config.wrong(name, f"images and patches must be square, got `{name}` {size!r}", "one whole number")
                 return
         if not patch or image % patch:
-            what = f"`patch_size` ({patch}) does not divide `image_size` ({image}): what is left over would not be seen"
-            config.wrong("patch_size", what)
+            message = f"`patch_size` must divide `image_size` ({image}), got {patch}"
+            config.wrong("patch_size", message)
             return
         spec["dims"]["length"] = 1 + (image // patch) ** 2
-        kinds = min(spec["objective"]["classes"], SHAPES)
-        spec["corpus"] |= {"image": image, "channels": spec["embedding"]["channels"], "classes": kinds}
+        classes = min(spec["objective"]["classes"], SHAPE_CLASSES)
+        spec["corpus"] |= {"image": image, "channels": spec["embedding"]["channels"], "classes": classes}
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
         config["label2id"] = {name: number for number, name in config["id2label"].items()}
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        """Every tensor, of which those of the embedding have more dimensions than ours."""
-        width, length, given = spec["dims"]["width"], spec["dims"]["length"], spec["embedding"]
-        embeddings, cut = "vit.embeddings", (given["channels"], given["patch"], given["patch"])
+        """Yield all tensors; those of the embedding have more dimensions there."""
+        width, length, embedding = spec["dims"]["width"], spec["dims"]["length"], spec["embedding"]
+        embeddings, patch_shape = "vit.embeddings", (embedding["channels"], embedding["patch"], embedding["patch"])
         yield Move("embedding.cls", f"{embeddings}.cls_token", spread=(1, 1, width))
         yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings", spread=(1, length, width))
         projection = f"{embeddings}.patch_embeddings.projection"
-        yield Move("embedding.patches.weight", f"{projection}.weight", spread=(width, *cut))
+        yield Move("embedding.patches.weight", f"{projection}.weight", spread=(width, *patch_shape))
         yield Move("embedding.patches.bias", f"{projection}.bias")
-        yield from layers(spec, "vit.layers", PRE_NORM)
+        yield from layer_moves(spec, "vit.layers", PRE_NORM)
         for kind in ("weight", "bias"):
             yield Move(f"body.norm.{kind}", f"vit.layernorm.{kind}")
             yield Move(f"objectives.image-classify.head.{kind}", f"classifier.{kind}")

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Alone, Architecture, Config, Family, Key, Move
-from paribus_hf.bodies import SUMMARY, depth, headed
+from paribus_hf.layer_names import SUMMARY_KEYS, stack_depth, with_objective
 
-NAMES: Final[Mapping[str, str]] = {  # its layers are four lists
-    **{f"attention.heads.{ours}": f"attentions.{{}}.{ours}_lin" for ours in "qkv"},
+NAMES: Final[Mapping[str, str]] = {  # its layers are in four lists
+    **{f"attention.heads.{letter}": f"attentions.{{}}.{letter}_lin" for letter in "qkv"},
     "attention.heads.o": "attentions.{}.out_lin",
     "placement.norms.attention": "layer_norm1.{}",
     "feedforward.inner": "ffns.{}.lin1",
@@ -20,9 +20,9 @@ NAMES: Final[Mapping[str, str]] = {  # its layers are four lists
 
 @final
 class Xlm(Family):
-    """ "Cross-lingual Language Model Pretraining" (Conneau & Lample 2019): BERT whose rows are told their language.
+    """XLM (Conneau & Lample 2019): BERT with language embeddings.
 
-    Rows of which nobody says a language are of the first here, and of none there.
+    Tokens without a language get the first language here, and none there.
     """
 
     kind = "xlm"
@@ -55,26 +55,26 @@ class Xlm(Family):
         "causal": False,
         "is_encoder": True,
         "is_encoder_decoder": False,
-        "sinusoidal_embeddings": False,  # True changes how the table starts, and that it is not learned
+        "sinusoidal_embeddings": False,  # True: a fixed sinusoidal table
     }
-    ignored: ClassVar[frozenset[str]] = SUMMARY | {
+    ignored: ClassVar[frozenset[str]] = SUMMARY_KEYS | {
         "bos_index", "embed_init_std", "end_n_top", "eos_index", "id2lang", "init_std", "lang2id", "lang_id",
         "mask_index", "mask_token_id", "n_words", "pad_index", "start_n_top", "unk_index",
     }  # fmt: skip
     buffers: ClassVar[tuple[str, ...]] = ("position_ids",)
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        """How many languages have a row: one alone has none."""
-        count, told = config.take("n_langs", 1), config.take("use_lang_emb", True)
-        spec["embedding"]["languages"] = count if told and count > 1 else 0
+        """Read the number of language embeddings, 0 for a single language."""
+        count, has_embedding = config.take("n_langs", 1), config.take("use_lang_emb", True)
+        spec["embedding"]["languages"] = count if has_embedding and count > 1 else 0
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
         config["n_langs"] = spec["embedding"]["languages"] or 1
         config["use_lang_emb"] = True
 
     def alone(self, spec: Mapping[str, Any], architecture: str) -> Alone:
-        """What was trained on pairs has the head of what was not."""
-        return headed(spec, "tlm", self.spec["objective"])
+        """Return a model trained on translation pairs as a masked language model, which has the same head."""
+        return with_objective(spec, "tlm", self.spec["objective"])
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         scores, tie = "pred_layer.proj", spec["embedding"]["tie"]
@@ -88,6 +88,6 @@ class Xlm(Family):
         yield Move("objectives.mlm.bias", f"{scores}.bias")
         for kind in ("weight", "bias"):
             yield Move(f"body.embedding.norm.{kind}", f"transformer.layer_norm_emb.{kind}")
-            for layer in range(depth(spec, "body")):
-                for ours, theirs in NAMES.items():
-                    yield Move(f"body.layers.{layer}.{ours}.{kind}", f"transformer.{theirs.format(layer)}.{kind}")
+            for layer in range(stack_depth(spec, "body")):
+                for module, hf_module in NAMES.items():
+                    yield Move(f"body.layers.{layer}.{module}.{kind}", f"transformer.{hf_module.format(layer)}.{kind}")

@@ -6,25 +6,25 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, final
 
 from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf import berts
+from paribus_hf import bert_shared
 from paribus_hf.roberta import OFFSET, Roberta
 
 
 @final
 class XlmRoberta(Family):
-    """ "Unsupervised Cross-lingual Representation Learning at Scale" (Conneau et al. 2020)."""
+    """XLM-R (Conneau et al. 2020)."""
 
     kind = "xlm-roberta"
     architectures: ClassVar[Mapping[str, Architecture]] = {"XLMRobertaForMaskedLM": Architecture()}
     spec: ClassVar[Mapping[str, Any]] = Roberta.spec
-    keys: ClassVar[tuple[Key, ...]] = berts.keys(30522, 512, offset=OFFSET)
+    keys: ClassVar[tuple[Key, ...]] = bert_shared.keys(30522, 512, offset=OFFSET)
     fixed: ClassVar[Mapping[str, Any]] = Roberta.fixed
-    former: ClassVar[Mapping[str, Any]] = berts.FORMER
-    ignored: ClassVar[frozenset[str]] = berts.IGNORED
-    buffers: ClassVar[tuple[str, ...]] = berts.BUFFERS
+    former: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
+    ignored: ClassVar[frozenset[str]] = bert_shared.IGNORED
+    buffers: ClassVar[tuple[str, ...]] = bert_shared.BUFFERS
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        berts.read(config, spec)
+        bert_shared.read(config, spec)
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        return berts.moves(spec, "roberta", berts.LM_HEAD)
+        return bert_shared.moves(spec, "roberta", bert_shared.LM_HEAD)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.bodies import EXPAND, layers
+from paribus_hf.layer_names import EXPAND, layer_moves
 
 PARAMETERS: Final[Mapping[str, str]] = {
     "position.leanings.key": "rel_attn.r_w_bias",
@@ -25,7 +25,7 @@ MODULES: Final[Mapping[str, str]] = {
 
 @final
 class XlNet(Family):
-    """ "XLNet: Generalized Autoregressive Pretraining" (Yang et al. 2019), with both of its streams and no memory."""
+    """XLNet (Yang et al. 2019), with both streams and no memory."""
 
     kind = "xlnet"
     architectures: ClassVar[Mapping[str, Architecture]] = {"XLNetLMHeadModel": Architecture()}
@@ -42,7 +42,7 @@ class XlNet(Family):
     }
     keys: ClassVar[tuple[Key, ...]] = (
         Key("vocab_size", "dims.vocabulary", 32000),
-        Key("n_positions", "dims.length", 512),  # which theirs never asks: nothing ends there
+        Key("n_positions", "dims.length", 512),  # unused there, not a limit
         Key("d_model", "dims.width", 1024),
         Key("n_layer", "dims.layers", 24),
         Key("n_head", "dims.heads", 16),
@@ -67,24 +67,28 @@ class XlNet(Family):
     )  # fmt: skip
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        """Older configurations say that biases are each layer's own, and how wide heads are, which follows."""
+        """Read `untie_r` and `d_head` of older configurations."""
         config.only("untie_r", True)
         width, heads = (spec["dims"][key] for key in ("width", "heads"))
         if config.take("d_head", None) not in (None, width // heads):
-            config.wrong("d_head", "`d_head` is not `d_model` / `n_head`, as theirs has it", f"{width // heads}")
+            config.wrong("d_head", "`d_head` must be `d_model` / `n_head`", f"{width // heads}")
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        """Every tensor. Their projections have an axis for heads."""
+        """Yield all tensors; projections have an axis of heads there."""
         width, heads = (spec["dims"][key] for key in ("width", "heads"))
         yield Move("embedding.tokens.weight", "transformer.word_embedding.weight", also=("lm_loss.weight",))
         yield Move("objectives.permutation.bias", "lm_loss.bias")
         yield Move("query.vector", "transformer.mask_emb", spread=(1, 1, width))
-        yield from layers(spec, "transformer.layer", MODULES)
+        yield from layer_moves(spec, "transformer.layer", MODULES)
         for layer in range(spec["dims"]["layers"]):
-            ours, theirs, axes = f"body.layers.{layer}", f"transformer.layer.{layer}", (width, heads, width // heads)
+            layer_path, hf_layer, axes = (
+                f"body.layers.{layer}",
+                f"transformer.layer.{layer}",
+                (width, heads, width // heads),
+            )
             for name in "qkvo":
-                place = f"{theirs}.rel_attn.{name}"
-                yield Move(f"{ours}.attention.heads.{name}.weight", place, name != "o", spread=axes)
-            yield Move(f"{ours}.position.project.weight", f"{theirs}.rel_attn.r", turned=True, spread=axes)
-            for own, name in PARAMETERS.items():
-                yield Move(f"{ours}.{own}", f"{theirs}.{name}")
+                hf_name = f"{hf_layer}.rel_attn.{name}"
+                yield Move(f"{layer_path}.attention.heads.{name}.weight", hf_name, name != "o", spread=axes)
+            yield Move(f"{layer_path}.position.project.weight", f"{hf_layer}.rel_attn.r", turned=True, spread=axes)
+            for path, name in PARAMETERS.items():
+                yield Move(f"{layer_path}.{path}", f"{hf_layer}.{name}")

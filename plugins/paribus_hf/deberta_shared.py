@@ -1,4 +1,4 @@
-"""What DeBERTa has in common with its second and third version."""
+"""Shared spec, keys and tensor names of all versions of DeBERTa."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 from paribus import Config, Key, Move
-from paribus_hf.berts import MLM
-from paribus_hf.bodies import EXPAND, POST_NORM, layers
+from paribus_hf.bert_shared import MLM
+from paribus_hf.layer_names import EXPAND, POST_NORM, layer_moves
 
 SPEC: Final[Mapping[str, Any]] = {
     "preset": "deberta",
@@ -16,10 +16,10 @@ SPEC: Final[Mapping[str, Any]] = {
     "norm": {"name": "layernorm"},
     "placement": "post",
     "feedforward": {"name": "mlp", "activation": "gelu"},
-    "objective": MLM,  # with no table of places: theirs leaves out where the enhanced decoder had them
+    "objective": MLM,  # without absolute positions: `transformers` has no enhanced mask decoder
 }
 FIXED: Final[Mapping[str, Any]] = {
-    "hidden_act": "gelu",  # which is also that of the head
+    "hidden_act": "gelu",  # also that of the head
     "is_encoder_decoder": False,
     "tie_word_embeddings": True,
 }
@@ -34,7 +34,7 @@ TERMS: Final[Mapping[frozenset[str], str]] = {
 
 
 def keys(vocabulary: int, width: int, layers: int, heads: int) -> tuple[Key, ...]:
-    """The table of keys, with the defaults that they do not share."""
+    """Return the table of keys, with the defaults in which the versions differ."""
     return (
         Key("vocab_size", "dims.vocabulary", vocabulary),
         Key("max_position_embeddings", "dims.length", 512),
@@ -50,15 +50,15 @@ def keys(vocabulary: int, width: int, layers: int, heads: int) -> tuple[Key, ...
 
 
 def read(config: Config, spec: MutableMapping[str, Any], *, relative: bool) -> None:
-    """How far apart rows are, which is all that theirs may say here of where they are."""
-    config.take("legacy", True)  # which of two names the head goes by
-    for name, default, needed in (("relative_attention", relative, True), ("position_biased_input", True, False)):
-        if config.take(name, default) is not needed:
-            config.wrong(name, f"`{name}` is not {needed}: rows are told apart by distances, and by nothing else")
-    said = config.take("pos_att_type", None) or ()
-    terms = frozenset(term.strip() for term in (said.lower().split("|") if isinstance(said, str) else said))
+    """Read relative positions, the only ones that Paribus supports for DeBERTa."""
+    config.take("legacy", True)  # selects one of two names of the head
+    for name, default, required in (("relative_attention", relative, True), ("position_biased_input", True, False)):
+        if config.take(name, default) is not required:
+            config.wrong(name, f"`{name}` must be {required}: Paribus supports relative positions only")
+    value = config.take("pos_att_type", None) or ()
+    terms = frozenset(term.strip() for term in (value.lower().split("|") if isinstance(value, str) else value))
     if terms not in TERMS:
-        config.wrong("pos_att_type", f"`pos_att_type` is {said!r}, which no component here does", "c2p, p2c or both")
+        config.wrong("pos_att_type", f"unsupported `pos_att_type` {value!r}", "c2p, p2c or both")
     distance = config.take("max_relative_positions", -1)
     spec["position"] = {
         **spec["position"],
@@ -69,7 +69,7 @@ def read(config: Config, spec: MutableMapping[str, Any], *, relative: bool) -> N
 
 def write(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
     position = spec["position"]
-    terms = next(terms for terms, said in TERMS.items() if said == position["scores"])
+    terms = next(terms for terms, name in TERMS.items() if name == position["scores"])
     config.update(
         legacy=True,
         relative_attention=True,
@@ -80,19 +80,19 @@ def write(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
 
 
 def moves(spec: Mapping[str, Any]) -> Iterator[Move]:
-    """Every tensor but those of queries, keys and values."""
+    """Yield all tensors but queries, keys and values."""
     embeddings, head = "deberta.embeddings", "cls.predictions"
     tied = (f"{head}.decoder.weight",)
     yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", also=tied)
     if spec["embedding"]["segments"]:
         yield Move("embedding.segments.weight", f"{embeddings}.token_type_embeddings.weight")
     yield Move("body.position.0.table.weight", "deberta.encoder.rel_embeddings.weight")
-    also, newer = (f"{head}.decoder.bias",), "lm_predictions.lm_head"
-    yield Move("objectives.mlm.bias", f"{head}.bias", also=also, otherwise=f"{newer}.bias")
+    aliases, new_head = (f"{head}.decoder.bias",), "lm_predictions.lm_head"
+    yield Move("objectives.mlm.bias", f"{head}.bias", also=aliases, otherwise=f"{new_head}.bias")
     for kind in ("weight", "bias"):
         yield Move(f"body.embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
-        for ours, theirs in (("dense", "dense"), ("norm", "LayerNorm")):
-            place, other = f"{head}.transform.{theirs}.{kind}", f"{newer}.{theirs}.{kind}"
-            yield Move(f"objectives.mlm.{ours}.{kind}", place, otherwise=other)
-    rest = {ours: theirs for ours, theirs in POST_NORM.items() if ours[-2:] not in (".q", ".k", ".v")}
-    yield from layers(spec, "deberta.encoder.layer", rest)
+        for module, hf_module in (("dense", "dense"), ("norm", "LayerNorm")):
+            hf_name, new_name = f"{head}.transform.{hf_module}.{kind}", f"{new_head}.{hf_module}.{kind}"
+            yield Move(f"objectives.mlm.{module}.{kind}", hf_name, otherwise=new_name)
+    names = {module: hf_module for module, hf_module in POST_NORM.items() if module[-2:] not in (".q", ".k", ".v")}
+    yield from layer_moves(spec, "deberta.encoder.layer", names)

@@ -1,4 +1,4 @@
-"""What BERT, RoBERTa, XLM-R and Big Bird have in common: their spec, their keys, and what their tensors are called."""
+"""Shared spec, keys and tensor names of BERT, RoBERTa, XLM-R and Big Bird."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from paribus import Config, Key, Move
-from paribus_hf.bodies import EXPAND, POST_NORM, layers
+from paribus_hf.layer_names import EXPAND, POST_NORM, layer_moves
 
 MLM: Final[Mapping[str, Any]] = {
     "name": "mlm",
@@ -29,23 +29,23 @@ FIXED: Final[Mapping[str, Any]] = {
     "is_decoder": False,
     "is_encoder_decoder": False,
     "add_cross_attention": False,
-    "tie_word_embeddings": True,  # else the head has two biases, of which one is dead
+    "tie_word_embeddings": True,  # otherwise the head has two biases, one of them unused
 }
-GELU: Final = {"hidden_act": "gelu"}  # which is also that of the head
+GELU: Final = {"hidden_act": "gelu"}  # also that of the head
 FORMER: Final[Mapping[str, Any]] = {"position_embedding_type": "absolute"}
 IGNORED: Final = frozenset({"classifier_dropout", "gradient_checkpointing", "initializer_range"})
 BUFFERS: Final = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
-def keys(vocabulary: int, rows: int, *, offset: int = 0) -> tuple[Key, ...]:
-    """The table of keys, with the defaults that they do not share; `offset` rows of positions are never read."""
+def keys(vocabulary: int, positions: int, *, offset: int = 0) -> tuple[Key, ...]:
+    """Return the table of keys, with the defaults in which the families differ; `offset` positions are unused."""
     return (
         Key("vocab_size", "dims.vocabulary", vocabulary),
         Key(
             "max_position_embeddings",
             "dims.length",
-            rows,
-            read=lambda rows: rows - offset,
+            positions,
+            read=lambda positions: positions - offset,
             write=lambda length: length + offset,
         ),
         Key("hidden_size", "dims.width", 768),
@@ -59,28 +59,26 @@ def keys(vocabulary: int, rows: int, *, offset: int = 0) -> tuple[Key, ...]:
     )
 
 
-class Head(NamedTuple):
-    """What the tensors of a head are called that predicts what was hidden."""
+class HeadNames(NamedTuple):
+    """Tensor names of the masked language modelling head."""
 
     path: str
     dense: str
     norm: str
 
 
-PREDICTIONS: Final = Head("cls.predictions", "transform.dense", "transform.LayerNorm")
-LM_HEAD: Final = Head("lm_head", "dense", "layer_norm")
+PREDICTIONS: Final = HeadNames("cls.predictions", "transform.dense", "transform.LayerNorm")
+LM_HEAD: Final = HeadNames("lm_head", "dense", "layer_norm")
 
 
 def read(config: Config, spec: Mapping[str, Any]) -> None:
-    """Their class looks every token up in the table of segments, which therefore has a row."""
+    """Reject a missing segment table, because the class looks up segment 0 of every token."""
     if not spec["embedding"]["segments"]:
-        config.wrong(
-            "type_vocab_size", "`type_vocab_size` is 0, and their class reads a row of that table", "at least 1"
-        )
+        config.wrong("type_vocab_size", "`type_vocab_size` must be at least 1, got 0", "at least 1")
 
 
-def moves(spec: Mapping[str, Any], body: str, head: Head, pooler: str = "pooler.dense") -> Iterator[Move]:
-    """Every tensor, of the body and of the heads that there are."""
+def moves(spec: Mapping[str, Any], body: str, head: HeadNames, pooler: str = "pooler.dense") -> Iterator[Move]:
+    """Yield all tensors of the body and of its heads."""
     embeddings = f"{body}.embeddings"
     tied = (f"{head.path}.decoder.weight",)
     yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", also=tied)
@@ -95,4 +93,4 @@ def moves(spec: Mapping[str, Any], body: str, head: Head, pooler: str = "pooler.
         if isinstance(spec["objective"], (list, tuple)):
             yield Move(f"objectives.nsp.head.dense.{kind}", f"{body}.{pooler}.{kind}")
             yield Move(f"objectives.nsp.head.scores.{kind}", f"cls.seq_relationship.{kind}")
-    yield from layers(spec, f"{body}.encoder.layer", POST_NORM)
+    yield from layer_moves(spec, f"{body}.encoder.layer", POST_NORM)

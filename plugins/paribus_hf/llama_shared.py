@@ -1,4 +1,4 @@
-"""What Llama and its like have in common: the modern decoder."""
+"""Shared spec and keys of Llama and derived families."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from paribus import Config, Key
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.bodies import EXPAND
+from paribus_hf.layer_names import EXPAND
 
 SPEC: Final[Mapping[str, Any]] = {
-    "preset": "gpt2",  # for what no configuration says: data and optimizer
+    "preset": "gpt2",  # for data and optimizer, which no configuration has
     "topology": "decoder",
     "embedding": {"name": "tokens"},
     "position": {"name": "rope"},
@@ -52,40 +52,44 @@ SCALINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "attention_factor": "temperature",
     },
 }
-"""What each way to turn slower is told, theirs and ours."""
+"""Options of each rotary scaling, by their names in `transformers` and in Paribus."""
 
 
 def read_rope(config: Config, spec: MutableMapping[str, Any]) -> None:
-    """How positions turn: in one mapping nowadays, and in two keys before."""
-    before = config.take("rope_scaling", None) or {}
-    said = {"rope_theta": config.take("rope_theta", 10_000.0), **before, **(config.take("rope_parameters", None) or {})}
-    kind = said.pop("rope_type", None) or said.pop("type", None) or "default"
-    said.pop("type", None)
-    spec["position"]["theta"] = float(said.pop("rope_theta"))
+    """Read rotary options, from `rope_parameters` or from two keys of older configurations."""
+    rope_scaling = config.take("rope_scaling", None) or {}
+    rope = {
+        "rope_theta": config.take("rope_theta", 10_000.0),
+        **rope_scaling,
+        **(config.take("rope_parameters", None) or {}),
+    }
+    kind = rope.pop("rope_type", None) or rope.pop("type", None) or "default"
+    rope.pop("type", None)
+    spec["position"]["theta"] = float(rope.pop("rope_theta"))
     names = SCALINGS.get(kind, {})
-    strange = sorted(set(said) - set(names))
-    if (kind != "default" and not names) or strange:
-        what = f"positions turn as `{kind}` has it" + (f", with {', '.join(strange)}" if strange else "")
-        config.wrong("rope_parameters", f"{what}, which no component here does", ", ".join(("default", *SCALINGS)))
+    unknown = sorted(set(rope) - set(names))
+    if (kind != "default" and not names) or unknown:
+        message = f"unsupported rotary scaling `{kind}`" + (f" with {', '.join(unknown)}" if unknown else "")
+        config.wrong("rope_parameters", message, ", ".join(("default", *SCALINGS)))
     elif names:
-        told = {names[name]: value for name, value in said.items() if value is not None}
-        floats = {name: value if name == "length" else float(value) for name, value in told.items()}
+        options = {names[name]: value for name, value in rope.items() if value is not None}
+        floats = {name: value if name == "length" else float(value) for name, value in options.items()}
         spec["position"]["scaling"] = {"kind": kind, **floats}
 
 
 def write_rope(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
     node = spec["position"]
     scaling = node.get("scaling") or {"kind": "none"}
-    said: dict[str, Any] = {"rope_type": "default", "rope_theta": node["theta"]}
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": node["theta"]}
     if scaling["kind"] in SCALINGS:
         names = SCALINGS[scaling["kind"]]
-        said["rope_type"] = scaling["kind"]
-        said.update({name: scaling[ours] for name, ours in names.items() if scaling.get(ours) is not None})
-    config["rope_parameters"] = said
+        rope["rope_type"] = scaling["kind"]
+        rope.update({name: scaling[option] for name, option in names.items() if scaling.get(option) is not None})
+    config["rope_parameters"] = rope
 
 
 def head_width(spec: MutableMapping[str, Any]) -> None:
-    """A head width that is said, and is what it would be, is left to the spec."""
+    """Set a head width to null if it is the default, width / heads."""
     dims = spec["dims"]
     if dims["head_width"] == dims["width"] // dims["heads"]:
         dims["head_width"] = None

@@ -1,4 +1,4 @@
-"""What GPT-1 and GPT-2 have in common: keys, and what their tensors are called; their matrices are turned."""
+"""Shared keys and tensor names of GPT-1 and GPT-2, whose matrices are transposed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from paribus import Key, Move
-from paribus_hf.bodies import SUMMARY
+from paribus_hf.layer_names import SUMMARY_KEYS
 
-IGNORED: Final = SUMMARY | {"initializer_range", "n_ctx"}
+IGNORED: Final = SUMMARY_KEYS | {"initializer_range", "n_ctx"}
 
 
 def keys(vocabulary: int, length: int) -> tuple[Key, ...]:
-    """The table of keys, with the defaults that the two do not share."""
+    """Return the table of keys, with the defaults in which the families differ."""
     return (
         Key("vocab_size", "dims.vocabulary", vocabulary),
         Key("n_positions", "dims.length", length),
@@ -28,19 +28,21 @@ def keys(vocabulary: int, length: int) -> tuple[Key, ...]:
 
 
 def moves(spec: Mapping[str, Any], tokens: str, positions: str) -> Iterator[Move]:
-    """Every tensor but a final norm's; three matrices of a layer are one."""
+    """Yield all tensors but the final norm's; query, key and value are one matrix there."""
     tied = ("lm_head.weight",) if spec["embedding"]["tie"] else ()
     yield Move("embedding.tokens.weight", f"transformer.{tokens}.weight", also=tied)
     if not tied:
         yield Move("embedding.head.weight", "lm_head.weight")
     yield Move("body.position.0.table.weight", f"transformer.{positions}.weight")
     for layer in range(spec["dims"]["layers"]):
-        ours, theirs = f"body.layers.{layer}", f"transformer.h.{layer}"
+        layer_path, hf_layer = f"body.layers.{layer}", f"transformer.h.{layer}"
         for kind in ("weight", "bias"):
             for part, name in enumerate("qkv"):
-                yield Move(f"{ours}.attention.heads.{name}.{kind}", f"{theirs}.attn.c_attn.{kind}", True, part, 3)
-            yield Move(f"{ours}.attention.heads.o.{kind}", f"{theirs}.attn.c_proj.{kind}", True)
-            yield Move(f"{ours}.placement.norms.attention.{kind}", f"{theirs}.ln_1.{kind}")
-            yield Move(f"{ours}.placement.norms.feedforward.{kind}", f"{theirs}.ln_2.{kind}")
-            yield Move(f"{ours}.feedforward.inner.{kind}", f"{theirs}.mlp.c_fc.{kind}", True)
-            yield Move(f"{ours}.feedforward.outer.{kind}", f"{theirs}.mlp.c_proj.{kind}", True)
+                yield Move(
+                    f"{layer_path}.attention.heads.{name}.{kind}", f"{hf_layer}.attn.c_attn.{kind}", True, part, 3
+                )
+            yield Move(f"{layer_path}.attention.heads.o.{kind}", f"{hf_layer}.attn.c_proj.{kind}", True)
+            yield Move(f"{layer_path}.placement.norms.attention.{kind}", f"{hf_layer}.ln_1.{kind}")
+            yield Move(f"{layer_path}.placement.norms.feedforward.{kind}", f"{hf_layer}.ln_2.{kind}")
+            yield Move(f"{layer_path}.feedforward.inner.{kind}", f"{hf_layer}.mlp.c_fc.{kind}", True)
+            yield Move(f"{layer_path}.feedforward.outer.{kind}", f"{hf_layer}.mlp.c_proj.{kind}", True)

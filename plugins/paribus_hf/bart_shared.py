@@ -1,4 +1,4 @@
-"""What BART and M2M-100 have in common: how fairseq calls the parts of an encoder-decoder."""
+"""Shared keys and tensor names of BART and M2M-100, which follow fairseq's encoder-decoder."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any, Final
 
 from paribus import Config, Key, Move
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.bodies import EXPAND, layers
+from paribus_hf.layer_names import EXPAND, layer_moves
 
-PADDING: Final = 1  # rows are numbered from behind it, and M2M-100 counts those of the text alone
+PADDING: Final = 1  # positions are numbered from the next id; M2M-100 does not count padding
 OFFSET: Final = PADDING + 1
 
 HEADS: Final = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
 NAMES: Final[Mapping[str, str]] = {
-    **{f"attention.heads.{ours}": f"self_attn.{theirs}" for ours, theirs in HEADS.items()},
+    **{f"attention.heads.{letter}": f"self_attn.{hf_name}" for letter, hf_name in HEADS.items()},
     "placement.norms.attention": "self_attn_layer_norm",
     "feedforward.inner": "fc1",
     "feedforward.outer": "fc2",
     "placement.norms.feedforward": "final_layer_norm",
 }
 CROSS: Final[Mapping[str, str]] = {
-    **{f"cross.heads.{ours}": f"encoder_attn.{theirs}" for ours, theirs in HEADS.items()},
+    **{f"cross.heads.{letter}": f"encoder_attn.{hf_name}" for letter, hf_name in HEADS.items()},
     "placement.norms.cross": "encoder_attn_layer_norm",
 }
 STACKS: Final = {"body": "model.decoder", "encoder": "model.encoder"}
@@ -48,7 +48,7 @@ IGNORED: Final = frozenset({"gradient_checkpointing", "init_std", "num_hidden_la
 
 
 def keys(vocabulary: int, activation: str, *, scale: bool, attention_dropout: float) -> tuple[Key, ...]:
-    """The table of keys, with the defaults that the two do not share."""
+    """Return the table of keys, with the defaults in which the families differ."""
     return (
         *KEYS,
         Key("vocab_size", "dims.vocabulary", vocabulary),
@@ -59,30 +59,30 @@ def keys(vocabulary: int, activation: str, *, scale: bool, attention_dropout: fl
 
 
 def read(config: Config, spec: MutableMapping[str, Any]) -> None:
-    """What the encoder has otherwise than the decoder."""
+    """Read options of the encoder that differ from the decoder's."""
     dims, feedforward = spec["dims"], spec["feedforward"]
-    said = {ours: config.take(f"encoder_{theirs}", dims[ours]) for ours, theirs in SIZES.items()}
-    sizes = {name: size for name, size in said.items() if size != dims[name]}
+    encoder_sizes = {option: config.take(f"encoder_{hf_size}", dims[option]) for option, hf_size in SIZES.items()}
+    sizes = {name: size for name, size in encoder_sizes.items() if size != dims[name]}
     inner = config.take("encoder_ffn_dim", feedforward["inner"])
-    own: dict[str, Any] = {"dims": sizes} if sizes else {}
+    overrides: dict[str, Any] = {"dims": sizes} if sizes else {}
     if inner != feedforward["inner"]:
-        own["feedforward"] = {**feedforward, "inner": inner}
-    if own:
-        spec["parts"] = {"encoder": own}
+        overrides["feedforward"] = {**feedforward, "inner": inner}
+    if overrides:
+        spec["parts"] = {"encoder": overrides}
 
 
 def write(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
-    own = spec["parts"].get("encoder", {})
-    for ours, theirs in SIZES.items():
-        config[f"encoder_{theirs}"] = own.get("dims", {}).get(ours, spec["dims"][ours])
-    config["encoder_ffn_dim"] = own.get("feedforward", spec["feedforward"])["inner"]
+    overrides = spec["parts"].get("encoder", {})
+    for size, hf_size in SIZES.items():
+        config[f"encoder_{hf_size}"] = overrides.get("dims", {}).get(size, spec["dims"][size])
+    config["encoder_ffn_dim"] = overrides.get("feedforward", spec["feedforward"])["inner"]
 
 
-def moves(spec: Mapping[str, Any], also: Mapping[str, str]) -> Iterator[Move]:
-    """Every tensor; `also` are those that each stack has in one of the two families, and in the other has not."""
-    shared = (*(f"{theirs}.embed_tokens.weight" for theirs in STACKS.values()), "lm_head.weight")
-    yield Move("embedding.tokens.weight", "model.shared.weight", also=shared)
-    for ours, theirs in STACKS.items():
-        for name, called in also.items():
-            yield Move(f"{ours}.{name}", f"{theirs}.{called}")
-        yield from layers(spec, f"{theirs}.layers", {**NAMES, **(CROSS if ours == "body" else {})}, stack=ours)
+def moves(spec: Mapping[str, Any], extra: Mapping[str, str]) -> Iterator[Move]:
+    """Yield all tensors; `extra` are those of each stack that only one of the families has."""
+    embedding_names = (*(f"{hf_stack}.embed_tokens.weight" for hf_stack in STACKS.values()), "lm_head.weight")
+    yield Move("embedding.tokens.weight", "model.shared.weight", also=embedding_names)
+    for stack, hf_stack in STACKS.items():
+        for name, hf_name in extra.items():
+            yield Move(f"{stack}.{name}", f"{hf_stack}.{hf_name}")
+        yield from layer_moves(spec, f"{hf_stack}.layers", {**NAMES, **(CROSS if stack == "body" else {})}, stack=stack)
