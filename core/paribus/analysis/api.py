@@ -35,7 +35,7 @@ def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] 
     asked = [(_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings]
     table = compare_settings(asked, accept_code=accept_code)
     for setting in settings:
-        found = next((each for each in table.every if each.setting == setting.name), None)
+        found = next((each for each in table.settings if each.setting == setting.name), None)
         if found is not None and any(row.n for row in found.rows):  # means alone tell which way it goes
             asks = planned.plan.study
             planned.store.looked(_baseline(planned, setting), asks.seeds, asks.stops)
@@ -78,12 +78,12 @@ def stopping_decision(planned: PlannedStudy) -> StoppingDecision:
     every = variant_states(list(zip(chosen, questions, strict=True)))
     for setting, question, turns in zip(settings, questions, every, strict=True):
         counts = seeds_by_variant(turns, question)
-        most = {name: turn.upto if turn.over else None for name, turn in turns.items()}
-        most[BASELINE] = None if any(not turn.over for turn in turns.values()) else counts[BASELINE]
+        most = {name: turn.seeds_needed if turn.decided else None for name, turn in turns.items()}
+        most[BASELINE] = None if any(not turn.decided for turn in turns.values()) else counts[BASELINE]
         asked |= _first(setting, counts)
         may_be |= _first(setting, most)
         where = f", {setting.name}" if setting.name else ""
-        told = {name: f"{turn.verdict.text} after {turn.n} seeds" for name, turn in turns.items() if turn.over}
+        told = {name: f"{turn.verdict.text} after {turn.n} seeds" for name, turn in turns.items() if turn.decided}
         reached |= {f"{name}{where}": text for name, text in told.items()}
     return StoppingDecision(
         tuple(trial for trial in planned.plan.trials if trial.identity in asked),
@@ -146,19 +146,19 @@ def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> Co
         margin=asked.metric.margin,
         seeds=asked.seeds,
         store=str(planned.store.root.resolve()),
-        unlearned=asked.metric.unlearned,
+        allow_unlearned=asked.metric.unlearned,
         stage=asked.metric.stage,
-        about=describe_design(asked.design, asked.varied),
-        below=rungs_below(setting),
-        crossed=factorial_cells(asked.varied, setting) if asked.design == "factorial" else None,
+        design_note=describe_design(asked.design, asked.varied),
+        rungs_below=rungs_below(setting),
+        factorial=factorial_cells(asked.varied, setting) if asked.design == "factorial" else None,
         excluded=tuple((each.variant, each.why) for each in setting.excluded),
         budget=next(stage.budget or asked.budget for stage in asked.stages if stage.name == asked.metric.stage),
         setting=setting.name,
-        matched=matching_note(setting),
-        mismatched=mismatch_note(setting),
-        knobs=knob_notes(setting),
-        looks=tuple(planned.store.looks(_baseline(planned, setting))),
-        stops=asked.stops,
+        matching_note=matching_note(setting),
+        mismatch_note=mismatch_note(setting),
+        knob_notes=knob_notes(setting),
+        previous_looks=tuple(planned.store.looks(_baseline(planned, setting))),
+        look_seeds=asked.stops,
         replanned=planned.store.replanned(_baseline(planned, setting), asked.seeds, asked.stops),
-        pace=None if (found := timing_document(planned.store)) is None else Throughput(found),
+        throughput=None if (found := timing_document(planned.store)) is None else Throughput(found),
     )

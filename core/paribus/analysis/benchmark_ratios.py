@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from paribus.analysis.benchmark_rounds import Report, check_same_machine, is_report, read_report
+from paribus.analysis.benchmark_rounds import Benchmark, Report, check_same_machine, is_report, read_report
 from paribus.analysis.benchmark_speeds import BATCHES, RUNS, Speed, TimedRounds, judge_speeds
 from paribus.analysis.formatting import NO_VALUE, clean, percent, plural, span
 from paribus.analysis.grid import Cell, Column, Grid, row_cells
@@ -22,7 +22,7 @@ class BenchmarkRow:
     """One benchmark, before and after."""
 
     benchmark: str
-    full: str
+    full_name: str
     rounds: tuple[int, int]
     before: float | None  # seconds
     after: float | None
@@ -30,12 +30,12 @@ class BenchmarkRow:
 
     @property
     def verdict(self) -> str:
-        return f"{self.speed.kind} ({self.speed.why})" if self.speed.why else self.speed.kind
+        return f"{self.speed.kind} ({self.speed.reason})" if self.speed.reason else self.speed.kind
 
     def to_json(self) -> dict[str, Any]:
-        speed = {key: value for key, value in vars(self.speed).items() if key not in ("kind", "why", "noise")}
+        speed = {key: value for key, value in vars(self.speed).items() if key not in ("kind", "reason", "noise")}
         return {
-            "benchmark": self.full,
+            "benchmark": self.full_name,
             "metric": "seconds",
             "n": list(self.rounds),
             "before": self.before,
@@ -54,7 +54,7 @@ class BenchmarkComparison:
 
     sides: tuple[str, str]
     rows: tuple[BenchmarkRow, ...]
-    first: tuple[str, ...]  # what was run, and of which code
+    header: tuple[str, ...]  # what was run, and of which code
     warnings: tuple[str, ...]
     notes: tuple[str, ...]  # what is on one side only
     caption: tuple[str, ...]
@@ -63,7 +63,7 @@ class BenchmarkComparison:
         return {
             "before": self.sides[0],
             "after": self.sides[1],
-            "reports": list(self.first),
+            "reports": list(self.header),
             "rows": [row.to_json() for row in self.rows],
             "caption": list(self.caption),
             "warnings": list(self.warnings),
@@ -83,7 +83,7 @@ class BenchmarkComparison:
             title="time of a round: less is better",
             columns=heads,
             rows=[_cells(row) for row in self.rows],
-            header=self.first,
+            header=self.header,
             remarks=[("!", self.warnings), ("-", self.notes), ("·", self.caption)],
             records=[_record(row) for row in self.rows],
         )
@@ -116,13 +116,13 @@ def compare_benchmarks(
         pair = timed[key]
         saved = all(map(len, [*pair.before, *pair.after]))
         sides = pair.seconds if saved else (None, None)
-        medians = [each[0].benches[key].median for each in (before, after)]
+        medians = [each[0].benchmarks[key].median for each in (before, after)]
         seconds = [own if own is not None else told for own, told in zip(sides, medians, strict=True)]
         speed = speeds[key] if saved else _unsaved(seconds)
         rows.append(
             BenchmarkRow(
-                benchmark=clean(bench.name if names.count(bench.name) == 1 else bench.full),
-                full=clean(bench.full),
+                benchmark=clean(bench.name if names.count(bench.name) == 1 else bench.full_name),
+                full_name=clean(bench.full_name),
                 rounds=(_count(before, key), _count(after, key)),
                 before=seconds[0],
                 after=seconds[1],
@@ -132,7 +132,7 @@ def compare_benchmarks(
     return BenchmarkComparison(
         sides=(_name(before), _name(after)),
         rows=tuple(rows),
-        first=tuple(_first(before, after)),
+        header=tuple(_first(before, after)),
         warnings=tuple(warnings),
         notes=tuple(notes),
         caption=tuple(_caption(rows, len(before), len(after))),
@@ -141,26 +141,28 @@ def compare_benchmarks(
 
 def _unsaved(seconds: Sequence[float]) -> Speed:
     ratio = seconds[1] / seconds[0] if seconds[0] and seconds[1] else None
-    return Speed(kind="inconclusive", why="no rounds were saved", ratio=ratio)
+    return Speed(kind="inconclusive", reason="no rounds were saved", ratio=ratio)
 
 
-def _paired(before: Sequence[Report], after: Sequence[Report]) -> tuple[dict[str, Any], list[str]]:
+def _paired(before: Sequence[Report], after: Sequence[Report]) -> tuple[dict[str, Benchmark], list[str]]:
     """The benchmarks that every report has, and the names of the others."""
     reports = [*before, *after]
-    every = {key: bench for report in reports for key, bench in report.benches.items()}
-    common = {key: bench for key, bench in every.items() if all(key in report.benches for report in reports)}
+    every = {key: bench for report in reports for key, bench in report.benchmarks.items()}
+    common = {key: bench for key, bench in every.items() if all(key in report.benchmarks for report in reports)}
     notes = []
     left = {key: bench for key, bench in every.items() if key not in common}
     for side, others, word in ((before, after, "before"), (after, before, "after")):
         alone = [
-            clean(bench.full) for key, bench in left.items() if not any(key in report.benches for report in others)
+            clean(bench.full_name)
+            for key, bench in left.items()
+            if not any(key in report.benchmarks for report in others)
         ]
         if alone:
             notes.append(f"Only {word}, in {_name(side)}: {join_names(alone, MOST)}")
     for key, bench in left.items():
-        missing = [report.name for report in reports if key not in report.benches]
-        if all(any(key in report.benches for report in side) for side in (before, after)):
-            notes.append(f"Not in {join_names(map(clean, missing), MOST)}: {clean(bench.full)}")
+        missing = [report.name for report in reports if key not in report.benchmarks]
+        if all(any(key in report.benchmarks for report in side) for side in (before, after)):
+            notes.append(f"Not in {join_names(map(clean, missing), MOST)}: {clean(bench.full_name)}")
     if not common:
         what = ". ".join((f"{_name(before)} and {_name(after)} have no benchmark in common", *notes))
         raise NotComparableError(Problem(code="nothing-in-common", message=what, valid="two runs of one suite"))
@@ -256,11 +258,11 @@ def _record(row: BenchmarkRow) -> dict[str, Any]:
 
 
 def _rounds(side: Sequence[Report], key: str) -> list[tuple[float, ...]]:
-    return [report.benches[key].rounds for report in side]
+    return [report.benchmarks[key].rounds for report in side]
 
 
 def _count(side: Sequence[Report], key: str) -> int:
-    return sum(report.benches[key].count for report in side)
+    return sum(report.benchmarks[key].count for report in side)
 
 
 def _name(side: Sequence[Report]) -> str:

@@ -28,7 +28,7 @@ class Benchmark:
 
     key: str  # what it is paired by: its full name, with the values of its parameters
     name: str
-    full: str
+    full_name: str
     rounds: tuple[float, ...]  # seconds of each, in time order
     median: float
     count: int
@@ -45,7 +45,7 @@ class Report:
     commit: Mapping[str, Any]
     date: str
     version: str
-    benches: Mapping[str, Benchmark]
+    benchmarks: Mapping[str, Benchmark]
 
     @property
     def code(self) -> str:
@@ -90,7 +90,7 @@ def read_report(path: Path) -> Report:
             raise _wrong(path, f"benchmark {at} of this report cannot be read ({what})") from error
         for bench in found:
             if bench.key in benches:
-                raise _wrong(path, f"the benchmark `{bench.full}` is in this report twice")
+                raise _wrong(path, f"the benchmark `{bench.full_name}` is in this report twice")
             benches[bench.key] = bench
     if not benches:
         raise _wrong(path, "this report holds no benchmark", "a run in which some benchmark was measured")
@@ -100,7 +100,7 @@ def read_report(path: Path) -> Report:
         commit=_mapping(document.get("commit_info")),
         date=str(document.get("datetime") or ""),
         version=str(document.get("version") or ""),
-        benches=benches,
+        benchmarks=benches,
     )
 
 
@@ -130,7 +130,7 @@ def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
             yield Benchmark(
                 key=json.dumps([full, params, contestant]),
                 name=f"{node['name']} {contestant}",
-                full=f"{full} {contestant}",
+                full_name=f"{full} {contestant}",
                 rounds=rounds,
                 median=_median(rounds) if rounds else math.nan,
                 count=len(rounds),
@@ -144,7 +144,7 @@ def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
     yield Benchmark(
         key=json.dumps([full, params, ""]),
         name=str(node["name"]),
-        full=full,
+        full_name=full,
         rounds=rounds,
         median=median,
         count=len(rounds) or int(stats["rounds"]),
@@ -246,7 +246,7 @@ def _versions(report: Report, other: Report) -> Facts:
 
 
 def _clocks(report: Report, other: Report) -> Facts:
-    return {bench.full: bench.clock for key, bench in report.benches.items() if key in other.benches}
+    return {bench.full_name: bench.clock for key, bench in report.benchmarks.items() if key in other.benchmarks}
 
 
 def _facts(report: Report, names: re.Pattern[str]) -> Facts:

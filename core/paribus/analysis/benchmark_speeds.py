@@ -40,7 +40,7 @@ class Speed:
     """How many times as long it takes. Without an interval nothing is claimed."""
 
     kind: Kind
-    why: str  # it is inconclusive
+    reason: str  # it is inconclusive
     ratio: float | None
     low: float | None = None
     high: float | None = None
@@ -141,7 +141,7 @@ def judge_speeds(timed: Mapping[str, TimedRounds], *, alpha: float = 0.05) -> di
         if name not in held:
             before, after = timed[name].seconds
             ratio = after / before if before and after else None
-            found[name] = Speed(kind="inconclusive", why=_unjudged(timed[name]), ratio=ratio)
+            found[name] = Speed(kind="inconclusive", reason=_unjudged(timed[name]), ratio=ratio)
             continue
         welch, step = held[name], steps[name]
         noise = around if timed[name].by_run else max(_astray(side, step.alpha) for side in sides)
@@ -149,7 +149,7 @@ def judge_speeds(timed: Mapping[str, TimedRounds], *, alpha: float = 0.05) -> di
         kind, why = _kind(welch.least, noise, rejected=step.rejected)
         found[name] = Speed(
             kind=kind,
-            why=why,
+            reason=why,
             ratio=math.exp(welch.mean),
             low=math.exp(low),
             high=math.exp(high),

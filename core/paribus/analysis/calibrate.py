@@ -58,7 +58,7 @@ def calibrate_settings(
     accept_code: Collection[str] = (),
 ) -> Calibration:
     """The same of every setting of a study, whose verdicts are one family; those without a spread yet are named."""
-    family = sum(len(question.others) for _, question in asked)
+    family = sum(len(question.swapped) for _, question in asked)
     found: list[Calibration] = []
     missing: list[str] = []
     refused: list[NotComparableError] = []
@@ -76,7 +76,7 @@ def calibrate_settings(
     if not found:
         raise refused[0]
     late = (f"Without two pairs, and so without a spread: {'; '.join(missing)}",) if missing else ()
-    return replace(found[0], further=tuple(found[1:]), notes=(*found[0].notes, *late))
+    return replace(found[0], other_settings=tuple(found[1:]), notes=(*found[0].notes, *late))
 
 
 def calibrate_entries(
@@ -99,16 +99,16 @@ def calibrate_entries(
     selection = select(entries, question, accept_code)
     trials = selection.trials
     check_comparable(trials, question, selection.notes)
-    family = family or len(question.others)
+    family = family or len(question.swapped)
     asking = _Asking(question, effect, power, family)
     numbers = metric_values(list(trials[question.baseline].values()), question)
     _refuse_few(numbers, question)
-    pairs = {name: _values(trials, name, question) for name in question.others}
+    pairs = {name: _values(trials, name, question) for name in question.swapped}
     rows = [asking.spread(name, *found) for name, found in pairs.items() if _many(found)]
     base = summarise(numbers)
     assert base.sd is not None, "there are two at least"
     independent = asking.spread_of(INDEPENDENT, base.n, base.sd * math.sqrt(2))
-    takes = {row.variant: row.tells for row in rows or [independent]} if effect is not None else {}
+    takes = {row.variant: row.detect_seeds for row in rows or [independent]} if effect is not None else {}
     seeds = largest_count(takes)
     times = {name: _seconds(own.values()) for name, own in trials.items()}
     missing = _missing(trials, seeds, question)
@@ -120,7 +120,7 @@ def calibrate_entries(
         family=family,
         metric=question.metric,
         planned=len(question.seeds),
-        variants=len(question.others),
+        variants=len(question.swapped),
         alpha=asking.alpha,
         power=power,
         effect=effect,
@@ -129,7 +129,7 @@ def calibrate_entries(
         rows=tuple(rows),
         independent=independent,
         seeds=seeds,
-        trials=sum(missing.values()),
+        missing_trials=sum(missing.values()),
         seconds=None if usual is None else math.fsum(count * (times[name] or usual) for name, count in missing.items()),
         seconds_a_trial=usual,
         notes=(*_without(pairs), *selection.notes),
@@ -149,7 +149,7 @@ class _Asking:
     @property
     def alpha(self) -> float:
         """What Holm's first step leaves a single verdict, at the last look where there are several."""
-        share = alpha_shares(self.question.stops)[-1] if self.question.stops else 1.0
+        share = alpha_shares(self.question.look_seeds)[-1] if self.question.look_seeds else 1.0
         return share * self.question.alpha / max(1, self.family)
 
     def spread(self, name: str, before: Sequence[float], after: Sequence[float]) -> Spread:
@@ -170,12 +170,12 @@ class _Asking:
             sd=sd,
             interval=ends,
             reduction=gain,
-            smallest=shown[0] if shown else None,
-            smallest_range=(shown[1], shown[2]) if shown else None,
-            tells=tells[0],
-            tells_range=(tells[1], tells[2]),
-            equates=equates[0],
-            equates_range=(equates[1], equates[2]),
+            smallest_effect=shown[0] if shown else None,
+            smallest_effect_range=(shown[1], shown[2]) if shown else None,
+            detect_seeds=tells[0],
+            detect_seeds_range=(tells[1], tells[2]),
+            equivalence_seeds=equates[0],
+            equivalence_seeds_range=(equates[1], equates[2]),
         )
 
     def _smallest(self, sd: float) -> float:
@@ -214,7 +214,7 @@ def _seconds(own: Iterable[TrialEntry]) -> float | None:
 
 def _took(entry: TrialEntry) -> float:
     started, ended = (float(entry.provenance.get(key) or 0.0) for key in ("started", "ended"))
-    before = 0.0 if entry.before is None else _took(entry.before)
+    before = 0.0 if entry.parent is None else _took(entry.parent)
     return before + (ended - started if 0 < started <= ended else 0.0)
 
 

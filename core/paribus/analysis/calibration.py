@@ -26,12 +26,12 @@ class Spread:
     sd: float
     interval: Range  # of the true one, 95 %
     reduction: float | None = None  # how many times less its square is than that of independent seeds
-    smallest: float | None = None  # the least effect that the planned seeds tell from 0
-    smallest_range: Range | None = None
-    tells: int | None = None  # the seeds that tell the wanted effect from 0
-    tells_range: tuple[int | None, int | None] = (None, None)
-    equates: int | None = None  # the seeds that find what does not differ equivalent, within the margin
-    equates_range: tuple[int | None, int | None] = (None, None)
+    smallest_effect: float | None = None  # the least effect that the planned seeds tell from 0
+    smallest_effect_range: Range | None = None
+    detect_seeds: int | None = None  # the seeds that tell the wanted effect from 0
+    detect_seeds_range: tuple[int | None, int | None] = (None, None)
+    equivalence_seeds: int | None = None  # the seeds that find what does not differ equivalent, within the margin
+    equivalence_seeds_range: tuple[int | None, int | None] = (None, None)
 
 
 @final
@@ -51,24 +51,24 @@ class Calibration:
     rows: tuple[Spread, ...]  # one a variant that has two pairs or more
     independent: Spread  # what pairs would spread by that share no seed: a guess from the baseline's
     seeds: int | None  # that the wanted effect takes in every variant
-    trials: int  # of so many seeds that have no record yet
+    missing_trials: int  # of so many seeds that have no record yet
     seconds: float | None  # that these would take one after the other
     seconds_a_trial: float | None
     notes: tuple[str, ...] = ()
     setting: str = ""  # of a study with several
     family: int = 0  # verdicts that are told together, those of all settings
-    further: tuple[Calibration, ...] = ()  # of the other settings
+    other_settings: tuple[Calibration, ...] = ()  # of the other settings
 
     def __repr__(self) -> str:
         return f"<calibration of {self.study} on {self.metric}: {plural(len(self.rows), 'spread')}>"
 
     def __str__(self) -> str:
-        return "\n".join([self.title, *(line for each in self.every for line in each.lines()), "", *self.caption()])
+        return "\n".join([self.title, *(line for each in self.settings for line in each.lines()), "", *self.caption()])
 
     @property
-    def every(self) -> tuple[Calibration, ...]:
+    def settings(self) -> tuple[Calibration, ...]:
         """One a setting."""
-        return (self, *self.further)
+        return (self, *self.other_settings)
 
     def lines(self) -> list[str]:
         """One setting: its name, its table and what is to be said of it alone."""
@@ -102,9 +102,9 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """Valid JSON: every number is finite, or null."""
-        document = asdict(replace(self, further=()))
+        document = asdict(replace(self, other_settings=()))
         own = {"setting": self.setting} if self.setting else {}
-        for key in ("setting", "family", "further"):
+        for key in ("setting", "family", "other_settings"):
             del document[key]
         document |= own | {
             "baseline": replace_infinite(asdict(self.baseline)),
@@ -112,7 +112,11 @@ class Calibration:
             "independent": replace_infinite(asdict(self.independent)),
             "notes": list(self.notes),
         }
-        return {**document, "further": [each.to_json() for each in self.further]} if self.further else document
+        return (
+            {**document, "other_settings": [each.to_json() for each in self.other_settings]}
+            if self.other_settings
+            else document
+        )
 
 
 def _header(found: Calibration) -> tuple[str, ...]:
@@ -127,11 +131,11 @@ def _header(found: Calibration) -> tuple[str, ...]:
 def _cells(found: Calibration, row: Spread) -> tuple[str, ...]:
     less = "" if row.reduction is None else f"÷ {_times(row.reduction)}"
     cells = [escape_unprintable(row.variant), str(row.n), f"{_figure(row.sd)} {_range(row.interval)}", less]
-    cells.append("-" if row.smallest is None else _figure(row.smallest))
+    cells.append("-" if row.smallest_effect is None else _figure(row.smallest_effect))
     if found.effect is not None:
-        cells.append(_seeds(row.tells, row.tells_range))
+        cells.append(_seeds(row.detect_seeds, row.detect_seeds_range))
     if found.margin is not None:
-        cells.append(_seeds(row.equates, row.equates_range))
+        cells.append(_seeds(row.equivalence_seeds, row.equivalence_seeds_range))
     return tuple(cells)
 
 
@@ -143,18 +147,18 @@ def _cost(found: Calibration) -> str:
     takes = f"An effect of {found.effect:g} in any variant takes {plural(found.seeds, 'seed')}"
     if found.seconds is None:
         return f"{takes}; how long a trial takes is not known yet."
-    took = f"{plural(found.trials, 'trial')} more" if found.trials else "no trial more"
-    length = f": {duration(found.seconds)} one at a time" if found.trials else ""
+    took = f"{plural(found.missing_trials, 'trial')} more" if found.missing_trials else "no trial more"
+    length = f": {duration(found.seconds)} one at a time" if found.missing_trials else ""
     return f"{takes}, {took}{length} ({_figure(found.seconds_a_trial or 0.0)} s a trial)."
 
 
 def _caption(found: Calibration) -> Iterator[str]:
-    where = ", in all settings" if found.further else ""
+    where = ", in all settings" if found.other_settings else ""
     yield (
         f"Shown with {percent(found.power)} probability at a confidence of {percent(1 - found.alpha)}, to which Holm "
         f"holds the first of {plural(found.family, 'verdict')}{where}; the next are held to less."
     )
-    if found.further:
+    if found.other_settings:
         yield "A trial that several settings have in common runs once, and is counted as missing in each."
     yield (
         "A spread that is guessed from few pairs is hardly known: in brackets its 95 % interval (chi-squared), and "

@@ -28,10 +28,10 @@ def caption_lines(
     corrected = f"{family} verdicts, in all settings" if family else plural(len(rows), "variant")
     meant = f"; less than {question.margin:g} either way is called equivalent" if question.margin is not None else ""
     yield f"A difference is variant - {question.baseline} on the same seed{meant}."
-    if question.about:
-        yield question.about
-    if question.matched:
-        yield question.matched
+    if question.design_note:
+        yield question.design_note
+    if question.matching_note:
+        yield question.matching_note
     levels = _levels(rows)
     yield (
         f"All verdicts{_which(question)} together hold with {percent(1 - question.alpha)} confidence: "
@@ -50,11 +50,10 @@ def caption_lines(
         f"this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
     )
     yield from _budget(question, done)
-    if question.pace is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
-        yield from question.pace.caption()
-    if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.before is not None)):
-        previous = join_names(stages)
-        yield f"Each begins from the trial of {previous} of its own variant and seed, and costs what both cost."
+    if question.throughput is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
+        yield from question.throughput.caption()
+    if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.parent is not None)):
+        yield f"Each begins from the trial of {join_names(stages)} of its own variant and seed, and costs what both cost."
     gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
     if gains:
         low, high = (f"{gain:.2g}" if gain < 10 else f"{gain:,.0f}" for gain in (min(gains), max(gains)))
@@ -64,7 +63,7 @@ def caption_lines(
 
 def _which(question: ComparisonSpec) -> str:
     """Which verdicts one family holds, where others follow that are families of their own."""
-    return " of variants" if question.below or question.crossed is not None else ""
+    return " of variants" if question.rungs_below or question.factorial is not None else ""
 
 
 def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[str]:
@@ -84,18 +83,18 @@ def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[st
 
 def _spent(question: ComparisonSpec) -> str:
     """How alpha is spent over the looks of a study that may stop early."""
-    if not question.stops:
+    if not question.look_seeds:
         return ""
-    spent = zip(question.stops, alpha_shares(question.stops), strict=True)
+    spent = zip(question.look_seeds, alpha_shares(question.look_seeds), strict=True)
     said = ", ".join(f"{percent(share * question.alpha)} after {n}" for n, share in spent)
     return f", its {percent(question.alpha)} of error spent over looks that were fixed beforehand ({said} seeds)"
 
 
 def _stage(entry: TrialEntry) -> str:
     """What the trial that this one begins from is called in the study, with those before it."""
-    before = entry.before
+    before = entry.parent
     assert before is not None
-    earlier = f"{_stage(before)}, " if before.before is not None else ""
+    earlier = f"{_stage(before)}, " if before.parent is not None else ""
     return f"{earlier}`{before.trial.get('stage')}`"
 
 
@@ -117,11 +116,11 @@ def warning_lines(
 ) -> Iterator[str]:
     """What weakens the table, first what weakens it most."""
     yield from _looked(question)
-    if question.mismatched:
-        yield question.mismatched
+    if question.mismatch_note:
+        yield question.mismatch_note
     unlearned = [row.variant for row in rows if row.learned is False]
     if unlearned:
-        found = (entry.frequencies(question.metric) for entry in trials)
+        found = (entry.unigram_baseline(question.metric) for entry in trials)
         nats = next(value for value in found if value is not None)
         named = join_names(unlearned, MOST)
         yield f"Not below the loss of frequencies alone ({nats:.3f}), so nothing is learned yet: {named}."
@@ -145,7 +144,7 @@ def warning_lines(
 def _looked(question: ComparisonSpec) -> Iterator[str]:
     """Seeds that were chosen after a look at some of them; fresh ones, fixed beforehand, are a study of their own."""
     seeds = set(question.seeds)
-    earlier = [set(look) for look in question.looks if seeds & set(look)]
+    earlier = [set(look) for look in question.previous_looks if seeds & set(look)]
     if question.replanned:
         yield (
             "Where the study stops was changed after a verdict had been shown: "

@@ -40,12 +40,12 @@ class TensorComparison:
     total: int  # tensors of the baseline
 
     @property
-    def brought(self) -> frozenset[str]:
+    def introduced(self) -> frozenset[str]:
         """The tensors that only the variant has as they are."""
         return frozenset(self.added) | frozenset(self.reshaped)
 
     @property
-    def alike(self) -> frozenset[str]:
+    def shared(self) -> frozenset[str]:
         """The tensors that both have, in one shape."""
         return frozenset((*self.equal, *self.scaled, *self.schemed, *self.derived, *self.begun, *self.leaked))
 
@@ -132,18 +132,18 @@ def effect_findings(pair: TrialPair) -> Iterator[Finding]:
     measured_alike = pair.equal("validation")
     if measured_alike and not pair.equal("outputs"):
         yield "confirmed", "outputs differ"
-    elif pair.alike and pair.equal("losses") and not _ends_otherwise(pair):
+    elif pair.same_length and pair.equal("losses") and not _ends_otherwise(pair):
         yield "failure", "changed nothing: the outputs at step 0 and the loss of every step are the baseline's"
-    elif touches(pair.keys, TRAINING) or not measured_alike:
-        yield "confirmed", "training differs" if pair.alike else "same outputs at step 0"
+    elif touches(pair.varied, TRAINING) or not measured_alike:
+        yield "confirmed", "training differs" if pair.same_length else "same outputs at step 0"
     else:
-        yield "side effect", "outputs differ only once trained" if pair.alike else "same outputs at step 0"
+        yield "side effect", "outputs differ only once trained" if pair.same_length else "same outputs at step 0"
 
 
 def _ends_otherwise(pair: TrialPair) -> bool:
     """Whether what changes the training alone changed the model: by the last step, of which no loss tells."""
     before, after = ((entry.result.get("digests") or {}).get("parameters") for entry in pair)
-    return touches(pair.keys, TRAINING) and before != after
+    return touches(pair.varied, TRAINING) and before != after
 
 
 def option_findings(pair: TrialPair) -> Iterator[Finding]:
@@ -158,7 +158,7 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
     variant = pair.variant
     for path in variant.provenance.get("dead") or ():
         there = (variant.trial.get("instead") or {}).get(path, MISSING)
-        if path in pair.keys and at(pair.baseline.spec, path) == there:
+        if path in pair.varied and at(pair.baseline.spec, path) == there:
             yield "failure", f"changed nothing: `{path}` does what the baseline's does, and other changes are beside it"
     idle = variant.provenance.get("idle") or ()
     for path in idle:
@@ -176,16 +176,19 @@ def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Fin
     by more than what was meant.
     """
     baseline, variant = (frozenset(entry.certificate["no_gradient"]) for entry in pair)
-    excused = touches(pair.keys, TRAINING)
-    frozen = frozenset() if excused else (variant - baseline) & shared.alike
+    excused = touches(pair.varied, TRAINING)
+    frozen = frozenset() if excused else (variant - baseline) & shared.shared
     if frozen:
         yield "failure", f"not trained: no gradient ever reaches {short_names(frozen)}, which the baseline trains"
     if variant - baseline - frozen:
         yield "side effect", f"no gradient reaches {short_names(variant - baseline - frozen)}"
     if variant & baseline:
         yield "side effect", f"in both no gradient reaches {short_names(variant & baseline)}"
-    if shared.brought and shared.brought <= variant and not excused:
-        yield "failure", f"untrained: no gradient reaches anything that the swap brought: {short_names(shared.brought)}"
+    if shared.introduced and shared.introduced <= variant and not excused:
+        yield (
+            "failure",
+            f"untrained: no gradient reaches anything that the swap brought: {short_names(shared.introduced)}",
+        )
 
 
 DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.vocabulary", "trainer")
@@ -213,22 +216,22 @@ class TrialPair(NamedTuple):
     variant: TrialEntry
 
     @property
-    def keys(self) -> frozenset[str]:
+    def varied(self) -> frozenset[str]:
         """What the study asked otherwise of the one than of the other."""
-        one, other = self.baseline.asked, self.variant.asked
+        one, other = self.baseline.overrides, self.variant.overrides
         return frozenset(key for key in {**one, **other} if one.get(key, MISSING) != other.get(key, MISSING))
 
     @property
-    def cut(self) -> frozenset[str]:
+    def budget_overrides(self) -> frozenset[str]:
         """Where the budget cut them, each at its own place."""
-        return frozenset(self.baseline.cut) | frozenset(self.variant.cut)
+        return frozenset(self.baseline.budget_overrides) | frozenset(self.variant.budget_overrides)
 
     @property
     def steps(self) -> tuple[int, int]:
         return self.baseline.result["steps"], self.variant.result["steps"]
 
     @property
-    def alike(self) -> bool:
+    def same_length(self) -> bool:
         """Whether both ran to their end, and equally far: their batches and losses can be held against each other."""
         return self.baseline.done and self.variant.done and len(set(self.steps)) == 1
 

@@ -45,9 +45,9 @@ class Certificate:
     failures: tuple[str, ...]
     side_effects: tuple[str, ...]
     confirmed: tuple[str, ...]
-    equal: int  # tensors that begin bitwise as the baseline's
-    total: int  # tensors of the baseline
-    differs: tuple[str, ...]  # dotted paths of the resolved specs
+    equal_tensors: int  # tensors that begin bitwise as the baseline's
+    total_tensors: int  # tensors of the baseline
+    differing_paths: tuple[str, ...]  # dotted paths of the resolved specs
     tensors: Mapping[str, tuple[str, ...]]  # those that are not equal, by what became of them
 
     @property
@@ -62,7 +62,7 @@ class Certificate:
     @property
     def text(self) -> str:
         """One line."""
-        tensors = f"{self.equal}/{self.total} tensors equal at step 0"
+        tensors = f"{self.equal_tensors}/{self.total_tensors} tensors equal at step 0"
         return "; ".join((*self.failures, tensors, *self.side_effects, *self.confirmed))
 
     def to_json(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
         )
         raise ValueError(f"`certify` needs two records, but {missing} has none.")
     pair = TrialPair(baseline, variant)
-    same_scheme = not touches(pair.keys, ("initialisation",))
+    same_scheme = not touches(pair.varied, ("initialisation",))
     shared = compare_tensors(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
     found = (
         *_specs(pair),
@@ -100,9 +100,9 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
         failures=kinds["failure"],
         side_effects=kinds["side effect"],
         confirmed=kinds["confirmed"],
-        equal=len(shared.equal),
-        total=shared.total,
-        differs=tuple(difference.path for difference in differences(baseline.spec, variant.spec)),
+        equal_tensors=len(shared.equal),
+        total_tensors=shared.total,
+        differing_paths=tuple(difference.path for difference in differences(baseline.spec, variant.spec)),
         tensors={kind: getattr(shared, kind) for kind in KINDS if kind != "equal"},
     )
 
@@ -111,16 +111,18 @@ def merge_certificates(certificates: Sequence[Certificate]) -> Certificate:
     """One certificate for all seeds of a variant; what only some of the pairs show is said with their seeds."""
     if not certificates:
         raise ValueError("`certificates` must hold at least one, but is empty.")
-    worst = min(certificates, key=lambda certificate: certificate.equal)
+    worst = min(certificates, key=lambda certificate: certificate.equal_tensors)
     return Certificate(
         variant=worst.variant,
         seeds=tuple(seed for certificate in certificates for seed in certificate.seeds),
         failures=_merged(certificates, "failures"),
         side_effects=_merged(certificates, "side_effects"),
         confirmed=tuple(dict.fromkeys(text for certificate in certificates for text in certificate.confirmed)),
-        equal=worst.equal,
-        total=worst.total,
-        differs=tuple(dict.fromkeys(path for certificate in certificates for path in certificate.differs)),
+        equal_tensors=worst.equal_tensors,
+        total_tensors=worst.total_tensors,
+        differing_paths=tuple(
+            dict.fromkeys(path for certificate in certificates for path in certificate.differing_paths)
+        ),
         tensors=worst.tensors,
     )
 
@@ -141,7 +143,7 @@ def _specs(pair: TrialPair) -> Iterator[Finding]:
     for entry in pair:
         for difference in differences(entry.trial["spec"], entry.spec):
             yield "failure", f"another spec: {entry.variant} ran with another than its trial's: {difference}"
-        for key, asked in {**entry.asked, **entry.cut}.items():
+        for key, asked in {**entry.overrides, **entry.budget_overrides}.items():
             found = at(entry.spec, key)
             if found is MISSING and asked is not None:
                 yield "failure", f"ignored option: `{key}` is not in the resolved spec of {entry.variant}"
@@ -150,9 +152,13 @@ def _specs(pair: TrialPair) -> Iterator[Finding]:
     if len({pair.baseline.seed, pair.variant.seed, pair.baseline.spec["seed"], pair.variant.spec["seed"]}) > 1:
         yield "failure", f"other seed: {pair.baseline.spec['seed']} against {pair.variant.spec['seed']}"
     found_differences = [each for each in differences(pair.baseline.spec, pair.variant.spec) if each.path != "seed"]
-    if all(covered(difference.path, pair.cut) for difference in found_differences):
+    if all(covered(difference.path, pair.budget_overrides) for difference in found_differences):
         yield "failure", "changed nothing: the resolved specs are equal"
-    stray = [difference for difference in found_differences if not covered(difference.path, pair.keys | pair.cut)]
+    stray = [
+        difference
+        for difference in found_differences
+        if not covered(difference.path, pair.varied | pair.budget_overrides)
+    ]
     if stray:
         more = f", and {len(stray) - 1} more" if len(stray) > 1 else ""
         yield "failure", f"another difference: the study did not vary this: {stray[0]}{more}"
@@ -187,17 +193,19 @@ def _begun(pair: TrialPair) -> Iterator[Finding]:
 
 def _data(pair: TrialPair) -> Iterator[Finding]:
     """Both saw the same examples in the same order, corrupted alike, and equally many."""
-    varied = touches(pair.keys, DATA)
+    varied = touches(pair.varied, DATA)
     budget = pair.steps, (pair.baseline.result["tokens"], pair.variant.result["tokens"])
     if pair.baseline.done and pair.variant.done:
         for what, (before, after) in zip(("steps", "tokens"), budget, strict=True):
             if before != after:
-                excused = touches(pair.keys | pair.cut, BUDGET)
+                excused = touches(pair.varied | pair.budget_overrides, BUDGET)
                 said = (
-                    f"{before:,} {what} against {after:,}" if LASTING not in pair.cut else "cut by time, at other steps"
+                    f"{before:,} {what} against {after:,}"
+                    if LASTING not in pair.budget_overrides
+                    else "cut by time, at other steps"
                 )
                 yield ("side effect", said) if excused else ("failure", f"other budget: {said}")
-    if not pair.alike:
+    if not pair.same_length:
         yield from _along(pair, varied)
         return
     for digest, what in (("order", "other examples"), ("batches", "other batches")):
@@ -223,9 +231,9 @@ def _along(pair: TrialPair, varied: bool) -> Iterator[Finding]:
 def _trained(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     """What both have is trained in one manner: with the same rate and the same weight decay."""
     before, after = (entry.certificate.get("manners") or {} for entry in pair)
-    if not before or not after or touches(pair.keys, ("optimizer", "schedule", "trainer")):
+    if not before or not after or touches(pair.varied, ("optimizer", "schedule", "trainer")):
         return
-    other = [path for path in sorted(shared.alike) if path in before and path in after and before[path] != after[path]]
+    other = [path for path in sorted(shared.shared) if path in before and path in after and before[path] != after[path]]
     if other:
         yield (
             "failure",
@@ -242,7 +250,7 @@ def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
     Its tensors are those of the first pair, which begin as they are drawn.
     """
     found = certify(baseline, variant)
-    before, after = baseline.before, variant.before
+    before, after = baseline.parent, variant.parent
     if before is None or after is None or before.trial["identity"] == after.trial["identity"]:
         return found
     if before.record is None or after.record is None:
@@ -262,7 +270,7 @@ def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
             ),
         ),
         confirmed=found.confirmed,
-        differs=tuple(dict.fromkeys((*earlier.differs, *found.differs))),
+        differing_paths=tuple(dict.fromkeys((*earlier.differing_paths, *found.differing_paths))),
     )
 
 

@@ -96,7 +96,8 @@ def _conditions(done: Mapping[str, Sequence[TrialEntry]], question: ComparisonSp
             name
             for name, entries in done.items()
             if any(
-                _key(condition.of(entry)) != wanted and not touches({**entry.asked, **entry.cut}, condition.unless)
+                _key(condition.of(entry)) != wanted
+                and not touches({**entry.overrides, **entry.budget_overrides}, condition.unless)
                 for entry in entries
             )
         ]

@@ -33,10 +33,10 @@ from paribus.errors import join_names
 
 def ladder_steps(trials: TrialsByVariant, question: ComparisonSpec, settings: int = 1) -> Iterator[Family]:
     """One family, of a study that is a ladder; nothing of another. All `settings` of a study share its alpha."""
-    if not question.below:
+    if not question.rungs_below:
         return
     alpha = question.alpha / settings
-    asked = {name: replace(question, baseline=below) for name, below in question.below.items()}
+    asked = {name: replace(question, baseline=below) for name, below in question.rungs_below.items()}
     held = {name: pair_trials(trials, name, each) for name, each in asked.items()}
     verdicts = decide(
         {name: paired_differences(trials, name, held[name], each) for name, each in asked.items()},
@@ -49,7 +49,7 @@ def ladder_steps(trials: TrialsByVariant, question: ComparisonSpec, settings: in
     yield Family(
         key="steps",
         title="steps, each rung against the one below",
-        rows=tuple(replace(row, against=question.below[row.variant]) for row in rows),
+        rows=tuple(replace(row, baseline=question.rungs_below[row.variant]) for row in rows),
         caption=(
             f"A step is a rung - the rung below it on the same seed. The steps are a family of their own: Holm over "
             f"{plural(len(asked), 'step')} at {percent(1 - alpha)}{of_all if settings > 1 else ''}; with the verdicts "
@@ -79,7 +79,7 @@ def compare_settings(
     given = [(list(entries), question) for entries, question in asked]
     codes = codes_by_setting([entries for entries, _ in given], accept_code)
     chosen = [_select(entries, question, own) for (entries, question), own in zip(given, codes, strict=True)]
-    stops = bool(given[0][1].stops)
+    stops = bool(given[0][1].look_seeds)
     asks = [(selection.trials, question) for selection, (_, question) in zip(chosen, given, strict=True)]
     turns = variant_states(asks) if stops else [{} for _ in given]
     every = [
@@ -105,7 +105,7 @@ def compare_settings(
     ]
     missing = [each.question.setting for each in every if each not in started]
     late = (f"Nothing has run yet of: {'; '.join(missing)}. Its verdicts are counted among all.",) if missing else ()
-    return replace(tables[0], further=tuple(tables[1:]), notes=(*tables[0].notes, *late))
+    return replace(tables[0], other_settings=tuple(tables[1:]), notes=(*tables[0].notes, *late))
 
 
 def codes_by_setting(given: Sequence[Sequence[TrialEntry]], codes: Collection[str]) -> list[list[str]]:
@@ -127,7 +127,7 @@ class _Compared:
 
     @property
     def held(self) -> Mapping[str, PairedTrials]:
-        return {name: part.held for name, part in self.parts.items()}
+        return {name: part.paired for name, part in self.parts.items()}
 
     @property
     def trials(self) -> TrialsByVariant:
@@ -169,7 +169,7 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, se
     """One setting, with the verdicts that all of them together allow."""
     question, selection, trials, held = compared.question, compared.selection, compared.trials, compared.held
     rows = tuple(
-        variant_row(part.trials, name, part.held, verdicts[name], part.question)
+        variant_row(part.trials, name, part.paired, verdicts[name], part.question)
         for name, part in compared.parts.items()
     )
     counts = compared.counts
@@ -192,7 +192,7 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, se
         warnings=(*selection.warnings, *warning_lines(question, (baseline, *rows), every, pairs)),
         notes=(*dropped, *skipped_notes(counts, question), *selection.notes),
         certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
-        besides=(*ladder_steps(trials, question, settings), *effects(trials, held, question, settings)),
+        families=(*ladder_steps(trials, question, settings), *effects(trials, held, question, settings)),
         differences={name: _differences(each, question) for name, each in held.items() if not each.reason},
     )
 
@@ -214,7 +214,7 @@ def _dropped(
     """Finished trials that the verdict does not use."""
     finished = _seeds(trials[question.baseline], question)
     for name, each in held.items():
-        for mixed in each.mixed:
+        for mixed in each.mixed_runtimes:
             yield f"{name}: left out {mixed}"
         base = finished & set(question.seeds[: asked.get(name, len(question.seeds))])
         own = _seeds(trials[name], question)

@@ -136,9 +136,9 @@ class RunComparison:
 
     metric: str
     better: Better
-    first: tuple[str, ...]
+    header: tuple[str, ...]
     rows: tuple[Row, ...]
-    before: Mapping[str, float | None]  # means, by variant
+    baseline_means: Mapping[str, float | None]  # means, by variant
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
     caption: tuple[str, ...]
@@ -149,7 +149,7 @@ class RunComparison:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "changed": list(self.first),
+            "changed": list(self.header),
             "metric": {"name": self.metric, "better": self.better},
             "rows": [_record(self, row) for row in self.rows],
             "caption": list(self.caption),
@@ -164,7 +164,7 @@ class RunComparison:
             title=f"{clean(self.metric)}, {self.better} is better",
             columns=heads,
             rows=[self._cells(row) for row in self.rows],
-            header=self.first,
+            header=self.header,
             remarks=[("!", self.warnings), ("-", self.notes), ("·", self.caption)],
             records=[_record(self, row) for row in self.rows],
         )
@@ -172,7 +172,7 @@ class RunComparison:
     def _cells(self, row: Row) -> list[Cell]:
         half = (row.high - row.low) / 2 if row.low is not None and row.high is not None else abs(row.difference or 0)
         decimals = min(MAX_DECIMALS, max(3, 1 - math.floor(math.log10(half)))) if half else 4
-        numbers = (format_number(value, decimals) for value in (self.before[row.variant], row.mean))
+        numbers = (format_number(value, decimals) for value in (self.baseline_means[row.variant], row.mean))
         difference = "0" if row.verdict == IDENTICAL else format_difference(row, decimals)
         return row_cells([row.variant, format_count(row), *numbers, difference, row.verdict], row.kind)
 
@@ -198,9 +198,9 @@ def compare_runs(before: TrialSet, after: TrialSet, *, metric: str = "", elsewhe
     return RunComparison(
         metric=metric,
         better=better,
-        first=(f"before:   {before.name}", f"after:    {after.name}", *environment_changes(list(measured.values()))),
+        header=(f"before:   {before.name}", f"after:    {after.name}", *environment_changes(list(measured.values()))),
         rows=tuple(rows),
-        before=means,
+        baseline_means=means,
         warnings=tuple(warnings),
         notes=tuple(notes),
         caption=tuple(_caption(rows, list(measured.values()))),
@@ -310,4 +310,4 @@ def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:
 
 def _record(table: RunComparison, row: Row) -> dict[str, Any]:
     plain = {key: value for key, value in row.to_json(table.metric).items() if key not in ("learned",)}
-    return replace_infinite({**plain, "before": table.before[row.variant]})
+    return replace_infinite({**plain, "before": table.baseline_means[row.variant]})

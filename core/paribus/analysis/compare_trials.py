@@ -25,7 +25,7 @@ MOST: Final = 8
 class TrialDiff:
     """One trial beside another."""
 
-    first: tuple[str, ...]
+    header: tuple[str, ...]
     rows: tuple[tuple[str, float | None, float | None], ...]  # a number's name, before, after
     certificate: Certificate | None  # None: of one spec, there is no swap to certify
     warnings: tuple[str, ...]
@@ -33,7 +33,7 @@ class TrialDiff:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "changed": list(self.first),
+            "changed": list(self.header),
             "rows": [_record(*row) for row in self.rows],
             "certificate": self.certificate.to_json() if self.certificate else None,
             "warnings": list(self.warnings),
@@ -51,7 +51,7 @@ class TrialDiff:
                 Column("after - before", align_right=True),
             ],
             rows=[_cells(*row) for row in self.rows],
-            header=self.first,
+            header=self.header,
             remarks=[("!", self.warnings), ("-", [clean(line) for line in told]), ("·", self.caption)],
             records=[_record(*row) for row in self.rows],
         )
@@ -66,7 +66,7 @@ def compare_trials(before: TrialSet, after: TrialSet, *, elsewhere: bool = False
     if any(is_contended(entry) for entry in pair):
         warnings.append("Trials shared the machine (contended): speed is rough")
     return TrialDiff(
-        first=(
+        header=(
             f"before:   {_who(one, before)}",
             f"after:    {_who(other, after)}",
             *environment_changes([pair]),

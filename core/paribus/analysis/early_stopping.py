@@ -24,7 +24,7 @@ class RowInput:
 
     trials: TrialsByVariant
     question: ComparisonSpec
-    held: PairedTrials
+    paired: PairedTrials
     verdict: Verdict | None = None  # None where none was told by looks
 
 
@@ -33,13 +33,13 @@ def row_inputs(
 ) -> Mapping[str, RowInput]:
     """The row of each variant: of all seeds, or, of a study that stops early, of those of its last look."""
     if not turns:
-        held = {name: pair_trials(trials, name, question) for name in question.others}
-        return {name: RowInput(trials=trials, question=question, held=each) for name, each in held.items()}
+        held = {name: pair_trials(trials, name, question) for name in question.swapped}
+        return {name: RowInput(trials=trials, question=question, paired=each) for name, each in held.items()}
     found = {}
     for name, turn in turns.items():
         seen, at = first_seeds(trials, question, turn.n)
-        part, asked = first_seeds(trials, question, turn.upto)
-        found[name] = RowInput(trials=part, question=asked, held=pair_trials(seen, name, at), verdict=turn.verdict)
+        part, asked = first_seeds(trials, question, turn.seeds_needed)
+        found[name] = RowInput(trials=part, question=asked, paired=pair_trials(seen, name, at), verdict=turn.verdict)
     return found
 
 
@@ -57,20 +57,20 @@ def variant_states(asked: Sequence[tuple[TrialsByVariant, ComparisonSpec]]) -> l
         return LookData(
             paired=paired_differences(part, name, held, at),
             ended=all(entry is not None and _ended(entry) for entry in sides),
-            whole=all(entry is not None and entry.record is not None for entry in sides),
+            has_all_records=all(entry is not None and entry.record is not None for entry in sides),
             withheld=bool(held.reason),
         )
 
     first = asked[0][1]
     found = decide_sequentially(
-        [(place, name) for place, (_, question) in enumerate(asked) for name in question.others],
+        [(place, name) for place, (_, question) in enumerate(asked) for name in question.swapped],
         see,
-        looks=first.stops,
+        looks=first.look_seeds,
         better=first.better,
         margin=first.margin,
         alpha=first.alpha,
     )
-    return [{name: found[place, name] for name in question.others} for place, (_, question) in enumerate(asked)]
+    return [{name: found[place, name] for name in question.swapped} for place, (_, question) in enumerate(asked)]
 
 
 def _ended(entry: TrialEntry) -> bool:
@@ -87,7 +87,7 @@ def first_seeds(trials: TrialsByVariant, question: ComparisonSpec, n: int) -> tu
 
 def seeds_by_variant(turns: Mapping[str, VariantState], question: ComparisonSpec) -> dict[str, int]:
     """How many seeds of each variant are needed by now; of the baseline as many as of any."""
-    found = {name: turn.upto for name, turn in turns.items()}
+    found = {name: turn.seeds_needed for name, turn in turns.items()}
     return {question.baseline: max(found.values(), default=len(question.seeds)), **found}
 
 

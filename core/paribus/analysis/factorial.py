@@ -184,14 +184,14 @@ class _Values:
     def unlearned(self, weights: Weights, kind: str) -> bool:
         """Whether it would be of models that know nothing yet."""
         learned = [self.learned[self.crossed.cells[cell]] is not False for cell in weights]
-        return not self.question.unlearned and is_vacuous(kind, any(learned), all(learned))
+        return not self.question.allow_unlearned and is_vacuous(kind, any(learned), all(learned))
 
 
 def effects(
     trials: TrialsByVariant, held: Mapping[str, PairedTrials], question: ComparisonSpec, settings: int = 1
 ) -> Iterator[Family]:
     """The families of a factorial; nothing of another design. All `settings` of a study share its alpha."""
-    crossed = question.crossed
+    crossed = question.factorial
     if crossed is None:
         return
     values = _Values(trials, held, question, crossed)

@@ -37,7 +37,7 @@ class VerdictTable(Protocol):
 class Gate(NamedTuple):
     """What must not be exceeded."""
 
-    of: Of
+    kind: Of
     limit: float  # of `slower` a share: 0.05
     text: str
 
@@ -47,18 +47,18 @@ class GateResult(NamedTuple):
     """What became of a gate: which rows are past it, and of which that cannot be told."""
 
     gate: Gate
-    past: tuple[str, ...]
+    tripped: tuple[str, ...]
     unclear: tuple[str, ...]
 
     @property
     def lines(self) -> list[str]:
         """What is said of it; a gate that held, with all rows clear, is said in one line too."""
-        said = [f"gate {self.gate.text} tripped: {each}" for each in self.past]
+        said = [f"gate {self.gate.text} tripped: {each}" for each in self.tripped]
         said += [f"gate {self.gate.text} cannot tell: {each}" for each in self.unclear]
         return said or [f"gate {self.gate.text} held"]
 
     def to_json(self) -> dict[str, object]:
-        return {"gate": self.gate.text, "tripped": list(self.past), "inconclusive": list(self.unclear)}
+        return {"gate": self.gate.text, "tripped": list(self.tripped), "inconclusive": list(self.unclear)}
 
 
 def parse_gates(texts: Sequence[str]) -> list[Gate]:
@@ -103,12 +103,12 @@ def _wrong(what: str, valid: str, near: str = "") -> SpecError:
 
 def check_benchmarks(gates: Sequence[Gate], table: BenchmarkComparison) -> list[GateResult]:
     """Each gate held against benchmarks; one that nothing can be held against would never trip, and is refused."""
-    worse = [gate for gate in gates if gate.of == "worse"]
+    worse = [gate for gate in gates if gate.kind == "worse"]
     if worse:
         what = f"`{worse[0].text}` is of a metric, and a benchmark has none"
         raise SpecError(Problem(code="no-gate", path="--fail-if", message=what, valid="`slower:5%`"))
     if gates and all(row.speed.low is None for row in table.rows):
-        why = "; ".join(dict.fromkeys(row.speed.why for row in table.rows))
+        why = "; ".join(dict.fromkeys(row.speed.reason for row in table.rows))
         valid = "reports with rounds: `pytest --benchmark-save-data`, or `--benchmark-json=FILE`"
         what = f"no benchmark has an interval, so that no gate could ever trip ({why})"
         raise NotComparableError(Problem(code="no-interval", path="--fail-if", message=what, valid=valid))
@@ -121,7 +121,7 @@ def _held(gate: Gate, rows: Sequence[BenchmarkRow]) -> GateResult:
     for row in rows:
         speed = row.speed
         if speed.low is None or speed.high is None or speed.ratio is None or speed.noise is None:
-            unclear.append(f"{row.benchmark}: {speed.why}")
+            unclear.append(f"{row.benchmark}: {speed.reason}")
             continue
         told = f"{row.benchmark}: {speed.ratio:.3f} {format_interval(speed.low, speed.high)}"
         if speed.low > limit and speed.kind == "slower":
@@ -133,7 +133,7 @@ def _held(gate: Gate, rows: Sequence[BenchmarkRow]) -> GateResult:
 
 def check_table(gates: Sequence[Gate], table: VerdictTable, called: str = "") -> list[GateResult]:
     """Each gate held against all rows; `called` stands before their names, where there are several tables."""
-    found = [_worse(gate, table) if gate.of == "worse" else _slower(gate, table) for gate in gates]
+    found = [_worse(gate, table) if gate.kind == "worse" else _slower(gate, table) for gate in gates]
     if not called:
         return found
     return [GateResult(each.gate, *(tuple(f"{called}: {row}" for row in rows) for rows in each[1:])) for each in found]
@@ -141,11 +141,11 @@ def check_table(gates: Sequence[Gate], table: VerdictTable, called: str = "") ->
 
 def check_study(gates: Sequence[Gate], table: Table) -> list[GateResult]:
     """Each gate held against the variants of a study, in all of its settings."""
-    names = [clean(each.setting) if table.further else "" for each in table.every]
-    each = [check_table(gates, one, name) for one, name in zip(table.every, names, strict=True)]
+    names = [clean(each.setting) if table.other_settings else "" for each in table.settings]
+    each = [check_table(gates, one, name) for one, name in zip(table.settings, names, strict=True)]
     return [
         GateResult(
-            gate, tuple(row for held in own for row in held.past), tuple(row for held in own for row in held.unclear)
+            gate, tuple(row for held in own for row in held.tripped), tuple(row for held in own for row in held.unclear)
         )
         for gate, own in zip(gates, zip(*each, strict=True), strict=True)
     ]

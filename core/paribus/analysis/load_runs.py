@@ -28,7 +28,7 @@ class TrialSet:
     """One side of a comparison."""
 
     name: str
-    alone: bool  # one trial, and not a folder of them
+    is_single: bool  # one trial, and not a folder of them
     trials: Mapping[Key, TrialEntry]
     notes: tuple[str, ...] = ()
 
@@ -42,7 +42,7 @@ def load_trial_set(text: str, store: Path) -> TrialSet | None:
     try:
         place = find_model(name, store)
         if (place / RECORD).is_file():
-            return TrialSet(name=clean(str(place)), alone=True, trials=_one(_entry(place)))
+            return TrialSet(name=clean(str(place)), is_single=True, trials=_one(_entry(place)))
         for folder in (place, store / name):
             if folder.is_dir() and any(each.is_dir() for each in folder.iterdir()):
                 return _set(folder, code)
@@ -106,7 +106,7 @@ def _set(folder: Path, code: str) -> TrialSet:
     ] * bool(several)
     latest = {key: max(own, key=_ended) for key, own in found.items()}
     label = f"{clean(str(folder))}{f'@{clean(code)}' if code else ''}"
-    return TrialSet(name=label, alone=False, trials=latest, notes=(*damaged[:MOST], *notes))
+    return TrialSet(name=label, is_single=False, trials=latest, notes=(*damaged[:MOST], *notes))
 
 
 def _folders(folder: Path) -> Iterator[Path]:

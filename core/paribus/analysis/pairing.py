@@ -25,7 +25,7 @@ class PairedTrials:
     """One variant held against the baseline, seed by seed."""
 
     pairs: Pairs  # both have a record, and ran on the same torch and kind of device
-    mixed: tuple[str, ...]  # pairs that did not
+    mixed_runtimes: tuple[str, ...]  # pairs that did not
     certificate: Certificate | None
     finished: Pairs  # of the pairs, those with a number on both sides
 
@@ -34,7 +34,7 @@ class PairedTrials:
         """Why there is no verdict; empty where there is one."""
         if self.certificate is not None and not self.certificate.ok:
             return self.certificate.reason
-        return "other versions or devices than the baseline's" if self.mixed and not self.pairs else ""
+        return "other versions or devices than the baseline's" if self.mixed_runtimes and not self.pairs else ""
 
 
 def pair_trials(trials: TrialsByVariant, name: str, question: ComparisonSpec) -> PairedTrials:
@@ -49,8 +49,8 @@ def pair_trials(trials: TrialsByVariant, name: str, question: ComparisonSpec) ->
     certificates = [certify_chain(*pair) for pair in recorded]
     return PairedTrials(
         pairs=pairs,
-        mixed=tuple(f"seed {pair[1].seed}: {_mixed(pair)}" for pair in recorded if _mixed(pair)),
-        certificate=_turned(merge_certificates(certificates), question.knobs.get(name)) if certificates else None,
+        mixed_runtimes=tuple(f"seed {pair[1].seed}: {_mixed(pair)}" for pair in recorded if _mixed(pair)),
+        certificate=_turned(merge_certificates(certificates), question.knob_notes.get(name)) if certificates else None,
         finished=[pair for pair in pairs if all(entry.value(question.metric) is not None for entry in pair)],
     )
 
@@ -109,12 +109,12 @@ def variant_row(
         "n": len(after),
         "mean": mean_or_none(after) if after else mean_or_none(metric_values(own, question)),
         "learned": has_learned(own, question),
-        "costs": costs(own, list(trials[question.baseline].values()), held.pairs, question.pace),
+        "costs": costs(own, list(trials[question.baseline].values()), held.pairs, question.throughput),
     }
     if held.reason:
         return Row(kind="withheld", verdict=f"withheld ({held.reason})", **common)
     learned = (has_learned(list(trials[question.baseline].values()), question), common["learned"])
-    if not question.unlearned and is_vacuous(verdict.kind, *learned):
+    if not question.allow_unlearned and is_vacuous(verdict.kind, *learned):
         return Row(kind="withheld", verdict=UNLEARNED, **common)
     return Row(
         **verdict_fields(verdict),
@@ -144,7 +144,7 @@ def baseline_row(trials: TrialsByVariant, question: ComparisonSpec) -> Row:
         n=len(numbers),
         mean=mean_or_none(numbers),
         learned=has_learned(own, question),
-        costs=costs(own, own, [(entry, entry) for entry in own], question.pace),
+        costs=costs(own, own, [(entry, entry) for entry in own], question.throughput),
         **count_outcomes(own, question),
     )
 
@@ -166,7 +166,7 @@ def count_outcomes(own: Sequence[TrialEntry], question: ComparisonSpec) -> dict[
 
 def is_unlearned(entry: TrialEntry, metric: str) -> bool:
     """Whether a trial that ended well knows no more than how frequent each token, or each class, is."""
-    value, frequencies = entry.value(metric), entry.frequencies(metric) if entry.done else None
+    value, frequencies = entry.value(metric), entry.unigram_baseline(metric) if entry.done else None
     return value is not None and frequencies is not None and value >= frequencies
 
 
@@ -187,5 +187,5 @@ def mean_or_none(numbers: Sequence[float]) -> float | None:
 def has_learned(own: Sequence[TrialEntry], question: ComparisonSpec) -> bool | None:
     """Whether the mean loss is below that of guessing by how frequent each token, or each class, is."""
     mean = mean_or_none(metric_values(own, question))
-    frequencies = next((entry.frequencies(question.metric) for entry in own if entry.done), None)
+    frequencies = next((entry.unigram_baseline(question.metric) for entry in own if entry.done), None)
     return None if mean is None or frequencies is None else bool(mean < frequencies)

@@ -19,7 +19,7 @@ class LookData:
 
     paired: PairedDifferences
     ended: bool  # no trial of it is still to come
-    whole: bool  # each came to a record: none failed that may be repaired, and change what a look saw
+    has_all_records: bool  # each came to a record: none failed that may be repaired, and change what a look saw
     withheld: bool = False  # the certificate failed, so that nothing will ever be claimed
 
 
@@ -30,8 +30,8 @@ class VariantState:
 
     verdict: Verdict
     n: int  # seeds of that look; 0 before the first
-    upto: int  # seeds that are needed, of all that the study plans
-    over: bool  # whether its verdict is reached, or there is no further look
+    seeds_needed: int  # seeds that are needed, of all that the study plans
+    decided: bool  # whether its verdict is reached, or there is no further look
 
 
 See = Callable[[Name, int], LookData]
@@ -84,8 +84,8 @@ def decide_sequentially(
     turns = {name: _before(looks) for name in names}
     unsettled = list(names)
     for place, (n, share) in enumerate(zip(looks, alpha_shares(looks), strict=True)):
-        seen = {name: see(name, n) for name in names if not turns[name].over}
-        judged = {name for name, each in seen.items() if each.ended and (each.whole or n == looks[-1])}
+        seen = {name: see(name, n) for name in names if not turns[name].decided}
+        judged = {name for name, each in seen.items() if each.ended and (each.has_all_records or n == looks[-1])}
         family = {name: seen[name].paired if name in judged else _nothing(n) for name in unsettled}
         verdicts = decide(family, better=better, margin=margin, alpha=share * alpha)
         complete = all(each.ended for each in seen.values())
@@ -97,7 +97,7 @@ def decide_sequentially(
             else:
                 turns[name] = _passed(turns[name], following, over=over)
         unsettled = [name for name in unsettled if not _settled(verdicts[name], margin)]
-        if not complete or all(turn.over for turn in turns.values()):
+        if not complete or all(turn.decided for turn in turns.values()):
             break
     return turns
 
@@ -110,23 +110,23 @@ def _nothing(n: int) -> PairedDifferences:
 def _before(looks: Sequence[int]) -> VariantState:
     """Where a variant stands before the first look."""
     nothing = decide({"": _nothing(looks[0])}, better="lower", margin=None)[""]
-    return _passed(VariantState(verdict=nothing, n=0, upto=0, over=False), looks[0], over=False)
+    return _passed(VariantState(verdict=nothing, n=0, seeds_needed=0, decided=False), looks[0], over=False)
 
 
 def _judged(found: Verdict, share: float, n: int, following: int, *, over: bool) -> VariantState:
     """After a look: what is corrected for the family is so for the looks as well."""
     found = replace(found, p=None if found.p is None else min(1.0, found.p / share))
     if over or found.kind in FINAL_KINDS:
-        return VariantState(verdict=found, n=n, upto=n, over=True)
-    return _passed(VariantState(verdict=found, n=n, upto=n, over=False), following, over=False)
+        return VariantState(verdict=found, n=n, seeds_needed=n, decided=True)
+    return _passed(VariantState(verdict=found, n=n, seeds_needed=n, decided=False), following, over=False)
 
 
 def _passed(turn: VariantState, following: int, *, over: bool) -> VariantState:
     """After a look that told nothing of it."""
     if over:
-        return replace(turn, upto=following, over=True)
+        return replace(turn, seeds_needed=following, decided=True)
     text = f"inconclusive as yet (next look at {following} seeds)"
-    return replace(turn, verdict=replace(turn.verdict, text=text, needs=None), upto=following)
+    return replace(turn, verdict=replace(turn.verdict, text=text, needs=None), seeds_needed=following)
 
 
 def _settled(verdict: Verdict, margin: float | None) -> bool:

@@ -20,7 +20,7 @@ from paribus.analysis.verdicts import Better, Kind, Verdict
 
 UNLEARNED: Final = "withheld (did not learn: no verdict)"
 TOLD: Final = ("kind", "verdict", "n", "planned", "difference", "low", "high", "level", "p", "needs")
-BARE: Final = ("against", "aliases")  # said only where there is something to say
+BARE: Final = ("baseline", "aliases")  # said only where there is something to say
 
 RowKind = Kind | Literal["withheld", "baseline"]
 
@@ -49,7 +49,7 @@ class Row:
     learned: bool | None = None  # whether it is below the loss of frequencies alone; None where that cannot be asked
     unlearned: int = 0  # trials that are not below it
     costs: Mapping[str, Cost] = field(default_factory=dict)
-    against: str = ""  # of a step: the rung below it
+    baseline: str = ""  # of a step: the rung below it
     aliases: tuple[str, ...] = ()  # of an effect: what it is not told apart from
 
     @property
@@ -67,15 +67,15 @@ class Row:
         return tuple(flags)
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """The verdict, and what must be read with it."""
         return ", ".join((self.verdict, *self.flags))
 
-    def told(self) -> dict[str, Any]:
+    def claim(self) -> dict[str, Any]:
         """What a row says of whatever it is of, and nothing of single trials."""
         bare = {key: value for key in BARE if (value := getattr(self, key))}
         plain = {key: value for key, value in vars(self).items() if key in TOLD}
-        return replace_infinite({**plain, "verdict": self.said, **bare})
+        return replace_infinite({**plain, "verdict": self.summary, **bare})
 
     def to_json(self, metric: str) -> dict[str, Any]:
         plain = {key: value for key, value in vars(self).items() if key not in ("variant", "costs", *BARE)}
@@ -125,7 +125,7 @@ class Family:
     def to_json(self) -> dict[str, Any]:
         certificates = {name: each.to_json() for name, each in self.certificates.items()}
         return {
-            "rows": [{"name": row.variant, **row.told()} for row in self.rows],
+            "rows": [{"name": row.variant, **row.claim()} for row in self.rows],
             "caption": list(self.caption),
             **({"certificates": certificates} if certificates else {}),
         }
@@ -174,9 +174,9 @@ class Table:
     notes: tuple[str, ...]  # trials that are not in it, and why
     certificates: Mapping[str, Certificate]
     stage: str = ""  # at whose end the metric is measured, of a study with several
-    besides: tuple[Family, ...] = ()  # the steps of a ladder, the effects of factors
+    families: tuple[Family, ...] = ()  # the steps of a ladder, the effects of factors
     setting: str = ""  # in which it was held, of a study with several
-    further: tuple[Table, ...] = ()  # the same in the other settings
+    other_settings: tuple[Table, ...] = ()  # the same in the other settings
     sections: tuple[Section, ...] = ()  # what is said of all of them: what transfers, what was tuned
     differences: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # by variant and seed
     renderer: Renderer | None = field(default=None, compare=False)  # without one, a table prints as its `repr`
@@ -184,20 +184,20 @@ class Table:
     @property
     def ok(self) -> bool:
         """Whether every planned trial came to a result, and no verdict was withheld: what exit code 0 says."""
-        rows = [row for each in self.every for row in (each.baseline, *each.rows)]
+        rows = [row for each in self.settings for row in (each.baseline, *each.rows)]
         whole = all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
-        families = [family for each in self.every for family in each.besides]
+        families = [family for each in self.settings for family in each.families]
         return whole and all(each.ok for each in families) and all(each.ok for each in self.sections)
 
     def with_renderer(self, renderer: Renderer) -> Table:
         """Return the table of a study, and of its other settings, with the renderer that prints them."""
-        settings = tuple(replace(setting, renderer=renderer) for setting in self.further)
-        return replace(self, renderer=renderer, further=settings)
+        settings = tuple(replace(setting, renderer=renderer) for setting in self.other_settings)
+        return replace(self, renderer=renderer, other_settings=settings)
 
     @property
-    def every(self) -> tuple[Table, ...]:
+    def settings(self) -> tuple[Table, ...]:
         """This table and those beside it: one for each setting."""
-        return (self, *self.further)
+        return (self, *self.other_settings)
 
     def __repr__(self) -> str:
         verdicts = ", ".join(f"{row.variant}: {row.verdict}" for row in self.rows)
@@ -215,7 +215,7 @@ class Table:
 
     def to_json(self) -> dict[str, Any]:
         """Valid JSON: every number is finite, or null."""
-        if self.further or self.sections:
+        if self.other_settings or self.sections:
             return self._several()
         return {
             "study": self.study,
@@ -229,7 +229,7 @@ class Table:
             "seeds": list(self.seeds),
             "baseline": self.baseline.to_json(self.metric),
             "rows": [row.to_json(self.metric) for row in self.rows],
-            **{family.key: family.to_json() for family in self.besides},
+            **{family.key: family.to_json() for family in self.families},
             "caption": list(self.caption),
             "warnings": list(self.warnings),
             "notes": list(self.notes),
@@ -238,16 +238,16 @@ class Table:
 
     def _several(self) -> dict[str, Any]:
         """The rows of all settings together, each with its own, and what else is said of each setting."""
-        alone = [replace(each, further=(), sections=()).to_json() for each in self.every]
+        alone = [replace(each, other_settings=(), sections=()).to_json() for each in self.settings]
         rows = [
             {"setting": each.setting, **row}
-            for each, document in zip(self.every, alone, strict=True)
+            for each, document in zip(self.settings, alone, strict=True)
             for row in document["rows"]
         ]
         told = ("study", "metric", "alpha", "seeds", "rows")
         settings = [
             {"setting": each.setting, **{key: value for key, value in document.items() if key not in told}}
-            for each, document in zip(self.every, alone, strict=True)
+            for each, document in zip(self.settings, alone, strict=True)
         ]
         sections = {section.key: section.document for section in self.sections}
         return {**alone[0], "rows": rows, "settings": settings, **sections}

@@ -143,7 +143,7 @@ MOST: Final = 12  # values that are told one by one
 def transfer_sections(table: Table, settings: Sequence[Setting]) -> Iterator[Section]:
     """For each way in which the scales are compared: whether each variant's verdict transfers, and the order of all."""
     ways: dict[str, dict[str, Table]] = {}
-    tables = {each.setting: each for each in table.every}
+    tables = {each.setting: each for each in table.settings}
     for setting in settings:
         if setting.scale and setting.name in tables:
             way = setting.name.removeprefix(setting.scale).removeprefix(", ")

@@ -107,24 +107,26 @@ class ComparisonSpec:
     seeds: tuple[int, ...] = ()
     store: str = ""  # the folder that was searched for records
     stage: str = ""  # at whose end it is measured, of a study with several
-    unlearned: bool = False  # whether verdicts are wanted of models that are no better than frequencies alone
+    allow_unlearned: bool = False  # whether verdicts are wanted of models that are no better than frequencies alone
     budget: Mapping[str, float] = field(default_factory=dict)  # in which unit each trial was given how much
     setting: str = ""  # in which of several it is asked
-    matched: str = ""  # on what, and how nearly
-    mismatched: str = ""  # what no knob brought near
-    knobs: Mapping[str, str] = field(default_factory=dict)  # of each variant: what was turned for it, and how nearly
-    pace: Throughput | None = None  # what the timing pass after the study measured
-    looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
-    stops: tuple[int, ...] = ()  # the numbers of seeds at which it may stop early, the last of which is all
+    matching_note: str = ""  # on what, and how nearly
+    mismatch_note: str = ""  # what no knob brought near
+    knob_notes: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of each variant: what was turned for it, and how nearly
+    throughput: Throughput | None = None  # what the timing pass after the study measured
+    previous_looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
+    look_seeds: tuple[int, ...] = ()  # the numbers of seeds at which it may stop early, the last of which is all
     replanned: bool = False  # whether verdicts of these seeds were shown that stopped elsewhere
     alpha: float = 0.05
-    about: str = ""  # how the design is to be read, where that is not plain
-    below: Mapping[str, str] = field(default_factory=dict)  # of a ladder: rung -> the one that it is a step from
-    crossed: FactorialCells | None = None  # the cells of a factorial
+    design_note: str = ""  # how the design is to be read, where that is not plain
+    rungs_below: Mapping[str, str] = field(default_factory=dict)  # of a ladder: rung -> the one that it is a step from
+    factorial: FactorialCells | None = None  # the cells of a factorial
     excluded: tuple[tuple[str, str], ...] = ()  # cells that the study does not run, and why
 
     @property
-    def others(self) -> tuple[str, ...]:
+    def swapped(self) -> tuple[str, ...]:
         """The variants that are held against the baseline."""
         return tuple(name for name in self.variants if name != self.baseline)
 
@@ -141,7 +143,7 @@ class TrialEntry:
     state: State = "pending"
     failure: Mapping[str, Any] | None = None
     stale: Staleness = ""  # what has changed since the record was made
-    before: TrialEntry | None = None  # of a study with stages: the trial that it begins from
+    parent: TrialEntry | None = None  # of a study with stages: the trial that it begins from
 
     @property
     def result(self) -> Mapping[str, Any]:
@@ -168,12 +170,12 @@ class TrialEntry:
         return spec
 
     @property
-    def asked(self) -> Mapping[str, Any]:
+    def overrides(self) -> Mapping[str, Any]:
         """Dotted key -> value: what the study changed in the base to come to this variant, matched knobs included."""
         return {**(self.trial.get("varied") or {}), **(self.trial.get("matched") or {})}
 
     @property
-    def cut(self) -> Mapping[str, Any]:
+    def budget_overrides(self) -> Mapping[str, Any]:
         """Dotted key -> value: where the study's budget cut this trial, at another place than others."""
         return self.trial.get("cut") or {}
 
@@ -187,7 +189,7 @@ class TrialEntry:
         value = parse_number(found) if found is not None else math.nan
         return value if abs(value) <= LARGEST else None
 
-    def frequencies(self, metric: str) -> float | None:
+    def unigram_baseline(self, metric: str) -> float | None:
         """What the metric would be by frequencies alone, where that is known."""
         found = self.result.get("frequencies", {}).get(metric)
         return None if found is None else float(found)
@@ -251,7 +253,7 @@ class _Shelf:
             state=record["result"]["state"] if record else self.store.state(document["identity"]),
             failure=None if record else self.store.failure(document["identity"]),
             stale=stale,
-            before=self._before(begins, trial) if begins else None,
+            parent=self._before(begins, trial) if begins else None,
         )
 
     def _before(self, identity: str, trial: Trial) -> TrialEntry | None:

@@ -64,7 +64,7 @@ def shown(
 
 
 def tripped(held: Sequence[GateResult]) -> bool:
-    return any(each.past for each in held)
+    return any(each.tripped for each in held)
 
 
 def usage(what: str, valid: str) -> SpecError:
@@ -83,7 +83,7 @@ def sides(
     from paribus.analysis.gates import check_table
 
     one, other = (_side(text, store) for text in (before, after))
-    if one.alone and other.alone:
+    if one.is_single and other.is_single:
         if gates:
             what = "two single trials have no interval, so that no gate could ever trip"
             valid = "two folders of trials, with several seeds each"

@@ -68,11 +68,11 @@ def verb(
         out_json(found.to_json())
     else:
         out(found.title)
-        for each in found.every:
+        for each in found.settings:
             for line in ("", *([each.setting, ""] if each.setting else []), *each.table(), ""):
                 out(line)
             _say(each.remarks())
-        if found.further:
+        if found.other_settings:
             out()
         _say(found.caption())
     return EXIT_OK

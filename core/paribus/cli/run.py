@@ -105,6 +105,6 @@ def _verdict(planned: PlannedStudy, following: str, as_json: bool) -> int:
 
 def _fresh(found: Table) -> str:
     """What would settle an inconclusive verdict and keep the promise: seeds that nobody has looked at."""
-    needs = max((row.needs for each in found.every for row in each.rows if row.needs is not None), default=0)
+    needs = max((row.needs for each in found.settings for row in each.rows if row.needs is not None), default=0)
     first = max(found.seeds) + 1
     return f" · to settle it: a study of ~{needs} fresh seeds, `seeds: [{first}, {first + 1}, …]`" if needs else ""

@@ -30,7 +30,7 @@ def folded(text: str, width: int) -> str:
 
 def verdict(row: Row) -> str:
     """The verdict, and what must be read with it."""
-    return clean(row.said)
+    return clean(row.summary)
 
 
 def cost(row: Row, name: str) -> str:

@@ -64,7 +64,7 @@ def _lines(
     yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
     yield f"<title>{title}</title><style>{STYLE}</style></head><body>"
     yield f"<h1>{title}</h1>"
-    if table.further:
+    if table.other_settings:
         yield from _several(table, points)
     else:
         yield from _sections(table)
@@ -111,7 +111,7 @@ def _body(table: Table, points: Sequence[Mapping[str, Any]], heading: str) -> It
         yield under(f"{table.metric} by step") + drawn
     if table.certificates:
         yield under("Certificates") + _certificates(table_views.certificate_lines(table.certificates))
-    for family in table.besides:
+    for family in table.families:
         yield under(family.title) + _table(table_views.family_grid(family))
         if family.certificates:
             yield _certificates(table_views.family_certificate_lines(family))

@@ -29,14 +29,14 @@ def grid_markdown(grid: Grid) -> str:
 def _lines(table: Table, heading: int) -> Iterator[str]:
     yield f"{'#' * heading} {escaped(cells.title(table))}"
     yield ""
-    if table.further:
+    if table.other_settings:
         yield from _bars(table_views.overview_grid(table))
         yield ""
     for section in table.sections:
         yield from (f"{'#' * (heading + 1)} {escaped(section.title)}", "")
         yield from (f"- {escaped(line)}" for line in section.lines)
         yield ""
-    if not table.further:
+    if not table.other_settings:
         yield from _body(table, heading + 1)
         return
     common, own = table_views.split_notes(table)
@@ -53,7 +53,7 @@ def _body(table: Table, heading: int) -> Iterator[str]:
     yield from _bars(table_views.verdict_grid(table))
     yield ""
     yield from _certificates(table_views.certificate_lines(table.certificates))
-    for family in table.besides:
+    for family in table.families:
         yield from ("", f"{'#' * heading} {escaped(family.title)}", "")
         yield from _bars(table_views.family_grid(family))
         yield ""

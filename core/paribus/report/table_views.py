@@ -57,9 +57,9 @@ def verdict_grid(table: Table, costs: Sequence[str] | None = None) -> Grid:
 def family_grid(family: Family) -> Grid:
     """Steps say what they are steps from; effects, what they are not told apart from."""
     digits = {name: min(each, MAX_DECIMALS) for name, each in row_decimals(family.rows).items()}  # finer is rounding
-    stepped = any(row.against for row in family.rows)
+    stepped = any(row.baseline for row in family.rows)
     names = [Column("rung", wrap="name"), Column("from", wrap="name")] if stepped else [Column("effect", wrap="name")]
-    called = [(clean(", or ".join((row.variant, *row.aliases))), clean(row.against)) for row in family.rows]
+    called = [(clean(", or ".join((row.variant, *row.aliases))), clean(row.baseline)) for row in family.rows]
     found = [(row, format_difference(row, digits[row.variant])) for row in family.rows]
     return Grid(
         title=clean(family.title),
@@ -81,9 +81,9 @@ def family_grid(family: Family) -> Grid:
 
 def overview_grid(table: Table) -> Grid:
     """Every variant of any setting, and what came of it in each."""
-    rows = [{row.variant: row for row in each.rows} for each in table.every]
-    digits = [table_decimals(each) for each in table.every]
-    names = list(dict.fromkeys(row.variant for each in table.every for row in each.rows))
+    rows = [{row.variant: row for row in each.rows} for each in table.settings]
+    digits = [table_decimals(each) for each in table.settings]
+    names = list(dict.fromkeys(row.variant for each in table.settings for row in each.rows))
     found = [
         [
             Cell(_glance(own[name], decimals[name]), own[name].kind) if name in own else Cell(NO_VALUE)
@@ -93,7 +93,7 @@ def overview_grid(table: Table) -> Grid:
     ]
     return Grid(
         title=cells.title(table),
-        columns=[Column("variant", wrap="name"), *(Column(clean(each.setting)) for each in table.every)],
+        columns=[Column("variant", wrap="name"), *(Column(clean(each.setting)) for each in table.settings)],
         rows=[[Cell(clean(name)), *told] for name, told in zip(names, found, strict=True)],
     )
 
@@ -105,7 +105,7 @@ def certificate_lines(found: Mapping[str, Certificate]) -> list[tuple[str, str, 
 
 def family_certificate_lines(family: Family) -> list[tuple[str, str, str]]:
     """The same of steps, with what each is from."""
-    below = {row.variant: row.against for row in family.rows}
+    below = {row.variant: row.baseline for row in family.rows}
     return certificate_lines({f"{name}, from {below[name]}": each for name, each in family.certificates.items()})
 
 
@@ -136,35 +136,35 @@ def _glance(row: Row, decimals: int) -> str:
 def study_grid(table: Table) -> Grid:
     """Variants as rows, of each setting in turn; what terminals draw, a paper says in numbers."""
     costs = cells.costs(table)
-    every = [verdict_grid(each, costs) for each in table.every]
-    several = bool(table.further)
+    every = [verdict_grid(each, costs) for each in table.settings]
+    several = bool(table.other_settings)
     return replace(
         every[0],
         columns=[*([Column("setting")] if several else []), *every[0].columns],
         rows=[
             [*([Cell(clean(each.setting))] if several else []), *row]
-            for each, grid in zip(table.every, every, strict=True)
+            for each, grid in zip(table.settings, every, strict=True)
             for row in grid.rows
         ],
         narrow_rows=(),
         cost_columns=0,
         remarks=_remarks(table),
         records=[*_records(table)],
-        extra=[_family(each, family) for each in table.every for family in each.besides],
+        extra=[_family(each, family) for each in table.settings for family in each.families],
     )
 
 
 def _records(table: Table) -> Iterator[dict[str, Any]]:
     """The rows as plain numbers, and after them the steps and effects: `family` says which they are of."""
-    settings = [({"setting": each.setting} if table.further else {}, each) for each in table.every]
+    settings = [({"setting": each.setting} if table.other_settings else {}, each) for each in table.settings]
     for setting, each in settings:
         for row in (each.baseline, *each.rows):
             yield {**setting, **row.to_json(table.metric)}
     for setting, each in settings:
-        for family in each.besides:
+        for family in each.families:
             for row in family.rows:
                 aliases = {"aliases": ", or ".join(row.aliases)} if row.aliases else {}
-                plain = {"variant": row.variant, "metric": table.metric, **row.told(), **aliases}
+                plain = {"variant": row.variant, "metric": table.metric, **row.claim(), **aliases}
                 yield {**setting, **plain, "family": family.key}
 
 
@@ -177,7 +177,7 @@ def _family(table: Table, family: Family) -> Grid:
 def _remarks(table: Table) -> list[tuple[str, list[str]]]:
     """What is said of any setting, each line once, and of all of them together."""
     found: dict[str, dict[str, None]] = {}
-    for each in table.every:
+    for each in table.settings:
         for mark, lines in cells.remarks(each):
             found.setdefault(mark, {}).update(dict.fromkeys(lines))
     said = [clean(line) for section in table.sections for line in section.lines]
@@ -186,10 +186,10 @@ def _remarks(table: Table) -> list[tuple[str, list[str]]]:
 
 def split_notes(table: Table) -> tuple[Table, list[Table]]:
     """What is said under all tables alike, as the remarks of one; and the tables, each with what it alone says."""
-    own: list[Table] = list(table.every)
+    own: list[Table] = list(table.settings)
     common = table
     for field in ("warnings", "notes", "caption"):
-        alike = _alike([getattr(each, field) for each in table.every])
+        alike = _alike([getattr(each, field) for each in table.settings])
         common = replace(common, **{field: alike})  # type: ignore[arg-type]  # each of them is a tuple of lines
         own = [
             replace(each, **{field: tuple(line for line in getattr(each, field) if line not in alike)})  # type: ignore[arg-type]  # as above

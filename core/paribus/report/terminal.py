@@ -214,12 +214,12 @@ def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
     """A table; or, of a study in several settings, all of them at a glance, what is said of them, and each in full."""
     yield pen.title(cells.title(table))
     yield ""
-    if table.further:
+    if table.other_settings:
         yield from pen.grid(table_views.overview_grid(table))
     for section in table.sections:
         yield from ("", pen.title(clean(section.title)), "")
         yield pen.marked([("-", clean(line)) for line in section.lines])
-    if not table.further:
+    if not table.other_settings:
         yield from ("",) if table.sections else ()
         yield from _body(table, pen)
         return
@@ -236,7 +236,7 @@ def _body(table: Table, pen: Pen) -> Iterator[RenderableType]:
     yield ""
     if certificates := table_views.certificate_lines(table.certificates):
         yield pen.marked([(mark, f"{name}: {text}") for mark, name, text in certificates])
-    for family in table.besides:
+    for family in table.families:
         yield from ("", pen.title(clean(family.title)))
         yield from pen.grid(table_views.family_grid(family))
         told = [(mark, f"{name}: {text}") for mark, name, text in table_views.family_certificate_lines(family)]

@@ -24,25 +24,27 @@ def asked(tmp_path: Path) -> Any:
 
 def test_a_ladder_asks_for_the_rung_below(asked: Any) -> None:
     question = asked(design="ladder", changes=CHANGES)
-    assert question.below == {"+ norm=rmsnorm": "baseline", "gated": "+ norm=rmsnorm", "+ dropout=0.1": "gated"}
-    assert question.crossed is None
-    assert "the lowest is baseline" in question.about
+    assert question.rungs_below == {"+ norm=rmsnorm": "baseline", "gated": "+ norm=rmsnorm", "+ dropout=0.1": "gated"}
+    assert question.factorial is None
+    assert "the lowest is baseline" in question.design_note
 
 
 def test_leave_one_out_says_what_its_baseline_is(asked: Any) -> None:
     question = asked(design="leave-one-out", changes=CHANGES)
-    assert question.about.startswith("The baseline is the full model, with every change (norm=rmsnorm, gated, dropout")
+    assert question.design_note.startswith(
+        "The baseline is the full model, with every change (norm=rmsnorm, gated, dropout"
+    )
     assert [*question.variants["baseline"]] == ["norm", "feedforward", "dropout"]
-    assert question.others == ("without norm=rmsnorm", "without gated", "without dropout=0.1")
-    assert question.below == {}
+    assert question.swapped == ("without norm=rmsnorm", "without gated", "without dropout=0.1")
+    assert question.rungs_below == {}
 
 
 def test_a_factorial_asks_for_effects_and_names_the_cells_that_it_lacks(asked: Any) -> None:
     question = asked(design="factorial", changes=CHANGES, exclude=[{"norm": "rmsnorm", "dropout": 0.1, "reason": "no"}])
-    assert question.crossed.factors == (("norm=rmsnorm",), ("gated",), ("dropout=0.1",))
-    assert len(question.crossed.cells) == 6
+    assert question.factorial.factors == (("norm=rmsnorm",), ("gated",), ("dropout=0.1",))
+    assert len(question.factorial.cells) == 6
     assert {name for name, why in question.excluded if why == "no"} == {
         "norm=rmsnorm + dropout=0.1",
         "norm=rmsnorm + gated + dropout=0.1",
     }
-    assert "combinations of 3 factors" in question.about
+    assert "combinations of 3 factors" in question.design_note

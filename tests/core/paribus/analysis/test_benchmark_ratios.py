@@ -45,8 +45,8 @@ def test_benchmarks_are_paired_by_name_and_parameters_and_the_others_are_named(t
     assert "test_gone" in found.notes[0]
     assert "test_new" in found.notes[1]
     assert all("test_other" in note for note in found.notes)
-    assert "commit aaaaaaaaaaaa" in found.first[0]
-    assert "commit bbbbbbbbbbbb" in found.first[1]
+    assert "commit aaaaaaaaaaaa" in found.header[0]
+    assert "commit bbbbbbbbbbbb" in found.header[1]
 
 
 def test_a_benchmark_that_some_runs_lack_is_named(tmp_path: Path, report: Make) -> None:
@@ -149,7 +149,7 @@ def test_a_gate_trips_where_the_whole_interval_is_past_it(
 ) -> None:
     found = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1, scale))])
     (held,) = check_benchmarks(parse_gates([gate]), found)
-    assert ("tripped" if held.past else "?" if held.unclear else "held") == expected
+    assert ("tripped" if held.tripped else "?" if held.unclear else "held") == expected
     assert held.lines[0].startswith(
         f"gate {gate} " + {"tripped": "tripped", "held": "held", "?": "cannot tell"}[expected]
     )

@@ -40,17 +40,20 @@ def test_what_pytest_benchmark_writes_is_read(tmp_path: Path) -> None:
     }  # else it times nothing
     subprocess.run(command, cwd=tmp_path, env=alone, check=True, timeout=120)
     found = read_report(path)
-    assert [bench.full for bench in found.benches.values()] == ["test_it.py::test_sum[3]", "test_it.py::test_sum[4]"]
-    assert all(len(bench.rounds) == bench.count == 7 for bench in found.benches.values())
-    assert all(bench.clock == "perf_counter, gc on" for bench in found.benches.values())
+    assert [bench.full_name for bench in found.benchmarks.values()] == [
+        "test_it.py::test_sum[3]",
+        "test_it.py::test_sum[4]",
+    ]
+    assert all(len(bench.rounds) == bench.count == 7 for bench in found.benchmarks.values())
+    assert all(bench.clock == "perf_counter, gc on" for bench in found.benchmarks.values())
     document = json.loads(path.read_text())
-    assert found.benches[next(iter(found.benches))].rounds == tuple(document["benchmarks"][0]["stats"]["data"])
+    assert found.benchmarks[next(iter(found.benchmarks))].rounds == tuple(document["benchmarks"][0]["stats"]["data"])
 
 
 def test_contestants_that_took_turns_are_benchmarks_of_their_own(tmp_path: Path, report: Report) -> None:
     document = report(test_step=[3.0] * 4)
     document["benchmarks"][0]["extra_info"] = {"microseconds": {"ours": [1.0, 2.0], "floor": [1.0, 1.5]}}
-    found = read_report(saved(tmp_path, document)).benches.values()
+    found = read_report(saved(tmp_path, document)).benchmarks.values()
     assert [(bench.name, bench.rounds) for bench in found] == [
         ("test_step ours", (1e-6, 2e-6)),
         ("test_step floor", (1e-6, 1.5e-6)),
@@ -113,4 +116,4 @@ def test_whatever_stands_in_it_nothing_but_a_clear_error_comes_out(
     document["benchmarks"][0][where] = value
     path = saved(tmp_path_factory.getbasetemp(), document, "hostile.json")
     with suppress(DataError):
-        assert read_report(path).benches
+        assert read_report(path).benchmarks

@@ -156,7 +156,7 @@ def test_holm_widens_every_interval() -> None:
 def test_without_enough_rounds_there_is_no_interval(before: list[float], words: str) -> None:
     found = judge_speeds({"x": TimedRounds(before=[before], after=[[1.0] * 40])})["x"]
     assert (found.kind, found.low, found.noise) == ("inconclusive", None, None)
-    assert words in found.why
+    assert words in found.reason
 
 
 def test_rounds_that_do_not_vary_are_told_apart_by_permutations() -> None:

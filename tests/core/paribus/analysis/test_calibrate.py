@@ -54,27 +54,31 @@ def test_the_seeds_and_the_smallest_effect_are_at_the_level_of_holms_first_step(
     found = calibrate_entries(entries, ask(entries, margin=0.02), effect=0.01, power=0.9)
     assert (found.alpha, found.effect, found.margin) == (0.025, 0.01, 0.02)
     mqa = found.rows[0]
-    assert mqa.smallest is not None
-    assert mqa.tells is not None
-    assert mqa.equates is not None
-    assert power_to_detect(mqa.smallest, mqa.sd, 5, 0.025) == pytest.approx(0.9, abs=1e-3)
-    assert power_to_detect(0.01, mqa.sd, mqa.tells, 0.025) >= 0.9 > power_to_detect(0.01, mqa.sd, mqa.tells - 1, 0.025)
-    assert power_of_equivalence(0.02, mqa.sd, mqa.equates, 0.025) >= 0.9
-    assert mqa.tells_range[0] is not None
-    assert mqa.tells_range[1] is not None
-    assert mqa.tells_range[0] <= mqa.tells <= mqa.tells_range[1]
-    assert found.seeds == max(row.tells or 0 for row in found.rows)
+    assert mqa.smallest_effect is not None
+    assert mqa.detect_seeds is not None
+    assert mqa.equivalence_seeds is not None
+    assert power_to_detect(mqa.smallest_effect, mqa.sd, 5, 0.025) == pytest.approx(0.9, abs=1e-3)
+    assert (
+        power_to_detect(0.01, mqa.sd, mqa.detect_seeds, 0.025)
+        >= 0.9
+        > power_to_detect(0.01, mqa.sd, mqa.detect_seeds - 1, 0.025)
+    )
+    assert power_of_equivalence(0.02, mqa.sd, mqa.equivalence_seeds, 0.025) >= 0.9
+    assert mqa.detect_seeds_range[0] is not None
+    assert mqa.detect_seeds_range[1] is not None
+    assert mqa.detect_seeds_range[0] <= mqa.detect_seeds <= mqa.detect_seeds_range[1]
+    assert found.seeds == max(row.detect_seeds or 0 for row in found.rows)
 
 
 def test_what_is_missing_is_counted_and_timed_by_the_records_themselves(study: Study, ask: Ask) -> None:
     entries = lasting(study(baseline=BASELINE, mqa=CLOSE), 30.0)
     found = calibrate_entries(entries, ask(entries), effect=0.002)
     assert found.seeds is not None
-    assert found.trials == 2 * (found.seeds - 5)
-    assert found.seconds == pytest.approx(30.0 * found.trials)
-    assert f"takes {found.seeds} seeds, {found.trials} trials more" in str(found)
+    assert found.missing_trials == 2 * (found.seeds - 5)
+    assert found.seconds == pytest.approx(30.0 * found.missing_trials)
+    assert f"takes {found.seeds} seeds, {found.missing_trials} trials more" in str(found)
     enough = calibrate_entries(entries, ask(entries), effect=1.0)
-    assert (enough.trials, enough.seconds) == (0, 0.0)
+    assert (enough.missing_trials, enough.seconds) == (0, 0.0)
     assert "no trial more" in str(enough)
 
 
@@ -83,7 +87,7 @@ def test_with_a_baseline_alone_seeds_that_are_not_paired_are_all_that_is_known(s
     found = calibrate_entries(entries, ask(entries, margin=0.05))
     assert found.rows == ()
     assert (found.independent.variant, found.independent.n) == (INDEPENDENT, 5)
-    assert found.seeds == found.independent.tells
+    assert found.seeds == found.independent.detect_seeds
     assert any("without a spread: mqa" in note for note in found.notes)
 
 
@@ -97,7 +101,7 @@ def test_no_difference_is_shown(study: Study, ask: Ask) -> None:
 def test_differences_that_do_not_spread_take_no_power(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=[value + 0.5 for value in BASELINE])
     (row,) = calibrate_entries(entries, ask(entries, margin=0.02)).rows
-    assert (row.sd, row.smallest, row.tells, row.equates) == (0.0, None, None, None)
+    assert (row.sd, row.smallest_effect, row.detect_seeds, row.equivalence_seeds) == (0.0, None, None, None)
 
 
 def test_a_withheld_variant_has_no_spread(study: Study, ask: Ask, make: Make) -> None:
@@ -114,7 +118,7 @@ def test_it_is_valid_json_and_a_page_of_lines(study: Study, ask: Ask) -> None:
     found = calibrate_entries(entries, ask(entries, margin=1e-4))
     document = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert document["rows"][1]["variant"] == "gqa"
-    assert document["rows"][1]["tells"] is None  # nobody would run so many
+    assert document["rows"][1]["detect_seeds"] is None  # nobody would run so many
     assert "more seeds in some variant than anybody would run" in str(found)
     assert repr(found) == "<calibration of attention on val/mlm/loss: 2 spreads>"
     without = str(calibrate_entries(entries, ask(entries)))
@@ -145,12 +149,12 @@ def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(stu
     none = study(baseline=["pending"] * 5, mqa=["pending"] * 5)
     given = [(each, ask(each, margin=0.02, setting=name)) for name, each in (("s", near), ("m", far), ("l", none))]
     found = calibrate_settings(given)
-    assert [(each.setting, len(each.rows)) for each in found.every] == [("s", 2), ("m", 1)]
-    assert {each.alpha for each in found.every} == {0.05 / 4}  # what has not run yet counts too
+    assert [(each.setting, len(each.rows)) for each in found.settings] == [("s", 2), ("m", 1)]
+    assert {each.alpha for each in found.settings} == {0.05 / 4}  # what has not run yet counts too
     alone = calibrate_entries(near, ask(near, margin=0.02))
     assert alone.alpha == 0.05 / 2
     assert found.rows[0].sd == alone.rows[0].sd
-    more, before = found.rows[0].smallest, alone.rows[0].smallest
+    more, before = found.rows[0].smallest_effect, alone.rows[0].smallest_effect
     assert more is not None
     assert before is not None
     assert more > before
@@ -160,7 +164,7 @@ def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(stu
     assert text.count("to which Holm holds the first of 4 verdicts, in all settings") == 1
     assert "counted as missing in each" in text
     document = json.loads(json.dumps(found.to_json()))
-    assert (document["setting"], [each["setting"] for each in document["further"]]) == ("s", ["m"])
+    assert (document["setting"], [each["setting"] for each in document["other_settings"]]) == ("s", ["m"])
     assert "setting" not in alone.to_json()
 
 

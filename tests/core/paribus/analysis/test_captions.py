@@ -85,5 +85,5 @@ def test_seeds_that_were_chosen_after_a_look_are_told_of(
     looks: tuple[tuple[int, ...], ...], said: str, study: Study, ask: Ask
 ) -> None:
     entries = study(baseline=BASE, mqa=WORSE)
-    told = [line for line in compare(entries, ask(entries, looks=looks)).warnings if "after a verdict" in line]
+    told = [line for line in compare(entries, ask(entries, previous_looks=looks)).warnings if "after a verdict" in line]
     assert [line.startswith(said) for line in told] == ([True] if said else [])

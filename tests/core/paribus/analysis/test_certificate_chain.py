@@ -23,7 +23,7 @@ def tuned(make: Make, before: TrialEntry, **more: Any) -> TrialEntry:
     spec = {**found.spec, "from": began}
     varied = {**found.trial["varied"], **({} if before.variant == "baseline" else {"from": began})}
     record = {**found.record, "spec": spec}
-    return replace(found, trial={**found.trial, "spec": spec, "varied": varied}, record=record, before=before)
+    return replace(found, trial={**found.trial, "spec": spec, "varied": varied}, record=record, parent=before)
 
 
 def test_what_both_stages_show_is_told(make: Make) -> None:
@@ -32,10 +32,14 @@ def test_what_both_stages_show_is_told(make: Make) -> None:
     found = certify_chain(tuned(make, make()), tuned(make, pretrained, varied=varied))
     first = certify(make(), pretrained)
     assert found.ok
-    assert (found.equal, found.total, found.tensors) == (first.equal, first.total, first.tensors)
+    assert (found.equal_tensors, found.total_tensors, found.tensors) == (
+        first.equal_tensors,
+        first.total_tensors,
+        first.tensors,
+    )
     assert "k, v reshaped (in pretrain)" in found.side_effects
     assert "k, v reshaped" not in found.side_effects
-    assert "from.trial" in found.differs
+    assert "from.trial" in found.differing_paths
 
 
 def test_a_fault_in_the_pretraining_is_one_of_the_fine_tuning(make: Make) -> None:
@@ -52,7 +56,10 @@ def test_a_pretraining_that_both_share_is_not_held_against_itself(make: Make) ->
     assert variant.record is not None
     spec = {**variant.spec, "from": base.spec["from"]}
     shared = replace(
-        variant, trial={**variant.trial, "spec": spec}, record={**variant.record, "spec": spec}, before=base.before
+        variant,
+        trial={**variant.trial, "spec": spec},
+        record={**variant.record, "spec": spec},
+        parent=base.parent,
     )
     assert certify_chain(base, shared) == certify(base, shared)
     assert certify_chain(base, shared).ok

@@ -45,7 +45,7 @@ def test_what_only_one_has_was_added_or_removed() -> None:
     )
     assert (found.equal, found.removed, found.added) == (("a.weight",), ("b.weight",), ("c.weight",))
     assert found.total == 2
-    assert found.brought == {"c.weight"}
+    assert found.introduced == {"c.weight"}
     assert found.changes == ("c added", "b removed")
 
 

@@ -76,7 +76,7 @@ def test_a_pair_that_differs_in_what_was_varied_gets_its_certificate(
     found = pair(make, varied)
     assert found.failures == ()
     assert text in found.text
-    assert f"{found.equal}/{found.total} tensors equal at step 0; " in found.text
+    assert f"{found.equal_tensors}/{found.total_tensors} tensors equal at step 0; " in found.text
     assert "\n" not in found.text
 
 
@@ -86,9 +86,9 @@ def test_a_certificate_is_the_same_with_baseline_and_variant_exchanged(
 ) -> None:
     there, back = pair(make, varied), certify(make("it", varied=varied), make())
     assert back.ok
-    assert (back.equal, back.confirmed) == (there.equal, there.confirmed)
+    assert (back.equal_tensors, back.confirmed) == (there.equal_tensors, there.confirmed)
     assert (back.tensors["added"], back.tensors["removed"]) == (there.tensors["removed"], there.tensors["added"])
-    assert sorted(back.differs) == sorted(there.differs)
+    assert sorted(back.differing_paths) == sorted(there.differing_paths)
 
 
 @pytest.mark.parametrize(("varied", "edits", "reason"), FAULTS.values(), ids=list(FAULTS))
@@ -102,8 +102,11 @@ def test_a_planted_fault_fails_the_certificate(
 
 
 def test_the_share_of_equal_tensors_is_of_the_baselines(make: Make) -> None:
-    assert (pair(make, {"attention": "mqa"}).equal, pair(make, {"attention": "mqa"}).total) == (13, 21)
-    assert (pair(make, {"position": "learned"}).equal, pair(make, {"position": "learned"}).total) == (21, 21)
+    assert (pair(make, {"attention": "mqa"}).equal_tensors, pair(make, {"attention": "mqa"}).total_tensors) == (13, 21)
+    assert (pair(make, {"position": "learned"}).equal_tensors, pair(make, {"position": "learned"}).total_tensors) == (
+        21,
+        21,
+    )
 
 
 @pytest.mark.parametrize(
@@ -242,7 +245,7 @@ def test_what_some_seeds_show_is_said_with_them(make: Make) -> None:
     assert not found.ok
     assert found.failures[0].endswith("(seed 2 only)")
     assert found.reason == "leaked seed"
-    assert found.equal == leaked.equal
+    assert found.equal_tensors == leaked.equal_tensors
 
 
 def test_what_a_diverged_seed_cannot_confirm_the_others_do(make: Make) -> None:

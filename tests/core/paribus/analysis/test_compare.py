@@ -283,7 +283,7 @@ def test_nothing_is_claimed_of_models_that_know_nothing_unless_the_study_asks_fo
 ) -> None:
     noise = (0.0, 0.001, -0.001, 0.002, -0.002)
     entries = study(baseline=[baseline] * 5, mqa=[variant + each for each in noise])
-    table = compare(entries, ask(entries, margin=0.1, unlearned=stated))
+    table = compare(entries, ask(entries, margin=0.1, allow_unlearned=stated))
     row = only(table)
     assert row.kind == (kind if kept or stated else "withheld")
     assert table.ok == (kept or stated)

@@ -75,21 +75,21 @@ def test_trials_are_matched_by_spec_and_seeds_are_paired(keep: Keep) -> None:
         ("mqa", "worse", 5),
     ]
     assert found.rows[1].difference == pytest.approx(0.52)
-    assert found.before["mqa"] == pytest.approx(2.0)
+    assert found.baseline_means["mqa"] == pytest.approx(2.0)
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["rows"][1]["low"] > 0.4
-    assert check_table(parse_gates(["worse:0.1"]), found)[0].past[0].startswith("mqa: ")
+    assert check_table(parse_gates(["worse:0.1"]), found)[0].tripped[0].startswith("mqa: ")
 
 
 def test_what_changed_is_said_first(keep: Keep) -> None:
     old = keep("old", {"baseline": BASE}, VARIED)
     versions = {"python": "3.11.7", "torch": "2.13.0", "numpy": "2.5.0"}
     new = keep("new", {"baseline": BASE}, VARIED, code=CODES["new"], provenance__versions=versions)
-    first = table(old, new).first
+    first = table(old, new).header
     assert [line.partition(":")[0] for line in first] == ["before", "after", "code", "data", "versions", "machine"]
     assert first[2] == f"code:     baseline {'a' * 12} → {'b' * 12}"
     assert first[3].startswith("data:     the same")
     assert first[4] == "versions: numpy 2.4.6 → 2.5.0, torch 2.13.0+cpu → 2.13.0"
-    assert table(old, old).first[2] == f"code:     the same ({'a' * 12})"
+    assert table(old, old).header[2] == f"code:     the same ({'a' * 12})"
 
 
 def test_what_came_to_the_same_bits_is_said_to_be_the_same(keep: Keep) -> None:
@@ -194,7 +194,7 @@ def test_two_trials_have_a_difference_and_a_certificate_and_nothing_is_claimed(k
     assert ("val/mlm/loss", 2.0, 2.5) in found.rows
     assert found.certificate is not None
     assert found.certificate.ok
-    assert any("attention.name mha → mqa" in line for line in found.first)
+    assert any("attention.name mha → mqa" in line for line in found.header)
     shown = grid_text(found.grid(), 80)
     assert "+0.5000" in shown
     assert "✓ 13/21 tensors equal at step 0" in shown
@@ -207,4 +207,4 @@ def test_two_trials_of_one_spec_have_no_swap_to_certify(keep: Keep) -> None:
     new = keep("new", {"baseline": [2.0]}, VARIED, code=CODES["new"])
     found = compare_trials(*(side(next(folder.iterdir())) for folder in (old, new)))
     assert found.certificate is None
-    assert found.first[-1] == "spec:     the same"
+    assert found.header[-1] == "spec:     the same"

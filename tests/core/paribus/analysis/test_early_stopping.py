@@ -21,7 +21,7 @@ UNSURE = [2.1, 1.9, 2.08, 1.95, 2.11, 1.93, 2.07, 1.96]
 
 def test_a_row_is_of_the_seeds_of_the_look_that_decided_and_the_rest_is_not_needed(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5], gqa=UNSURE)
-    table = compare(entries, ask(entries, seeds=range(8), stops=(3, 5, 8)))
+    table = compare(entries, ask(entries, seeds=range(8), look_seeds=(3, 5, 8)))
     mqa, gqa = table.rows
     assert (mqa.kind, mqa.n, mqa.planned, mqa.done) == ("worse", 3, 3, 3)
     assert (gqa.kind, gqa.n, gqa.planned) == ("inconclusive", 8, 8)
@@ -37,13 +37,13 @@ def test_a_row_is_of_the_seeds_of_the_look_that_decided_and_the_rest_is_not_need
 def test_records_beyond_the_look_that_decided_are_not_seen(study: Study, ask: Ask) -> None:
     few = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5], gqa=UNSURE)
     all_of_them = study(baseline=BASELINE, mqa=[*WORSE[:3], *[0.1] * 5], gqa=UNSURE)
-    question = ask(few, seeds=range(8), stops=(3, 5, 8))
+    question = ask(few, seeds=range(8), look_seeds=(3, 5, 8))
     assert compare(few, question).to_json() == compare(all_of_them, question).to_json()
 
 
 def test_once_every_pair_is_decided_the_baseline_stops_too(study: Study, ask: Ask) -> None:
     entries = study(baseline=[*BASELINE[:3], *["pending"] * 5], mqa=[*WORSE[:3], *["pending"] * 5])
-    question = ask(entries, seeds=range(8), stops=(3, 5, 8))
+    question = ask(entries, seeds=range(8), look_seeds=(3, 5, 8))
     table = compare(entries, question)
     assert (table.ok, table.baseline.planned) == (True, 3)
     assert table.notes == ("Not needed: 10 trials of 16 (baseline after 3 seeds, mqa after 3 seeds)",)
@@ -51,7 +51,7 @@ def test_once_every_pair_is_decided_the_baseline_stops_too(study: Study, ask: As
 
 def test_while_a_look_waits_nothing_of_it_is_shown(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE[:2] + ["pending"] * 6, mqa=WORSE[:2] + ["pending"] * 6)
-    table = compare(entries, ask(entries, seeds=range(8), stops=(3, 8)))
+    table = compare(entries, ask(entries, seeds=range(8), look_seeds=(3, 8)))
     (row,) = table.rows
     assert (row.kind, row.n, row.planned, row.low) == ("inconclusive", 0, 3, None)
     assert row.verdict == "inconclusive as yet (next look at 3 seeds)"
@@ -60,7 +60,7 @@ def test_while_a_look_waits_nothing_of_it_is_shown(study: Study, ask: Ask) -> No
 
 def test_a_failed_trial_holds_its_variant_open_until_the_last_look_and_the_others_not(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=["failed", *WORSE[1:]], gqa=WORSE)
-    question = ask(entries, seeds=range(8), stops=(3, 5, 8))
+    question = ask(entries, seeds=range(8), look_seeds=(3, 5, 8))
     (turns,) = variant_states([(select(entries, question).trials, question)])
     assert {name: (turn.n, turn.verdict.kind) for name, turn in turns.items()} == {
         "mqa": (8, "worse"),
@@ -74,39 +74,39 @@ def test_a_variant_whose_certificate_fails_stops_at_its_first_look(study: Study,
     for entry in entries:
         if entry.variant == "mqa" and entry.record is not None:
             entry.record["result"]["certificate"]["batches"] = "others"
-    table = compare(entries, ask(entries, seeds=range(8), stops=(3, 5, 8)))
+    table = compare(entries, ask(entries, seeds=range(8), look_seeds=(3, 5, 8)))
     assert (table.rows[0].kind, table.rows[0].planned) == ("withheld", 3)
     assert (table.rows[1].n, table.rows[1].kind) == (8, "inconclusive")
 
 
 def test_the_order_of_seeds_is_that_of_the_study(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=[*UNSURE[:5], *WORSE[5:]])
-    question = ask(entries, seeds=(7, 6, 5, 0, 1, 2, 3, 4), stops=(3, 8))
+    question = ask(entries, seeds=(7, 6, 5, 0, 1, 2, 3, 4), look_seeds=(3, 8))
     (row,) = compare(entries, question).rows
     assert (row.kind, row.n) == ("worse", 3)
 
 
 def test_stops_that_were_changed_after_a_look_are_told_of(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=WORSE)
-    told = compare(entries, ask(entries, stops=(3, 8), replanned=True)).warnings
+    told = compare(entries, ask(entries, look_seeds=(3, 8), replanned=True)).warnings
     assert any(line.startswith("Where the study stops was changed after a verdict had been shown") for line in told)
 
 
 @pytest.mark.parametrize("stops", [(), (3, 8)])
 def test_a_study_without_looks_has_no_word_of_them(study: Study, ask: Ask, stops: tuple[int, ...]) -> None:
     entries = study(baseline=BASELINE, mqa=UNSURE)
-    assert ("looks" in " ".join(compare(entries, ask(entries, stops=stops)).caption)) == bool(stops)
+    assert ("looks" in " ".join(compare(entries, ask(entries, look_seeds=stops)).caption)) == bool(stops)
 
 
 def test_variants_of_several_settings_are_one_family_over_all_looks(study: Study, ask: Ask) -> None:
     clear = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5])
     open_still = study(baseline=BASELINE, mqa=UNSURE)
     questions = [
-        ask(each, seeds=range(8), stops=(3, 5, 8), setting=name)
+        ask(each, seeds=range(8), look_seeds=(3, 5, 8), setting=name)
         for name, each in zip("ab", (clear, open_still), strict=True)
     ]
     table = compare_settings(list(zip((clear, open_still), questions, strict=True)))
-    first, second = (each.rows[0] for each in table.every)
+    first, second = (each.rows[0] for each in table.settings)
     assert (first.kind, first.n) == ("worse", 3)
     assert first.level == pytest.approx(1 - 0.05 * 9 / 64 / 2)  # two verdicts were open then
     assert (second.kind, second.n) == ("inconclusive", 8)
@@ -114,7 +114,7 @@ def test_variants_of_several_settings_are_one_family_over_all_looks(study: Study
     assert table.ok
     assert any(
         note.startswith("Not needed here: 10 trials of 16 (baseline after 3 seeds, mqa")
-        for note in table.every[0].notes
+        for note in table.settings[0].notes
     )
     alone = compare(open_still, questions[1])
     assert alone.rows[0].level == second.level
@@ -123,8 +123,9 @@ def test_variants_of_several_settings_are_one_family_over_all_looks(study: Study
 def test_no_setting_has_its_next_look_before_all_have_had_theirs(study: Study, ask: Ask) -> None:
     ready, waits = study(baseline=BASELINE, mqa=UNSURE), study(baseline=BASELINE, mqa=[*UNSURE[:2], *["pending"] * 6])
     asked = [
-        (select(each, question := ask(each, seeds=range(8), stops=(3, 8))).trials, question) for each in (ready, waits)
+        (select(each, question := ask(each, seeds=range(8), look_seeds=(3, 8))).trials, question)
+        for each in (ready, waits)
     ]
     first, second = variant_states(asked)
-    assert (first["mqa"].n, first["mqa"].upto) == (3, 3)
-    assert (second["mqa"].n, second["mqa"].upto) == (0, 3)
+    assert (first["mqa"].n, first["mqa"].seeds_needed) == (3, 3)
+    assert (second["mqa"].n, second["mqa"].seeds_needed) == (0, 3)

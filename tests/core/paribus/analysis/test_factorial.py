@@ -74,11 +74,11 @@ def table_of(
         missing={cell: f"{named(cell)} is excluded" for cell in missing},
         regular=best_fraction(3, 1) if cells is not None else None,
     )
-    return compare(entries, ask(entries, crossed=crossed, **more))
+    return compare(entries, ask(entries, factorial=crossed, **more))
 
 
 def effects(table: Table) -> dict[str, dict[str, Row]]:
-    return {family.key: {row.variant: row for row in family.rows} for family in table.besides}
+    return {family.key: {row.variant: row for row in family.rows} for family in table.families}
 
 
 def test_what_was_planted_comes_out_with_its_verdict(make: Make, ask: Ask) -> None:
@@ -139,7 +139,7 @@ def test_cells_with_one_spec_have_one_number(make: Make, ask: Ask) -> None:
     entries += [make("mqa", seed, varied={"attention": "mqa"}, loss=2.5 + NOISE[seed] + OWN[seed]) for seed in range(5)]
     cells: dict[tuple[int, ...], str] = {(0, 0): "baseline", (1, 0): "mqa", (0, 1): "baseline", (1, 1): "mqa"}
     crossed = FactorialCells(factors=(("mqa",), ("idle",)), cells=cells, missing={})
-    found = effects(compare(entries, ask(entries, crossed=crossed)))
+    found = effects(compare(entries, ask(entries, factorial=crossed)))
     assert found["shapley"]["mqa"].difference == pytest.approx(0.5)
     assert found["shapley"]["idle"].difference == 0.0
 
@@ -153,9 +153,9 @@ def test_of_models_that_know_nothing_no_effect_is_claimed(make: Make, ask: Ask) 
     crossed = FactorialCells(
         factors=(("mqa",), ("rms",)), cells={cell: named(cell) for cell in cells_of(2)}, missing={}
     )
-    found = effects(compare(entries, ask(entries, crossed=crossed)))
+    found = effects(compare(entries, ask(entries, factorial=crossed)))
     assert found["main_effects"]["mqa"].verdict == "withheld (did not learn: no verdict)"
-    meant = effects(compare(entries, ask(entries, crossed=crossed, unlearned=True)))
+    meant = effects(compare(entries, ask(entries, factorial=crossed, allow_unlearned=True)))
     assert meant["main_effects"]["mqa"].verdict == "worse"
 
 
@@ -166,7 +166,7 @@ def test_a_fraction_names_what_it_cannot_tell_apart_and_has_no_shares(make: Make
     found = effects(table)
     assert [*found] == ["main_effects"]
     assert found["main_effects"]["slow"].aliases == ("mqa × rms",)  # noqa: RUF001  # as above
-    assert any("no Shapley shares of a fraction" in line for line in table.besides[-1].caption)
+    assert any("no Shapley shares of a fraction" in line for line in table.families[-1].caption)
     assert "slow, or mqa × rms" in markdown(table)  # noqa: RUF001  # as above
 
 

@@ -26,20 +26,20 @@ def page(make: Make, ask: Ask, luck: np.random.Generator, settings: int) -> Tabl
             for seed in range(6)
             for name, varied in {"baseline": {}, **RUNGS}.items()
         ]
-        asked.append((entries, dataclasses.replace(ask(entries), setting=f"s{at}", below=BELOW)))
+        asked.append((entries, dataclasses.replace(ask(entries), setting=f"s{at}", rungs_below=BELOW)))
     return compare_settings(asked)
 
 
 def test_the_steps_of_all_settings_share_one_alpha_and_say_so(make: Make, ask: Ask) -> None:
     luck = np.random.default_rng(0)
     found = page(make, ask, luck, 2)
-    steps = [each.besides[0] for each in found.every]
+    steps = [each.families[0] for each in found.settings]
     levels = [row.level for each in steps for row in each.rows if row.level is not None]
     assert min(levels) >= 0.975
     assert "Holm over 2 steps at 97.5 %, and so those of all 2 settings together at 95 %" in steps[0].caption[0]
     assert "with the verdicts above, 90 % for both together" in steps[0].caption[0]
     assert any("All verdicts of variants together hold with 95 % confidence" in line for line in found.caption)
-    (alone,) = page(make, ask, luck, 1).besides
+    (alone,) = page(make, ask, luck, 1).families
     assert "Holm over 2 steps at 95 %; with the verdicts above, 90 % for both together" in alone.caption[0]
 
 
@@ -50,7 +50,7 @@ def test_pages_of_null_studies_claim_no_more_often_than_they_say(make: Make, ask
     variants = steps = 0
     for _ in range(150):
         found = page(make, ask, luck, settings)
-        variants += any(row.kind in ("better", "worse") for each in found.every for row in each.rows)
-        steps += any(row.kind in ("better", "worse") for each in found.every for row in each.besides[0].rows)
+        variants += any(row.kind in ("better", "worse") for each in found.settings for row in each.rows)
+        steps += any(row.kind in ("better", "worse") for each in found.settings for row in each.families[0].rows)
     assert variants <= 0.09 * 150  # 5 % and what luck may add to it in so many
     assert steps <= 0.09 * 150

@@ -43,7 +43,7 @@ def test_all_that_are_wrong_are_told_at_once() -> None:
 
 
 def test_gates_are_read() -> None:
-    assert [(gate.of, gate.limit) for gate in parse_gates(["slower:5%", " worse : 0.01 ", "slower=2.5 %"])] == [
+    assert [(gate.kind, gate.limit) for gate in parse_gates(["slower:5%", " worse : 0.01 ", "slower=2.5 %"])] == [
         ("slower", 0.05),
         ("worse", 0.01),
         ("slower", 0.025),
@@ -58,7 +58,7 @@ def test_a_variant_trips_where_all_of_its_interval_is_worse(
     sign = 1 if better == "lower" else -1
     entries = study(baseline=BASE, mqa=[value + sign * (0.5 + at / 100) for at, value in enumerate(BASE)])
     (held,) = check_table(parse_gates([f"worse:{limit}"]), compare(entries, ask(entries, better=better)))
-    assert ("past" if held.past else "unclear" if held.unclear else "held") == expected
+    assert ("past" if held.tripped else "unclear" if held.unclear else "held") == expected
     assert held.to_json()["gate"] == f"worse:{limit:g}"
 
 
@@ -72,7 +72,7 @@ def test_what_diverged_or_was_withheld_is_said_aloud(study: Study, ask: Ask, mak
     entries = study(baseline=BASE, mqa=["diverged", *BASE[1:]])
     entries += [make("same", seed, varied={"dropout": 0.0}, loss=2.0) for seed in range(5)]
     (held,) = check_table(parse_gates(["worse:0.01"]), compare(entries, ask(entries)))
-    assert not held.past
+    assert not held.tripped
     assert [line.partition(":")[0] for line in held.unclear] == ["mqa", "same"]
 
 
@@ -92,7 +92,7 @@ def timed(make: Make, variant: str, varied: dict[str, Any], seconds: list[float]
 def test_a_variant_is_slower_by_the_seconds_of_its_tokens(make: Make, ask: Ask) -> None:
     entries = timed(make, "baseline", {}, [2.0, 2.1, 1.9]) + timed(make, "mqa", {"attention": "mqa"}, [3.0, 3.1, 2.9])
     table = compare(entries, ask(entries))
-    assert check_table(parse_gates(["slower:20%"]), table)[0].past
+    assert check_table(parse_gates(["slower:20%"]), table)[0].tripped
     assert check_table(parse_gates(["slower:80%"]), table)[0].lines == ["gate slower:80% held"]
 
 
@@ -101,7 +101,7 @@ def test_what_was_not_measured_alone_is_not_judged(make: Make, ask: Ask, key: st
     entries = timed(make, "baseline", {}, [2.0, 2.1, 1.9])
     entries += timed(make, "mqa", {"attention": "mqa"}, [3.0, 3.1, 2.9], **{key: value})
     (held,) = check_table(parse_gates(["slower:20%"]), compare(entries, ask(entries)))
-    assert not held.past
+    assert not held.tripped
     assert words in held.unclear[0]
 
 
@@ -109,7 +109,7 @@ def test_every_setting_of_a_study_is_held(study: Study, ask: Ask) -> None:
     """The same twice: matched in two ways, each row says which way it is of."""
     entries = study(baseline=BASE, mqa=[value + 0.5 + at / 100 for at, value in enumerate(BASE)])
     one = compare(entries, ask(entries))
-    both = replace(one, setting="params", further=(replace(one, setting="flops"),))
+    both = replace(one, setting="params", other_settings=(replace(one, setting="flops"),))
     (held,) = check_study(parse_gates(["worse:0.1"]), both)
-    assert [line.split(":")[:2] for line in held.past] == [["params", " mqa"], ["flops", " mqa"]]
-    assert check_study(parse_gates(["worse:0.1"]), one)[0].past[0].startswith("mqa: ")
+    assert [line.split(":")[:2] for line in held.tripped] == [["params", " mqa"], ["flops", " mqa"]]
+    assert check_study(parse_gates(["worse:0.1"]), one)[0].tripped[0].startswith("mqa: ")

@@ -52,7 +52,7 @@ def climbed(make: Make, losses: Mapping[str, Sequence[float | str]], **edits: An
 
 def table_of(make: Make, ask: Ask, losses: Any = None, **more: Any) -> Table:
     entries = climbed(make, losses or LOSSES)
-    return compare(entries, ask(entries, below=BELOW, **more))
+    return compare(entries, ask(entries, rungs_below=BELOW, **more))
 
 
 @pytest.mark.parametrize("margin", [None, 0.1])
@@ -60,7 +60,7 @@ def test_a_step_is_decided_as_a_variant_against_the_rung_below_would_be(
     make: Make, ask: Ask, margin: float | None
 ) -> None:
     table = table_of(make, ask, margin=margin)
-    (family,) = table.besides
+    (family,) = table.families
     differences = {
         name: tuple(b - a for a, b in zip(LOSSES[below], LOSSES[name], strict=True)) for name, below in BELOW.items()
     }
@@ -75,28 +75,28 @@ def test_a_step_is_decided_as_a_variant_against_the_rung_below_would_be(
             said.high,
             said.p,
         )
-    assert [(row.variant, row.against) for row in family.rows] == list(BELOW.items())
+    assert [(row.variant, row.baseline) for row in family.rows] == list(BELOW.items())
     assert [row.kind for row in family.rows][:2] == ["worse", "better"]
     assert table.rows[1].kind == "worse", "against the bottom it is still worse"
 
 
 def test_each_step_has_the_certificate_of_its_own_pairs(make: Make, ask: Ask) -> None:
-    (family,) = table_of(make, ask).besides
+    (family,) = table_of(make, ask).families
     assert all(each.ok for each in family.certificates.values())
-    assert {path.partition(".")[0] for path in family.certificates["mqa, rms"].differs} == {"norm"}
+    assert {path.partition(".")[0] for path in family.certificates["mqa, rms"].differing_paths} == {"norm"}
     entries = climbed(make, LOSSES, **{"0": {"result/certificate/batches": "other"}})
-    table = compare(entries, ask(entries, below=BELOW))
-    kinds = {row.variant: row.verdict for row in table.besides[0].rows}
+    table = compare(entries, ask(entries, rungs_below=BELOW))
+    kinds = {row.variant: row.verdict for row in table.families[0].rows}
     assert kinds["mqa"].startswith("withheld (other batches")
     assert kinds["mqa, rms"].startswith("withheld (other batches")
     assert "withheld" not in kinds["mqa, rms, slow"]
     assert "withheld" not in table.rows[1].verdict, "the bottom and the second rung saw the same batches"
-    assert not table.besides[0].ok
+    assert not table.families[0].ok
 
 
 def test_a_rung_that_diverged_spoils_the_steps_to_it_and_from_it_and_no_other(make: Make, ask: Ask) -> None:
     losses = {**LOSSES, "mqa": [2.5, 2.6, "diverged", 2.5, 2.4]}
-    (family,) = table_of(make, ask, losses).besides
+    (family,) = table_of(make, ask, losses).families
     assert [row.verdict for row in family.rows][:2] == ["diverged 1/5", "baseline diverged 1/5"]
     assert family.rows[2].n == 5
 
@@ -112,14 +112,14 @@ def test_the_steps_are_shown_wherever_the_table_is(make: Make, ask: Ask) -> None
     assert "### steps, each rung against the one below" in told
     assert "| `mqa, rms` | `mqa` | 5 | " in told
     steps = json.loads(json.dumps(table.to_json()))["steps"]
-    assert [(row["name"], row["against"], row["n"]) for row in steps["rows"]] == [(a, b, 5) for a, b in BELOW.items()]
+    assert [(row["name"], row["baseline"], row["n"]) for row in steps["rows"]] == [(a, b, 5) for a, b in BELOW.items()]
     assert "both together" in steps["caption"][0]
 
 
 def test_a_study_that_is_no_ladder_has_no_steps(make: Make, ask: Ask) -> None:
     entries = climbed(make, LOSSES)
     table = compare(entries, ask(entries))
-    assert table.besides == ()
+    assert table.families == ()
     assert "steps" not in table.to_json()
 
 
@@ -140,5 +140,5 @@ def test_a_paper_gets_a_table_of_its_own_and_a_spreadsheet_more_rows(make: Make,
     names = head.split(",")
     found = [dict(zip(names, row, strict=True)) for row in csv.reader(rows)]
     steps = [row for row in found if row["family"] == "steps"]
-    assert [(row["variant"], row["against"], row["n"]) for row in steps] == [(a, b, "5") for a, b in BELOW.items()]
+    assert [(row["variant"], row["baseline"], row["n"]) for row in steps] == [(a, b, "5") for a, b in BELOW.items()]
     assert len(found) == len(RUNGS) + len(steps)

@@ -144,14 +144,14 @@ def test_a_sound_swap_of_a_real_engine_gets_its_certificate(pair: Pair) -> None:
     assert found.failures == ()
     assert found.side_effects == ("k, v reshaped",)
     assert found.confirmed == ("same batches", "outputs differ")
-    assert found.equal == found.total - 4  # weights and biases of keys and values
+    assert found.equal_tensors == found.total_tensors - 4  # weights and biases of keys and values
 
 
 def test_a_sound_change_of_the_training_gets_its_certificate(pair: Pair) -> None:
     found = pair({"optimizer.lr": 1e-3})
     assert found.failures == found.side_effects == ()
     assert found.confirmed == ("same batches", "training differs")
-    assert found.equal == found.total
+    assert found.equal_tensors == found.total_tensors
 
 
 def test_a_leaked_seed_withholds_the_verdict(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_a_leaked_seed_withholds_the_verdict(pair: Pair, monkeypatch: pytest.Mon
 def test_an_ignored_option_withholds_the_verdict(pair: Pair) -> None:
     found = pair({"attention": {"name": "forgetful", "window": 8}}, {"attention": {"name": "forgetful"}})
     assert found.reason == "ignored option; changed nothing"
-    assert found.differs == ("attention.window",)
+    assert found.differing_paths == ("attention.window",)
 
 
 def test_an_option_that_is_ignored_beside_a_swap_that_is_none_withholds_the_verdict(pair: Pair) -> None:
@@ -240,7 +240,7 @@ def test_a_buffer_that_moves_with_another_component_withholds_the_verdict(
     monkeypatch.setattr(Forgetful, "prepare", drawn)
     found = pair({"attention": {"name": "forgetful"}, "norm": {"name": "rmsnorm"}}, forgetful)
     assert found.ok
-    assert found.equal == found.total - 4  # the biases of four norms are gone
+    assert found.equal_tensors == found.total_tensors - 4  # the biases of four norms are gone
     monkeypatch.setattr(Forgetful, "prepare", moved)
     found = pair({"attention": {"name": "forgetful"}, "norm": {"name": "rmsnorm"}}, forgetful)
     assert found.reason == "leaked seed"

@@ -138,7 +138,7 @@ def test_nor_does_one_that_may_stop_early(
 
         def see(name: str, n: int, rows: Sequence[tuple[float, ...]] = tuple(rows)) -> LookData:
             own = PairedDifferences(differences=rows[int(name)][:n], diverged=0, planned=n)
-            return LookData(paired=own, ended=True, whole=True)
+            return LookData(paired=own, ended=True, has_all_records=True)
 
         turns = decide_sequentially(list("0123"), see, looks=SIZES, better="lower", margin=margin)
         wrong += any(is_wrong(turn.verdict, truth, margin) for turn, truth in zip(turns.values(), truths, strict=True))

@@ -27,7 +27,9 @@ def seeing(
         kept = [value for seed, value in enumerate(family[name][:there]) if (name, seed) not in lost]
         whole = len(kept) == n
         return LookData(
-            paired=PairedDifferences(differences=tuple(kept), diverged=0, planned=n), ended=there == n, whole=whole
+            paired=PairedDifferences(differences=tuple(kept), diverged=0, planned=n),
+            ended=there == n,
+            has_all_records=whole,
         )
 
     return see
@@ -54,7 +56,7 @@ def test_the_looks_spend_all_of_alpha_and_the_first_the_least() -> None:
 
 def test_a_clear_effect_is_decided_at_the_first_look_and_needs_no_further_seed() -> None:
     turn = turns_of({"it": around(-100, 1)})["it"]
-    assert (turn.verdict.kind, turn.n, turn.upto, turn.over) == ("better", 3, 3, True)
+    assert (turn.verdict.kind, turn.n, turn.seeds_needed, turn.decided) == ("better", 3, 3, True)
     assert turn.verdict.level == pytest.approx(1 - 0.05 * 9 / 64)
 
 
@@ -66,7 +68,7 @@ def test_the_interval_is_the_one_at_the_level_that_decided_at_that_look() -> Non
     assert later.verdict.level == pytest.approx(1 - level)
     assert (later.verdict.low, later.verdict.high) == pytest.approx(interval(summarise(around(3, 1, 5)), level))
     never = turns["never"]
-    assert (never.verdict.kind, never.n, never.over) == ("inconclusive", 8, True)
+    assert (never.verdict.kind, never.n, never.decided) == ("inconclusive", 8, True)
     assert never.verdict.level == pytest.approx(1 - 0.05 * 39 / 64)
     assert never.verdict.text.startswith("inconclusive (needs n ≥")
 
@@ -106,22 +108,22 @@ def test_seeds_beyond_the_look_that_decided_change_nothing(beyond: float) -> Non
 def test_a_variant_that_waits_for_a_trial_holds_up_the_next_look_and_no_verdict() -> None:
     family = {"clear": around(-100, 1), "late": around(-100, 1), "open": around(0.1, 1)}
     turns = turns_of(family, pending={"late": 2})
-    assert (turns["clear"].verdict.kind, turns["clear"].over) == ("better", True)
-    assert (turns["open"].n, turns["open"].upto, turns["open"].over) == (3, 3, False)
+    assert (turns["clear"].verdict.kind, turns["clear"].decided) == ("better", True)
+    assert (turns["open"].n, turns["open"].seeds_needed, turns["open"].decided) == (3, 3, False)
     late = turns["late"]
-    assert (late.n, late.upto, late.over, late.verdict.difference) == (0, 3, False, None)
+    assert (late.n, late.seeds_needed, late.decided, late.verdict.difference) == (0, 3, False, None)
     assert late.verdict.text == "inconclusive as yet (next look at 3 seeds)"
     assert turns_of(family)["clear"].verdict.kind == "better"  # what was said holds when the look is complete
 
 
 def test_before_the_first_look_nothing_is_said() -> None:
     turn = turns_of({"it": around(-100, 1)}, pending={"it": 0})["it"]
-    assert (turn.verdict.kind, turn.n, turn.upto, turn.verdict.low) == ("inconclusive", 0, 3, None)
+    assert (turn.verdict.kind, turn.n, turn.seeds_needed, turn.verdict.low) == ("inconclusive", 0, 3, None)
 
 
 def test_what_a_look_left_open_says_when_the_next_one_is() -> None:
     turn = turns_of({"it": around(0.5, 1)}, pending={"it": 4})["it"]
-    assert (turn.n, turn.upto, turn.over) == (3, 5, False)
+    assert (turn.n, turn.seeds_needed, turn.decided) == (3, 5, False)
     assert turn.verdict.text == "inconclusive as yet (next look at 5 seeds)"
     assert turn.verdict.level == pytest.approx(1 - 0.05 * 9 / 64)
 
@@ -135,16 +137,23 @@ def test_what_diverged_or_is_withheld_stops_and_frees_no_error() -> None:
     def see(name: str, n: int) -> LookData:
         own = tuple(around(-100, 1, n)) if name == "withheld" else tuple(around(0.1, 1, n))
         if name == "open":
-            return LookData(paired=PairedDifferences(differences=own, diverged=0, planned=n), ended=True, whole=True)
+            return LookData(
+                paired=PairedDifferences(differences=own, diverged=0, planned=n), ended=True, has_all_records=True
+            )
         if name == "withheld":
             return LookData(
-                paired=PairedDifferences(differences=(), diverged=0, planned=n), ended=True, whole=True, withheld=True
+                paired=PairedDifferences(differences=(), diverged=0, planned=n),
+                ended=True,
+                has_all_records=True,
+                withheld=True,
             )
-        return LookData(paired=PairedDifferences(differences=own[1:], diverged=1, planned=n), ended=True, whole=True)
+        return LookData(
+            paired=PairedDifferences(differences=own[1:], diverged=1, planned=n), ended=True, has_all_records=True
+        )
 
     turns = decide_sequentially(["diverged", "withheld", "open"], see, looks=LOOKS, better="lower", margin=None)
-    assert (turns["diverged"].verdict.text, turns["diverged"].upto) == ("diverged 1/3", 3)
-    assert (turns["withheld"].over, turns["withheld"].upto) == (True, 3)
+    assert (turns["diverged"].verdict.text, turns["diverged"].seeds_needed) == ("diverged 1/3", 3)
+    assert (turns["withheld"].decided, turns["withheld"].seeds_needed) == (True, 3)
     assert turns["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64 / 3)
 
 
@@ -168,7 +177,7 @@ def simulated(
         }
         turns = turns_of(family, margin=margin)
         wrong += any(is_wrong(turn.verdict, truth, margin) for turn, truth in zip(turns.values(), truths, strict=True))
-        ran += sum(turn.upto for turn in turns.values()) + max(turn.upto for turn in turns.values())
+        ran += sum(turn.seeds_needed for turn in turns.values()) + max(turn.seeds_needed for turn in turns.values())
     return wrong / studies, 1 - ran / (studies * LOOKS[-1] * (len(truths) + 1))
 
 
@@ -217,7 +226,7 @@ def in_settings(truths: Sequence[float], alike: float, studies: int) -> float:
             return LookData(
                 paired=PairedDifferences(differences=tuple(family[name][:n]), diverged=0, planned=n),
                 ended=True,
-                whole=True,
+                has_all_records=True,
             )
 
         turns = decide_sequentially(list(family), see, looks=LOOKS, better="lower", margin=None)

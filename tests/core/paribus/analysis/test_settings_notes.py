@@ -58,14 +58,14 @@ def test_all_settings_are_one_family(two: Table, study: Study, ask: Ask) -> None
     assert two.rows[0].kind == alone.kind == "worse"
     assert two.rows[0].p == pytest.approx(2 * (alone.p or 0.0))
     assert two.rows[0].level == pytest.approx(0.975)
-    assert all("Holm over 2 verdicts, in all settings" in " ".join(each.caption) for each in two.every)
+    assert all("Holm over 2 verdicts, in all settings" in " ".join(each.caption) for each in two.settings)
 
 
 def test_a_setting_that_has_not_run_counts_in_the_family_and_is_named(study: Study, ask: Ask) -> None:
     clear = study(**CLEAR)
     asked = ask(clear, setting="same")
     found = compare_settings([(clear, asked), ([], replace(asked, setting="each at its best"))])
-    assert not found.further
+    assert not found.other_settings
     assert found.rows[0].level == pytest.approx(0.975)
     assert any("Nothing has run yet of: each at its best" in note for note in found.notes)
     with pytest.raises(NotComparableError, match="no record to compare"):
@@ -76,14 +76,14 @@ def test_one_setting_that_is_not_done_makes_the_whole_not_ok(study: Study, ask: 
     whole, late = study(**CLEAR), study(**{**CLEAR, "mqa": [2.5, "pending", 2.7]})
     found = compare_settings([(whole, ask(whole, setting="a")), (late, ask(late, setting="b"))])
     assert not found.ok
-    assert replace(found, further=()).ok
+    assert replace(found, other_settings=()).ok
 
 
 def test_json_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
     document = two.to_json()
     assert [(row["setting"], row["variant"], row["verdict"]) for row in document["rows"]] == [
         ("params", "mqa", "worse"),
-        ("flops", "mqa", two.further[0].rows[0].verdict),
+        ("flops", "mqa", two.other_settings[0].rows[0].verdict),
     ]
     assert [each["setting"] for each in document["settings"]] == ["params", "flops"]
     assert {"baseline", "caption", "warnings", "notes", "certificates"} <= set(document["settings"][1])
@@ -120,7 +120,7 @@ def test_a_sheet_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
     ]
     assert [record["setting"] for record in grid.records] == ["params", "params", "flops", "flops"]
     assert sum("All verdicts" in line for _, lines in grid.remarks for line in lines) == 1
-    assert study_grid(two.further[0]).columns[0].name == "variant"
+    assert study_grid(two.other_settings[0]).columns[0].name == "variant"
 
 
 def test_a_code_is_readmitted_in_the_settings_that_have_it(study: Study, ask: Ask) -> None:
@@ -128,7 +128,7 @@ def test_a_code_is_readmitted_in_the_settings_that_have_it(study: Study, ask: As
     stale = [replace(entry, stale="code") for entry in study(**CLEAR)]
     asked = [(fresh, ask(fresh, setting="a")), (stale, ask(stale, setting="b"))]
     found = compare_settings(asked, accept_code=["cccccccc"])
-    assert [each.rows[0].n for each in found.every] == [3, 3]
+    assert [each.rows[0].n for each in found.settings] == [3, 3]
     with pytest.raises(SpecError, match="dddddddd"):
         compare_settings(asked, accept_code=["cccccccc", "dddddddd"])
 
@@ -231,7 +231,7 @@ def test_both_settings_of_a_tuned_study_are_shown_with_what_was_chosen(tmp_path:
 
     fill(planned, record, loss)
     early = paribus.compare(plan_of(study, tmp_path))
-    assert [[row.n for row in each.rows] for each in early.every] == [[3, 3], [0, 3]]  # what is shared has run
+    assert [[row.n for row in each.rows] for each in early.settings] == [[3, 3], [0, 3]]  # what is shared has run
     assert not early.ok
     planned = plan_of(study, tmp_path)
     assert planned.plan.complete
@@ -239,11 +239,11 @@ def test_both_settings_of_a_tuned_study_are_shown_with_what_was_chosen(tmp_path:
     fill(planned, record, loss)
     found = paribus.compare(planned)
     assert found.ok
-    same, tuned = found.every
+    same, tuned = found.settings
     assert (same.setting, tuned.setting) == (SAME, BEST)
     assert [row.kind for row in same.rows] == ["worse", "equivalent"]
     assert [row.kind for row in tuned.rows] == ["equivalent", "equivalent"]
-    assert all(each.ok for table in found.every for each in table.certificates.values())
+    assert all(each.ok for table in found.settings for each in table.certificates.values())
     (section,) = found.sections
     text = "\n".join(section.lines)
     assert "attention=mqa: best at optimizer.lr=0.004 (0.002: 2.6" in text
@@ -280,7 +280,7 @@ def test_a_value_at_which_a_tuning_trial_failed_is_said_to_be_out_and_the_rest_g
     assert "attention=mqa: best at optimizer.lr=0.002, as it is (0.002: 2" in text
     assert "0.004: failed 1/2, and out of the choice)" in text
     assert not found.ok  # a trial failed
-    assert [[row.n for row in each.rows] for each in found.every] == [[3, 3], [3, 3]]
+    assert [[row.n for row in each.rows] for each in found.settings] == [[3, 3], [3, 3]]
     fill(planned, record, lambda each: 1.0 if lost(each) else None)  # mended: the choice is made anew
     again = planned.again().plan
     assert {each.variant: dict(each.chosen or ()) for each in again.tuned}["attention=mqa"] == {"optimizer.lr": 4e-3}

@@ -44,7 +44,7 @@ def entries(make: Make) -> list[TrialEntry]:
 
 
 def test_a_ratio_of_paired_rounds_takes_the_place_of_a_rough_one(entries: list[TrialEntry], ask: Ask) -> None:
-    table = compare(entries, ask(entries, pace=pace()))
+    table = compare(entries, ask(entries, throughput=pace()))
     cost = table.rows[0].costs["tokens_per_second"]
     assert not cost.rough
     assert cost.ratio == pytest.approx(0.8)
@@ -78,7 +78,7 @@ def test_what_the_pass_did_not_time_stays_rough(entries: list[TrialEntry], ask: 
     for entry in entries:
         if entry.variant != "baseline":
             entry.trial["identity"] = "other"  # type: ignore[index]  # a dict in truth
-    table = compare(entries, ask(entries, pace=pace()))
+    table = compare(entries, ask(entries, throughput=pace()))
     assert table.rows[0].costs["tokens_per_second"].rough
     assert not any("took turns" in line or "paired rounds" in line for line in table.caption)
 
@@ -90,13 +90,13 @@ def test_what_the_pass_did_not_time_stays_rough(entries: list[TrialEntry], ask: 
 def test_a_gate_trips_where_the_interval_is_past_it_and_the_noise_is_less(
     entries: list[TrialEntry], ask: Ask, ratios: list[float], twin: float, past: int, unclear: int
 ) -> None:
-    table = compare(entries, ask(entries, pace=pace(ratios, twin)))
+    table = compare(entries, ask(entries, throughput=pace(ratios, twin)))
     (held,) = check_table(parse_gates(("slower:10%",)), table)
-    assert (len(held.past), len(held.unclear)) == (past, unclear)
+    assert (len(held.tripped), len(held.unclear)) == (past, unclear)
 
 
 def test_a_pass_that_was_stopped_before_its_first_round_tells_nothing(entries: list[TrialEntry], ask: Ask) -> None:
     empty = pace()
     document = {**empty.document, "groups": [{"baseline": "b", "rounds": {"b": [], "v": [], TWIN: []}}]}
-    table = compare(entries, ask(entries, pace=Throughput(document)))
+    table = compare(entries, ask(entries, throughput=Throughput(document)))
     assert table.rows[0].costs["tokens_per_second"].rough

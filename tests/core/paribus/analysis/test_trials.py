@@ -60,11 +60,11 @@ def test_a_trial_without_a_record_is_nothing_yet(make: Make) -> None:
 
 
 def test_what_may_differ_is_what_was_varied_and_what_was_matched(make: Make) -> None:
-    assert make("it", varied={"attention": "mqa"}, matched={"feedforward.expand": 5.0}).asked == {
+    assert make("it", varied={"attention": "mqa"}, matched={"feedforward.expand": 5.0}).overrides == {
         "attention": "mqa",
         "feedforward.expand": 5.0,
     }
-    assert make().asked == {}
+    assert make().overrides == {}
 
 
 # ---------------------------------------------------------------------------------------------- out of a store
@@ -97,7 +97,7 @@ def test_the_trials_of_a_study_come_as_its_store_has_them(tmp_path: Path) -> Non
     assert [entry.record is not None for entry in found] == [True, True, False, False]
     assert found[2].failure is not None
     assert found[2].failure["why"] == "it fell"
-    assert all(entry.stale == "" and entry.asked == {"attention": "mqa"} for entry in found)
+    assert all(entry.stale == "" and entry.overrides == {"attention": "mqa"} for entry in found)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_look_at_means_is_a_look(cli: Cli, written: Written) -> None:
 )
 def test_what_is_inconclusive_is_asked_again_of_fresh_seeds(needs: tuple[int | None, ...], said: str) -> None:
     table: Any = SimpleNamespace(seeds=(0, 1, 4), rows=[SimpleNamespace(needs=each) for each in needs])
-    table.every = [table]
+    table.settings = [table]
     assert _fresh(table) == said
 
 

@@ -139,7 +139,7 @@ def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(
     table: Table, entries: list[TrialEntry]
 ) -> None:
     other = replace(table, setting="flops", warnings=("it was hot", *table.warnings))
-    both = replace(table, setting="params", further=(other,))
+    both = replace(table, setting="params", other_settings=(other,))
     text = html_page(both, points(entries), entries)
     found = read(text)
     assert [tag for tag, _ in found.seen].count("table") == 3
@@ -153,9 +153,9 @@ def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(
 
 
 def test_each_step_of_a_ladder_shows_its_certificate(table: Table, entries: list[TrialEntry]) -> None:
-    rows = (replace(table.rows[0], against="gqa"),)
+    rows = (replace(table.rows[0], baseline="gqa"),)
     certificates = {rows[0].variant: next(iter(table.certificates.values()))}
     steps = Family(key="steps", title="steps", rows=rows, caption=("how",), certificates=certificates)
-    text = html_page(replace(table, besides=(steps,)), points(entries), entries)
+    text = html_page(replace(table, families=(steps,)), points(entries), entries)
     assert f"{rows[0].variant}, from gqa: " in text
     assert text.index("<h2>Certificates</h2>") < text.index("<h2>steps</h2>")

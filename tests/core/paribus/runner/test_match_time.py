@@ -189,8 +189,8 @@ def test_another_machine_or_other_code_is_said_and_never_measured_anew(
 
 def test_what_was_turned_stands_in_the_certificate_with_its_interval(read: Any) -> None:
     question = comparison_spec(solved(read(), Clock()))
-    assert question.knobs["attention=mqa"].startswith("matched on time by feedforward.expand=7: +0.0% [")
-    assert BASELINE not in question.knobs
+    assert question.knob_notes["attention=mqa"].startswith("matched on time by feedforward.expand=7: +0.0% [")
+    assert BASELINE not in question.knob_notes
 
 
 def test_a_damaged_solution_is_set_aside_and_measured_again(read: Any) -> None:

@@ -98,7 +98,7 @@ def test_its_table_is_of_what_comes_of_it(ran: PlannedStudy) -> None:
     assert all(certificate.ok for certificate in table.certificates.values())
     assert {row.variant: row.n for row in table.rows} == {"attention=mqa": 2, "domain.optimizer.lr=0.0001": 2}
     shared = table.certificates["domain.optimizer.lr=0.0001"]
-    assert shared.equal == shared.total  # of one pretraining
+    assert shared.equal_tensors == shared.total_tensors  # of one pretraining
     assert "k, v reshaped (in pretrain)" in table.certificates["attention=mqa"].side_effects
     rows = paribus.records(ran)
     assert {row["stage"] for row in rows} == {"pretrain", "domain"}

@@ -162,7 +162,7 @@ def test_a_setting_that_is_decided_stops_and_another_goes_on(tmp_path: Path) -> 
     paribus.run(planned, jobs=2)
     table = paribus.compare(planned)
     assert table.ok
-    rows = {each.setting: each.rows[0] for each in table.every}
+    rows = {each.setting: each.rows[0] for each in table.settings}
     assert len(rows) == 4
     skipped = stopping_decision(planned).skipped
     assert len(list(planned.store.records())) == len(planned.plan.trials) - len(skipped)

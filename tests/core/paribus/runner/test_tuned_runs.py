@@ -84,9 +84,9 @@ def test_the_second_phase_follows_from_the_first_also_where_that_was_cut(
     assert [each.chosen for each in again.plan.tuned] == [each.chosen for each in ran.plan.tuned]
 
     table = paribus.compare(whole)  # planned before anything had run
-    assert [each.setting for each in table.every] == [SAME, BEST]
-    assert all(row.n == 2 for each in table.every for row in each.rows)
-    assert all(certificate.ok for each in table.every for certificate in each.certificates.values())
+    assert [each.setting for each in table.settings] == [SAME, BEST]
+    assert all(row.n == 2 for each in table.settings for row in each.rows)
+    assert all(certificate.ok for each in table.settings for certificate in each.certificates.values())
     rows = paribus.records(ran)
     assert {row["setting"] for row in rows} >= {SAME, BEST}
     assert table.sections[0].document["trials"] == 2 * 3  # each value, and what a variant has as it is

@@ -88,10 +88,10 @@ def test_what_fits_begins_as_it_was_saved_and_is_called_so(run: Run, saved: Path
 def test_two_variants_of_one_saved_model_get_a_certificate_that_says_what_they_kept(run: Run, saved: Path) -> None:
     found = certify(run({}, saved, "baseline"), run({"attention": {"name": "gqa", "kv_heads": 2}}, saved))
     assert found.failures == ()
-    assert found.equal == found.total - 4
+    assert found.equal_tensors == found.total_tensors - 4
     how = "k, v converted (4 heads averaged in groups of 2)"
     assert found.side_effects == ("k, v reshaped", how)
-    assert found.confirmed == (f"{found.equal} tensors of the saved model", "same batches", "outputs differ")
+    assert found.confirmed == (f"{found.equal_tensors} tensors of the saved model", "same batches", "outputs differ")
 
 
 def test_what_one_variant_has_from_the_model_and_another_has_not_is_no_leak(run: Run, saved: Path) -> None:
