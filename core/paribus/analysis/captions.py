@@ -53,7 +53,7 @@ def caption_lines(
     if question.throughput is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
         yield from question.throughput.caption()
     if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.parent is not None)):
-        yield f"Each begins from the trial of {join_names(stages)} of its own variant and seed, and costs what both cost."
+        yield f"Each trial begins from {join_names(stages)} of the same variant and seed, and costs what both cost."
     gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
     if gains:
         low, high = (f"{gain:.2g}" if gain < 10 else f"{gain:,.0f}" for gain in (min(gains), max(gains)))
