@@ -29,7 +29,7 @@ def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] 
     """Return the verdict table of a study, from the records in its store."""
     if not isinstance(planned, PlannedStudy):
         planned = study(planned)
-    planned = planned.again()
+    planned = planned.replan()
     settings = planned.plan.settings
     records = read_records(planned.store)
     asked = [(_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings]
@@ -38,7 +38,7 @@ def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] 
         found = next((each for each in table.settings if each.setting == setting.name), None)
         if found is not None and any(row.n for row in found.rows):  # means alone tell which way it goes
             asks = planned.plan.study
-            planned.store.looked(_baseline(planned, setting), asks.seeds, asks.stops)
+            planned.store.looked(_baseline(planned, setting), asks.seeds, asks.looks)
     return replace(
         table,
         sections=(*_untimed(planned), *transfer_sections(table, settings), *tuning_sections(planned.plan, records)),
@@ -94,7 +94,7 @@ def stopping_decision(planned: PlannedStudy) -> StoppingDecision:
 
 def skipped_trials(planned: PlannedStudy) -> frozenset[str]:
     """Return the identities of trials that are not needed because earlier records decided their variant."""
-    return stopping_decision(planned).skipped if planned.plan.study.stops else frozenset()
+    return stopping_decision(planned).skipped if planned.plan.study.looks else frozenset()
 
 
 def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
@@ -103,21 +103,21 @@ def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
         trial.identity
         for name, count in counts.items()
         for stage in setting.study.stages
-        for trial in setting.of(name, stage.name)[:count]
+        for trial in setting.trials_of(name, stage.name)[:count]
     }
 
 
 def _entries(planned: PlannedStudy, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[TrialEntry]:
     """The trials of a setting, as it has them: what a pair may differ in is the setting's own."""
-    trials = [trial for variant in setting.variants for trial in setting.of(variant.name)]
-    through = [trial for own in setting.gone_through.values() for trial in own]
+    trials = [trial for variant in setting.variants for trial in setting.trials_of(variant.name)]
+    through = [trial for own in setting.trials.values() for trial in own]
     return load_entries(planned.store, trials, [*planned.plan.trials, *through], records)
 
 
 def _baseline(planned: PlannedStudy, setting: Setting) -> str:
     """What a setting's verdicts are held against, whatever the seeds and the code; nothing, while that is not known."""
-    known = planned.plan.known
-    trial: Trial | None = next(iter(setting.of(BASELINE)), None)
+    known = planned.plan.trial_by_identity
+    trial: Trial | None = next(iter(setting.trials_of(BASELINE)), None)
     if trial is None:
         return ""
     specs = []
@@ -130,8 +130,8 @@ def _baseline(planned: PlannedStudy, setting: Setting) -> str:
 
 def rungs_below(held: Setting) -> dict[str, str]:
     """For each rung of a ladder that is run, the one below it, or whichever has the same spec as that."""
-    same = {each.variant: each.same for each in held.excluded}
-    return {each.name: same.get(each.after, each.after) for each in held.variants if each.after}
+    same = {each.variant: each.same_as for each in held.excluded}
+    return {each.name: same.get(each.previous, each.previous) for each in held.variants if each.previous}
 
 
 def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> ComparisonSpec:
@@ -151,14 +151,14 @@ def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> Co
         design_note=describe_design(asked.design, asked.varied),
         rungs_below=rungs_below(setting),
         factorial=factorial_cells(asked.varied, setting) if asked.design == "factorial" else None,
-        excluded=tuple((each.variant, each.why) for each in setting.excluded),
+        excluded=tuple((each.variant, each.reason) for each in setting.excluded),
         budget=next(stage.budget or asked.budget for stage in asked.stages if stage.name == asked.metric.stage),
         setting=setting.name,
         matching_note=matching_note(setting),
         mismatch_note=mismatch_note(setting),
         knob_notes=knob_notes(setting),
         previous_looks=tuple(planned.store.looks(_baseline(planned, setting))),
-        look_seeds=asked.stops,
-        replanned=planned.store.replanned(_baseline(planned, setting), asked.seeds, asked.stops),
+        look_seeds=asked.looks,
+        replanned=planned.store.replanned(_baseline(planned, setting), asked.seeds, asked.looks),
         throughput=None if (found := timing_document(planned.store)) is None else Throughput(found),
     )

@@ -88,7 +88,7 @@ def _paced(pace: Throughput, entries: Sequence[TrialEntry], baseline: Sequence[T
     ratio = pace.ratio(own, others)
     if ratio is None:
         return None
-    return Cost(value=value, ratio=ratio.middle, low=ratio.low, high=ratio.high, noise=pace.noise)
+    return Cost(value=value, ratio=ratio.median, low=ratio.low, high=ratio.high, noise=pace.noise)
 
 
 def machine_key(entry: TrialEntry) -> tuple[tuple[str, str], ...]:

@@ -123,7 +123,7 @@ def factorial_cells(varied: Variation, setting: Setting) -> FactorialCells:
     missing: dict[Cell, str] = {}
     for cell, variant in cells_with_variants(varied):
         name = variant.name
-        same = left[name].same if name in left else name
+        same = left[name].same_as if name in left else name
         if same in kept:
             found[cell] = same
         else:

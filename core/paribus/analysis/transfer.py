@@ -155,7 +155,7 @@ def transfer_sections(table: Table, settings: Sequence[Setting]) -> Iterator[Sec
     documents: list[dict[str, Any]] = []
     for way, scales in found.items():
         before = f"{way}: " if way else ""
-        orders = () if settings[0].study.stops else _orders(scales, table.alpha)
+        orders = () if settings[0].study.looks else _orders(scales, table.alpha)
         for line, document in (*_variants(scales), *orders):
             lines.append(before + line)
             documents.append({**({"of": way} if way else {}), **document})
@@ -173,7 +173,7 @@ def _how(table: Table, study: Study) -> Iterator[str]:
         "A verdict transfers where every scale decides, and alike; it reverses where one says better and another "
         "worse; else it is undecided, which is not a failure to transfer. Neither is said of any scale but these."
     )
-    if study.stops:
+    if study.looks:
         yield "How alike scales order the variants is not said where some stop early: what stopped leans away from 0."
     elif len(table.rows) > 1:
         yield (
@@ -247,8 +247,8 @@ def matching_note(setting: Setting) -> str:
     match = setting.study.match
     if match is None or not setting.matched:
         return ""
-    found = (f"{name} {each.value:g} ({each.off})" for name, each in setting.matched.items())
-    where = {each.measured.machine: each.measured.when for each in setting.matched.values() if each.measured}
+    found = (f"{name} {each.value:g} ({each.residual_text})" for name, each in setting.matched.items())
+    where = {each.timing.machine: each.timing.when for each in setting.matched.values() if each.timing}
     measured = (
         f"; measured in turns on {join_names(f'{name}, {when}' for name, when in where.items())}" if where else ""
     )
@@ -260,14 +260,14 @@ def knob_notes(setting: Setting) -> dict[str, str]:
     match = setting.study.match
     if match is None:
         return {}
-    return {name: f"matched on {match.on} by {match.by}={each.value:g}: {each.off}"
+    return {name: f"matched on {match.on} by {match.by}={each.value:g}: {each.residual_text}"
             for name, each in setting.matched.items()}  # fmt: skip
 
 
 def mismatch_note(setting: Setting) -> str:
     """The variants that no value of the knob brought within a twentieth of the baseline, and what has changed since."""
     match = setting.study.match
-    since = dict.fromkeys(line for each in setting.matched.values() if each.measured for line in each.measured.since)
+    since = dict.fromkeys(line for each in setting.matched.values() if each.timing for line in each.timing.changes)
     changed = f"The match on time is of then, and since then {join_names(since)}." if since else ""
     far = [f"{name} ({each.residual:+.1%})" for name, each in setting.matched.items() if abs(each.residual) > FAR]
     if match is None or not far:
@@ -297,28 +297,28 @@ def tuning_sections(plan: Plan, records: Records) -> Iterator[Section]:
             _took(cost, seeds),
         ),
         document={"seeds": list(tune.seeds), **cost, "choices": [_choice(each) for each in plan.tuned]},
-        ok=plan.complete and not any(tried.failed for tuned in plan.tuned for tried in tuned.tried),
+        ok=plan.is_complete and not any(tried.failed for tuned in plan.tuned for tried in tuned.candidates),
     )
 
 
 def _chosen(tuned: VariantTuning, plan: Plan) -> str:
     """`attention=mqa: optimizer.lr=0.002 is its best (2.31; 0.001: 2.35, 0.004: diverged 1/2)`."""
-    before = plan.setting(tuned.setting).before
+    before = plan.setting(tuned.setting).label
     who = f"{tuned.variant}, {before}" if before else tuned.variant
-    others = join_names((_tried(each, tuned.better) for each in tuned.tried), MOST)
+    others = join_names((_tried(each, tuned.better) for each in tuned.candidates), MOST)
     if tuned.best is None:
         return f"{who}: not chosen yet ({others})"
-    chosen, own = tuned.tried[tuned.best], tuned.best == tuned.own
+    chosen, own = tuned.candidates[tuned.best], tuned.best == tuned.default
     if chosen.mean is None:
         return f"{who}: as it is, {format_cell(chosen.cell)}, as every value diverged or failed ({others})"
-    edge = f"; best at the edge of what was tried: {join_names(tuned.edges)}" if tuned.edges else ""
+    edge = f"; best at the edge of what was tried: {join_names(tuned.edge_keys)}" if tuned.edge_keys else ""
     return f"{who}: best at {format_cell(chosen.cell)}{', as it is' if own else ''} ({others}){edge}"
 
 
 def _tried(tried: Candidate, better: str) -> str:
     value = " ".join(format_value(each) for _, each in tried.cell)
-    if tried.left:
-        return f"{value}: {tried.left} of {len(tried.trials)} without a record"
+    if tried.pending:
+        return f"{value}: {tried.pending} of {len(tried.trials)} without a record"
     if tried.failed:
         return f"{value}: failed {tried.failed}/{len(tried.trials)}, and out of the choice"
     if tried.mean is None:
@@ -348,16 +348,16 @@ def _choice(tuned: VariantTuning) -> dict[str, Any]:
         "setting": tuned.setting,
         "variant": tuned.variant,
         "chosen": None if tuned.chosen is None else dict(tuned.chosen),
-        "own": dict(tuned.tried[tuned.own].cell),
-        "edges": list(tuned.edges),
+        "own": dict(tuned.candidates[tuned.default].cell),
+        "edges": list(tuned.edge_keys),
         "tried": [
             {
                 "values": dict(each.cell),
                 "mean": each.mean,
                 "diverged": each.diverged,
                 "failed": each.failed,
-                "left": each.left,
+                "left": each.pending,
             }
-            for each in tuned.tried
+            for each in tuned.candidates
         ],
     }

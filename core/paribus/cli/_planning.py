@@ -33,11 +33,11 @@ def show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool)
     registry = session.registry()
     loading = time.process_time()  # which what forks the trials takes as well, once
     rows = estimate(planned.plan, registry, states)
-    left = sum(row.left for row in rows)
+    left = sum(row.pending for row in rows)
     not_known = [*unsolved_matches(planned), *pending_notes(planned.plan.tuned)]
     seconds = loading + sum(row.seconds for row in rows) / jobs if left else 0.0
     if as_json:
-        excluded = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
+        excluded = [{"variant": each.variant, "why": each.reason} for each in planned.plan.excluded]
         variants = [_plain(row) for row in rows]
         document = {"variants": variants, "excluded": excluded, "loading_seconds": loading, "seconds": seconds}
         out_json({**document, **({"not_known": not_known} if not_known else {}), "jobs": jobs})
@@ -45,7 +45,7 @@ def show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool)
     for line in table(_filled([HEADS, *map(_cells, rows)])):
         out(line)
     for each in planned.plan.excluded:
-        out(f"excluded: {each.variant}: {each.why}")
+        out(f"excluded: {each.variant}: {each.reason}")
     if said := describe_design(planned.plan.study.design, planned.plan.study.varied):
         out(said)
     out()
@@ -60,7 +60,7 @@ def show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool)
 
 def _plain(row: Row) -> dict[str, Any]:
     found = {key: value for key, value in row._asdict().items() if key not in ("stage", "setting") or value}
-    told = {**found, "seconds_a_trial": row.seconds_a_trial}
+    told = {**found, "seconds_per_trial": row.seconds_per_trial}
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in told.items()
     }
@@ -72,13 +72,13 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.variant,
         row.stage,
         str(row.trials),
-        str(row.left),
+        str(row.pending),
         f"{row.parameters:,}",
         f"{row.flops_per_token:,.0f}",
         "?" if math.isnan(row.training_flops) else compact(row.training_flops, 1000, " kMGTPEZ"),
         compact(row.cache_bytes_per_token, 1024, "BKMGT") if row.cache_bytes_per_token else "-",
         compact(row.peak_bytes, 1024, "BKMGT"),
-        f"{row.seconds_a_trial:.1f}",
+        f"{row.seconds_per_trial:.1f}",
         row.matched,
     )
 

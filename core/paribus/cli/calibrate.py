@@ -53,7 +53,7 @@ def verb(
     if pilot is not None:
         asked = ["--pilot", str(pilot), *([] if jobs is None else ["--jobs", str(jobs)])]
         _run(planned, session, pilot, jobs, session.command("calibrate", study, *asked, store=store))
-        planned = planned.again()
+        planned = planned.replan()
     try:
         found = calibrate(planned, effect=effect, power=power, accept_code=accept_code)
     except NotComparableError as error:
@@ -97,7 +97,7 @@ def _run(planned: PlannedStudy, session: Session, seeds: int, jobs: int | None, 
 
     part = _first(planned, seeds)
     left = [trial for trial in part.plan.trials if planned.store.state(trial.identity) not in ("done", "diverged")]
-    if left or not part.plan.complete:
+    if left or not part.plan.is_complete:
         jobs = jobs or default_jobs(planned)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with StudyProgress(part, left, jobs) as progress:

@@ -74,7 +74,7 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
     for trial in {(trial.variant, trial.setting): trial for trial in planned.plan.trials}.values():
         _builds(session, trial.spec)
     settings = [setting.name for setting in planned.plan.settings]
-    left_out = [{"variant": each.variant, "why": each.why} for each in planned.plan.excluded]
+    left_out = [{"variant": each.variant, "why": each.reason} for each in planned.plan.excluded]
     if as_json:
         names = [variant.name for variant in planned.plan.variants]
         several = {"settings": settings} if len(settings) > 1 else {}

@@ -76,10 +76,10 @@ def verb(
     for line in dict.fromkeys(earlier_measurements(planned)):
         note(line)
     for excluded in planned.plan.excluded:
-        note(f"excluded: {excluded.variant}: {excluded.why}")
-    if not left and planned.plan.complete:
+        note(f"excluded: {excluded.variant}: {excluded.reason}")
+    if not left and planned.plan.is_complete:
         note("every trial has its record already, or is not needed: nothing to run")
-    if left or not planned.plan.complete or (timing and timing_plan(planned, asked=True)):
+    if left or not planned.plan.is_complete or (timing and timing_plan(planned, asked=True)):
         again = session.command("run", study, *asked, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with StudyProgress(planned, left, jobs) as progress:

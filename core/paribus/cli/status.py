@@ -69,7 +69,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
     spared = sum(row["state"] == SPARED for row in rows)
     left = sum(row["state"] not in ("done", "diverged", SPARED) for row in rows)
     out()
-    following = f"; next: {session.command('run', study, store=store)}" if left or not planned.plan.complete else ""
+    following = f"; next: {session.command('run', study, store=store)}" if left or not planned.plan.is_complete else ""
     saved = f", {spared} are not needed" if spared else ""
     there = len(rows) - left - spared
     out(f"{there} of {len(rows)} trials have a record in {planned.store.root.resolve()}{saved}{following}")

@@ -75,16 +75,16 @@ class PlannedStudy:
     def name(self) -> str:
         return self.plan.study.name
 
-    def shaped(self, spec: Mapping[str, Any]) -> None:
+    def check_shapes(self, spec: Mapping[str, Any]) -> None:
         """Assembles a resolved spec on the meta device, so that its parts may refuse what only they can."""
         from paribus.train.assemble import shapes_of
 
         shapes_of(spec, self.classes or Lazy(self.index))
 
-    def again(self) -> PlannedStudy:
+    def replan(self) -> PlannedStudy:
         """The same, with the trials that are known by now: those at the best of what was tuned."""
-        failed = any(tried.failed for tuned in self.plan.tuned for tried in tuned.tried)  # may be mended since
-        return self if self.anew is None or (self.plan.complete and not failed) else self.anew()
+        failed = any(tried.failed for tuned in self.plan.tuned for tried in tuned.candidates)  # may be mended since
+        return self if self.anew is None or (self.plan.is_complete and not failed) else self.anew()
 
 
 def study(

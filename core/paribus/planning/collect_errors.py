@@ -84,7 +84,7 @@ def _further(study: Study, index: Index, most: int, measured: MetricNames) -> It
     for setting, problems in zip(settings, every, strict=True):
         for problem in problems:
             alike = all(problem in others for others in every)
-            yield problem if alike else replace(problem, message=f"{problem.message}, in {setting.before}")
+            yield problem if alike else replace(problem, message=f"{problem.message}, in {setting.label}")
 
 
 def _in(setting: Setting, whole: Study, index: Index, measured: MetricNames) -> Iterator[Problem]:
@@ -94,7 +94,7 @@ def _in(setting: Setting, whole: Study, index: Index, measured: MetricNames) -> 
     yield from found.problems
     stage = study.metric.stage
     trials = {
-        name: Trial("", name, 0, specs[stage], dict(found.kept[name].changes), "", "")
+        name: Trial("", name, 0, specs[stage], dict(found.variants[name].changes), "", "")
         for name, specs in found.resolved.items()
     }
     if BASELINE in trials:
@@ -149,7 +149,7 @@ def _knob(study: Study, index: Index, found: ResolvedVariants) -> Iterator[Probl
     """What a match is to turn must be a number in every variant; where none has a spec, at least an option."""
     by = study.match.by if study.match is not None else "None"
     if by != "None" and not found.resolved:
-        where = study.where(("match", "by"))
+        where = study.location(("match", "by"))
         new = (each for each in _put(study, Variant(BASELINE), index, by, 1, found) if each.path == by)
         yield from (replace(each, location=where) for each in new if each.code == "unknown-key")
     for specs in found.resolved.values() if by != "None" else ():
@@ -162,7 +162,7 @@ def _knob(study: Study, index: Index, found: ResolvedVariants) -> Iterator[Probl
 
 def _tuned(study: Study, whole: Study, index: Index, found: ResolvedVariants) -> Iterator[Problem]:
     """Each value that is tried, with the baseline: what the baseline's own mistakes are is told already."""
-    base = found.kept.get(BASELINE, Variant(BASELINE))
+    base = found.variants.get(BASELINE, Variant(BASELINE))
     for key, values in whole.tune.values.items() if whole.tune is not None else ():
         for value in values:
             yield from _put(study, base, index, key, value, found)

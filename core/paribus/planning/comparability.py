@@ -98,10 +98,12 @@ def _compared(plan: Plan) -> Iterator[dict[str, Trial]]:
     for setting in plan.settings:
         if not setting.tuned:
             names = [variant.name for variant in setting.variants]
-            found = {name: setting.untimed.get(name) or setting.of(name)[0] for name in names}
+            found = {name: setting.untimed.get(name) or setting.trials_of(name)[0] for name in names}
             for each in plan.tuned:
                 if each.setting == setting.name:
-                    found |= {f"{each.variant} with {format_cell(tried.cell)}": tried.trials[0] for tried in each.tried}
+                    found |= {
+                        f"{each.variant} with {format_cell(tried.cell)}": tried.trials[0] for tried in each.candidates
+                    }
             yield found
 
 
@@ -116,7 +118,7 @@ def condition_problems(study: Study, trials: Mapping[str, Trial]) -> Iterator[Pr
             yield Problem(
                 code=condition.code,
                 path=others[0] if len(others) == 1 else "",
-                location=study.written(next(iter(trials[others[0]].varied), "")),
+                location=study.location_of(next(iter(trials[others[0]].varied), "")),
                 message=f"{join_names(others, MAX_NAMES)} and {BASELINE} would not share {condition.what}, "
                 "so that no table could compare them",
                 valid=condition.valid,
@@ -144,7 +146,7 @@ def metric_problems(
         yield Problem(
             code="no-metric",
             path="metric.name",
-            location=study.where(("metric", "name")),
+            location=study.location(("metric", "name")),
             message=f"{who} measure `{metric}`",
             valid=join_names(dict.fromkeys(name for names in known.values() for name in names)),
         )
@@ -165,7 +167,7 @@ def _examples(plan: Plan, trials: Mapping[str, Trial], examples: ExamplesDigest)
         yield Problem(
             code="other-validation",
             path=others[0] if len(others) == 1 else "",
-            location=plan.study.written(next(iter(trials[others[0]].varied), "")),
+            location=plan.study.location_of(next(iter(trials[others[0]].varied), "")),
             message=f"{join_names(others, MAX_NAMES)} and {BASELINE} would not be measured on the same validation "
             "examples, corrupted alike",
             valid=valid,

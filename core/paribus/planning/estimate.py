@@ -31,7 +31,7 @@ class Row(NamedTuple):
     variant: str
     stage: str
     trials: int
-    left: int
+    pending: int
     parameters: int
     flops_per_token: float  # of a forward pass
     training_flops: float  # of a trial; nan where only time will end it
@@ -44,12 +44,12 @@ class Row(NamedTuple):
     setting: str = ""  # of a study with several; `tuning` of the trials that only choose
 
     @property
-    def seconds_a_trial(self) -> float:
+    def seconds_per_trial(self) -> float:
         return self.startup_seconds + self.training_seconds + self.evaluation_seconds
 
     @property
     def seconds(self) -> float:
-        return self.left * self.seconds_a_trial
+        return self.pending * self.seconds_per_trial
 
 
 def estimate(plan: Plan, registry: Registry, states: Mapping[str, str]) -> list[Row]:
@@ -62,7 +62,7 @@ def estimate(plan: Plan, registry: Registry, states: Mapping[str, str]) -> list[
             for setting in plan.settings
             for stage in plan.study.stages
             for variant in setting.variants
-            if (trials := plan.own(variant.name, stage.name, setting.name))
+            if (trials := plan.new_trials(variant.name, stage.name, setting.name))
         ]
         return [*rows, *_tuning(plan, rows, states)]
     finally:
@@ -74,12 +74,14 @@ def _tuning(plan: Plan, rows: Sequence[Row], states: Mapping[str, str]) -> Itera
     for tuned in plan.tuned:
         for row in rows:
             trials = [
-                trial for trial in tuned.trials if trial.stage == row.stage and plan.known[trial.identity] is trial
+                trial
+                for trial in tuned.trials
+                if trial.stage == row.stage and plan.trial_by_identity[trial.identity] is trial
             ]
             if trials and (row.setting, row.variant) == (tuned.setting, tuned.variant):
                 left = sum(states[trial.identity] not in FINISHED for trial in trials)
-                setting = ", ".join(filter(None, (plan.setting(tuned.setting).before, TUNING)))
-                yield row._replace(trials=len(trials), left=left, setting=setting)
+                setting = ", ".join(filter(None, (plan.setting(tuned.setting).label, TUNING)))
+                yield row._replace(trials=len(trials), pending=left, setting=setting)
 
 
 def _row(
@@ -110,7 +112,7 @@ def _row(
         sample.startup,
         min(seconds, lasts or math.inf),
         sample.evaluation * _batches(spec) * spec["data"]["evaluations"],
-        f"{match.by}={matched.value:g} ({matched.off} {match.on})" if matched and match else "",
+        f"{match.by}={matched.value:g} ({matched.residual_text} {match.on})" if matched and match else "",
         setting.name,
     )
 

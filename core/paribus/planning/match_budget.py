@@ -98,7 +98,7 @@ def matched_value(spec: Spec, dotted: str, study: Study) -> float | int:
         missing = not isinstance(there, Mapping) or name not in there
         found = f"there is no `{dotted}`" if missing else f"`{dotted}` is {shown(value)}"
         what = f"{found} in the base, so it cannot be turned"
-        where = study.where(("match", "by"))
+        where = study.location(("match", "by"))
         raise SpecError(
             Problem(code="no-knob", path="match.by", location=where, message=what, valid="a number: feedforward.expand")
         )
@@ -127,7 +127,7 @@ def resolve_with_budget(
     for stage in study.stages:
         budget = stage.budget or study.budget
         if "flops" in budget:
-            where = study.where(("stages", stage.words[0], "budget") if stage.budget else ("budget",))
+            where = study.location(("stages", stage.names[0], "budget") if stage.budget else ("budget",))
             whose = f"{variant.name} in {stage.name}" if stage.name else variant.name
             steps[stage.name] = steps_for(budget["flops"], spend(specs[stage.name]), variant=whose, where=where)
     return resolve(study, variant, index, more, memory, steps)

@@ -26,11 +26,11 @@ class TimeMeasurement(NamedTuple):
     ratio: float
     low: float  # with 95 % confidence, wider by what the baseline strays from itself
     high: float
-    astray: float  # how far from 1 that may be: the A/A
+    noise: float  # how far from 1 that may be: the A/A
     rounds: int
     machine: str
     when: str = ""  # UTC, a day
-    since: tuple[str, ...] = ()  # what is not as it was then
+    changes: tuple[str, ...] = ()  # what is not as it was then
 
 
 class BudgetMatch(NamedTuple):
@@ -39,19 +39,19 @@ class BudgetMatch(NamedTuple):
     value: float
     count: int  # type: ignore[assignment]  # a tuple has a method of this name
     target: int
-    measured: TimeMeasurement | None = None  # of what is timed, and not counted: then those two are in nanoseconds
+    timing: TimeMeasurement | None = None  # of what is timed, and not counted: then those two are in nanoseconds
 
     @property
     def residual(self) -> float:
-        return self.count / self.target - 1.0 if self.measured is None else self.measured.ratio - 1.0
+        return self.count / self.target - 1.0 if self.timing is None else self.timing.ratio - 1.0
 
     @property
-    def off(self) -> str:
+    def residual_text(self) -> str:
         """`+0.42%`, or `+0.4% [-0.3%, +1.1%], A/A ±0.8%` of what was measured."""
-        if self.measured is None:
+        if self.timing is None:
             return f"{self.residual:+.2%}"
-        ends = f"[{self.measured.low - 1:+.1%}, {self.measured.high - 1:+.1%}]"
-        return f"{self.residual:+.1%} {ends}, A/A ±{self.measured.astray:.1%}"
+        ends = f"[{self.timing.low - 1:+.1%}, {self.timing.high - 1:+.1%}]"
+        return f"{self.residual:+.1%} {ends}, A/A ±{self.timing.noise:.1%}"
 
 
 def solve(count: Count, target: int, *, whole: bool, start: float, path: str, on: str = "") -> BudgetMatch:
@@ -162,13 +162,13 @@ class SearchRange:
         self.step = _step(int(start), possible) if whole else 0
         self.low = (int(start) - 1) % self.step + 1 if self.step else 1
         few = whole and (not self.step or any(possible(value) for value in range(1, self.low)))
-        self.few: Sequence[int] = [value for value in range(1, MOST_TRIED) if possible(value)] if few else ()
+        self.choices: Sequence[int] = [value for value in range(1, MOST_TRIED) if possible(value)] if few else ()
         """Of heads that share keys there are as many as divide all of them: few, and not evenly."""
 
-    def away(self, value: float, *, up: bool, most: float = STRIDES[0]) -> float | None:
+    def step_from(self, value: float, *, up: bool, most: float = STRIDES[0]) -> float | None:
         """The next value to try where none beyond is known; None at the end of what is possible."""
-        if self.few:
-            beyond = [each for each in self.few if (each > value if up else each < value)]
+        if self.choices:
+            beyond = [each for each in self.choices if (each > value if up else each < value)]
             return None if not beyond else beyond[0] if up else beyond[-1]
         for stride in (each for each in STRIDES if each <= most):
             found = self._rounded(value * stride if up else value / stride)
@@ -178,8 +178,8 @@ class SearchRange:
 
     def between(self, low: float, high: float, aim: float) -> float | None:
         """The value nearest to `aim` that lies between two others; None where none does."""
-        if self.few:
-            inner = [each for each in self.few if low < each < high]
+        if self.choices:
+            inner = [each for each in self.choices if low < each < high]
             return min(inner, key=lambda each: abs(each - aim), default=None)
         margin = NARROW * (high - low)
         found = self._rounded(min(max(aim, low + margin), high - margin))

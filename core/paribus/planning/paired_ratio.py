@@ -14,7 +14,7 @@ TWIN: Final = "twin"  # what a pass calls the baseline's second model
 class Ratio(NamedTuple):
     """The median over rounds, with the interval that holds the true one at `LEVEL`."""
 
-    middle: float
+    median: float
     low: float
     high: float
     rounds: int

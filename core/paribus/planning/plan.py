@@ -54,7 +54,9 @@ class Plan:
         """The cells that do not run; where only some settings are without one, they are named."""
         every = [setting.excluded for setting in self.settings]
         several = [
-            each if all(each in found for found in every) else Excluded(each.variant, f"{each.why}, in {setting.name}")
+            each
+            if all(each in found for found in every)
+            else Excluded(each.variant, f"{each.reason}, in {setting.name}")
             for setting in self.settings
             for each in setting.excluded
         ]
@@ -66,12 +68,12 @@ class Plan:
         return self.settings[0].matched
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all trials are known: not before what is matched on time was timed, and what is tuned was tuned."""
         return not any(each.untimed for each in self.settings) and all(each.best is not None for each in self.tuned)
 
     @cached_property
-    def known(self) -> Mapping[str, Trial]:
+    def trial_by_identity(self) -> Mapping[str, Trial]:
         """Each trial by its identity."""
         return {trial.identity: trial for trial in self.trials}
 
@@ -79,14 +81,16 @@ class Plan:
         """The setting of this name; the first, unless one is named."""
         return self.settings[0] if name is None else next(each for each in self.settings if each.name == name)
 
-    def of(self, variant: str, stage: str | None = None, setting: str | None = None) -> tuple[Trial, ...]:
+    def trials_of(self, variant: str, stage: str | None = None, setting: str | None = None) -> tuple[Trial, ...]:
         """A variant's trials of a stage, which is that of the metric unless another is named."""
-        return self.setting(setting).of(variant, stage)
+        return self.setting(setting).trials_of(variant, stage)
 
-    def own(self, variant: str, stage: str, setting: str | None = None) -> tuple[Trial, ...]:
+    def new_trials(self, variant: str, stage: str, setting: str | None = None) -> tuple[Trial, ...]:
         """Those of them that no variant before this one has as well, and no setting before."""
-        trials = self.of(variant, stage, setting)
-        return tuple(trial for trial in trials if trial.variant == variant and self.known[trial.identity] is trial)
+        trials = self.trials_of(variant, stage, setting)
+        return tuple(
+            trial for trial in trials if trial.variant == variant and self.trial_by_identity[trial.identity] is trial
+        )
 
 
 def plan(
@@ -129,7 +133,7 @@ def plan(
 
 
 def _said_of(setting: Setting, problem: Problem) -> Problem:
-    return replace(problem, message=f"{problem.message}, in {setting.before}") if setting.before else problem
+    return replace(problem, message=f"{problem.message}, in {setting.label}") if setting.label else problem
 
 
 def _in_order(study: Study, settings: Sequence[Setting], tuned: Iterable[VariantTuning]) -> Iterable[Trial]:
@@ -138,7 +142,7 @@ def _in_order(study: Study, settings: Sequence[Setting], tuned: Iterable[Variant
     first: dict[str, Trial] = {}
     for trial in (trial for each in tuned for trial in each.trials):
         first.setdefault(trial.identity, trial)
-    held = [trial for setting in settings for each in setting.gone_through.values() for trial in each]
+    held = [trial for setting in settings for each in setting.trials.values() for trial in each]
     order = {stage.name: number for number, stage in enumerate(study.stages)}
     for trial in sorted(held, key=lambda trial: (place[trial.seed], order[trial.stage])):
         first.setdefault(trial.identity, trial)
@@ -158,10 +162,10 @@ def _held(
     found = resolve_variants(study, index)
     if found.problems:
         raise SpecError(*found.problems)
-    kept, resolved = found.kept, found.resolved
+    kept, resolved = found.variants, found.resolved
     matched = match_variants(study, kept, resolved, index, count, solved)
     _spent(study, kept, resolved, matched, index, spend)
-    every = build_trials(study, tuple(kept.values()), resolved, matched, index, fingerprint, found.spelling)
+    every = build_trials(study, tuple(kept.values()), resolved, matched, index, fingerprint, found.canonical)
     untimed = untimed_trials(study, matched, every)
     there = [trial for trial in every if trial.variant not in untimed]
     first: dict[str, Trial] = {}
@@ -175,7 +179,7 @@ def _held(
         variants=tuple(kept.values()),
         excluded=tuple(found.excluded),
         matched=matched,
-        gone_through={key: tuple(found) for key, found in through.items()},
+        trials={key: tuple(found) for key, found in through.items()},
         untimed=untimed,
     )
 
@@ -192,7 +196,7 @@ def check_trial_count(study: Study, most: int) -> None:
             Problem(
                 code="too-many-trials",
                 path="vary",
-                location=study.where(("vary",)),
+                location=study.location(("vary",)),
                 message=f"this is {count:,} trials ({axes} x seeds: {len(study.seeds)})",
                 valid=f"at most {most:,}, or --max-trials",
             )

@@ -28,8 +28,8 @@ class Excluded(NamedTuple):
     """A cell of the design that does not run, and why."""
 
     variant: str
-    why: str
-    same: str = ""  # the variant whose spec it has
+    reason: str
+    same_as: str = ""  # the variant whose spec it has
 
 
 @final
@@ -44,25 +44,25 @@ class Setting:
     variants: tuple[Variant, ...] = ()  # the baseline first
     excluded: tuple[Excluded, ...] = ()
     matched: Mapping[str, BudgetMatch] = field(default_factory=dict)
-    gone_through: Mapping[tuple[str, str], tuple[Trial, ...]] = field(default_factory=dict)  # by variant and stage
+    trials: Mapping[tuple[str, str], tuple[Trial, ...]] = field(default_factory=dict)  # by variant and stage
     untimed: Mapping[str, Trial] = field(default_factory=dict)
     """The variants whose knob nobody has turned yet, as steps are still to be timed: each as it is written."""
 
     @property
     def name(self) -> str:
-        return ", ".join(filter(None, (self.before, {None: "", False: SAME, True: BEST}[self.tuned])))
+        return ", ".join(filter(None, (self.label, {None: "", False: SAME, True: BEST}[self.tuned])))
 
     @property
-    def before(self) -> str:
+    def label(self) -> str:
         """Its scale and its match: what it has in common with the same comparison tuned otherwise."""
         return ", ".join(filter(None, (self.scale, self.match)))
 
-    def of(self, variant: str, stage: str | None = None) -> tuple[Trial, ...]:
+    def trials_of(self, variant: str, stage: str | None = None) -> tuple[Trial, ...]:
         """A variant's trials of a stage; none where its tuning, or its timing, has not yet said which they are."""
         stage = self.study.metric.stage if stage is None else stage
         if self.tuned or variant in self.untimed:
-            return self.gone_through.get((variant, stage), ())
-        return self.gone_through[variant, stage]
+            return self.trials.get((variant, stage), ())
+        return self.trials[variant, stage]
 
 
 def expand_settings(study: Study) -> Iterator[Setting]:

@@ -53,7 +53,7 @@ class Candidate:
     scores: tuple[float | None, ...]
 
     @property
-    def left(self) -> int:
+    def pending(self) -> int:
         """How many of them have no record yet."""
         return sum(score is None for score in self.scores)
 
@@ -81,14 +81,14 @@ class VariantTuning:
     setting: str  # the one that is tuned
     variant: str
     better: str
-    tried: tuple[Candidate, ...]
-    own: int  # which of them is what the variant has untuned
+    candidates: tuple[Candidate, ...]
+    default: int  # which of them is what the variant has untuned
     trials: tuple[Trial, ...]  # of all stages
-    following: int  # how many trials there will be with what is chosen, at most
+    max_following: int  # how many trials there will be with what is chosen, at most
 
     @property
-    def left(self) -> int:
-        return sum(each.left for each in self.tried)
+    def pending(self) -> int:
+        return sum(each.pending for each in self.candidates)
 
     @cached_property
     def best(self) -> int | None:
@@ -96,27 +96,27 @@ class VariantTuning:
 
         Where all did there is nothing to choose by, and the variant stays as it is.
         """
-        if self.left:
+        if self.pending:
             return None
-        means = {place: each.mean for place, each in enumerate(self.tried) if each.mean is not None}
+        means = {place: each.mean for place, each in enumerate(self.candidates) if each.mean is not None}
         if not means:
-            return self.own
+            return self.default
         sign = 1.0 if self.better == "lower" else -1.0
-        return min(means, key=lambda place: (sign * (means[place] or 0.0), place != self.own, place))
+        return min(means, key=lambda place: (sign * (means[place] or 0.0), place != self.default, place))
 
     @property
     def chosen(self) -> Cell | None:
-        return None if self.best is None else self.tried[self.best].cell
+        return None if self.best is None else self.candidates[self.best].cell
 
     @property
-    def edges(self) -> tuple[str, ...]:
+    def edge_keys(self) -> tuple[str, ...]:
         """The keys whose chosen number is the least or the greatest of those tried: a better one may lie beyond."""
-        if self.chosen is None or all(each.mean is None for each in self.tried):
+        if self.chosen is None or all(each.mean is None for each in self.candidates):
             return ()
         return tuple(key for place, (key, value) in enumerate(self.chosen) if self._at_an_edge(place, value))
 
     def _at_an_edge(self, place: int, value: Any) -> bool:
-        values = [each.cell[place][1] for each in self.tried]
+        values = [each.cell[place][1] for each in self.candidates]
         if any(isinstance(each, bool) or not isinstance(each, (int, float)) for each in values):
             return False
         return len(set(values)) > 1 and value in (min(values), max(values))
@@ -129,10 +129,10 @@ def pending_notes(tuned: Sequence[VariantTuning]) -> Iterator[str]:
         if each.best is None:
             waiting.setdefault(each.setting, []).append(each)
     for setting, those in waiting.items():
-        left = sum(each.left for each in those)
+        left = sum(each.pending for each in those)
         names = join_names((each.variant for each in those), 8)
         where = setting.removesuffix(SAME).removesuffix(", ")
-        most = sum(each.following for each in those)
+        most = sum(each.max_following for each in those)
         yield (
             f"not known yet{f' ({where})' if where else ''}: the trials of {names} "
             f"{BEST}: {left} tuning {'trial has' if left == 1 else 'trials have'} no record, and at most {most} follow"
@@ -215,7 +215,7 @@ def _trials(
     study = replace(setting.study, seeds=tune.seeds)
     alone = replace(variant, name=BASELINE)  # it is held against no other
     trials = build_trials(study, [alone], {BASELINE: specs}, {}, index, fingerprint)
-    name = ", ".join(filter(None, (setting.before, f"{TUNING} {format_cell(cell)}")))
+    name = ", ".join(filter(None, (setting.label, f"{TUNING} {format_cell(cell)}")))
     return [replace(trial, variant=variant.name, setting=name) for trial in trials]
 
 
@@ -252,14 +252,14 @@ def tuned_setting(
         empty,
         variants=tuple(each for each in same.variants if each not in twins),
         excluded=(*same.excluded, *(Excluded(each.name, why, BASELINE) for each in twins)),
-        gone_through={key: tuple(each) for key, each in through.items()},
+        trials={key: tuple(each) for key, each in through.items()},
     )
 
 
 def _best_specs(
     same: Setting, variant: Variant, tuned: VariantTuning, index: Index, spend: FlopsPerStep | None
 ) -> Specs:
-    cell = () if tuned.best == tuned.own else tuned.chosen or ()
+    cell = () if tuned.best == tuned.default else tuned.chosen or ()
     return resolve_with_budget(same.study, variant, index, [*_knobs(same, variant), *cell], spend)
 
 

@@ -50,10 +50,10 @@ def resolve(
         for key, value in (*variant.changes, *more):
             here = key_in_stage(key, stage, study.stages)
             if here is not None:
-                put_at(tree, here, value, study.written(key))
+                put_at(tree, here, value, study.location_of(key))
         _spend(study, tree, stage.budget or study.budget, steps.get(stage.name))
-        if stage.begins:
-            tree.data = {**tree.data, "from": {"trial": "", **_read(stage, specs[stage.begins])}}
+        if stage.parent:
+            tree.data = {**tree.data, "from": {"trial": "", **_read(stage, specs[stage.parent])}}
         specs[stage.name] = check(tree, index, memory)
     return specs
 
@@ -67,7 +67,7 @@ def lineage(study: Study, specs: Mapping[str, Spec]) -> list[Spec]:
     """The specs that the metric depends on: of its stage, of the one that this begins from, and so on."""
     stages = {stage.name: stage for stage in study.stages}
     name, found = study.metric.stage, [specs[study.metric.stage]]
-    while name := stages[name].begins:
+    while name := stages[name].parent:
         found.append(specs[name])
     return found
 
@@ -75,8 +75,8 @@ def lineage(study: Study, specs: Mapping[str, Spec]) -> list[Spec]:
 def _spend(study: Study, tree: Tree, budget: Budget, steps: int | None) -> None:
     """The budget, and the study's first seed."""
     for key, value in budget_changes(budget, tree.data, steps):
-        put_at(tree, key, value, study.where(("budget",)))
-    put_at(tree, "seed", study.seeds[0], study.where(("seeds",)))
+        put_at(tree, key, value, study.location(("budget",)))
+    put_at(tree, "seed", study.seeds[0], study.location(("seeds",)))
 
 
 def build_trials(
@@ -91,7 +91,7 @@ def build_trials(
     """For each seed the trials of a stage, variant by variant; what begins from another follows it."""
     spelling, code = spelling or CanonicalCache(), ComponentCode(index)
     following = {
-        stage.name: (*reference_keys(study.base.data), *reference_keys(stage.says.data)) for stage in study.stages
+        stage.name: (*reference_keys(study.base.data), *reference_keys(stage.overrides.data)) for stage in study.stages
     }
     described = {
         (variant.name, stage.name): (code.hash(spec), fingerprint(spec))
@@ -114,7 +114,7 @@ def build_trials(
         for stage in study.stages:
             for variant in variants:
                 here = (variant.name, stage.name)
-                before = there[variant.name, stage.begins].identity if stage.begins else ""
+                before = there[variant.name, stage.parent].identity if stage.parent else ""
                 own: Spec = {"seed": seed}
                 if before:
                     own["from"] = {**resolved[variant.name][stage.name]["from"], "trial": before}
@@ -147,7 +147,7 @@ def _changes(study: Study, variant: Variant, stage: Stage) -> dict[str, Any]:
 
 def _begun(stage: Stage, there: Mapping[tuple[str, str], Trial], before: str) -> dict[str, Any]:
     """What it begins from, where that is not what the baseline does."""
-    return {"from": {"trial": before}} if before and before != there[BASELINE, stage.begins].identity else {}
+    return {"from": {"trial": before}} if before and before != there[BASELINE, stage.parent].identity else {}
 
 
 def _instead(varied: Mapping[str, Any], baseline: Spec) -> dict[str, Any]:
@@ -205,10 +205,10 @@ class ResolvedVariants:
     """What a study's variants come to."""
 
     resolved: dict[str, Specs] = field(default_factory=dict)  # changed in place, where a knob is turned
-    kept: dict[str, Variant] = field(default_factory=dict)
+    variants: dict[str, Variant] = field(default_factory=dict)
     excluded: list[Excluded] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)  # each once: the base's own are those of every variant
-    spelling: CanonicalCache = field(default_factory=CanonicalCache)  # of the specs, for whoever names their trials
+    canonical: CanonicalCache = field(default_factory=CanonicalCache)  # of the specs, for whoever names their trials
 
 
 def resolve_variants(
@@ -225,16 +225,18 @@ def resolve_variants(
             specs = resolve(study, variant, index, memory=memory)
         except ParibusError as error:
             hopeless = [problem for problem in error.problems if problem.code in NEVER_VALID]
-            refused = "" if variant.chosen or hopeless else "; ".join(problem.message for problem in error.problems)
-            if (why := excluding.why(variant, None) or refused) and not hopeless:
+            refused = (
+                "" if variant.is_explicit or hopeless else "; ".join(problem.message for problem in error.problems)
+            )
+            if (why := excluding.reason(variant, None) or refused) and not hopeless:
                 found.excluded.append(Excluded(variant.name, why))
             else:
-                found.problems.extend(error.problems if variant.chosen else hopeless)
+                found.problems.extend(error.problems if variant.is_explicit else hopeless)
             continue
-        if why := excluding.why(variant, specs[study.metric.stage]):
+        if why := excluding.reason(variant, specs[study.metric.stage]):
             found.excluded.append(Excluded(variant.name, why))
             continue
-        line = tuple(map(found.spelling.spec, lineage(study, specs)))
+        line = tuple(map(found.canonical.spec, lineage(study, specs)))
         twin = twins.get(line)
         if twin == BASELINE:
             found.excluded.append(Excluded(variant.name, f"the same spec as {twin}: it would change nothing", twin))
@@ -243,8 +245,8 @@ def resolve_variants(
         elif variant.name in found.resolved:
             found.problems.append(_alike(study, variant))
         else:
-            found.resolved[variant.name], found.kept[variant.name], twins[line] = specs, variant, variant.name
-    found.problems.extend([*excluding.unused(study.where), *idle_levels(study, found.excluded)])
+            found.resolved[variant.name], found.variants[variant.name], twins[line] = specs, variant, variant.name
+    found.problems.extend([*excluding.unused(study.location), *idle_levels(study, found.excluded)])
     found.problems[:] = dict.fromkeys(found.problems)
     return found
 
@@ -252,7 +254,7 @@ def resolve_variants(
 def _alike(study: Study, variant: Variant) -> Problem:
     """Names are cut where they are long: what they leave out may be all that tells two variants apart."""
     what = f"two variants that differ are both called `{variant.name}`"
-    where = study.written(variant.changes[0][0])
+    where = study.location_of(variant.changes[0][0])
     return Problem(
         code="one-name", path="vary", location=where, message=what, valid="variants that differ in their beginning"
     )

@@ -44,7 +44,7 @@ def write_results(
     planned: PlannedStudy, table: Table, folder: Path, about: str, files: Files = FILES
 ) -> tuple[Path, Path]:
     """Writes RESULTS.md and records.jsonl into a folder; `about` says in a sentence or two what the study asks."""
-    trials = [(trial, planned.store.record(trial.identity)) for trial in planned.again().plan.trials]
+    trials = [(trial, planned.store.record(trial.identity)) for trial in planned.replan().plan.trials]
     kept = [(trial, record) for trial, record in trials if record is not None]
     text = "\n".join(_lines(table, kept, len(trials), about))
     records = "".join(f"{json.dumps(record_line(trial, record), sort_keys=True)}\n" for trial, record in kept)

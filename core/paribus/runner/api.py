@@ -94,13 +94,13 @@ def _in_turn(
     planned: PlannedStudy, run_some: Callable[[Sequence[Trial]], None], early_stopping: EarlyStopping, on_event: OnEvent
 ) -> PlannedStudy:
     """Run the planned trials, then plan again with their records and run the trials that tuning added."""
-    if planned.plan.study.stops:
+    if planned.plan.study.looks:
         _in_looks(planned, run_some, early_stopping, on_event)
         return planned
     run_some(planned.plan.trials)
     while True:
-        following = planned.again()
-        more = [trial for trial in following.plan.trials if trial.identity not in planned.plan.known]
+        following = planned.replan()
+        more = [trial for trial in following.plan.trials if trial.identity not in planned.plan.trial_by_identity]
         planned = following
         if not more:
             return planned

@@ -59,7 +59,7 @@ def match_on_time(
     store = planned.store
     make_folder(store.root / FOLDER, files=store.files)
     with _alone(store, on_event, stop, resume, patience) as claim:
-        planned = planned.again()  # another runner may have been faster
+        planned = planned.replan()  # another runner may have been faster
         asked = _asked(planned)
         if not asked:
             return planned
@@ -74,8 +74,8 @@ def match_on_time(
             write_json(match_path(store, key), _document(asked[key], each, code), files=files)
     if problems:
         raise SpecError(*problems)
-    before, planned = planned, planned.again()
-    more = tuple(trial for trial in planned.plan.trials if trial.identity not in before.plan.known)
+    before, planned = planned, planned.replan()
+    more = tuple(trial for trial in planned.plan.trials if trial.identity not in before.plan.trial_by_identity)
     on_event(Event(kind="planned", added=more, text=f"all knobs are turned: {len(more)} trials more"))
     return planned
 
@@ -86,7 +86,7 @@ def unsolved_matches(planned: PlannedStudy) -> Iterator[str]:
         if setting.untimed and not setting.tuned:
             match = setting.study.match
             assert match is not None
-            where = f" ({setting.before})" if setting.before else ""
+            where = f" ({setting.label})" if setting.label else ""
             count = len(setting.untimed)
             seconds = (count + 2) * (SEARCH_SECONDS * MAX_PASSES / 2 + FINAL_SECONDS)
             yield (
@@ -99,8 +99,8 @@ def unsolved_matches(planned: PlannedStudy) -> Iterator[str]:
 def earlier_measurements(planned: PlannedStudy) -> Iterator[str]:
     """Where what is matched on time was measured, and what is not now as it was then."""
     every = (each for setting in planned.plan.settings for each in setting.matched.values())
-    for found in dict.fromkeys(each.measured for each in every if each.measured is not None):
-        since = f", and since then {join_names(found.since)}" if found.since else ""
+    for found in dict.fromkeys(each.timing for each in every if each.timing is not None):
+        since = f", and since then {join_names(found.changes)}" if found.changes else ""
         yield f"matched on time on {found.machine}, {found.when}{since}"
 
 
@@ -117,9 +117,9 @@ def _asked(planned: PlannedStudy) -> dict[str, MatchTask]:
     for setting, trial in _untimed(planned):
         match = setting.study.match
         assert match is not None
-        base = setting.of(BASELINE)[0]
+        base = setting.trials_of(BASELINE)[0]
         found[match_key(base.spec, trial.spec, match.by)] = MatchTask(
-            variant=f"{trial.variant}, {setting.before}" if setting.scale else trial.variant,
+            variant=f"{trial.variant}, {setting.label}" if setting.scale else trial.variant,
             by=match.by,
             start=at(trial.spec, match.by),
             baseline=match_key(base.spec, base.spec, match.by),
@@ -136,7 +136,7 @@ def _turned(planned: PlannedStudy, setting: Setting, trial: Trial, memory: Memor
     variant = next(each for each in setting.variants if each.name == trial.variant)
     specs = resolve(study, variant, planned.index, [(study.match.by, value)], memory)
     spec = dict(rehearsal.first_step(replace(trial, spec=specs[study.metric.stage])).spec)
-    planned.shaped(spec)
+    planned.check_shapes(spec)
     return spec
 
 
@@ -159,7 +159,7 @@ def _document(asked: MatchTask, found: TimeMatch, code: ComponentCode) -> dict[s
 
 def _plain(ratio: Ratio) -> dict[str, Any]:
     ends = [end if math.isfinite(end) else None for end in (ratio.low, ratio.high)]
-    return {"ratio": ratio.middle, "interval": ends, "rounds": ratio.rounds}
+    return {"ratio": ratio.median, "interval": ends, "rounds": ratio.rounds}
 
 
 def _announced(asked: Mapping[str, MatchTask]) -> str:

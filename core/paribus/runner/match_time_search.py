@@ -54,36 +54,36 @@ class Search:
         """What the value came to that was asked for last; a step's time grows with the knob, but for noise."""
         assert self.next is not None
         self.tried.append(MeasuredValue(self.next, ratio))
-        self.next = None if abs(ratio.middle - 1) <= TOLERANCE or len(self.tried) == MAX_PASSES else self._following()
+        self.next = None if abs(ratio.median - 1) <= TOLERANCE or len(self.tried) == MAX_PASSES else self._following()
 
     def _following(self) -> float | None:
         below, above = self.below, self.above
         if below is None or above is None:
             last = below or above
             assert last is not None
-            return self.knob.away(last.value, up=above is None, most=2.0 if len(self.tried) == 1 else 4.0)
+            return self.knob.step_from(last.value, up=above is None, most=2.0 if len(self.tried) == 1 else 4.0)
         if below.value >= above.value:  # noise: nothing lies between them
             return None
-        share = (1 - below.ratio.middle) / (above.ratio.middle - below.ratio.middle)
+        share = (1 - below.ratio.median) / (above.ratio.median - below.ratio.median)
         return self.knob.between(below.value, above.value, below.value + share * (above.value - below.value))
 
     @property
     def below(self) -> MeasuredValue | None:
         """The greatest value that is too fast."""
-        return max((each for each in self.tried if each.ratio.middle < 1), key=lambda each: each.value, default=None)
+        return max((each for each in self.tried if each.ratio.median < 1), key=lambda each: each.value, default=None)
 
     @property
     def above(self) -> MeasuredValue | None:
-        return min((each for each in self.tried if each.ratio.middle >= 1), key=lambda each: each.value, default=None)
+        return min((each for each in self.tried if each.ratio.median >= 1), key=lambda each: each.value, default=None)
 
     @property
     def best(self) -> MeasuredValue:
-        return min(self.tried, key=lambda each: abs(each.ratio.middle - 1))
+        return min(self.tried, key=lambda each: abs(each.ratio.median - 1))
 
     def problem(self, variant: str, by: str) -> Problem | None:
         """Why it cannot be matched: all values that it may have are on one side."""
         below, above, best = self.below, self.above, self.best
-        if (below and above) or best.ratio.low <= 1 <= best.ratio.high or abs(best.ratio.middle - 1) <= TOLERANCE:
+        if (below and above) or best.ratio.low <= 1 <= best.ratio.high or abs(best.ratio.median - 1) <= TOLERANCE:
             return None
         first, last = self.tried[0], self.tried[-1]
         even = f"even at {by}={last.value:g} a step of {variant} takes {_times(last.ratio)} as long as the baseline's"
@@ -97,7 +97,7 @@ class Search:
 
 
 def _times(ratio: Ratio) -> str:
-    return f"{ratio.middle:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] times"
+    return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] times"
 
 
 @final

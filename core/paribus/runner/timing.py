@@ -53,7 +53,7 @@ def timing_plan(planned: PlannedStudy, *, asked: bool | None = None) -> dict[str
     if not groups or _known(planned.store, groups):
         return {}
     contestants = sum(len(group) + 1 for group in groups)
-    trained = sum(map(_seconds, map(planned.store.record, planned.plan.known)))
+    trained = sum(map(_seconds, map(planned.store.record, planned.plan.trial_by_identity)))
     seconds = MAX_SECONDS if asked else min(MAX_SECONDS, TRAINING_SHARE * trained / contestants)
     if seconds < MIN_SECONDS:
         return {}
@@ -150,7 +150,7 @@ def measure_and_write(store: Store, turns: Mapping[str, Any], registry: Registry
 
 def _first(planned: PlannedStudy, setting: Setting, variant: str) -> Trial | None:
     """A trial of a variant that has ended well enough to have a record: with another seed a step takes as long."""
-    trials = setting.gone_through.get((variant, planned.plan.study.metric.stage), ())
+    trials = setting.trials.get((variant, planned.plan.study.metric.stage), ())
     return next((trial for trial in trials if planned.store.record(trial.identity) is not None), None)
 
 

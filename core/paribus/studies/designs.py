@@ -26,8 +26,8 @@ class Variant:
 
     name: str
     changes: tuple[Change, ...] = ()
-    chosen: bool = True  # asked for by name, and not a cell of a product: where it is not valid, that is an error
-    after: str = ""  # the rung below it, of a ladder
+    is_explicit: bool = True  # asked for by name, and not a cell of a product: where it is not valid, that is an error
+    previous: str = ""  # the rung below it, of a ladder
 
 
 @final
@@ -83,7 +83,7 @@ def ladder(varied: Variation) -> Iterator[Variant]:
     for place, part in enumerate(varied.parts):
         name = part.name if varied.changes and NAME in varied.changes[place] else f"+ {part.name}"
         climbed = (*climbed, *part.changes)
-        yield Variant(name, climbed, after=below)
+        yield Variant(name, climbed, previous=below)
         below = name
 
 
@@ -106,7 +106,7 @@ def cells_with_variants(varied: Variation) -> Iterator[tuple[tuple[int, ...], Va
     for cell in cells(varied):
         levels = [factors[place][level - 1] for place, level in enumerate(cell) if level]
         changes = tuple(change for level in levels for change in level.changes)
-        yield cell, Variant(" + ".join(level.name for level in levels) or BASELINE, changes, chosen=False)
+        yield cell, Variant(" + ".join(level.name for level in levels) or BASELINE, changes, is_explicit=False)
 
 
 def cells(varied: Variation) -> Iterator[tuple[int, ...]]:

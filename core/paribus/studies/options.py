@@ -118,7 +118,7 @@ def check_scale_keys(
         for key in says if isinstance(says, Mapping) else ():
             at: Keys = ("scales", name, key)
             other = next((each for _, each in varied if _overlap(str(key), each)), None)
-            stage = next((each for each in stages if any(_overlap(str(key), word) for word in each.says.data)), None)
+            stage = next((each for each in stages if any(_overlap(str(key), it) for it in each.overrides.data)), None)
             if other is not None:
                 what = f"`{other}` is varied, so that the scale's own `{key}` would be ignored"
                 validator.add_error("varied-twice", at, what, "a scale changes what no variant does")

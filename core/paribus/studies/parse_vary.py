@@ -182,14 +182,14 @@ class Exclusion:
 
     holds: Mapping[str, Any]  # by dotted key
     reason: str
-    at: Keys
+    keys: Keys
 
     @property
-    def why(self) -> str:
+    def message(self) -> str:
         """What a reader of the plan is told."""
         return self.reason or f"left out by `exclude`: {named_variant(*self.holds.items()).name}"
 
-    def covers(self, value: Callable[[str], Any]) -> bool:
+    def matches(self, value: Callable[[str], Any]) -> bool:
         """Whether it is about a cell, of which `value` tells what stands at a dotted key."""
         return all(holds(value(key), wanted) for key, wanted in self.holds.items())
 
@@ -226,7 +226,7 @@ def idle_levels(study: Study, excluded: Iterable[tuple[str, str, str]]) -> Itera
             key = levels[name].changes[0][0]
             what = f"`{name}` is what the base has, which every factor has as a level without being told"
             valid = "values that the base does not have"
-            yield Problem(code="idle-level", path=key, location=study.written(key), message=what, valid=valid)
+            yield Problem(code="idle-level", path=key, location=study.location_of(key), message=what, valid=valid)
 
 
 @final
@@ -237,22 +237,22 @@ class ExclusionFilter:
         self.exclusions = exclusions
         self.used: set[Keys] = set()
 
-    def why(self, variant: Variant, spec: Mapping[str, Any] | None) -> str:
+    def reason(self, variant: Variant, spec: Mapping[str, Any] | None) -> str:
         """Why a cell is left out; empty where it is not. What cannot be has no spec, and is known by its changes."""
         changes = dict(variant.changes)
         found = ""
-        for each in self.exclusions if not variant.chosen else ():
-            if each.covers(lambda key: changes.get(key, MISSING) if spec is None else at(spec, key)):
-                self.used.add(each.at)
-                found = found or each.why
+        for each in self.exclusions if not variant.is_explicit else ():
+            if each.matches(lambda key: changes.get(key, MISSING) if spec is None else at(spec, key)):
+                self.used.add(each.keys)
+                found = found or each.reason
         return found
 
     def unused(self, where: Callable[[Keys], str]) -> Iterator[Problem]:
         """An exclusion about no cell was mistyped, or is no longer needed: nobody is to believe that it is in force."""
         for each in self.exclusions:
-            if each.at not in self.used:
+            if each.keys not in self.used:
                 what = f"there is no cell with {named_variant(*each.holds.items()).name}, so this leaves nothing out"
-                path = ".".join(map(str, each.at))
+                path = ".".join(map(str, each.keys))
                 yield Problem(
-                    code="no-cell", path=path, location=where(each.at), message=what, valid="what some cell has"
+                    code="no-cell", path=path, location=where(each.keys), message=what, valid="what some cell has"
                 )

@@ -24,22 +24,22 @@ class Stage:
     """One training that every variant goes through; `finetune/sections` is a task of the stage `finetune`."""
 
     name: str = ""  # empty for the only training of a study without stages
-    begins: str = ""  # the stage whose trial, of the same variant and seed, it begins from
+    parent: str = ""  # the stage whose trial, of the same variant and seed, it begins from
     vocabulary: str = "kept"
     budget: Mapping[str, float] = field(default_factory=dict)
-    says: Tree = field(default_factory=Tree)  # keys of a spec, dotted or not, over those of the base
+    overrides: Tree = field(default_factory=Tree)  # keys of a spec, dotted or not, over those of the base
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """How a varied key begins that is meant for this stage alone, and for all tasks beside it."""
         stage, _, task = self.name.partition("/")
         return (stage, task) if task else (stage,)
 
     def put(self, tree: Tree) -> None:
         """What the stage says, over what the base does."""
-        for key, value in self.says.data.items():
-            where = self.says.where((key,))
-            below = {keys[1:]: mark for keys, mark in self.says.marks.items() if keys[:1] == (key,)}
+        for key, value in self.overrides.data.items():
+            where = self.overrides.where((key,))
+            below = {keys[1:]: mark for keys, mark in self.overrides.marks.items() if keys[:1] == (key,)}
             put(tree, key, Tree(copied(value), below or {(): where}), where)
 
 
@@ -53,11 +53,11 @@ def key_in_stage(key: str, stage: Stage, stages: Sequence[Stage]) -> str | None:
     `attention` is for all.
     """
     words = key.split(".")
-    if not any(words[0] == each.words[0] for each in stages if each.name):
+    if not any(words[0] == each.names[0] for each in stages if each.name):
         return key
-    task = len(words) > 1 and any(each.words == tuple(words[:2]) for each in stages)
+    task = len(words) > 1 and any(each.names == tuple(words[:2]) for each in stages)
     meant = tuple(words[: 1 + task])
-    return ".".join(words[len(meant) :]) if stage.words[: len(meant)] == meant else None
+    return ".".join(words[len(meant) :]) if stage.names[: len(meant)] == meant else None
 
 
 def parse_stages(validator: Validator, given: Any, budget: Any) -> tuple[Stage, ...]:
@@ -106,7 +106,7 @@ def _legs(
                 validator.add_error(
                     "not-read", (*at, key), f"`{key}` is the stage's to say", "budget, and keys of a spec"
                 )
-        tree = Tree({**plain.says.data}, dict(plain.says.marks))
+        tree = Tree({**plain.overrides.data}, dict(plain.overrides.marks))
         mine = _tree(validator, {key: value for key, value in said.items() if key not in OWN}, at)
         tree.data |= mine.data
         tree.marks |= mine.marks
@@ -119,8 +119,8 @@ def _begins(validator: Validator, node: Mapping[str, Any], keys: Keys, before: S
     known = [stage.name for stage in before]
     at = (*keys, "from")
     if "from" not in node:
-        last = {stage.words[0] for stage in before[-1:]}
-        several = [stage.name for stage in before if stage.words[0] in last]
+        last = {stage.names[0] for stage in before[-1:]}
+        several = [stage.name for stage in before if stage.names[0] in last]
         if len(several) > 1:
             what = "the stage before has several tasks, and which of them this one begins from is not said"
             validator.add_error("missing", at, what, join_names((*several, "null")))
@@ -190,7 +190,7 @@ def parse_metric_stage(validator: Validator, found: Mapping[str, Any], stages: S
 
 def check_stage_names(validator: Validator, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:
     """A varied key that begins with a word which is neither a stage's nor a spec's was meant for a stage."""
-    words = list(dict.fromkeys(stage.words[0] for stage in stages if stage.name))
+    words = list(dict.fromkeys(stage.names[0] for stage in stages if stage.name))
     for at, key in varied if words else ():
         first, dot, _ = key.partition(".")
         if dot and first not in (*words, *KEYS, *META):
@@ -206,17 +206,17 @@ def check_stage_keys(validator: Validator, stages: Sequence[Stage], varied: Sequ
     for at, key in varied:
         for stage in stages:
             here = key_in_stage(key, stage, stages) or ""
-            if stage.begins and here.partition(".")[0] == "from":
-                what = f"the stage `{stage.name}` begins from `{stage.begins}` in every variant, so this is not read"
+            if stage.parent and here.partition(".")[0] == "from":
+                what = f"the stage `{stage.name}` begins from `{stage.parent}` in every variant, so this is not read"
                 validator.add_error("not-read", at, what, "a study of its own, whose stage says `from: null`")
                 break
             if key_in_stage(key, stage, stages) != key or not stage.name:
                 continue
-            own = next((each for each in stage.says.data if _overlap(key, each)), None)
+            own = next((each for each in stage.overrides.data if _overlap(key, each)), None)
             if own is not None:
-                free = [each for each in stages if not any(_overlap(key, other) for other in each.says.data)]
+                free = [each for each in stages if not any(_overlap(key, other) for other in each.overrides.data)]
                 what = f"`{key}` is varied, and the stage `{stage.name}` says its own `{own}`"
-                valid = join_names(dict.fromkeys(f"`{each.words[0]}.{key}`" for each in free or [stage]))
+                valid = join_names(dict.fromkeys(f"`{each.names[0]}.{key}`" for each in free or [stage]))
                 validator.add_error("varied-twice", at, what, f"{valid}, to vary it in that stage alone")
                 break
 

@@ -105,17 +105,17 @@ class Study:
     tune: Tune | None = None
     loggers: tuple[Mapping[str, Any], ...] = ()
     exclude: tuple[Exclusion, ...] = ()
-    stops: tuple[int, ...] = ()  # after how many seeds verdicts are taken, and variants may stop
+    looks: tuple[int, ...] = ()  # after how many seeds verdicts are taken, and variants may stop
 
-    def written(self, key: str) -> str:
+    def location_of(self, key: str) -> str:
         """Where a key that varies was written first."""
-        return self.where(self._written.get(key, ("tune", key) if ("tune", key) in self.marks else ("vary",)))
+        return self.location(self._written.get(key, ("tune", key) if ("tune", key) in self.marks else ("vary",)))
 
     @cached_property
     def _written(self) -> Mapping[str, Keys]:
         return {key: keys for keys, key in reversed(varied_keys(self.varied))}
 
-    def where(self, keys: Keys) -> str:
+    def location(self, keys: Keys) -> str:
         return next((self.marks[keys[:end]] for end in range(len(keys), -1, -1) if keys[:end] in self.marks), "")
 
 
@@ -165,7 +165,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
             validator, given.get("scales"), given.get("base"), partial(_begun, validator, given, index)
         ),
         tune=tune,
-        stops=parse_looks(validator, given, design, seeds),
+        looks=parse_looks(validator, given, design, seeds),
     )
     return study, validator.problems
 

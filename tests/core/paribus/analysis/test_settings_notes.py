@@ -234,7 +234,7 @@ def test_both_settings_of_a_tuned_study_are_shown_with_what_was_chosen(tmp_path:
     assert [[row.n for row in each.rows] for each in early.settings] == [[3, 3], [0, 3]]  # what is shared has run
     assert not early.ok
     planned = plan_of(study, tmp_path)
-    assert planned.plan.complete
+    assert planned.plan.is_complete
     assert len(planned.plan.trials) == 3 * 3 * 2 + 3 * 3 + 3
     fill(planned, record, loss)
     found = paribus.compare(planned)
@@ -273,7 +273,7 @@ def test_a_value_at_which_a_tuning_trial_failed_is_said_to_be_out_and_the_rest_g
         planned.store.fail(trial.identity, "out-of-memory", "8 GB were too few")
     fill(planned, record, lambda trial: None if lost(trial) else 2.0 + jitter(trial))
     planned = plan_of(study, tmp_path)
-    assert planned.plan.complete
+    assert planned.plan.is_complete
     fill(planned, record, lambda trial: None if lost(trial) else 2.0 + jitter(trial))
     found = paribus.compare(planned)
     text = "\n".join(found.sections[0].lines)
@@ -282,7 +282,7 @@ def test_a_value_at_which_a_tuning_trial_failed_is_said_to_be_out_and_the_rest_g
     assert not found.ok  # a trial failed
     assert [[row.n for row in each.rows] for each in found.settings] == [[3, 3], [3, 3]]
     fill(planned, record, lambda each: 1.0 if lost(each) else None)  # mended: the choice is made anew
-    again = planned.again().plan
+    again = planned.replan().plan
     assert {each.variant: dict(each.chosen or ()) for each in again.tuned}["attention=mqa"] == {"optimizer.lr": 4e-3}
 
 

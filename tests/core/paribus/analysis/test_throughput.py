@@ -61,7 +61,7 @@ def test_an_interval_is_wider_by_what_the_baseline_strays_from_itself(twin: floa
     assert plain is not None
     assert found is not None
     stray = max(twin, 1 / twin)
-    assert found.middle == plain.middle
+    assert found.median == plain.median
     assert (found.low, found.high) == pytest.approx((plain.low / stray, plain.high * stray))
     of_itself = pace(twin=twin).ratio(["b"], ["b"])
     assert of_itself is not None

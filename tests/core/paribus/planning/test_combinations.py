@@ -62,7 +62,7 @@ def test_every_design_goes_with_every_setting(design: str, more: str, known: Ind
         assert len(plan.trials) == variants * SEEDS * TRIALS.get(more, 1)
     else:  # what follows from the tuning is not known yet
         assert len(plan.trials) > variants * SEEDS
-        assert not plan.complete
+        assert not plan.is_complete
 
 
 @pytest.mark.parametrize("design", ["ladder", "factorial"])

@@ -42,7 +42,7 @@ def told(
 def test_it_counts_what_a_record_will(told: tuple[PlannedStudy, dict[str, Row], Path], registry: Registry) -> None:
     found, every, _ = told
     for variant in found.plan.variants:
-        spec, row = dict(found.plan.of(variant.name)[0].spec), every[variant.name]
+        spec, row = dict(found.plan.trials_of(variant.name)[0].spec), every[variant.name]
         assert row.training_flops == 40 * flops_a_step(spec, registry)
         assert row.parameters == count("params", spec, registry)
         assert row.cache_bytes_per_token * spec["dims"]["length"] == count("kv", spec, registry)
@@ -53,9 +53,9 @@ def test_a_trial_starts_trains_and_is_evaluated(told: tuple[PlannedStudy, dict[s
     for row in told[1].values():
         parts = (row.startup_seconds, row.training_seconds, row.evaluation_seconds)
         assert min(parts) > 0
-        assert row.seconds_a_trial == pytest.approx(sum(parts))
-        assert (row.trials, row.left) == (3, 2)
-        assert row.seconds == pytest.approx(2 * row.seconds_a_trial)
+        assert row.seconds_per_trial == pytest.approx(sum(parts))
+        assert (row.trials, row.pending) == (3, 2)
+        assert row.seconds == pytest.approx(2 * row.seconds_per_trial)
         assert row.peak_bytes > 16 * row.parameters  # with gradients and the optimizer's moments
 
 

@@ -55,15 +55,15 @@ def test_an_early_stop_leaves_whole_pairs(known: Index) -> None:
 
 def test_a_variant_differs_from_the_base_in_what_it_varies_and_nothing_else(known: Index) -> None:
     found = planned(known)
-    base = found.of(BASELINE)[0].spec
+    base = found.trials_of(BASELINE)[0].spec
     for variant in found.variants[1:]:
-        spec = found.of(variant.name)[0].spec
+        spec = found.trials_of(variant.name)[0].spec
         assert {key for key in base if base[key] != spec[key]} == {key for key, _ in variant.changes}
 
 
 def test_a_variant_that_is_the_base_is_left_out_and_said_to_change_nothing(known: Index) -> None:
     found = planned(known, vary={"attention": ["mha", "mqa"]})
-    assert [(each.variant, each.why) for each in found.excluded] == [
+    assert [(each.variant, each.reason) for each in found.excluded] == [
         ("attention=mha", "the same spec as baseline: it would change nothing")
     ]
 
@@ -74,7 +74,7 @@ def test_a_variant_that_is_written_twice_is_run_once_and_said(known: Index, valu
     found = planned(known, vary={"attention": values}, design=design)
     assert [variant.name for variant in found.variants] == [BASELINE, "attention=mqa"]
     assert len(found.trials) == len({trial.identity for trial in found.trials}) == 2 * 3
-    assert [each.why for each in found.excluded if each.variant == "attention=mqa"] == [
+    assert [each.reason for each in found.excluded if each.variant == "attention=mqa"] == [
         "the same spec as attention=mqa: it is run once"
     ]
 
@@ -88,7 +88,7 @@ def test_two_variants_of_one_name_are_refused(known: Index) -> None:
 
 def test_a_cell_of_a_grid_that_cannot_be_is_left_out_with_its_reason(known: Index) -> None:
     found = planned(known, design="grid", vary={"dims.heads": [4, 3], "attention": ["mha", "mqa"]})
-    assert {each.variant for each in found.excluded if "multiple" in each.why} == {
+    assert {each.variant for each in found.excluded if "multiple" in each.reason} == {
         "dims.heads=3 attention=mha",
         "dims.heads=3 attention=mqa",
     }
@@ -127,7 +127,7 @@ def test_a_matched_study_solves_the_knob_of_each_variant(known: Index) -> None:
     found = plan(study, known, fingerprint=lambda spec: "text", count=count)
     assert found.matched["attention=mqa"].value == pytest.approx(7.0)
     assert found.matched["norm=rmsnorm"].value == 4.0
-    trial = found.of("attention=mqa")[0]
+    trial = found.trials_of("attention=mqa")[0]
     assert trial.spec["feedforward"]["expand"] == pytest.approx(7.0)
     assert set(trial.varied) == {"attention"}
     assert set(trial.matched) == {"feedforward.expand"}
@@ -202,6 +202,6 @@ def test_line_endings_are_no_change_of_code(tmp_path: Path) -> None:
 def test_what_follows_a_varied_key_by_reference_is_named_as_following(known: Index) -> None:
     base = {"preset": "encoder-tiny", "feedforward": {"name": "mlp", "inner": "${dims.width}", "expand": None}}
     found = planned(known, base=base, vary={"dims.width": [32]})
-    trial = found.of("dims.width=32")[0]
+    trial = found.trials_of("dims.width=32")[0]
     assert trial.spec["feedforward"]["inner"] == 32
     assert trial.matched == {"feedforward.inner": 32}

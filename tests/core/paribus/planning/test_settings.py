@@ -54,9 +54,9 @@ def planned(known: Index, scores: Any = lambda trial: None, **changes: Any) -> P
 def test_a_plain_study_has_one_setting_without_a_name(known: Index) -> None:
     found = planned(known)
     assert [setting.name for setting in found.settings] == [""]
-    assert found.of("attention=mqa") == found.of("attention=mqa", setting="")
+    assert found.trials_of("attention=mqa") == found.trials_of("attention=mqa", setting="")
     assert all(not trial.setting and "setting" not in trial.document() for trial in found.trials)
-    assert found.complete
+    assert found.is_complete
     assert not found.tuned
 
 
@@ -75,8 +75,8 @@ def test_each_way_to_match_has_residuals_of_its_own(known: Index) -> None:
         alone = planned(known, match=dict({"params": PARAMS, "flops": FLOPS}[name]))
         assert setting.matched == alone.matched
         for variant in setting.variants:
-            same = [trial.identity for trial in alone.of(variant.name)]
-            assert [trial.identity for trial in found.of(variant.name, setting=name)] == same
+            same = [trial.identity for trial in alone.trials_of(variant.name)]
+            assert [trial.identity for trial in found.trials_of(variant.name, setting=name)] == same
     assert found.setting("params").matched["attention=mqa"].value == pytest.approx(7.0)
     assert (
         found.setting("flops").matched["attention=mqa"].value != found.setting("params").matched["attention=mqa"].value
@@ -92,10 +92,10 @@ def test_a_trial_that_two_settings_have_is_run_once(known: Index) -> None:
     found = planned(known, match=["none", dict(PARAMS)])
     identities = [trial.identity for trial in found.trials]
     assert len(identities) == len(set(identities))
-    first, second = (found.of(BASELINE, setting=name) for name in ("unmatched", "params"))
+    first, second = (found.trials_of(BASELINE, setting=name) for name in ("unmatched", "params"))
     assert [trial.identity for trial in first] == [trial.identity for trial in second]
-    assert len(found.own(BASELINE, "", "unmatched")) == 3
-    assert found.own(BASELINE, "", "params") == ()
+    assert len(found.new_trials(BASELINE, "", "unmatched")) == 3
+    assert found.new_trials(BASELINE, "", "params") == ()
     assert len(found.trials) == 4 * 3 + 2 * 3  # the norm needs no knob turned, as it counts what the baseline does
 
 
@@ -107,16 +107,16 @@ def test_an_early_stop_leaves_whole_pairs_in_every_setting(known: Index) -> None
 def test_a_setting_is_no_part_of_what_a_trial_is(known: Index) -> None:
     scales = {"s": {"dims.width": 32}, "m": {"dims.width": 64}}
     found, alone = planned(known, scales=scales), planned(known)  # the preset is 64 wide
-    same = [trial.identity for trial in found.of("attention=mqa", setting="m")]
-    assert same == [trial.identity for trial in alone.of("attention=mqa")]
-    assert found.of("attention=mqa", setting="m")[0].named == "attention=mqa, m, seed 0"
+    same = [trial.identity for trial in found.trials_of("attention=mqa", setting="m")]
+    assert same == [trial.identity for trial in alone.trials_of("attention=mqa")]
+    assert found.trials_of("attention=mqa", setting="m")[0].named == "attention=mqa, m, seed 0"
 
 
 def test_presets_are_scales_with_what_the_base_says_over_each(known: Index) -> None:
     base = {"preset": "encoder-tiny", "data.batch": 8, "objective": "mlm"}
     found = planned(known, base=base, scales=["encoder-tiny", "bert-tiny"], vary={"norm": ["rmsnorm"]})
     assert [setting.name for setting in found.settings] == ["encoder-tiny", "bert-tiny"]
-    specs = [found.of(BASELINE, setting=setting.name)[0].spec for setting in found.settings]
+    specs = [found.trials_of(BASELINE, setting=setting.name)[0].spec for setting in found.settings]
     assert [spec["data"]["batch"] for spec in specs] == [8, 8]
     assert specs[0]["position"] != specs[1]["position"]
 
@@ -133,7 +133,7 @@ def test_a_variant_that_is_wrong_at_one_scale_is_said_to_be_so_there(known: Inde
         planned(known, scales=scales)
     assert all(problem.message.endswith(", in m") for problem in told.value.problems)
     found = planned(known, scales=scales, design="grid", vary={"attention": [{"name": "gqa", "kv_heads": 2}]})
-    assert [each.variant for each in found.excluded if each.why.endswith(", in m")] == ["attention=gqa(kv_heads=2)"]
+    assert [each.variant for each in found.excluded if each.reason.endswith(", in m")] == ["attention=gqa(kv_heads=2)"]
     assert [variant.name for variant in found.setting("m").variants] == [BASELINE]
 
 
@@ -182,10 +182,10 @@ def by_rate(**best: float) -> Any:
 def test_what_is_tuned_is_known_at_once_and_what_is_at_its_best_only_then(known: Index) -> None:
     found = planned(known, tune=dict(TUNE))
     assert [setting.name for setting in found.settings] == [SAME, BEST]
-    assert not found.complete
+    assert not found.is_complete
     assert len(found.trials) == 4 * 3 * 2 + 4 * 3
     assert [trial.seed for trial in found.trials[:24]] == [1_000_000, 1_000_001] * 12
-    assert all(found.of(variant.name, setting=BEST) == () for variant in found.variants)
+    assert all(found.trials_of(variant.name, setting=BEST) == () for variant in found.variants)
     (line,) = pending_notes(found.tuned)
     assert "each at its best: 24 tuning trials have no record, and at most 12 follow" in line
 
@@ -193,25 +193,25 @@ def test_what_is_tuned_is_known_at_once_and_what_is_at_its_best_only_then(known:
 def test_each_variant_is_then_run_at_its_own_best(known: Index) -> None:
     score = by_rate(**{"attention=mqa": 8e-3, BASELINE: 2e-3})
     found = planned(known, score, tune=dict(TUNE))
-    assert found.complete
+    assert found.is_complete
     assert list(pending_notes(found.tuned)) == []
     chosen = {each.variant: each.chosen for each in found.tuned}
     assert chosen["attention=mqa"] == (("optimizer.lr", 8e-3),)
     assert chosen[BASELINE] == (("optimizer.lr", 2e-3),)
-    assert [each.edges for each in found.tuned[:2]] == [(), ("optimizer.lr",)]
-    best = found.of("attention=mqa", setting=BEST)
+    assert [each.edge_keys for each in found.tuned[:2]] == [(), ("optimizer.lr",)]
+    best = found.trials_of("attention=mqa", setting=BEST)
     assert [trial.spec["optimizer"]["lr"] for trial in best] == [8e-3] * 3
     assert best[0].matched == {"optimizer.lr": 8e-3}  # what the pair may differ in besides
     assert dict(best[0].varied) == {"attention": "mqa"}
-    same = found.of(BASELINE, setting=SAME), found.of(BASELINE, setting=BEST)
+    same = found.trials_of(BASELINE, setting=SAME), found.trials_of(BASELINE, setting=BEST)
     assert [trial.identity for trial in same[0]] == [trial.identity for trial in same[1]]
     assert len(found.trials) == 24 + 12 + 3
 
 
 def test_the_value_of_the_base_is_tried_even_where_it_is_not_written(known: Index) -> None:
     found = planned(known, tune={"optimizer.lr": [1e-3, 4e-3]})
-    assert {tuple(each.cell[0][1] for each in tuned.tried) for tuned in found.tuned} == {(2e-3, 1e-3, 4e-3)}
-    assert {tuned.own for tuned in found.tuned} == {0}
+    assert {tuple(each.cell[0][1] for each in tuned.candidates) for tuned in found.tuned} == {(2e-3, 1e-3, 4e-3)}
+    assert {tuned.default for tuned in found.tuned} == {0}
 
 
 def test_of_equal_means_it_is_the_variants_own(known: Index) -> None:
@@ -240,9 +240,9 @@ def test_a_value_at_which_a_trial_failed_is_out_and_the_choice_goes_on_among_the
     chosen = {each.variant: dict(each.chosen or ()) for each in found.tuned}
     assert chosen.pop("attention=mqa") == {"optimizer.lr": 2e-3}
     assert all(each == {"optimizer.lr": 8e-3} for each in chosen.values())
-    assert found.complete
-    (out,) = [tried for tuned in found.tuned for tried in tuned.tried if tried.failed]
-    assert (out.failed, out.diverged, out.left, out.mean) == (1, 0, 0, None)
+    assert found.is_complete
+    (out,) = [tried for tuned in found.tuned for tried in tuned.candidates if tried.failed]
+    assert (out.failed, out.diverged, out.pending, out.mean) == (1, 0, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_what_only_waits_to_go_on_is_no_failure(state: str, out: bool) -> None:
 def test_where_all_diverged_a_variant_stays_as_it_is(known: Index) -> None:
     found = planned(known, lambda trial: math.nan, tune=dict(TUNE))
     assert {each.best for each in found.tuned} == {1}
-    assert {each.edges for each in found.tuned} == {()}
+    assert {each.edge_keys for each in found.tuned} == {()}
 
 
 def test_higher_may_be_better(known: Index) -> None:
@@ -272,8 +272,8 @@ def test_nothing_is_chosen_while_one_trial_has_no_record(known: Index) -> None:
 
     found = planned(known, score, tune=dict(TUNE))
     assert [each.variant for each in found.tuned if each.best is None] == ["norm=rmsnorm"]
-    assert found.of("norm=rmsnorm", setting=BEST) == ()
-    assert len(found.of("attention=mqa", setting=BEST)) == 3
+    assert found.trials_of("norm=rmsnorm", setting=BEST) == ()
+    assert len(found.trials_of("attention=mqa", setting=BEST)) == 3
     assert [variant.name for variant in found.setting(BEST).variants] == [variant.name for variant in found.variants]
 
 
@@ -283,16 +283,18 @@ def test_a_component_is_tuned_with_the_options_that_it_has(known: Index) -> None
     name = "optimizer=sgd(lr=0.0001)"
     found = planned(known, by_rate(**{name: 5e-4}), vary=vary, tune=dict(TUNE))
     tuned = next(each for each in found.tuned if each.variant == name)
-    assert tuned.tried[tuned.own].cell == (("optimizer.lr", 1e-4),)
+    assert tuned.candidates[tuned.default].cell == (("optimizer.lr", 1e-4),)
     assert tuned.chosen == (("optimizer.lr", 5e-4),)
-    assert found.of(name, setting=BEST)[0].spec["optimizer"]["name"] == "sgd"
+    assert found.trials_of(name, setting=BEST)[0].spec["optimizer"]["name"] == "sgd"
 
 
 def test_what_becomes_the_baseline_once_tuned_is_left_out_there_and_said(known: Index) -> None:
     vary = {"optimizer": [{"name": "adamw", "lr": 5e-4}]}
     found = planned(known, lambda trial: trial.spec["optimizer"]["lr"], vary=vary, tune=dict(TUNE))
     assert [variant.name for variant in found.setting(BEST).variants] == [BASELINE]
-    assert [each.why for each in found.excluded] == ["at its best it is the same spec as baseline, in each at its best"]
+    assert [each.reason for each in found.excluded] == [
+        "at its best it is the same spec as baseline, in each at its best"
+    ]
 
 
 def test_stages_are_tuned_and_scaled_as_well(known: Index) -> None:
@@ -305,7 +307,7 @@ def test_stages_are_tuned_and_scaled_as_well(known: Index) -> None:
         assert not trial.begins or trial.begins in seen  # what begins from another comes after it
         assert not trial.begins or identities[trial.begins].seed == trial.seed
         seen.add(trial.identity)
-    pretrained = {trial.begins for tuned in found.tuned for each in tuned.tried for trial in each.trials}
+    pretrained = {trial.begins for tuned in found.tuned for each in tuned.candidates for trial in each.trials}
     assert len(pretrained) == 2 * 4 * 2  # one for each scale, variant and seed, whatever the values tried after it
 
 
@@ -320,5 +322,5 @@ def test_a_study_is_planned_anew_from_its_own_store(tmp_path: Path) -> None:
     import paribus
 
     found = paribus.study({**STUDY, "tune": dict(TUNE)}, store=tmp_path)
-    assert found.again().plan.trials == found.plan.trials
-    assert paribus.study(dict(STUDY), store=tmp_path).again().plan.complete
+    assert found.replan().plan.trials == found.plan.trials
+    assert paribus.study(dict(STUDY), store=tmp_path).replan().plan.is_complete

@@ -116,7 +116,7 @@ def test_before_it_is_measured_the_baseline_alone_has_trials_and_the_plan_says_w
 def test_a_solution_is_kept_and_no_later_plan_measures_again(read: Any) -> None:
     clock = Clock()
     planned = solved(read(), clock)
-    assert planned.plan.complete
+    assert planned.plan.is_complete
     assert len(planned.plan.trials) == 3 * 2
     found = planned.plan.matched
     assert found["attention=mqa"].value == pytest.approx(7.0, rel=0.01)
@@ -133,14 +133,14 @@ def test_a_solution_is_kept_and_no_later_plan_measures_again(read: Any) -> None:
 
 def test_a_trial_is_what_its_solved_spec_says_whatever_solved_it(read: Any) -> None:
     planned = solved(read(), Clock())
-    trial = planned.plan.of("attention=mqa")[0]
+    trial = planned.plan.trials_of("attention=mqa")[0]
     assert trial.spec["feedforward"]["expand"] == planned.plan.matched["attention=mqa"].value
     assert trial.identity == identity_of(trial.spec, trial.code, trial.corpus)
     assert trial.matched == {"feedforward.expand": trial.spec["feedforward"]["expand"]}
     written = {"attention": "mqa", "feedforward.expand": trial.spec["feedforward"]["expand"]}
     same = read(match=None, design="list", vary={}, variants=[written])
     assert [each.identity for each in same.plan.of(same.plan.variants[1].name)] == [
-        each.identity for each in planned.plan.of("attention=mqa")
+        each.identity for each in planned.plan.trials_of("attention=mqa")
     ]
 
 
@@ -254,7 +254,7 @@ def test_whoever_waits_can_be_stopped_and_leaves_nothing(read: Any) -> None:
     with pytest.raises(InterruptedStudyError, match="interrupted"):
         match_on_time(planned, take, ignore_event, StopRequest())
     assert documents(planned) == {}
-    assert solved(read(), Clock()).plan.complete  # and the claim is free
+    assert solved(read(), Clock()).plan.is_complete  # and the claim is free
 
 
 def test_what_one_match_cannot_bring_near_is_refused_by_name(read: Any) -> None:
@@ -283,7 +283,7 @@ def test_time_is_one_of_several_matches_at_every_scale_and_before_what_is_tuned(
     }
     found = solved(planned, Clock())
     assert not any(setting.untimed for setting in found.plan.settings)
-    assert found.plan.setting("s, time, same").matched["attention=mqa"].measured is not None
+    assert found.plan.setting("s, time, same").matched["attention=mqa"].timing is not None
     assert found.plan.setting("s, unmatched, same").matched == {}
     assert len([each for each in found.plan.tuned if each.variant == "attention=mqa"]) == 4
 
@@ -314,14 +314,14 @@ def test_steps_that_were_matched_take_as_long_in_processes_of_a_real_run(
     said: list[str] = []
     planned = paribus.study(tree, registry=registry, store=tmp_path)
     done = paribus.run(planned, on_event=lambda event: said.append(event.text), timing=None)
-    assert done.plan.complete
+    assert done.plan.is_complete
     assert any("matching on time, pass 1: dims.layers=2 at 16 takes" in text for text in said)
     found = done.plan.matched["dims.layers=2"]
-    assert found.measured is not None
+    assert found.timing is not None
     assert 1 < found.value < 15  # two layers of less width take as long as one
-    assert found.measured.low <= 1.1
-    assert found.measured.high >= 0.9
-    assert found.measured.rounds >= 8
+    assert found.timing.low <= 1.1
+    assert found.timing.high >= 0.9
+    assert found.timing.rounds >= 8
     assert all(done.store.record(trial.identity) is not None for trial in done.plan.trials)
     table = paribus.compare(done)
     assert any("Matched on time by feedforward.expand" in line for line in table.caption)

@@ -74,7 +74,7 @@ def one(takes: Callable[[float], float], start: float, clock: Clock, **more: Any
 def test_where_time_is_a_line_in_the_knob_it_comes_within_a_hundredth(fixed: float, much: float, start: float) -> None:
     clock = Clock()
     found = one(lambda value: fixed + much * (1 - fixed) * value / start, start, clock)
-    assert abs(found.ratio.middle - 1) <= TOLERANCE
+    assert abs(found.ratio.median - 1) <= TOLERANCE
     assert len(clock.passes) <= MAX_PASSES + 1
     assert float(f"{found.value:.3g}") == found.value or found.value == start
 
@@ -93,7 +93,7 @@ def test_the_residual_is_of_a_pass_that_had_no_part_in_the_choice() -> None:
     assert values["key"] == found.value
     assert [each.value for each in found.tried] == [values["key"] for values, _ in looked]
     assert found.ratio not in [each.ratio for each in found.tried]
-    assert found.ratio.low < found.ratio.middle < found.ratio.high
+    assert found.ratio.low < found.ratio.median < found.ratio.high
     assert found.twin.low < 1 < found.twin.high
 
 

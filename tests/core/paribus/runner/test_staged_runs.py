@@ -74,7 +74,7 @@ def record(planned: PlannedStudy, trial: Trial) -> dict[str, Any]:
 
 
 def test_a_fine_tuning_begins_from_the_weights_and_the_vocabulary_of_its_pretraining(ran: PlannedStudy) -> None:
-    for trial in ran.plan.of("attention=mqa"):
+    for trial in ran.plan.trials_of("attention=mqa"):
         before, after = ran.store.folder(trial.begins), record(ran, trial)["result"]
         assert after["from"]["sha256"] == read_model(before).sha256
         assert len(after["from"]["kept"]) > 0
@@ -105,7 +105,7 @@ def test_its_table_is_of_what_comes_of_it(ran: PlannedStudy) -> None:
 
 
 def test_a_planted_leak_in_the_pretraining_withholds_the_verdict(ran: PlannedStudy) -> None:
-    pretrained = ran.plan.of("attention=mqa", "pretrain")[0]
+    pretrained = ran.plan.trials_of("attention=mqa", "pretrain")[0]
     path = ran.store.folder(pretrained.identity) / RECORD
     whole = read_json(path)
     tensors = whole["result"]["certificate"]["tensors"]
@@ -154,7 +154,7 @@ def test_a_study_that_is_cut_between_and_within_stages_comes_to_the_same(
 def test_a_stage_begins_from_the_right_trial(ran: PlannedStudy, registry: Registry, tmp_path: Path) -> None:
     from paribus.train.trial import TrialContext, run_trial
 
-    trial, other = ran.plan.of("attention=mqa")
+    trial, other = ran.plan.trials_of("attention=mqa")
     spec = {**trial.spec, "from": {**trial.spec["from"], "name": str(ran.store.folder(other.begins))}}
     with pytest.raises(paribus.StoreError, match=f"is not the trial {trial.begins}, from which this one begins"):
         run_trial(spec, registry, TrialContext("x", tmp_path))

@@ -41,7 +41,7 @@ class Mine(Norm):
 
 
 def stops(**changes: Any) -> tuple[int, ...]:
-    return study({**STUDY, **changes}).plan.study.stops
+    return study({**STUDY, **changes}).plan.study.looks
 
 
 @pytest.mark.parametrize(

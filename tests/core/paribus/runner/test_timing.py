@@ -44,7 +44,7 @@ def planned(tiny: MakeSpec, registry: Registry, tmp_path: Path) -> PlannedStudy:
 
 def record(planned: PlannedStudy, *, seconds: float = 1000.0, variants: int = 99) -> None:
     for variant in planned.plan.variants[:variants]:
-        for trial in planned.plan.of(variant.name):
+        for trial in planned.plan.trials_of(variant.name):
             planned.store.enter(trial)
             body: dict[str, Any] = {
                 "identity": trial.identity,
@@ -89,7 +89,7 @@ def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStud
     found = timing_document(planned.store)
     assert found is not None
     (group,) = found["groups"]
-    base, deep = (planned.plan.of(variant.name)[0].identity for variant in planned.plan.variants)
+    base, deep = (planned.plan.trials_of(variant.name)[0].identity for variant in planned.plan.variants)
     assert set(group["rounds"]) == {base, deep, TWIN}
     assert group["baseline"] == base
     assert len({len(times) for times in group["rounds"].values()}) == 1
@@ -99,7 +99,7 @@ def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStud
     assert timing_plan(planned, asked=True) == {}  # all has been timed
     ratio = Throughput(found).ratio([deep], [base])
     assert ratio is not None
-    assert ratio.middle < 0.8  # six layers are slower than one
+    assert ratio.median < 0.8  # six layers are slower than one
     assert median(group["rounds"][deep]) > median(group["rounds"][base])
 
 
@@ -113,7 +113,7 @@ def test_a_damaged_document_is_none_and_another_pass_replaces_it(planned: Planne
 def test_options_that_only_lightning_reads_are_skipped_with_a_reason(planned: PlannedStudy, registry: Registry) -> None:
     record(planned)
     turns = {**timing_plan(planned), "seconds": 0.05}
-    deep = planned.plan.of("dims.layers=6")[0].identity
+    deep = planned.plan.trials_of("dims.layers=6")[0].identity
     turns["specs"][deep]["trainer"] = {"max_steps": 1, "precision": "64-true"}
     assert carried_out(planned, turns, registry) == 0
     found = timing_document(planned.store)
@@ -160,4 +160,4 @@ def test_only_so_many_models_are_in_memory_at_once(tiny: MakeSpec, registry: Reg
     record(found)
     groups = timing_plan(found)["groups"]
     assert [len(group) - 1 for group in groups] == [GROUP_SIZE, GROUP_SIZE, 1]
-    assert {group[0] for group in groups} == {found.plan.of(BASELINE)[0].identity}
+    assert {group[0] for group in groups} == {found.plan.trials_of(BASELINE)[0].identity}

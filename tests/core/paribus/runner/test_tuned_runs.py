@@ -68,10 +68,10 @@ def test_the_second_phase_follows_from_the_first_also_where_that_was_cut(
     whole = paribus.study(document, registry=notebook, store=tmp_path / "whole")
     events: list[Event] = []
     ran = paribus.run(whole, registry=notebook, on_event=events.append)
-    assert ran.plan.complete
+    assert ran.plan.is_complete
     (planned,) = [event for event in events if event.kind == "planned"]
     assert len(ran.plan.trials) == len(whole.plan.trials) + len(planned.added)
-    assert {trial.setting for trial in ran.plan.trials if trial.identity not in whole.plan.known} == {BEST}
+    assert {trial.setting for trial in ran.plan.trials if trial.identity not in whole.plan.trial_by_identity} == {BEST}
     rehearsed = [event.trial for event in events if event.kind == "rehearsed" and event.trial is not None]
     assert len(rehearsed) == len(
         {trial_group(trial) for trial in ran.plan.trials}

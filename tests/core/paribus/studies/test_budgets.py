@@ -36,7 +36,7 @@ def records(
 ) -> list[tuple[dict[str, Any], Record]]:
     """Trials of a budget in operations, each with the spec that it ran."""
     plan = planned(tiny, registry, {"flops": FLOPS}).plan
-    trials = [plan.of(variant.name)[0] for variant in plan.variants]
+    trials = [plan.trials_of(variant.name)[0] for variant in plan.variants]
     folder = tmp_path_factory.mktemp("flops")
     found = []
     for trial in trials:
@@ -59,7 +59,7 @@ def test_what_a_record_counts_meets_a_budget_of_operations_to_half_a_step(
 def test_the_place_where_a_budget_of_operations_cuts_is_told_of_each_trial(tiny: MakeSpec, registry: Registry) -> None:
     found = planned(tiny, registry, {"flops": FLOPS}).plan
     for variant in found.variants:
-        for trial in found.of(variant.name):
+        for trial in found.trials_of(variant.name):
             steps = trial.spec["trainer"]["max_steps"]
             assert trial.document()["cut"] == trial.cut == {"trainer.max_steps": steps}
             assert "trainer.max_steps" not in trial.varied
@@ -68,7 +68,7 @@ def test_the_place_where_a_budget_of_operations_cuts_is_told_of_each_trial(tiny:
 
 def test_a_smaller_model_takes_more_steps(tiny: MakeSpec, registry: Registry) -> None:
     found = planned(tiny, registry, {"flops": FLOPS}).plan
-    steps = {variant.name: found.of(variant.name)[0].spec["trainer"]["max_steps"] for variant in found.variants}
+    steps = {variant.name: found.trials_of(variant.name)[0].spec["trainer"]["max_steps"] for variant in found.variants}
     assert steps["feedforward.expand=1"] > steps[BASELINE] > steps["feedforward.expand=8"]
 
 
@@ -77,9 +77,9 @@ def test_variants_that_are_matched_in_operations_take_as_many_steps(tiny: MakeSp
     base = {**tiny(), "feedforward": {"name": "mlp", "inner": 64, "expand": None}}
     base.pop("seed")
     found = planned(tiny, registry, {"flops": FLOPS}, base=base, vary={"attention": ["mqa"]}, match=match).plan
-    steps = [found.of(variant.name)[0].spec["trainer"]["max_steps"] for variant in found.variants]
+    steps = [found.trials_of(variant.name)[0].spec["trainer"]["max_steps"] for variant in found.variants]
     assert abs(steps[0] - steps[1]) <= 1 + 0.02 * steps[0]
-    assert found.of("attention=mqa")[0].spec["feedforward"]["inner"] != 64
+    assert found.trials_of("attention=mqa")[0].spec["feedforward"]["inner"] != 64
 
 
 def test_a_budget_that_is_spent_before_the_first_step_ends_is_refused(tiny: MakeSpec, registry: Registry) -> None:
@@ -116,7 +116,7 @@ def test_what_is_no_budget_is_refused(
 def test_each_stage_may_have_a_budget_of_its_own_unit(tiny: MakeSpec, registry: Registry) -> None:
     stages = {"one": {"budget": {"flops": FLOPS}}, "two": {"budget": {"steps": 3}}}
     found = planned(tiny, registry, {"steps": 7}, stages=stages).plan
-    first, second = found.of("feedforward.expand=1", "one")[0], found.of("feedforward.expand=1", "two")[0]
+    first, second = found.trials_of("feedforward.expand=1", "one")[0], found.trials_of("feedforward.expand=1", "two")[0]
     assert first.cut == {"trainer.max_steps": first.spec["trainer"]["max_steps"]}
     assert second.cut == {}
     assert second.spec["trainer"]["max_steps"] == 3

@@ -31,7 +31,9 @@ def test_an_axis_is_only_there_where_it_applies(grid: Grid) -> None:
         "attention=restricted attention.window=8 norm=layernorm",
         "attention=restricted attention.window=16 norm=layernorm",
     ]
-    assert found.of("attention=restricted attention.window=16 norm=layernorm")[0].spec["attention"]["window"] == 16
+    assert (
+        found.trials_of("attention=restricted attention.window=16 norm=layernorm")[0].spec["attention"]["window"] == 16
+    )
     assert found.excluded == ()
 
 

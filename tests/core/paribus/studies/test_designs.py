@@ -22,7 +22,7 @@ axes = st.dictionaries(
 def test_one_at_a_time_changes_one_key_in_each_variant(vary: dict[str, list[str]]) -> None:
     variants = list(DESIGNS["one-at-a-time"](Variation(vary=vary)))
     assert [variant.changes for variant in variants] == [((key, value),) for key in vary for value in vary[key]]
-    assert all(variant.chosen for variant in variants)
+    assert all(variant.is_explicit for variant in variants)
 
 
 @given(axes)

@@ -53,7 +53,7 @@ def test_axes_are_crossed_with_the_base_as_a_level_of_each(vary: dict[str, list[
     cells = {tuple(each for each in cell if each) for cell in itertools.product(*levels)}
     assert found == cells - {()}
     assert variant_count("factorial", varied) == len(found) == math.prod(len(each) for each in levels) - 1
-    assert not any(variant.chosen for variant in DESIGNS["factorial"](varied))
+    assert not any(variant.is_explicit for variant in DESIGNS["factorial"](varied))
 
 
 @given(st.integers(2, 6), st.integers(0, 3))
@@ -102,7 +102,7 @@ def test_a_cell_that_cannot_be_or_was_left_out_is_told_of_and_counted_as_missing
     vary = {"dims.heads": [3], "attention": ["mqa"], "norm": ["rmsnorm"]}
     exclude = [{"dims.heads": 4, "attention": "mqa", "norm": "rmsnorm", "reason": "too dear"}]
     found = planned(known, vary=vary, exclude=exclude)
-    told = {each.variant: each.why for each in found.excluded}
+    told = {each.variant: each.reason for each in found.excluded}
     assert told.pop("attention=mqa + norm=rmsnorm") == "too dear"
     assert len(told) == 4
     assert all("multiple" in why for why in told.values())

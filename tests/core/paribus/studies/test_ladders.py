@@ -35,8 +35,8 @@ def test_a_rung_is_the_base_with_all_changes_up_to_it(changes: list[dict[str, st
     assert variant_count("ladder", varied) == len(rungs) == len(changes)
     for place, rung in enumerate(rungs):
         assert rung.changes == tuple(pair for each in changes[: place + 1] for pair in each.items())
-        assert rung.after == (rungs[place - 1].name if place else BASELINE)
-        assert rung.chosen
+        assert rung.previous == (rungs[place - 1].name if place else BASELINE)
+        assert rung.is_explicit
 
 
 @given(written)
@@ -97,7 +97,7 @@ def test_a_ladder_goes_from_one_recipe_to_another(known: Index) -> None:
     found = planned(known, design="ladder", changes=MODERN)
     names = [variant.name for variant in found.variants]
     assert names[:3] == [BASELINE, "one objective", "+ placement=pre embedding.normed=false"]
-    top = found.of(names[-1])[0]
+    top = found.trials_of(names[-1])[0]
     assert (top.spec["placement"]["name"], top.spec["feedforward"]["inner"]) == ("pre", 128)
     assert top.varied["feedforward"]["inner"] == 128
     assert rungs_below(found.setting()) == dict(zip(names[1:], names[:-1], strict=True))
@@ -107,16 +107,16 @@ def test_a_ladder_goes_from_one_recipe_to_another(known: Index) -> None:
 def test_a_rung_that_leads_back_is_left_out_and_the_next_one_is_a_step_from_its_equal(known: Index) -> None:
     changes = [{"norm": "rmsnorm"}, {"name": "back", "norm": "layernorm", "norm.eps": 1e-12}, {"position": "rope"}]
     found = planned(known, design="ladder", changes=changes)
-    assert [(each.variant, each.same) for each in found.excluded] == [("back", BASELINE)]
+    assert [(each.variant, each.same_as) for each in found.excluded] == [("back", BASELINE)]
     assert rungs_below(found.setting()) == {"+ norm=rmsnorm": BASELINE, "+ position=rope": BASELINE}
 
 
 def test_a_seed_of_leave_one_out_has_a_trial_more_than_there_are_changes(known: Index) -> None:
     found = planned(known, design="leave-one-out", changes=MODERN[1:4])
     assert len(found.trials) == 2 * (3 + 1)
-    full = found.of(BASELINE)[0]
+    full = found.trials_of(BASELINE)[0]
     assert set(full.varied) == {"placement", "embedding.normed", "position", "feedforward"}
-    without = found.of("without position=rope")[0]
+    without = found.trials_of("without position=rope")[0]
     assert {key for key in full.spec if full.spec[key] != without.spec[key]} == {"position"}
 
 

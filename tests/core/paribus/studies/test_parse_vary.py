@@ -20,7 +20,7 @@ Grid = Callable[..., Plan]
 )
 def test_a_cell_is_left_out_with_its_reason(grid: Grid, attention: Any) -> None:
     found = grid(vary=VARY, exclude=[{"attention": attention, "norm": "rmsnorm", "reason": "was run last year"}])
-    assert [(each.variant, each.why) for each in found.excluded] == [
+    assert [(each.variant, each.reason) for each in found.excluded] == [
         ("attention=gqa(kv_heads=2) norm=rmsnorm", "was run last year")
     ]
     assert [variant.name for variant in found.variants] == [
@@ -33,7 +33,7 @@ def test_a_cell_is_left_out_with_its_reason(grid: Grid, attention: Any) -> None:
 
 def test_without_a_reason_it_is_said_which_exclusion_it_was(grid: Grid) -> None:
     found = grid(vary=VARY, exclude=[{"norm": "rmsnorm"}])
-    assert {each.why for each in found.excluded} == {"left out by `exclude`: norm=rmsnorm"}
+    assert {each.reason for each in found.excluded} == {"left out by `exclude`: norm=rmsnorm"}
     assert len(found.excluded) == 2
 
 
@@ -50,7 +50,7 @@ def test_the_baseline_is_no_cell_that_could_be_left_out(grid: Grid) -> None:
 def test_a_cell_that_cannot_be_may_be_left_out_with_a_better_reason(grid: Grid) -> None:
     vary = {"dims.heads": [3, 4], "attention": ["mha", "mqa"]}
     found = grid(vary=vary, exclude=[{"dims.heads": 3, "attention": "mqa", "reason": "three is odd"}])
-    why = {each.variant: each.why for each in found.excluded}
+    why = {each.variant: each.reason for each in found.excluded}
     assert why["dims.heads=3 attention=mqa"] == "three is odd"
     assert "multiple" in why["dims.heads=3 attention=mha"]
 

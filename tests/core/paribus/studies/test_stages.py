@@ -68,7 +68,7 @@ def test_every_variant_goes_through_every_stage(known: Index) -> None:
         (0, "finetune/order", "attention=mqa"),
     ]
     assert found.trials[2].named == "baseline, finetune/order, seed 0"
-    assert found.of(BASELINE) == found.of(BASELINE, "finetune/order")  # those that the metric is of
+    assert found.trials_of(BASELINE) == found.trials_of(BASELINE, "finetune/order")  # those that the metric is of
     steps = {trial.stage: trial.spec["trainer"]["max_steps"] for trial in found.trials}
     assert steps == {"pretrain": 6, "finetune/order": 4, "finetune/next": 2}
     rates = {trial.stage: trial.spec["optimizer"]["lr"] for trial in found.trials}
@@ -82,17 +82,17 @@ def test_every_variant_goes_through_every_stage(known: Index) -> None:
 def test_a_trial_begins_from_that_of_its_own_variant_and_seed(known: Index) -> None:
     found = planned(known)
     for variant in (BASELINE, "attention=mqa"):
-        pretrained = {trial.seed: trial.identity for trial in found.of(variant, "pretrain")}
+        pretrained = {trial.seed: trial.identity for trial in found.trials_of(variant, "pretrain")}
         for name in NAMES[1:]:
-            for trial in found.of(variant, name):
+            for trial in found.trials_of(variant, name):
                 assert trial.begins == trial.spec["from"]["trial"] == pretrained[trial.seed]
                 assert trial.document()["begins"] == trial.begins
-    assert all("from" not in trial.spec for trial in found.of(BASELINE, "pretrain"))
+    assert all("from" not in trial.spec for trial in found.trials_of(BASELINE, "pretrain"))
 
 
 def test_an_identity_follows_from_that_of_what_it_begins_from(known: Index) -> None:
     def identity(**changes: Any) -> str:
-        return planned(known, **changes).of(BASELINE)[0].identity
+        return planned(known, **changes).trials_of(BASELINE)[0].identity
 
     longer = staged(pretrain={"objective": ["mlm", "nsp"], "budget": {"steps": 7}})
     assert len({identity(), identity(stages=longer), identity(corpus="other")}) == 3
@@ -113,30 +113,30 @@ def test_trials_have_the_same_names_in_every_process(known: Index) -> None:
 def test_a_pretraining_is_shared_by_all_that_begin_from_it(known: Index) -> None:
     found = planned(known, vary={"finetune.optimizer.lr": [1e-2], "attention": ["mqa"]})
     slow = "finetune.optimizer.lr=0.01"
-    assert found.of(slow, "pretrain") == found.of(BASELINE, "pretrain")
-    assert found.own(slow, "pretrain") == ()
-    assert {trial.begins for trial in found.of(slow)} == {trial.begins for trial in found.of(BASELINE)}
-    assert found.of(slow)[0].spec["optimizer"]["lr"] == 1e-2
+    assert found.trials_of(slow, "pretrain") == found.trials_of(BASELINE, "pretrain")
+    assert found.new_trials(slow, "pretrain") == ()
+    assert {trial.begins for trial in found.trials_of(slow)} == {trial.begins for trial in found.trials_of(BASELINE)}
+    assert found.trials_of(slow)[0].spec["optimizer"]["lr"] == 1e-2
     assert len(found.trials) == 2 * (2 + 3 * 2)
 
 
 def test_what_changes_only_an_earlier_stage_changes_what_follows_from_it(known: Index) -> None:
     found = planned(known, vary={"pretrain.objective": [["mlm", "sop"]]})
     variant = "pretrain.objective=[mlm,sop]"
-    assert [node["name"] for node in found.of(variant, "pretrain")[0].spec["objective"]] == ["mlm", "sop"]
-    before, after = found.of(BASELINE)[0], found.of(variant)[0]
+    assert [node["name"] for node in found.trials_of(variant, "pretrain")[0].spec["objective"]] == ["mlm", "sop"]
+    before, after = found.trials_of(BASELINE)[0], found.trials_of(variant)[0]
     assert after.varied == {"from": {"trial": after.begins}}
     assert before.varied == {}
     plain_specs = [{**trial.spec, "from": None} for trial in (before, after)]
     assert plain_specs[0] == plain_specs[1]
-    assert found.of(variant, "pretrain")[0].varied == {"objective": ["mlm", "sop"]}
+    assert found.trials_of(variant, "pretrain")[0].varied == {"objective": ["mlm", "sop"]}
 
 
 def test_what_would_change_nothing_that_is_measured_is_left_out_and_said(known: Index) -> None:
     found = planned(known, vary={"attention": ["mqa"], "finetune.next.optimizer.lr": [1e-2]})
     assert [each.variant for each in found.excluded] == ["finetune.next.optimizer.lr=0.01"]
-    assert "it would change nothing" in found.excluded[0].why
-    assert len(found.of("attention=mqa")) == 2
+    assert "it would change nothing" in found.excluded[0].reason
+    assert len(found.trials_of("attention=mqa")) == 2
 
 
 def test_a_vocabulary_is_that_of_the_first_stage_unless_a_new_one_is_asked_for(known: Index) -> None:
@@ -144,12 +144,12 @@ def test_a_vocabulary_is_that_of_the_first_stage_unless_a_new_one_is_asked_for(k
     stages = staged(domain={"from": "pretrain", "objective": "mlm", "corpus": other})
     metric = {"name": "val/mlm/loss", "stage": "domain"}
     found = planned(known, stages=stages, metric=metric)
-    pretrained, domain = found.of(BASELINE, "pretrain")[0].spec, found.of(BASELINE)[0].spec
+    pretrained, domain = found.trials_of(BASELINE, "pretrain")[0].spec, found.trials_of(BASELINE)[0].spec
     assert domain["from"]["learned"] == {"corpus": pretrained["corpus"], "tokenizer": pretrained["tokenizer"],
                                          "vocabulary": pretrained["dims"]["vocabulary"]}  # fmt: skip
-    assert "learned" not in found.of(BASELINE, "finetune/order")[0].spec["from"]  # it is its own corpus
+    assert "learned" not in found.trials_of(BASELINE, "finetune/order")[0].spec["from"]  # it is its own corpus
     stages["domain"] = {**stages["domain"], "from": {"name": "pretrain", "vocabulary": "new"}, "tokenizer": "bpe"}
-    new = planned(known, stages=stages, metric=metric).of(BASELINE)[0]
+    new = planned(known, stages=stages, metric=metric).trials_of(BASELINE)[0]
     assert new.spec["from"] == {"trial": new.begins, "vocabulary": "new"}
     stages["domain"] = {**stages["domain"], "from": "pretrain"}
     with pytest.raises(SpecError, match=r"the kept vocabulary is of the tokenizer `wordpiece`.*, and this is another"):
@@ -160,10 +160,10 @@ def test_a_stage_may_begin_from_a_task_or_from_nothing(known: Index) -> None:
     stages = staged(again={"from": "finetune/next", "objective": "sop"}, afresh={"from": None, "objective": "sop"})
     found = planned(known, stages=stages, metric={"name": "val/sop/loss", "stage": "again"})
     by = {trial.identity: trial for trial in found.trials}
-    last = found.of(BASELINE)[0]
+    last = found.trials_of(BASELINE)[0]
     assert [by[last.begins].stage, by[by[last.begins].begins].stage] == ["finetune/next", "pretrain"]
-    assert found.of(BASELINE, "afresh")[0].begins == ""
-    assert found.of(BASELINE, "again")[0].spec["trainer"] == {}
+    assert found.trials_of(BASELINE, "afresh")[0].begins == ""
+    assert found.trials_of(BASELINE, "again")[0].spec["trainer"] == {}
 
 
 def test_the_knob_of_a_match_is_turned_at_every_stage(known: Index) -> None:
@@ -177,7 +177,7 @@ def test_the_knob_of_a_match_is_turned_at_every_stage(known: Index) -> None:
     read = study(known, match={"on": "params", "by": "feedforward.expand"})
     found = plan(read, known, fingerprint=lambda spec: "text", count=count)
     assert set(asked) == {"sop"}  # at the stage that the metric is of
-    trials = [found.of("attention=mqa", name)[0] for name in NAMES]
+    trials = [found.trials_of("attention=mqa", name)[0] for name in NAMES]
     assert {trial.spec["feedforward"]["expand"] for trial in trials} == {7.0}
     assert all(trial.matched == {"feedforward.expand": 7.0} for trial in trials)
 
