@@ -57,7 +57,7 @@ def test_scores_of_both_heads_their_loss_and_its_gradients_are_those_of_the_twin
 
 def test_a_table_as_wide_as_the_stream_is_refused_for_they_have_a_projection_there() -> None:
     model = CASES["albert"][0]._replace(config={**CASES["albert"][0].config, "embedding_size": 15}).made
-    with pytest.raises(SpecError, match="between which they have a projection and we have none"):
+    with pytest.raises(SpecError, match="`embedding_size` equals `hidden_size`"):
         paribus.convert(model)
 
 

@@ -40,14 +40,14 @@ def test_the_head_is_read_by_its_newer_name(
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("deberta", {"relative_attention": False}, "`relative_attention` is not True"),
-        ("deberta", {"position_biased_input": True}, "`position_biased_input` is not False"),
-        ("deberta", {"pos_att_type": ["p2p"]}, "`pos_att_type` is .'p2p'., which no component here does"),
+        ("deberta", {"relative_attention": False}, "`relative_attention` must be True"),
+        ("deberta", {"position_biased_input": True}, "`position_biased_input` must be False"),
+        ("deberta", {"pos_att_type": ["p2p"]}, "`pos_att_type` .'p2p'."),
         ("deberta", {"talking_head": True}, "talking_head"),
         ("deberta-v2", {"conv_kernel_size": 3}, "conv_kernel_size"),
-        ("deberta-v2", {"share_att_key": False}, "`share_att_key` is not True"),
-        ("deberta-v2", {"attention_head_size": 32}, "heads are not as wide"),
-        ("deberta-v2", {"layer_norm_eps": 1e-5, "norm_rel_ebd": "layer_norm"}, "the norm of distances adds another"),
+        ("deberta-v2", {"share_att_key": False}, "`share_att_key` must be True"),
+        ("deberta-v2", {"attention_head_size": 32}, "head width"),
+        ("deberta-v2", {"layer_norm_eps": 1e-5, "norm_rel_ebd": "layer_norm"}, "norm of distances"),
     ],
 )
 def test_what_no_component_does_is_refused(

@@ -72,7 +72,7 @@ def test_two_that_do_not_belong_together_are_told(shake: Shake) -> None:
         generator.electra.embeddings.position_embeddings.weight[3, 2] += 1
     with pytest.raises(paribus.StoreError, match=r"have `body.position.0.table.weight`, and it is not the same"):
         paribus.convert([body, generator])
-    with pytest.raises(paribus.SpecError, match=r"`embedding` is .* of the discriminator and .* of the generator"):
+    with pytest.raises(paribus.SpecError, match="`embedding` differs"):
         paribus.convert(pair(shake, type_vocab_size=3))
     with pytest.raises(
         paribus.SpecError, match=r"ElectraForPreTraining of the family `electra` are no networks of one"
