@@ -112,13 +112,9 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "the_trials_of_a_machine_that_died_are_taken_over_once": ("D13",),
         "who_was_stopped_for_too_long_writes_nothing": ("D13",),
     },
-    "plugins/paribus_launch/test_ray.py": {"a_killed_process_or_worker_is_the_end_of_one_job": ("D5",)},
-    "plugins/paribus_launch/test_any_order.py": {
-        "a_runner_that_is_cut_is_followed_by_others_in_other_orders": ("D9", "D13")
-    },
-    "plugins/paribus_launch/test_preemption.py": {
-        "a_preempted_trial_is_queued_again_and_leaves_the_record_of_an_uncut_one": ("D10",)
-    },
+    "plugins/paribus_launch/test_ray.py": {"a_killed_process_or_worker_ends_one_job": ("D5",)},
+    "plugins/paribus_launch/test_any_order.py": {"an_interrupted_runner_is_resumed_in_another_order": ("D9", "D13")},
+    "plugins/paribus_launch/test_preemption.py": {"a_preempted_trial_is_requeued_and_has_the_same_record": ("D10",)},
     "core/paribus/storage/test_lock.py": {
         "who_finds_it_held_is_told_by_whom_where_and_since_when": ("D13",),
         "another_process_holds_it_until_it_is_killed": ("D13",),

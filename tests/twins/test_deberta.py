@@ -50,7 +50,7 @@ def test_the_head_is_read_by_its_newer_name(
         ("deberta-v2", {"layer_norm_eps": 1e-5, "norm_rel_ebd": "layer_norm"}, "norm of distances"),
     ],
 )
-def test_what_no_component_does_is_refused(
+def test_unsupported_options_are_rejected(
     kind: str, changes: dict[str, Any], message: str, components: Registry
 ) -> None:
     shared = {"share_att_key": True} if kind == "deberta-v2" else {}

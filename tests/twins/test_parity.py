@@ -63,7 +63,7 @@ def test_the_table_names_every_family_and_case() -> None:
 
 
 @every_case
-def test_scores_and_rows_are_those_of_the_twin(family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
+def test_scores_and_hidden_states_match_the_twin(family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
     ours, theirs = twins
     with torch.no_grad():
         for length in (1, 2, 9, LENGTH):
@@ -96,7 +96,7 @@ def test_padding_is_hidden_as_the_twin_hides_it(
 
 
 @every_case
-def test_gradients_are_those_of_the_twin(family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
+def test_gradients_match_the_twin(family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
     ours, theirs = twins
     tokens = drawn(9)
     scores = ours(tokens, source=read_by(ours))[0]
@@ -115,7 +115,7 @@ def test_gradients_are_those_of_the_twin(family: str, case: Case, twins: tuple[M
 
 
 @every_case
-def test_the_same_model_goes_back(
+def test_converting_back_restores_the_model(
     family: str, case: Case, twins: tuple[Model, Any], tmp_path: Path, note: Note
 ) -> None:
     ours, theirs = twins
@@ -132,7 +132,7 @@ def test_the_same_model_goes_back(
 
 
 @every_case
-def test_a_folder_says_the_same_as_the_model_in_memory(
+def test_converting_a_folder_matches_converting_the_model(
     family: str, case: Case, twins: tuple[Model, Any], tmp_path: Path
 ) -> None:
     ours, theirs = twins
@@ -144,7 +144,7 @@ def test_a_folder_says_the_same_as_the_model_in_memory(
 
 
 @every_case
-def test_step_by_step_is_the_whole(family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
+def test_decoding_step_by_step_matches_one_pass(family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
     ours, theirs = twins
     if not next(part.causal for part in ours.topology.parts if part.path == "body"):
         pytest.skip("only decoders go step by step")

@@ -47,7 +47,7 @@ def images(theirs: Any, count: int = 3) -> tuple[Tensor, Tensor]:
 
 
 @every_case
-def test_scores_and_rows_are_those_of_the_twin(family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
+def test_scores_and_hidden_states_match_the_twin(family: str, case: Case, twins: tuple[Model, Any], note: Note) -> None:
     ours, theirs = twins
     values, pixels = images(theirs)
     with torch.no_grad():
@@ -56,7 +56,7 @@ def test_scores_and_rows_are_those_of_the_twin(family: str, case: Case, twins: t
 
 
 @every_case
-def test_gradients_are_those_of_the_twin(
+def test_gradients_match_the_twin(
     family: str, case: Case, twins: tuple[Model, Any], note: Note, components: Registry
 ) -> None:
     ours, theirs = twins
@@ -74,7 +74,7 @@ def test_gradients_are_those_of_the_twin(
 
 
 @every_case
-def test_the_same_model_goes_back(
+def test_converting_back_restores_the_model(
     family: str, case: Case, twins: tuple[Model, Any], tmp_path: Path, note: Note
 ) -> None:
     ours, theirs = twins
@@ -91,7 +91,7 @@ def test_the_same_model_goes_back(
 
 
 @every_case
-def test_a_folder_says_the_same_as_the_model_in_memory(
+def test_converting_a_folder_matches_converting_the_model(
     family: str, case: Case, twins: tuple[Model, Any], tmp_path: Path
 ) -> None:
     """Its tensors have older names there."""
@@ -114,7 +114,7 @@ def test_a_folder_says_the_same_as_the_model_in_memory(
         ({"rotary": True}, r"`rotary` \(True\) is an option that is not known here"),
     ],
 )
-def test_what_no_component_does_is_refused(changes: dict[str, Any], words: str) -> None:
+def test_unsupported_options_are_rejected(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         paribus.convert(CASES["vit"][0].made, **changes)
 

@@ -67,7 +67,7 @@ def looped(made: Any, x: Tensor, asked: Tensor, sees: Callable[[int, int], bool]
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])
 @pytest.mark.parametrize("rows", [ramp(6), PACKED], ids=["plain", "packed"])
-def test_it_is_what_loops_make_of_it(
+def test_matches_a_loop_implementation(
     kind: str, causal: bool, scaled: bool, rows: TokenLayout, stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked(**KINDS[kind], causal=causal, scores=ScoreOptions(scaled=scaled))
@@ -82,7 +82,7 @@ def test_it_is_what_loops_make_of_it(
 
 
 @kinds
-def test_a_memory_is_asked_as_loops_ask_it(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_cross_attention_matches_a_loop_implementation(kind: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], memory_width=10)
     x, memory = drawn(2, 3, 12), drawn(2, 7, 10, seed=1)
     wanted = torch.stack(
@@ -93,7 +93,7 @@ def test_a_memory_is_asked_as_loops_ask_it(kind: str, stacked: Stacked, drawn: D
 
 @kinds
 @pytest.mark.parametrize("most", [1, 400, 1500])
-def test_blocks_of_any_size_give_the_same_and_so_do_their_gradients(
+def test_any_block_size_gives_the_same_scores_and_gradients(
     kind: str, most: int, stacked: Stacked, drawn: Drawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack, x = stacked(**KINDS[kind]), drawn(2, 7, 12)
@@ -108,7 +108,7 @@ def test_blocks_of_any_size_give_the_same_and_so_do_their_gradients(
         assert torch.allclose(stack(x, ramp(7)).hidden, whole, rtol=0, atol=1e-12)
 
 
-def test_no_pair_is_kept_with_all_its_columns(drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_tensor_of_all_sums_is_saved(drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(additive_scores, "MAX_SUMS", 1000)
     q, k, outer = drawn(1, 2, 30, 8).requires_grad_(), drawn(1, 2, 25, 8), drawn(2, 8)
     largest = 0
@@ -126,7 +126,7 @@ def test_no_pair_is_kept_with_all_its_columns(drawn: Drawn, monkeypatch: pytest.
 
 @kinds
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
-def test_it_costs_what_torch_counts(kind: str, causal: bool, stacked: Stacked) -> None:
+def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, stacked: Stacked) -> None:
     options = {key: value for key, value in KINDS[kind].items() if key != "name"}
     shape = Shape(12, 4, 4, 64, 11, 1, causal=causal, memory_width=10)
     made = attention()[KINDS[kind]["name"]](shape, **options)
@@ -143,7 +143,7 @@ def test_it_costs_what_torch_counts(kind: str, causal: bool, stacked: Stacked) -
 
 @kinds
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_half_precision_is_near(kind: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_half_precision_is_close(kind: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
     x = drawn(2, 12, 12)
     exact = stacked(**KINDS[kind], place="alibi", residual=True)(x, ramp(12)).hidden
     dtype = torch.float32 if mode == "autocast" else torch.bfloat16
@@ -154,7 +154,7 @@ def test_half_precision_is_near(kind: str, mode: str, stacked: Stacked, drawn: D
     assert ((near - exact).norm() / exact.norm()).item() < 2**-4
 
 
-def test_a_perceptron_that_adds_its_two_halves_is_additive(stacked: Stacked, drawn: Drawn) -> None:
+def test_a_perceptron_that_adds_query_and_key_is_additive_attention(stacked: Stacked, drawn: Drawn) -> None:
     perceptron, additive = stacked("mlp-score"), stacked("additive")
     shared = {path: tensor for path, tensor in perceptron.state_dict().items() if "inner" not in path}
     additive.load_state_dict(shared)

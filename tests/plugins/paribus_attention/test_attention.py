@@ -100,7 +100,7 @@ def looped(heads: Heads, x: Tensor, rows: TokenLayout, causal: bool, window: int
 @sides
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
 @pytest.mark.parametrize("rows", ["plain", "right", "left", "packed", "restarted"])
-def test_it_is_what_loops_make_of_it(
+def test_matches_a_loop_implementation(
     kind: str, causal: bool, place: str, rows: str, stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked(**KINDS[kind], place=place, causal=causal)
@@ -113,9 +113,7 @@ def test_it_is_what_loops_make_of_it(
 @kinds
 @sides
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_a_stack_of_it_is_the_same_on_every_kernel(
-    kind: str, causal: bool, place: str, stacked: Stacked, drawn: Drawn
-) -> None:
+def test_all_kernels_agree(kind: str, causal: bool, place: str, stacked: Stacked, drawn: Drawn) -> None:
     options = {**KINDS[kind], "place": place, "causal": causal, "layers": 2}
     fast, readable = stacked(**options), stacked(**options, kernels=KERNELS[-1:])
     assert fast.kernels(rows=150) == (("blocked",) * 2 if "restricted" in kind else ("sdpa",) * 2)
@@ -137,7 +135,7 @@ def test_a_stack_of_it_is_the_same_on_every_kernel(
 
 @kinds
 @pytest.mark.parametrize("place", POSITIONS)
-def test_chunks_of_any_size_decode_what_one_pass_gives(kind: str, place: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_decoding_in_chunks_matches_one_pass(kind: str, place: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], place=place, layers=2, residual=True)
     x, lost = drawn(2, 20, 12), torch.tensor([[0], [4]])
     left = TokenLayout(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
@@ -153,7 +151,7 @@ def test_chunks_of_any_size_decode_what_one_pass_gives(kind: str, place: str, st
 
 
 @kinds
-def test_a_row_never_reads_the_future_and_does_read_itself(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_causal_attention_reads_the_past_and_itself_only(kind: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], place="rope", layers=2, residual=True)
     x = drawn(1, 8, 12)
     rows = rows_of("plain")
@@ -168,9 +166,7 @@ def test_a_row_never_reads_the_future_and_does_read_itself(kind: str, stacked: S
 
 @sides
 @pytest.mark.parametrize(("window", "layers"), [(1, 1), (2, 1), (4, 1), (4, 2), (64, 1)])
-def test_a_window_reaches_as_far_as_it_says_and_no_farther(
-    causal: bool, window: int, layers: int, stacked: Stacked, drawn: Drawn
-) -> None:
+def test_a_window_has_the_declared_size(causal: bool, window: int, layers: int, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("restricted", causal=causal, window=window, layers=layers, residual=True)
     x = drawn(1, 100, 12)
     rows = TokenLayout(torch.arange(100).unsqueeze(0))
@@ -199,7 +195,7 @@ def test_padding_changes_nothing(kind: str, rows: str, stacked: Stacked, drawn: 
 
 @kinds
 @sides
-def test_packed_documents_are_what_they_are_alone(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_packed_documents_match_separate_ones(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], place="alibi", causal=causal, layers=2, residual=True)
     x = drawn(2, 8, 12)
     packed = stack(x, rows_of("packed")).hidden
@@ -210,7 +206,7 @@ def test_packed_documents_are_what_they_are_alone(kind: str, causal: bool, stack
 
 @pytest.mark.parametrize("kind", ["mha", "gqa", "mqa"])  # a window is a matter of place by itself
 @pytest.mark.parametrize("place", POSITIONS)
-def test_rows_that_all_see_each_other_are_told_apart_by_their_positions_alone(
+def test_bidirectional_attention_without_positions_is_permutation_equivariant(
     kind: str, place: str, stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked(**KINDS[kind], place=place, causal=False)
@@ -223,7 +219,7 @@ def test_rows_that_all_see_each_other_are_told_apart_by_their_positions_alone(
 
 
 @pytest.mark.parametrize("name", ["gqa", "restricted"])
-def test_as_many_key_heads_as_heads_make_it_plain(name: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_gqa_with_all_key_heads_is_mha(name: str, stacked: Stacked, drawn: Drawn) -> None:
     options = {"window": 100} if name == "restricted" else {}
     x, rows = drawn(2, 8, 12), rows_of("packed")
     plain, shared = stacked("mha", "rope"), stacked(name, "rope", kv_heads=4, **options)
@@ -231,7 +227,7 @@ def test_as_many_key_heads_as_heads_make_it_plain(name: str, stacked: Stacked, d
 
 
 @pytest.mark.parametrize(("name", "groups", "options"), [("gqa", 2, {"kv_heads": 2}), ("mqa", 1, {})])
-def test_sharing_heads_is_repeating_their_weights_one_after_the_other(
+def test_gqa_is_mha_with_repeated_weights(
     name: str, groups: int, options: dict[str, int], stacked: Stacked, drawn: Drawn
 ) -> None:
     shared, plain = stacked(name, "rope", **options), stacked("mha", "rope")
@@ -243,14 +239,14 @@ def test_sharing_heads_is_repeating_their_weights_one_after_the_other(
     assert torch.allclose(plain(x, rows).hidden, shared(x, rows).hidden, rtol=0, atol=1e-9)
 
 
-def test_one_key_head_is_a_group_of_all(stacked: Stacked, drawn: Drawn) -> None:
+def test_gqa_with_one_key_head_is_mqa(stacked: Stacked, drawn: Drawn) -> None:
     x, rows = drawn(2, 8, 12), rows_of("plain")
     outputs = [stack(x, rows).hidden for stack in (stacked("mqa"), stacked("gqa", kv_heads=1))]
     assert torch.equal(*outputs)
 
 
 @pytest.mark.parametrize("kind", ["mha", "gqa", "mqa"])
-def test_torch_computes_the_same(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_torch(kind: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind])
     x = drawn(2, 8, 12)
     _, heads = attention_of(stack)
@@ -261,7 +257,7 @@ def test_torch_computes_the_same(kind: str, stacked: Stacked, drawn: Drawn) -> N
 
 
 @kinds
-def test_weights_can_be_seen_and_change_nothing(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_capturing_weights_does_not_change_outputs(kind: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], place="rope", layers=2)
     x, rows = drawn(2, 8, 12), rows_of("packed")
     seen = stack(x, rows, capture=True)
@@ -274,7 +270,7 @@ def test_weights_can_be_seen_and_change_nothing(kind: str, stacked: Stacked, dra
 
 
 @kinds
-def test_a_batch_of_padding_alone_is_finite_and_so_are_its_gradients(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_a_batch_of_padding_has_finite_outputs_and_gradients(kind: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], place="alibi")
     rows = TokenLayout(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))
     out = stack(drawn(2, 8, 12), rows).hidden
@@ -286,7 +282,7 @@ def test_a_batch_of_padding_alone_is_finite_and_so_are_its_gradients(kind: str, 
 @kinds
 @pytest.mark.parametrize("place", POSITIONS)
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_half_precision_is_near(kind: str, place: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_half_precision_is_close(kind: str, place: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
     stack, x = stacked(**KINDS[kind], place=place, residual=True), drawn(2, 100, 12)
     documents = torch.zeros(2, 100, dtype=torch.long).index_fill(1, torch.arange(70, 100), PADDING)
     for rows in (TokenLayout(torch.arange(100).unsqueeze(0)), TokenLayout(torch.arange(100).expand(2, -1), documents)):

@@ -31,7 +31,7 @@ def blocks_of(shape: Shape, **options: Any) -> BlockPattern:
 
 @sides
 @pytest.mark.parametrize(("near", "first", "most"), [(1, 2, 3), (0, 0, 5), (3, 1, 0), (2, 9, 40)])
-def test_others_are_drawn_from_those_that_a_block_does_not_see(causal: bool, near: int, first: int, most: int) -> None:
+def test_random_blocks_are_not_visible_otherwise(causal: bool, near: int, first: int, most: int) -> None:
     drawn = draw_blocks(30, most, near=near, first=first, causal=causal, key=7)
     assert len(drawn) == 30
     for block, others in enumerate(drawn):
@@ -41,7 +41,7 @@ def test_others_are_drawn_from_those_that_a_block_does_not_see(causal: bool, nea
         assert len(set(others)) == len(others) == min(most, len(unseen))
 
 
-def test_every_other_block_is_as_likely_to_be_drawn() -> None:
+def test_random_blocks_are_uniform() -> None:
     counts = torch.zeros(12)
     for key in range(4000):
         for other in draw_blocks(12, 2, near=1, first=1, causal=False, key=key)[5]:
@@ -51,7 +51,7 @@ def test_every_other_block_is_as_likely_to_be_drawn() -> None:
     assert float(((counts[unseen] - 1000) ** 2 / 1000).sum()) < 29.9  # chi squared, 7 degrees, p 1e-4
 
 
-def test_what_is_drawn_follows_from_seed_layer_and_length() -> None:
+def test_random_blocks_depend_on_seed_layer_and_length() -> None:
     plain = blocks_of(SHAPE, block_size=4)
     assert plain == blocks_of(SHAPE, block_size=4)
     assert plain == blocks_of(replace(SHAPE, width=24, heads=2, dropout=0.1), block_size=4)
@@ -109,7 +109,7 @@ def rows_of(kind: str, length: int) -> TokenLayout:
 @sides
 @pytest.mark.parametrize("kind", ["plain", "right", "apart", "left", "packed"])
 @pytest.mark.parametrize("length", [11, 83])
-def test_it_is_what_a_loop_makes_of_it(causal: bool, kind: str, length: int, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_a_loop_implementation(causal: bool, kind: str, length: int, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("block-sparse", "alibi", causal=causal, block_size=3, global_blocks=1, random_blocks=2, kv_heads=2)
     made: Any = stack.layers[0]
     x, rows = drawn(2, length, 12), rows_of(kind, length)
@@ -119,7 +119,7 @@ def test_it_is_what_a_loop_makes_of_it(causal: bool, kind: str, length: int, sta
 
 @sides
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_a_stack_of_it_is_the_same_on_every_kernel(causal: bool, place: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_all_kernels_agree(causal: bool, place: str, stacked: Stacked, drawn: Drawn) -> None:
     fast, readable = (
         stacked("block-sparse", place, causal=causal, layers=2, block_size=4, kernels=kernels)
         for kernels in (KERNELS, KERNELS[-1:])
@@ -138,7 +138,7 @@ def test_a_stack_of_it_is_the_same_on_every_kernel(causal: bool, place: str, sta
 
 
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_chunks_of_any_size_decode_what_one_pass_gives(place: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_decoding_in_chunks_matches_one_pass(place: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("block-sparse", place, layers=2, residual=True, block_size=4, global_blocks=1, kv_heads=2)
     x, rows = drawn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
     whole, states, start, chunks = stack(x, rows).hidden, stack.start(2, 120), 0, []
@@ -151,7 +151,7 @@ def test_chunks_of_any_size_decode_what_one_pass_gives(place: str, stacked: Stac
 
 
 @pytest.mark.parametrize("padded", [0, 11])
-def test_big_bird_computes_the_same_of_the_same_blocks(padded: int, drawn: Drawn) -> None:
+def test_matches_big_bird_with_the_same_blocks(padded: int, drawn: Drawn) -> None:
     """Its last block sees all and is seen by all as well, which is here one more that each has drawn."""
     bigbird = pytest.importorskip("transformers.models.big_bird.modeling_big_bird")
     config = bigbird.BigBirdConfig(hidden_size=12, num_attention_heads=3, block_size=8, num_random_blocks=2)
@@ -179,7 +179,7 @@ def test_big_bird_computes_the_same_of_the_same_blocks(padded: int, drawn: Drawn
 
 
 @sides
-def test_it_costs_what_torch_counts(causal: bool, stacked: Stacked) -> None:
+def test_cost_matches_the_torch_flop_counter(causal: bool, stacked: Stacked) -> None:
     stack = stacked("block-sparse", causal=causal, block_size=4).to("meta")
     made: Any = stack.layers[0]
     for rows in (128, 256):

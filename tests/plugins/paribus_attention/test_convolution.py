@@ -19,7 +19,7 @@ DOCUMENTS = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1], [0, PADDING, 0, 1, 1, PADDIN
 @sides
 @kernels
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["plain", "packed"])
-def test_it_is_what_loops_make_of_it(
+def test_matches_a_loop_implementation(
     causal: bool, kernel: int, documents: Tensor | None, stacked: Stacked, drawn: Drawn
 ) -> None:
     stack: Any = stacked("conv", causal=causal, kernel=kernel)
@@ -40,7 +40,7 @@ def test_it_is_what_loops_make_of_it(
 
 
 @sides
-def test_torch_computes_the_same(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_torch(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("conv", causal=causal, kernel=5)
     made, x = stack.layers[0].attention, drawn(2, 40, 12)
     depthwise = nn.Conv1d(12, 12, 5, padding=4 if causal else 2, groups=12).double()
@@ -56,7 +56,7 @@ def test_torch_computes_the_same(causal: bool, stacked: Stacked, drawn: Drawn) -
 
 @sides
 @kernels
-def test_a_row_reaches_as_far_as_the_kernel_says(causal: bool, kernel: int, stacked: Stacked, drawn: Drawn) -> None:
+def test_the_window_has_the_size_of_the_kernel(causal: bool, kernel: int, stacked: Stacked, drawn: Drawn) -> None:
     stack, x, rows = (
         stacked("conv", causal=causal, kernel=kernel),
         drawn(1, 64, 12),

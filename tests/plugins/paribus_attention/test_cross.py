@@ -22,7 +22,7 @@ def ramp(length: int) -> TokenLayout:
 
 
 @kinds
-def test_every_row_sees_all_of_a_memory_however_causal_it_is_itself(
+def test_every_query_sees_the_whole_memory_in_causal_stacks_too(
     name: str, options: dict[str, Any], stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked(name, causal=True, memory_width=10, **options)
@@ -42,7 +42,7 @@ def test_every_row_sees_all_of_a_memory_however_causal_it_is_itself(
 
 
 @kinds
-def test_padding_of_a_memory_and_its_order_change_nothing(
+def test_padding_and_order_of_a_memory_do_not_change_outputs(
     name: str, options: dict[str, Any], stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked(name, memory_width=10, **options)
@@ -55,7 +55,7 @@ def test_padding_of_a_memory_and_its_order_change_nothing(
 
 
 @kinds
-def test_decoding_keeps_the_memory_as_it_was_projected(
+def test_decoding_caches_the_projected_memory(
     name: str, options: dict[str, Any], stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked(name, "rope", layers=2, residual=True, memory_width=10, **options)
@@ -70,6 +70,6 @@ def test_decoding_keeps_the_memory_as_it_was_projected(
 
 
 @kinds
-def test_it_starts_with_nothing(name: str, options: dict[str, Any]) -> None:
+def test_the_initial_state_is_empty(name: str, options: dict[str, Any]) -> None:
     made = attention()[name](Shape(12, 4, 4, 8, 11, 1, memory_width=10), **options)
     assert made.start(2, 8, torch.zeros(())) == {}

@@ -64,7 +64,7 @@ def looped(made: Any, x: Tensor, layer: int, causal: bool) -> Tensor:
 
 @groups
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
-def test_it_is_what_loops_make_of_it(kv_heads: int, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_a_loop_implementation(kv_heads: int, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("differential", causal=causal, layers=2, kv_heads=kv_heads)
     x, rows = drawn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))
     for layer in range(2):
@@ -75,7 +75,7 @@ def test_it_is_what_loops_make_of_it(kv_heads: int, causal: bool, stacked: Stack
 @groups
 @pytest.mark.parametrize("layer", [0, 3])
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-def test_diffllama_computes_the_same(kv_heads: int, layer: int, kernel: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_diffllama(kv_heads: int, layer: int, kernel: str, stacked: Stacked, drawn: Drawn) -> None:
     config = DiffLlamaConfig(
         hidden_size=12,
         num_attention_heads=4,
@@ -104,7 +104,7 @@ def test_diffllama_computes_the_same(kv_heads: int, layer: int, kernel: str, sta
     assert torch.allclose(stack(x, TokenLayout(ramp)).hidden, wanted, rtol=0, atol=2e-6)
 
 
-def test_two_equal_heads_leave_nothing_of_each_other_where_lambda_is_one(stacked: Stacked, drawn: Drawn) -> None:
+def test_equal_heads_cancel_at_lambda_1(stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("differential")
     made = own(stack)
     with torch.no_grad():
@@ -116,7 +116,7 @@ def test_two_equal_heads_leave_nothing_of_each_other_where_lambda_is_one(stacked
     assert torch.allclose(out, made.heads.o.bias.expand(2, 6, 12), rtol=0, atol=1e-9)
 
 
-def test_what_is_captured_is_the_difference(stacked: Stacked, drawn: Drawn) -> None:
+def test_captured_weights_are_the_difference(stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("differential", causal=False)
     made, x, rows = own(stack), drawn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))
     seen = stack(x, rows, capture=True)
@@ -128,7 +128,7 @@ def test_what_is_captured_is_the_difference(stacked: Stacked, drawn: Drawn) -> N
 
 
 @groups
-def test_it_costs_what_torch_counts(kv_heads: int, stacked: Stacked) -> None:
+def test_cost_matches_the_torch_flop_counter(kv_heads: int, stacked: Stacked) -> None:
     stack = stacked("differential", memory_width=10, kv_heads=kv_heads).to("meta")
     x, rows = (
         torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
@@ -141,7 +141,7 @@ def test_it_costs_what_torch_counts(kv_heads: int, stacked: Stacked) -> None:
     assert made.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 
 
-def test_it_has_the_tensors_of_plain_heads_and_a_few_more() -> None:
+def test_it_has_the_tensors_of_mha_and_lambda() -> None:
     shape = Shape(12, 4, 4, 64, 11, 1, layer=0)
     plain, ours = (dict(attention()[name](shape).named_parameters()) for name in ("mha", "differential"))
     assert all(ours[path].shape == tensor.shape for path, tensor in plain.items())
@@ -149,12 +149,12 @@ def test_it_has_the_tensors_of_plain_heads_and_a_few_more() -> None:
 
 
 @pytest.mark.parametrize(("heads", "options"), [(3, {}), (6, {"kv_heads": 3})])
-def test_heads_that_make_no_pairs_are_refused(heads: int, options: dict[str, int]) -> None:
+def test_odd_numbers_of_heads_are_rejected(heads: int, options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="even numbers of heads"):
         attention()["differential"](Shape(12, heads, 4, 64, 11, 1, layer=0), scores=ScoreOptions(), **options)
 
 
-def test_layers_that_share_their_parameters_cannot_have_it() -> None:
+def test_shared_layers_are_rejected() -> None:
     with pytest.raises(SpecError, match="attention `differential` must know which layer it is in"):
         paribus.spec("gpt-tiny", "attention=differential", "dims.groups=1")
 
@@ -162,7 +162,7 @@ def test_layers_that_share_their_parameters_cannot_have_it() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # dynamo's own
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # the same
-def test_layers_that_each_begin_with_another_lambda_share_a_graph() -> None:
+def test_layers_with_different_lambdas_share_a_graph() -> None:
     graphs = 0
 
     def counting(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:

@@ -65,7 +65,7 @@ def rows_of(kind: str, length: int) -> TokenLayout:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", ["plain", "right", "left", "packed"])
 @pytest.mark.parametrize("length", [11, 70])
-def test_it_is_what_a_loop_makes_of_it(
+def test_matches_a_loop_implementation(
     causal: bool, options: tuple[int, int, int], kind: str, length: int, stacked: Stacked, drawn: Drawn
 ) -> None:
     window, dilation, first = options
@@ -82,7 +82,7 @@ def test_it_is_what_a_loop_makes_of_it(
 @sides
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
 @pytest.mark.parametrize("options", [(4, 2, 0), (4, 2, 3)], ids=str)
-def test_a_stack_of_it_is_the_same_on_every_kernel(
+def test_all_kernels_agree(
     causal: bool, place: str, options: tuple[int, int, int], stacked: Stacked, drawn: Drawn
 ) -> None:
     given = dict(zip(("window", "dilation", "global_tokens"), options, strict=True))
@@ -105,9 +105,7 @@ def test_a_stack_of_it_is_the_same_on_every_kernel(
 
 @sides
 @pytest.mark.parametrize("dilation", [1, 3])
-def test_a_window_reaches_as_many_steps_as_it_says_and_no_row_between(
-    causal: bool, dilation: int, stacked: Stacked, drawn: Drawn
-) -> None:
+def test_a_window_has_the_declared_steps_and_gaps(causal: bool, dilation: int, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("dilated", causal=causal, window=4, dilation=dilation, residual=True)
     x, rows = drawn(1, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
     before = stack(x, rows).hidden
@@ -121,7 +119,7 @@ def test_a_window_reaches_as_many_steps_as_it_says_and_no_row_between(
 
 
 @sides
-def test_without_gaps_it_is_a_plain_window(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_dilation_1_is_a_sliding_window(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     x, rows = drawn(2, 100, 12), rows_of("left", 100)
     plain, gaps = (
         stacked(name, "rope", causal=causal, window=5, **options)
@@ -131,7 +129,7 @@ def test_without_gaps_it_is_a_plain_window(causal: bool, stacked: Stacked, drawn
 
 
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_chunks_of_any_size_decode_what_one_pass_gives(place: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_decoding_in_chunks_matches_one_pass(place: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("dilated", place, layers=2, residual=True, window=3, dilation=2, global_tokens=1, kv_heads=2)
     x, rows = drawn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
     whole, states, start, chunks = stack(x, rows).hidden, stack.start(2, 120), 0, []
@@ -146,7 +144,7 @@ def test_chunks_of_any_size_decode_what_one_pass_gives(place: str, stacked: Stac
 
 
 @pytest.mark.parametrize("padded", [0, 9])
-def test_longformer_computes_the_same(padded: int, drawn: Drawn) -> None:
+def test_matches_longformer(padded: int, drawn: Drawn) -> None:
     """With its global projections set to the local ones, of which ours has no others."""
     longformer = pytest.importorskip("transformers.models.longformer.modeling_longformer")
     config = longformer.LongformerConfig(
@@ -180,7 +178,7 @@ def counted(stack: Stack, rows: int) -> int:
 
 
 @sides
-def test_it_costs_what_its_rows_see_and_is_computed_for_little_more(causal: bool, stacked: Stacked) -> None:
+def test_cost_counts_visible_keys_and_the_kernel_computes_little_more(causal: bool, stacked: Stacked) -> None:
     shape = Shape(12, 4, 4, 4096, 11, 1, causal=causal)
     made = Dilated(shape, window=9, dilation=4, global_tokens=2)
     plain = Restricted(shape, window=9)

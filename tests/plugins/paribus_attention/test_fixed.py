@@ -16,14 +16,14 @@ def ramp(length: int) -> TokenLayout:
     return TokenLayout(torch.arange(length).unsqueeze(0))
 
 
-def test_every_row_is_given_what_the_last_one_projects_to(stacked: Stacked, drawn: Drawn) -> None:
+def test_every_token_gets_the_projection_of_the_last(stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("fixed", causal=False)
     x, heads = drawn(2, 8, 12), stack.layers[0].attention.heads
     wanted = heads.o(heads.v(x[:, 7])).unsqueeze(1)
     assert torch.allclose(stack(x, ramp(8)).hidden, wanted.expand(-1, 8, -1), rtol=0, atol=1e-12)
 
 
-def test_a_memory_is_its_last_row_that_is_no_padding(stacked: Stacked, drawn: Drawn) -> None:
+def test_a_memory_is_read_at_its_last_token_that_is_not_padding(stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("fixed", memory_width=10)
     x, memory, heads = drawn(2, 3, 12), drawn(2, 7, 10, seed=1), stack.layers[0].cross.heads
     documents = torch.tensor([[0] * 5 + [PADDING] * 2, [PADDING] * 3 + [0] * 4])
@@ -37,7 +37,7 @@ def test_a_memory_is_its_last_row_that_is_no_padding(stacked: Stacked, drawn: Dr
     assert not grad[:, :-1].any()
 
 
-def test_a_document_without_a_memory_is_given_nothing(stacked: Stacked, drawn: Drawn) -> None:
+def test_a_document_without_a_memory_gets_zero(stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("fixed", memory_width=10)
     asks, given = (
         TokenLayout(torch.arange(3)[None], torch.tensor([[0, 1, 1]])),

@@ -15,7 +15,7 @@ Drawn = Callable[..., Tensor]
 ROWS = TokenLayout(torch.arange(5).unsqueeze(0))
 
 
-def test_it_is_the_real_part_of_the_double_sum(stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_the_real_part_of_the_double_sum(stacked: Stacked, drawn: Drawn) -> None:
     x = drawn(1, 5, 12)
     got = stacked("fourier", causal=False)(x, ROWS).hidden[0]
     rows = x[0].tolist()
@@ -27,7 +27,7 @@ def test_it_is_the_real_part_of_the_double_sum(stacked: Stacked, drawn: Drawn) -
             assert abs(sum(terms).real - float(got[t, d])) < 1e-9
 
 
-def test_transformers_mixes_alike(stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_transformers(stacked: Stacked, drawn: Drawn) -> None:
     x = drawn(2, 5, 12)
     twin = FNetFourierTransform(FNetConfig(hidden_size=12, use_tpu_fourier_optimizations=False))
     (mixed,) = twin.self(x)
@@ -35,7 +35,7 @@ def test_transformers_mixes_alike(stacked: Stacked, drawn: Drawn) -> None:
     assert torch.allclose(got, mixed, rtol=0, atol=1e-12)
 
 
-def test_twice_gives_an_even_signal_back(stacked: Stacked, drawn: Drawn) -> None:
+def test_applied_twice_it_restores_an_even_signal(stacked: Stacked, drawn: Drawn) -> None:
     x = drawn(1, 5, 12)
     even = x + x.flip(1, 2).roll((1, 1), (1, 2))
     stack = stacked("fourier", causal=False)

@@ -28,7 +28,7 @@ def looped(part: Any, rows: Tensor) -> Tensor:
 
 
 @sides
-def test_it_is_what_loops_make_of_it(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_a_loop_implementation(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("gru", causal=causal)
     x, parts = drawn(1, 8, 12), stack.layers[0].attention.directions
     wanted = looped(parts[0], x[0])
@@ -38,7 +38,7 @@ def test_it_is_what_loops_make_of_it(causal: bool, stacked: Stacked, drawn: Draw
 
 
 @sides
-def test_torch_computes_the_same(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_torch(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("gru", causal=causal)
     weights = [weight for part in stack.layers[0].attention.directions for weight in part.weights]
     twin = nn.GRU(12, 12 if causal else 6, batch_first=True, bidirectional=not causal).double()

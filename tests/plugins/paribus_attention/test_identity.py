@@ -12,7 +12,7 @@ Stacked = Callable[..., Stack]
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
-def test_rows_go_through_untouched_and_nothing_is_learned(
+def test_the_input_is_returned_and_there_are_no_parameters(
     causal: bool, stacked: Stacked, drawn: Callable[..., Tensor]
 ) -> None:
     stack, x = stacked("identity", causal=causal), drawn(2, 8, 12)

@@ -35,7 +35,7 @@ def phi(features: str, x: list[float]) -> list[float]:
 @kinds
 @sides
 @pytest.mark.parametrize("rows", [TokenLayout(torch.arange(8).unsqueeze(0)), PACKED], ids=["plain", "packed"])
-def test_it_is_what_loops_make_of_it(
+def test_matches_a_loop_implementation(
     kind: str, causal: bool, rows: TokenLayout, stacked: Stacked, drawn: Drawn
 ) -> None:
     stack: Any = stacked("linear", causal=causal, **KINDS[kind])
@@ -74,7 +74,7 @@ def written_out(stack: Any, x: Tensor, seen: Tensor) -> Tensor:
 @kinds
 @sides
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
-def test_sums_and_their_gradients_are_those_of_all_weights_written_out(
+def test_sums_and_gradients_match_explicit_weights(
     kind: str, causal: bool, length: int, stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked("linear", causal=causal, **KINDS[kind])
@@ -94,7 +94,7 @@ def test_sums_and_their_gradients_are_those_of_all_weights_written_out(
             assert torch.allclose(ours, theirs, rtol=1e-7, atol=1e-8)
 
 
-def test_a_memory_is_one_sum_whose_size_is_that_of_no_row(stacked: Stacked, drawn: Drawn) -> None:
+def test_the_state_of_a_memory_does_not_depend_on_its_length(stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("linear", memory_width=10)
     states = stack.start(1, 4)
     memory = Memory(drawn(1, 500, 10), TokenLayout(torch.arange(500).unsqueeze(0)))
@@ -106,7 +106,7 @@ def test_a_memory_is_one_sum_whose_size_is_that_of_no_row(stacked: Stacked, draw
 
 
 @sides
-def test_work_grows_with_rows_and_not_with_their_square(causal: bool, stacked: Stacked) -> None:
+def test_cost_is_linear_in_the_length(causal: bool, stacked: Stacked) -> None:
     stack: Any = stacked("linear", causal=causal)
     cost = stack.layers[0].attention.cost
     assert cost(Load(4096, 4096)).flops == 4 * cost(Load(1024, 1024)).flops

@@ -15,7 +15,7 @@ Drawn = Callable[..., Tensor]
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_it_is_what_loops_make_of_it(shared: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_a_loop_implementation(shared: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("linformer", causal=False, rank=3, shared=shared)
     made, x = stack.layers[0].attention, drawn(2, 8, 12)
     documents = torch.tensor([[0] * 8, [PADDING] * 2 + [0] * 3 + [PADDING] + [0, 0]])
@@ -36,7 +36,7 @@ def test_it_is_what_loops_make_of_it(shared: bool, stacked: Stacked, drawn: Draw
             assert torch.allclose(got[b, row], made.heads.o(mixed.flatten()), rtol=0, atol=1e-9)
 
 
-def test_with_a_projection_that_changes_nothing_it_is_softmax_attention(stacked: Stacked, drawn: Drawn) -> None:
+def test_an_identity_projection_gives_softmax_attention(stacked: Stacked, drawn: Drawn) -> None:
     short, plain = stacked("linformer", causal=False, rank=8), stacked("mha", causal=False)
     weights: Any = dict(short.named_parameters())
     with torch.no_grad():
@@ -48,13 +48,13 @@ def test_with_a_projection_that_changes_nothing_it_is_softmax_attention(stacked:
     assert torch.allclose(short(x, rows).hidden, plain(x, rows).hidden, rtol=0, atol=1e-9)
 
 
-def test_more_rows_than_it_was_made_for_are_refused(stacked: Stacked, drawn: Drawn) -> None:
+def test_longer_sequences_are_rejected(stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("linformer", causal=False, rank=3)
     with pytest.raises(DataError, match="got 257"):
         stack(drawn(1, 257, 12), TokenLayout(torch.arange(257).unsqueeze(0)))
 
 
-def test_alike_is_one_projection_and_apart_two(stacked: Stacked) -> None:
+def test_shared_keys_and_values_have_one_projection(stacked: Stacked) -> None:
     for shared, count in ((True, 1), (False, 2)):
         stack = stacked("linformer", causal=False, rank=3, shared=shared)
         projections = [path for path, _ in stack.named_parameters() if "heads" not in path]

@@ -29,7 +29,7 @@ def looped(part: Any, rows: Tensor) -> Tensor:
 
 
 @sides
-def test_it_is_what_loops_make_of_it(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_a_loop_implementation(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("lstm", causal=causal)
     x, parts = drawn(1, 8, 12), stack.layers[0].attention.directions
     wanted = looped(parts[0], x[0])
@@ -39,7 +39,7 @@ def test_it_is_what_loops_make_of_it(causal: bool, stacked: Stacked, drawn: Draw
 
 
 @sides
-def test_torch_computes_the_same(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_torch(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("lstm", causal=causal)
     weights = [weight for part in stack.layers[0].attention.directions for weight in part.weights]
     twin = nn.LSTM(12, 12 if causal else 6, batch_first=True, bidirectional=not causal).double()
@@ -50,7 +50,7 @@ def test_torch_computes_the_same(causal: bool, stacked: Stacked, drawn: Drawn) -
     assert torch.allclose(stack(x, ROWS).hidden, twin(x)[0], rtol=0, atol=1e-12)
 
 
-def test_an_odd_width_has_no_halves() -> None:
+def test_an_odd_width_is_rejected_in_bidirectional_stacks() -> None:
     with pytest.raises(ValueError, match="got 13; valid: 14"):
         attention()["lstm"](Shape(13, 1, 13, 8, 11, 1))
     attention()["lstm"](Shape(13, 1, 13, 8, 11, 1, causal=True))

@@ -83,7 +83,7 @@ def looped(made: Any, x: Tensor, causal: bool, place: str) -> Tensor:
 @sides
 @pytest.mark.parametrize("place", ["none", "rope"])
 @pytest.mark.parametrize("kind", ["plain", "a latent for queries", "wide"])
-def test_it_is_what_loops_make_of_it(kind: str, causal: bool, place: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_a_loop_implementation(kind: str, causal: bool, place: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("mla", place, causal=causal, **KINDS[kind])
     x = drawn(2, 6, 12)
     wanted = torch.stack([looped(own(stack), each, causal, place) for each in x])
@@ -92,7 +92,7 @@ def test_it_is_what_loops_make_of_it(kind: str, causal: bool, place: str, stacke
 
 @pytest.mark.parametrize("q_rank", [None, 5])
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-def test_deepseek_computes_the_same(q_rank: int | None, kernel: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_deepseek(q_rank: int | None, kernel: str, stacked: Stacked, drawn: Drawn) -> None:
     config = DeepseekV3Config(
         hidden_size=12,
         num_attention_heads=4,
@@ -136,9 +136,7 @@ def test_deepseek_computes_the_same(q_rank: int | None, kernel: str, stacked: St
 
 @kinds
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_rows_that_come_one_by_one_ask_latents_and_give_what_one_pass_gives(
-    kind: str, place: str, stacked: Stacked, drawn: Drawn
-) -> None:
+def test_decoding_with_latents_matches_one_pass(kind: str, place: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("mla", place, layers=2, residual=True, **KINDS[kind])
     x, lost = drawn(2, 20, 12), torch.tensor([[0], [4]])
     left = TokenLayout(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
@@ -154,7 +152,7 @@ def test_rows_that_come_one_by_one_ask_latents_and_give_what_one_pass_gives(
 
 @kinds
 @sides
-def test_every_kernel_gives_the_same(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_all_kernels_agree(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     options = {"place": "rope", "causal": causal, "layers": 2, **KINDS[kind]}
     fast, readable = stacked("mla", **options), stacked("mla", **options, kernels=KERNELS[-1:])
     x = drawn(2, 12, 12)
@@ -163,7 +161,7 @@ def test_every_kernel_gives_the_same(kind: str, causal: bool, stacked: Stacked, 
         assert torch.allclose(fast(x, rows).hidden, readable(x, rows).hidden, rtol=0, atol=1e-9)
 
 
-def test_all_that_is_remembered_of_a_row_is_its_latent_and_its_turned_columns(stacked: Stacked, drawn: Drawn) -> None:
+def test_the_cache_has_latents_and_rotary_keys_only(stacked: Stacked, drawn: Drawn) -> None:
     made = attention()["mla"](Shape(12, 4, 4, 64, 11, 1), kv_rank=7, rotary=6)
     state = made.start(3, 20, torch.zeros((), dtype=torch.float64))
     assert {name: tuple(kept.shape) for name, kept in state.items()} == {"latents": (3, 20, 7), "turned": (3, 1, 20, 6)}
@@ -178,7 +176,9 @@ def test_all_that_is_remembered_of_a_row_is_its_latent_and_its_turned_columns(st
 
 @pytest.mark.parametrize("kind", ["plain", "a latent for queries", "wide", "norms"])
 @pytest.mark.parametrize(("queries", "past"), [(20, 0), (3, 17), (1, 19)])
-def test_it_costs_what_torch_counts(kind: str, queries: int, past: int, stacked: Stacked, drawn: Drawn) -> None:
+def test_cost_matches_the_torch_flop_counter(
+    kind: str, queries: int, past: int, stacked: Stacked, drawn: Drawn
+) -> None:
     stack = stacked("mla", "rope", **KINDS[kind])
     states = stack.start(1, 20)
     if past:
@@ -190,7 +190,7 @@ def test_it_costs_what_torch_counts(kind: str, queries: int, past: int, stacked:
     assert own(stack).cost(Load(queries, 20)).flops == counter.get_total_flops()
 
 
-def test_a_memory_costs_what_torch_counts(stacked: Stacked) -> None:
+def test_cross_attention_cost_matches_the_torch_flop_counter(stacked: Stacked) -> None:
     stack = stacked("mla", memory_width=10).to("meta")
     x, rows = (
         torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
@@ -205,7 +205,7 @@ def test_a_memory_costs_what_torch_counts(stacked: Stacked) -> None:
 
 @kinds
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_half_precision_is_near(kind: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_half_precision_is_close(kind: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
     x = drawn(2, 12, 12)
     exact = stacked("mla", "rope", residual=True, **KINDS[kind])(x, ramp(12)).hidden
     dtype = torch.float32 if mode == "autocast" else torch.bfloat16
@@ -219,6 +219,6 @@ def test_half_precision_is_near(kind: str, mode: str, stacked: Stacked, drawn: D
     assert ((near - exact).norm() / exact.norm()).item() < 2**-4
 
 
-def test_an_odd_number_of_columns_cannot_be_turned() -> None:
+def test_an_odd_rotary_width_is_rejected() -> None:
     with pytest.raises(ValueError, match="got 3; valid: 2, 4"):
         attention()["mla"](Shape(12, 4, 4, 64, 11, 1), rotary=3)

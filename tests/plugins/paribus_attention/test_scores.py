@@ -110,9 +110,7 @@ def added(stack: Stack, place: str, length: int) -> Tensor:
 @places
 @sides
 @pytest.mark.parametrize("kind", PLAIN)
-def test_layers_of_plain_heads_are_what_the_formulas_say(
-    kind: str, option: str, place: str, causal: bool, stacked: Stacked, drawn: Drawn
-) -> None:
+def test_matches_the_formulas(kind: str, option: str, place: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**PLAIN[kind], place=place, causal=causal, layers=3, residual=True, scores=OPTIONS[option])
     x = drawn(2, 9, 12)
     wanted = written_out(stack, x, place, causal=causal, window=PLAIN[kind].get("window"))
@@ -121,7 +119,9 @@ def test_layers_of_plain_heads_are_what_the_formulas_say(
 
 @options
 @everywhere
-def test_step_by_step_is_the_whole(kind: str, option: str, place: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_decoding_step_by_step_matches_one_pass(
+    kind: str, option: str, place: str, stacked: Stacked, drawn: Drawn
+) -> None:
     stack = stacked(**KINDS[kind], place=place, layers=2, residual=True, scores=OPTIONS[option])
     x, lost = drawn(2, 12, stack.shape.width), torch.tensor([[0], [4]])
     left = TokenLayout(torch.arange(12) - lost, (torch.arange(12) < lost).long().neg())
@@ -138,7 +138,7 @@ def test_step_by_step_is_the_whole(kind: str, option: str, place: str, stacked: 
 @options
 @everywhere
 @sides
-def test_every_option_matters_and_hides_what_is_to_be_hidden(
+def test_every_option_changes_outputs_and_respects_visibility(
     kind: str, option: str, place: str, causal: bool, stacked: Stacked, drawn: Drawn
 ) -> None:
     given = {**KINDS[kind], "place": place, "causal": causal, "layers": 2, "residual": True}
@@ -159,7 +159,7 @@ def test_every_option_matters_and_hides_what_is_to_be_hidden(
 
 @options
 @everywhere
-def test_every_kernel_gives_the_same_and_so_do_its_gradients(
+def test_all_kernels_agree_on_outputs_and_gradients(
     kind: str, option: str, place: str, stacked: Stacked, drawn: Drawn
 ) -> None:
     given = {**KINDS[kind], "place": place, "layers": 2, "residual": True}
@@ -181,7 +181,7 @@ def test_every_kernel_gives_the_same_and_so_do_its_gradients(
 @options
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("error")
-def test_autocast_is_near(kind: str, option: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_autocast_is_close(kind: str, option: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], place="alibi", layers=2, residual=True, scores=OPTIONS[option])
     x = drawn(2, 10, stack.shape.width)
     exact = stack(x, ramp(10)).hidden
@@ -226,7 +226,7 @@ def angles(length: int, *, twice: bool) -> tuple[Tensor, Tensor]:
     ],
     ids=["Qwen 3", "gpt-oss", "Gemma 2"],
 )
-def test_the_models_that_an_option_is_named_after_compute_the_same(
+def test_each_option_matches_its_model(
     config: PreTrainedConfig, twin: Any, scores: ScoreOptions, stacked: Stacked, drawn: Drawn
 ) -> None:
     theirs = twin(config, 0).double().eval()

@@ -28,7 +28,7 @@ kinds = pytest.mark.parametrize(("name", "options", "groups"), KINDS)
 
 
 @kinds
-def test_state_is_what_it_says_and_of_the_type_of_the_stack(name: str, options: dict[str, Any], groups: int) -> None:
+def test_the_state_has_the_declared_size_and_dtype(name: str, options: dict[str, Any], groups: int) -> None:
     made = attention()[name](SHAPE, **options)
     state = made.start(3, 20, torch.zeros((), dtype=torch.float64))
     assert {key: tuple(value.shape) for key, value in state.items()} == {
@@ -53,14 +53,14 @@ def counted(stack: Stack, queries: int, memory: int = 0) -> int:
 
 @pytest.mark.parametrize(("name", "options", "groups"), KINDS[:4])
 @pytest.mark.parametrize("causal", [True, False])
-def test_cost_is_what_torch_counts(
+def test_cost_matches_the_torch_flop_counter(
     name: str, options: dict[str, Any], groups: int, causal: bool, stacked: Stacked
 ) -> None:
     made = attention()[name](Shape(12, 4, 4, 64, 11, 1, causal=causal), **options)
     assert made.cost(Load(20, 20)).flops == counted(stacked(name, causal=causal, **options), 20)
 
 
-def test_the_cost_of_a_memory_is_what_torch_counts(stacked: Stacked) -> None:
+def test_cross_attention_cost_matches_the_torch_flop_counter(stacked: Stacked) -> None:
     made = attention()["gqa"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
     cost = made.cost(Load(20, 20, memory=30))
     assert cost.flops == counted(stacked("gqa", memory_width=10), 20, 30)
@@ -68,7 +68,7 @@ def test_the_cost_of_a_memory_is_what_torch_counts(stacked: Stacked) -> None:
 
 
 @pytest.mark.parametrize(("causal", "span"), [(True, 8), (False, 15)])
-def test_a_window_costs_what_it_sees(causal: bool, span: int) -> None:
+def test_the_cost_of_a_window_counts_visible_keys(causal: bool, span: int) -> None:
     made = attention()["restricted"](Shape(12, 4, 4, 64, 11, 1, causal=causal), window=8)
     plain = attention()["mha"](Shape(12, 4, 4, 64, 11, 1, causal=causal))
     scored = plain.cost(Load(40, 40)).flops - made.cost(Load(40, 40)).flops
@@ -77,7 +77,7 @@ def test_a_window_costs_what_it_sees(causal: bool, span: int) -> None:
 
 
 @kinds
-def test_a_bias_is_in_every_projection_or_in_none(name: str, options: dict[str, Any], groups: int) -> None:
+def test_bias_applies_to_all_projections(name: str, options: dict[str, Any], groups: int) -> None:
     made = attention()[name](SHAPE, scores=ScoreOptions(bias=False), **options)
     assert {path for path, _ in made.named_parameters()} == {f"heads.{side}.weight" for side in "qkvo"}
     made = attention()[name](SHAPE, **options)
@@ -85,7 +85,7 @@ def test_a_bias_is_in_every_projection_or_in_none(name: str, options: dict[str, 
 
 
 @kinds
-def test_scores_are_scaled_and_capped_as_asked(
+def test_scores_are_scaled_and_capped(
     name: str, options: dict[str, Any], groups: int, stacked: Stacked, drawn: Callable[..., Tensor]
 ) -> None:
     x, rows = drawn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
@@ -109,13 +109,13 @@ def test_scores_are_scaled_and_capped_as_asked(
     assert stacked(name, scores=ScoreOptions(soft_cap=2.0), **options).kernels() == ("eager",)
 
 
-def test_a_memory_has_no_future() -> None:
+def test_cross_attention_is_not_causal() -> None:
     assert visibility_of(Shape(12, 4, 4, 64, 11, 1, causal=True)) == Visibility(causal=True)
     assert visibility_of(Shape(12, 4, 4, 64, 11, 1, causal=True), 3) == Visibility(causal=True, window=3)
     assert visibility_of(Shape(12, 4, 4, 64, 11, 1, causal=True, memory_width=10)) == Visibility()
 
 
-def test_all_declare_the_same_but_that_a_window_has_no_memory() -> None:
+def test_all_declare_the_same_traits_except_cross_attention_of_windows() -> None:
     traits = {name: component.traits for name, component in attention().items()}
     assert traits["restricted"] == {**SOFTMAX_TRAITS, "cross": False}
     assert all(traits[name] == SOFTMAX_TRAITS for name in ("mha", "gqa", "mqa"))
@@ -126,7 +126,7 @@ def options_of(name: str) -> dict[str, Option]:
     return {option.name: option for option in schema_of(attention()[name], ("shape",))}
 
 
-def test_options_are_what_their_signatures_say() -> None:
+def test_options_match_their_signatures() -> None:
     assert list(options_of("mha")) == ["key_bias", "scores"]
     assert list(options_of("mqa")) == ["scores"]
     assert list(options_of("gqa")) == ["kv_heads", "scores"]

@@ -56,7 +56,7 @@ def looped(made: Any, x: Tensor, rows: TokenLayout, causal: bool, place: str) ->
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 @pytest.mark.parametrize("place", ["none", "alibi"])
 @pytest.mark.parametrize("rows", [TokenLayout(torch.arange(6).unsqueeze(0)), PACKED], ids=["plain", "packed"])
-def test_it_is_what_loops_make_of_it(
+def test_matches_a_loop_implementation(
     causal: bool, place: str, rows: TokenLayout, stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked("talking-heads", place, causal=causal)
@@ -66,7 +66,7 @@ def test_it_is_what_loops_make_of_it(
 
 
 @pytest.mark.parametrize("crosses", [False, True], ids=["itself", "a memory"])
-def test_heads_that_listen_to_none_but_themselves_are_plain(crosses: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_identity_maps_give_mha(crosses: bool, stacked: Stacked, drawn: Drawn) -> None:
     options = {"memory_width": 10} if crosses else {}
     talking, plain = (stacked(name, "rope", **options) for name in ("talking-heads", "mha"))
     with torch.no_grad():
@@ -79,7 +79,7 @@ def test_heads_that_listen_to_none_but_themselves_are_plain(crosses: bool, stack
     assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
 
 
-def test_a_permutation_of_heads_on_the_way_in_is_undone_by_one_on_the_way_out(stacked: Stacked, drawn: Drawn) -> None:
+def test_a_permutation_before_is_undone_by_its_inverse_after(stacked: Stacked, drawn: Drawn) -> None:
     talking, plain = stacked("talking-heads"), stacked("mha")
     turned = torch.eye(4)[[2, 0, 3, 1]]
     with torch.no_grad():
@@ -90,7 +90,7 @@ def test_a_permutation_of_heads_on_the_way_in_is_undone_by_one_on_the_way_out(st
     assert torch.allclose(talking(x, rows).hidden, plain(x, rows).hidden, rtol=0, atol=1e-12)
 
 
-def test_what_is_captured_is_what_weighs_the_values(stacked: Stacked, drawn: Drawn) -> None:
+def test_captured_weights_are_those_of_the_values(stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked("talking-heads", causal=False)
     x, rows = drawn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
     seen = stack(x, rows, capture=True)
@@ -100,7 +100,7 @@ def test_what_is_captured_is_what_weighs_the_values(stacked: Stacked, drawn: Dra
     assert torch.allclose(seen.captured[0]["weights"].sum(-1), sums.view(1, 4, 1).expand(2, 4, 8), rtol=0, atol=1e-12)
 
 
-def test_talk_costs_what_torch_counts(stacked: Stacked) -> None:
+def test_the_cost_of_mixing_matches_the_torch_flop_counter(stacked: Stacked) -> None:
     stack = stacked("talking-heads", memory_width=10).to("meta")
     x, rows = (
         torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),

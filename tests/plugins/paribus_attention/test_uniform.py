@@ -19,7 +19,7 @@ ROWS = TokenLayout(
 
 
 @sides
-def test_it_is_what_loops_make_of_it(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_a_loop_implementation(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack: Any = stacked("uniform", causal=causal)
     x, heads = drawn(2, 8, 12), stack.layers[0].attention.heads
     got = stack(x, ROWS).hidden
@@ -34,9 +34,7 @@ def test_it_is_what_loops_make_of_it(causal: bool, stacked: Stacked, drawn: Draw
 
 @sides
 @pytest.mark.parametrize("memory_width", [None, 10])
-def test_it_is_multi_head_attention_whose_scores_are_all_the_same(
-    causal: bool, memory_width: int | None, stacked: Stacked, drawn: Drawn
-) -> None:
+def test_matches_mha_with_equal_scores(causal: bool, memory_width: int | None, stacked: Stacked, drawn: Drawn) -> None:
     options = {"causal": causal, "layers": 2, "residual": True, "memory_width": memory_width}
     uniform, scored = stacked("uniform", **options), stacked("mha", **options)
     weights = dict(uniform.named_parameters())

@@ -53,7 +53,7 @@ def looped(made: Any, x: Tensor, asked: Tensor, sees: Callable[[int, int], bool]
 @sides
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])
 @pytest.mark.parametrize("rows", [ramp(6), PACKED], ids=["plain", "packed"])
-def test_it_is_what_loops_make_of_it(
+def test_matches_a_loop_implementation(
     name: str, causal: bool, scaled: bool, rows: TokenLayout, stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked(name, causal=causal, width=16, scores=ScoreOptions(scaled=scaled))
@@ -68,7 +68,7 @@ def test_it_is_what_loops_make_of_it(
 
 
 @names
-def test_a_memory_is_asked_as_loops_ask_it(name: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_cross_attention_matches_a_loop_implementation(name: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(name, width=16, memory_width=16)
     x, memory = drawn(2, 3, 16), drawn(2, 7, 16, seed=1)
     wanted = torch.stack(
@@ -78,7 +78,7 @@ def test_a_memory_is_asked_as_loops_ask_it(name: str, stacked: Stacked, drawn: D
 
 
 @names
-def test_plain_heads_whose_projections_change_nothing_score_the_same(name: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_mha_with_identity_projections(name: str, stacked: Stacked, drawn: Drawn) -> None:
     ours, plain = stacked(name, "rope", width=16), stacked("mha", "rope", width=16)
     heads = own(plain).heads
     with torch.no_grad():
@@ -94,7 +94,7 @@ def test_plain_heads_whose_projections_change_nothing_score_the_same(name: str, 
 
 @names
 @sides
-def test_fused_kernels_compute_it(name: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_fused_kernels_agree(name: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     fast, readable = (stacked(name, "rope", causal=causal, width=16, kernels=each) for each in (KERNELS, KERNELS[-1:]))
     assert fast.kernels() == ("sdpa",)
     x = drawn(2, 8, 16)
@@ -103,7 +103,7 @@ def test_fused_kernels_compute_it(name: str, causal: bool, stacked: Stacked, dra
 
 @names
 @pytest.mark.parametrize("memory", [0, 30])
-def test_it_costs_what_torch_counts(name: str, memory: int, stacked: Stacked) -> None:
+def test_cost_matches_the_torch_flop_counter(name: str, memory: int, stacked: Stacked) -> None:
     stack = stacked(name, width=16, memory_width=16 if memory else None).to("meta")
     x, rows = (
         torch.zeros(1, 20, 16, device="meta", dtype=torch.float64),
@@ -134,11 +134,13 @@ def test_it_costs_what_torch_counts(name: str, memory: int, stacked: Stacked) ->
         ),
     ],
 )
-def test_columns_that_heads_do_not_divide_are_refused(name: str, shape: Shape, whose: str, columns: int) -> None:
+def test_widths_other_than_heads_times_head_width_are_rejected(
+    name: str, shape: Shape, whose: str, columns: int
+) -> None:
     with pytest.raises(ValueError, match=f"{whose} are not projected.* = 16, got {columns}"):
         attention()[name](shape)
 
 
-def test_a_query_that_is_projected_may_be_of_another_width() -> None:
+def test_a_projected_query_may_have_another_width() -> None:
     made: Any = attention()["bilinear"](Shape(12, 4, 4, 64, 11, 1, memory_width=16))
     assert made.heads.q.weight.shape == (16, 12)

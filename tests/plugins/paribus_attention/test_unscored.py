@@ -69,7 +69,7 @@ def each_alone(stack: Stack, x: Tensor, rows: TokenLayout) -> Tensor:
 
 
 @having("documents")
-def test_packed_documents_are_what_they_are_alone_whatever_padding_holds(
+def test_packed_documents_match_separate_ones_for_any_padding(
     kind: str, causal: bool, stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked(**KINDS[kind], causal=causal, layers=2, residual=True)
@@ -83,7 +83,7 @@ def test_packed_documents_are_what_they_are_alone_whatever_padding_holds(
 
 
 @having("documents", "padding")
-def test_padding_on_any_side_changes_nothing(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_padding_on_any_side_does_not_change_outputs(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], causal=causal, layers=2, residual=True)
     x = drawn(3, 8, 12)
     documents = torch.tensor([[0] * 5 + [PADDING] * 3, [PADDING] * 3 + [0] * 5, [0, 0, PADDING, 0, 0, 0, PADDING, 0]])
@@ -95,7 +95,7 @@ def test_padding_on_any_side_changes_nothing(kind: str, causal: bool, stacked: S
 
 
 @having("documents", "padding")
-def test_a_batch_of_padding_alone_is_finite_and_so_are_its_gradients(
+def test_a_batch_of_padding_has_finite_outputs_and_gradients(
     kind: str, causal: bool, stacked: Stacked, drawn: Drawn
 ) -> None:
     stack = stacked(**KINDS[kind], causal=causal)
@@ -108,7 +108,7 @@ def test_a_batch_of_padding_alone_is_finite_and_so_are_its_gradients(
 
 @having("decodes")
 @pytest.mark.parametrize("apart", [False, True], ids=["plain", "packed"])
-def test_chunks_of_any_size_decode_what_one_pass_gives(
+def test_decoding_in_chunks_matches_one_pass(
     kind: str, causal: bool, apart: bool, stacked: Stacked, drawn: Drawn
 ) -> None:
     if not causal:
@@ -130,9 +130,7 @@ def test_chunks_of_any_size_decode_what_one_pass_gives(
 
 
 @having("decodes")
-def test_state_is_what_it_says_however_often_it_is_written(
-    kind: str, causal: bool, stacked: Stacked, drawn: Drawn
-) -> None:
+def test_the_state_keeps_the_declared_size(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     if not causal:
         return
     stack = stacked(**KINDS[kind])
@@ -146,9 +144,7 @@ def test_state_is_what_it_says_however_often_it_is_written(
 
 
 @having("cross")
-def test_a_memory_is_seen_by_document_and_never_its_padding(
-    kind: str, causal: bool, stacked: Stacked, drawn: Drawn
-) -> None:
+def test_a_memory_is_read_by_document_without_padding(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], causal=causal, memory_width=10, residual=True)
     x, memory = drawn(2, 9, 12), drawn(2, 7, 10, seed=1)
     asks = torch.tensor([[0] * 4 + [1] * 5, [0] * 3 + [5] * 4 + [PADDING] * 2])
@@ -175,7 +171,7 @@ def test_a_memory_is_seen_by_document_and_never_its_padding(
 
 
 @having("cross")
-def test_decoding_beside_a_memory_is_one_pass(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_decoding_with_a_memory_matches_one_pass(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     if not causal:
         return
     stack = stacked(**KINDS[kind], layers=2, memory_width=10, residual=True)
@@ -190,7 +186,7 @@ def test_decoding_beside_a_memory_is_one_pass(kind: str, causal: bool, stacked: 
 
 @having("residual")
 @pytest.mark.parametrize("length", [1, 20, LENGTH])
-def test_cost_is_what_torch_counts(kind: str, causal: bool, length: int, stacked: Stacked) -> None:
+def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, length: int, stacked: Stacked) -> None:
     made: Any = stacked(**KINDS[kind], causal=causal).to("meta")
     x = torch.zeros(1, length, 12, device="meta", dtype=torch.float64)
     with counting() as counter:
@@ -199,7 +195,7 @@ def test_cost_is_what_torch_counts(kind: str, causal: bool, length: int, stacked
 
 
 @having("cross")
-def test_the_cost_of_a_memory_is_what_torch_counts(kind: str, causal: bool, stacked: Stacked) -> None:
+def test_cross_attention_cost_matches_the_torch_flop_counter(kind: str, causal: bool, stacked: Stacked) -> None:
     made: Any = stacked(**KINDS[kind], causal=causal, memory_width=10).to("meta")
     x, hidden = (torch.zeros(1, *size, device="meta", dtype=torch.float64) for size in ((20, 12), (30, 10)))
     with counting() as counter:
@@ -213,7 +209,7 @@ def test_the_cost_of_a_memory_is_what_torch_counts(kind: str, causal: bool, stac
 
 @having("residual")
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_half_precision_is_near(kind: str, causal: bool, mode: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_half_precision_is_close(kind: str, causal: bool, mode: str, stacked: Stacked, drawn: Drawn) -> None:
     stack, x = stacked(**KINDS[kind], causal=causal), drawn(2, LENGTH, 12)
     exact = stack(x, ramp(LENGTH)).hidden
     small = stack.to(torch.float32 if mode == "autocast" else torch.bfloat16)
@@ -225,13 +221,13 @@ def test_half_precision_is_near(kind: str, causal: bool, mode: str, stacked: Sta
 
 
 @having("residual")
-def test_none_asks_for_a_kernel_or_has_weights_to_show(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_none_uses_a_kernel_or_has_weights(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(**KINDS[kind], causal=causal)
     assert stack.kernels() == ("its own",)
     with pytest.raises(ValueError, match="there are no attention weights to show"):
         stack(drawn(1, 3, 12), ramp(3), capture=True)
 
 
-def test_none_asks_a_position_for_anything() -> None:
+def test_none_uses_positions() -> None:
     made = [attention()[options["name"]] for options in KINDS.values()]
     assert all(each.traits["consumes"] == [] and not each.traits["weights"] for each in made)

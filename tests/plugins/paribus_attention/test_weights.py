@@ -57,12 +57,12 @@ def mixed(made: Any, weights: Tensor, source: Tensor) -> Tensor:
     return merged
 
 
-def test_these_are_attentions_with_weights() -> None:
+def test_every_attention_with_weights_is_tested() -> None:
     assert all(attention()[kind].traits["weights"] for kind in KINDS)
 
 
 @pytest.mark.parametrize(("kind", "place"), CELLS)
-def test_values_as_weights_weigh_them_are_what_comes_out_of_any_kernel(
+def test_captured_weights_times_values_match_every_kernel(
     kind: str, place: str, stacked: Stacked, drawn: Drawn
 ) -> None:
     causal = attention()[kind].traits["causal"]
@@ -77,7 +77,7 @@ def test_values_as_weights_weigh_them_are_what_comes_out_of_any_kernel(
 
 
 @pytest.mark.parametrize("kind", [name for name in KINDS if attention()[name].traits["cross"]])
-def test_weights_of_a_memory_are_those_of_its_rows(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_weights_of_a_memory_skip_padding(kind: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(
         kind, **KINDS[kind], causal=attention()[kind].traits["causal"], memory_width=KINDS[kind].get("width", 12)
     )
@@ -92,7 +92,7 @@ def test_weights_of_a_memory_are_those_of_its_rows(kind: str, stacked: Stacked, 
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if attention()[kind].traits["causal"]])
-def test_a_step_shows_the_last_rows_of_the_whole(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_weights_of_a_step_are_the_last_rows_of_one_pass(kind: str, stacked: Stacked, drawn: Drawn) -> None:
     stack = stacked(kind, "none", **KINDS[kind])
     x = drawn(2, 9, stack.shape.width)
     whole = stack(x, TokenLayout(RAMP), capture=True).captured[0]["weights"]
@@ -104,7 +104,7 @@ def test_a_step_shows_the_last_rows_of_the_whole(kind: str, stacked: Stacked, dr
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_sink_takes_is_missing_from_a_row(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_a_sink_reduces_the_sum_of_weights(kind: str, stacked: Stacked, drawn: Drawn) -> None:
     causal = attention()[kind].traits["causal"]
     stack = stacked(kind, "none", **KINDS[kind], causal=causal, scores=ScoreOptions(sinks=True))
     weights = stack(drawn(2, 9, stack.shape.width), TokenLayout(RAMP), capture=True).captured[0]["weights"]

@@ -37,7 +37,7 @@ def unplaced(x: Tensor, positions: Tensor) -> Tensor:
     return x
 
 
-def test_rows_are_summed_placed_and_normed_at_the_width_of_the_table_and_widened_last() -> None:
+def test_embeddings_are_projected_last() -> None:
     embedding = table(segments=2, normed=True)
     own = embedding.own(WIDE, norm)
     assert own is not None
@@ -54,7 +54,7 @@ def test_rows_are_summed_placed_and_normed_at_the_width_of_the_table_and_widened
     assert got.shape == (2, 3, D)
 
 
-def test_each_stack_widens_rows_to_its_own_width_and_one_of_the_same_width_has_nothing_to_learn() -> None:
+def test_each_stack_has_a_projection_unless_it_has_the_table_width() -> None:
     embedding = table()
     wider = embedding.own(Shape(width=10, heads=2, head_width=5, length=8, vocabulary=V, layers=1), norm)
     assert wider is not None
@@ -64,7 +64,7 @@ def test_each_stack_widens_rows_to_its_own_width_and_one_of_the_same_width_has_n
     assert same(Stream(TOKENS), 0, unplaced, None)[0].shape == (2, 3, D)
 
 
-def test_of_the_stream_s_own_width_it_is_a_token_table() -> None:
+def test_with_the_model_width_it_is_a_token_table() -> None:
     embedding, plain = table(D, segments=2), TokenTable(WIDE, norm, segments=2).double()
     plain.load_state_dict(embedding.state_dict())
     stream, h = Stream(TOKENS, segments=SEGMENTS), torch.randn(2, D, dtype=torch.float64)
@@ -73,7 +73,7 @@ def test_of_the_stream_s_own_width_it_is_a_token_table() -> None:
 
 
 @pytest.mark.parametrize("tie", [True, False])
-def test_rows_of_its_own_width_are_scored(tie: bool) -> None:
+def test_scores_are_computed_at_the_table_width(tie: bool) -> None:
     embedding = table(tie=tie)
     h, bias = torch.randn(5, E, dtype=torch.float64), torch.randn(V, dtype=torch.float64)
     weight = embedding.tokens.weight if embedding.head is None else embedding.head.weight
@@ -91,7 +91,7 @@ def test_dropout_comes_before_the_projection() -> None:
     torch.testing.assert_close(dropped[kept], still[kept] * 2)
 
 
-def test_what_it_costs_is_what_torch_counts() -> None:
+def test_cost_matches_the_torch_flop_counter() -> None:
     embedding = table().to("meta")
     own = embedding.own(WIDE, norm)
     assert own is not None
@@ -118,7 +118,7 @@ def registry() -> Registry:
 @pytest.mark.parametrize(
     ("preset", "objective"), [("encoder-tiny", "mlm"), ("gpt-tiny", "clm"), ("seq2seq-tiny", "span-corruption")]
 )
-def test_a_factorised_model_has_a_narrow_table_and_a_projection_for_each_stack(
+def test_a_model_has_a_narrow_table_and_a_projection_for_each_stack(
     preset: str, objective: str, registry: Registry
 ) -> None:
     common = ["position=learned", "dims.vocabulary=300", "dims.length=64"]
@@ -132,7 +132,7 @@ def test_a_factorised_model_has_a_narrow_table_and_a_projection_for_each_stack(
     assert parameters(plain.children()) - parameters(model.children()) == lost - gained + head
 
 
-def test_a_factorised_model_costs_what_it_declares(registry: Registry) -> None:
+def test_the_declared_cost_of_a_model_is_correct(registry: Registry) -> None:
     model = made(registry, "gpt-tiny", "embedding={name: factorised, width: 8}", "dims.vocabulary=300")
     line = next(line for line in costs(model, 16).lines if line.path == "embedding")
     assert line.flops == 2 * 16 * 8 * (300 + 64)
@@ -145,7 +145,7 @@ def made(registry: Registry, preset: str, *overrides: str) -> Assembled:
     return build(spec, registry, Vocabulary(300, specials, tuple(range(268, 300))), KERNELS)
 
 
-def test_it_learns_through_the_public_door() -> None:
+def test_a_model_trains_through_the_public_api() -> None:
     model = paribus.assemble(paribus.spec("gpt-tiny", "embedding={name: factorised, width: 8}", "dims.vocabulary=300"))
     model(TOKENS)[0].sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())

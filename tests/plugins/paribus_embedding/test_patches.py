@@ -43,7 +43,7 @@ def rows_of(embedding: Patches, values: Tensor, place: Any = lambda x, positions
     return x
 
 
-def test_a_row_is_what_the_paper_says_value_by_value() -> None:
+def test_matches_the_paper_value_by_value() -> None:
     embedding, values = patches(), images()
     x = rows_of(embedding, values)
     weight = embedding.patches.weight.view(WIDTH, CHANNELS, PATCH, PATCH)
@@ -56,7 +56,7 @@ def test_a_row_is_what_the_paper_says_value_by_value() -> None:
         assert abs(x[b, 1 + line * (IMAGE // PATCH) + place, d] - wanted) < 1e-12
 
 
-def test_rows_are_those_of_a_convolution_with_the_same_weights() -> None:
+def test_matches_a_convolution_with_the_same_weights() -> None:
     embedding, values = patches(), images()
     convolution = nn.Conv2d(CHANNELS, WIDTH, PATCH, stride=PATCH).double()
     with torch.no_grad():
@@ -67,7 +67,7 @@ def test_rows_are_those_of_a_convolution_with_the_same_weights() -> None:
     torch.testing.assert_close(rows_of(embedding, values)[:, 1:], wanted, rtol=0, atol=1e-12)
 
 
-def test_one_learned_row_stands_in_front_of_every_image_and_is_placed_like_the_others() -> None:
+def test_cls_comes_first_and_has_a_position() -> None:
     embedding, table = patches(), torch.randn(ROWS, WIDTH, dtype=torch.float64)
     plain = rows_of(embedding, images())
     placed = rows_of(embedding, images(), lambda x, positions: x + table[positions])
@@ -76,7 +76,7 @@ def test_one_learned_row_stands_in_front_of_every_image_and_is_placed_like_the_o
     assert torch.equal(plain[1, 0], embedding.cls)
 
 
-def test_patches_in_another_order_are_the_same_rows_in_another_order() -> None:
+def test_permuted_patches_give_permuted_embeddings() -> None:
     embedding, turned = patches(), torch.tensor([4, 0, 8, 1, 7, 2, 6, 3, 5])
     side = IMAGE // PATCH
     grid = images().view(-1, side, PATCH, side, PATCH, CHANNELS).permute(0, 1, 3, 2, 4, 5).flatten(1, 2)[:, turned]
@@ -84,14 +84,14 @@ def test_patches_in_another_order_are_the_same_rows_in_another_order() -> None:
     torch.testing.assert_close(rows_of(embedding, mixed)[:, 1:], rows_of(embedding, images())[:, 1:][:, turned])
 
 
-def test_rows_say_where_they_are_and_that_none_is_padding() -> None:
+def test_the_layout_has_positions_and_no_padding() -> None:
     rows = patches()(Stream(images()), 0, lambda x, positions: x, None)[1]
     assert rows.positions.tolist() == [list(range(ROWS))]
     assert rows.documents is None
     assert rows.order is None
 
 
-def test_every_parameter_has_a_gradient_and_dropout_is_for_training() -> None:
+def test_every_parameter_has_a_gradient_and_dropout_applies_in_training() -> None:
     embedding = patches(dropout=0.5)
     rows_of(embedding, images()).square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in embedding.parameters())
@@ -99,19 +99,19 @@ def test_every_parameter_has_a_gradient_and_dropout_is_for_training() -> None:
     assert torch.equal(rows_of(embedding.eval(), images()), rows_of(embedding, images()))
 
 
-def test_the_declared_operations_are_those_that_torch_counts() -> None:
+def test_cost_matches_the_torch_flop_counter() -> None:
     embedding = patches()
     with FlopCounterMode(display=False) as counter:
         rows_of(embedding, images(1))
     assert embedding.cost(Load(ROWS, ROWS)).flops == counter.get_total_flops()
 
 
-def test_an_image_of_another_size_is_refused() -> None:
+def test_images_of_another_size_are_rejected() -> None:
     with pytest.raises(ValueError, match="108 values, got 107"):
         rows_of(patches(), images()[:, 1:])
 
 
-def test_what_has_no_vocabulary_scores_no_rows() -> None:
+def test_scoring_tokens_is_rejected() -> None:
     with pytest.raises(ValueError, match="no vocabulary"):
         patches().unembed(torch.zeros(1, WIDTH))
 
@@ -127,17 +127,17 @@ def test_what_has_no_vocabulary_scores_no_rows() -> None:
         ),
     ],
 )
-def test_sizes_that_do_not_meet_are_refused(options: dict[str, int], rows: int, words: str) -> None:
+def test_invalid_sizes_are_rejected(options: dict[str, int], rows: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         patches(rows, **options)
 
 
-def test_a_spec_whose_rows_are_not_those_of_its_image_is_refused() -> None:
+def test_a_spec_with_another_length_is_rejected() -> None:
     registry = installed(no_plugins=True)
     spec = resolved("vit-tiny", "dims.length=16", registry=registry)
     with pytest.raises(SpecError, match="must be 17"):
         build(spec, registry, Vocabulary(257, {"mask": 256}), KERNELS)
 
 
-def test_it_conforms() -> None:
+def test_passes_the_component_checks() -> None:
     conform("embedding.patches")

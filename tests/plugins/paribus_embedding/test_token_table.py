@@ -39,7 +39,7 @@ def rows_of(embedding: TokenTable, stream: Stream, place: Callable[[Tensor, Tens
     return x
 
 
-def test_a_row_is_its_tokens_row_of_the_table() -> None:
+def test_an_embedding_is_the_vector_of_its_token() -> None:
     embedding = table()
     x = rows_of(embedding, Stream(TOKENS))
     for b in range(2):
@@ -47,13 +47,13 @@ def test_a_row_is_its_tokens_row_of_the_table() -> None:
             assert torch.equal(x[b, t], embedding.tokens.weight[int(TOKENS[b, t])])
 
 
-def test_tokens_and_not_segments_are_scaled_by_the_root_of_the_width() -> None:
+def test_scale_applies_to_tokens_only() -> None:
     embedding = table(scale=True, segments=2)
     expected = embedding.tokens.weight[TOKENS] * math.sqrt(6) + embedding.segments.weight[SEGMENTS]  # type: ignore[union-attr]  # it was asked for
     torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, segments=SEGMENTS)), expected)
 
 
-def test_each_row_is_of_a_language_and_of_the_first_where_nobody_says() -> None:
+def test_tokens_without_a_language_have_the_first() -> None:
     embedding = table(scale=True, languages=3)
     spoken = torch.tensor([[0, 2, 1], [2, 2, 0]])
     x = embedding.tokens.weight[TOKENS] * math.sqrt(6)
@@ -64,7 +64,7 @@ def test_each_row_is_of_a_language_and_of_the_first_where_nobody_says() -> None:
     assert embedding.languages.weight.grad is not None  # type: ignore[union-attr]  # as above
 
 
-def test_rows_without_segments_are_of_segment_0_so_that_every_table_has_a_gradient() -> None:
+def test_streams_without_segments_use_segment_0() -> None:
     embedding = table(segments=2)
     without = rows_of(embedding, Stream(TOKENS))
     assert torch.equal(without, rows_of(embedding, Stream(TOKENS, segments=torch.zeros_like(TOKENS))))
@@ -72,7 +72,7 @@ def test_rows_without_segments_are_of_segment_0_so_that_every_table_has_a_gradie
     assert all(parameter.grad is not None for parameter in embedding.parameters())
 
 
-def test_the_norm_comes_behind_the_position_and_the_position_behind_the_segments() -> None:
+def test_the_order_is_segments_positions_norm() -> None:
     embedding = table(segments=2, normed=True, scale=True)
 
     def place(x: Tensor, positions: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def test_the_norm_comes_behind_the_position_and_the_position_behind_the_segments
     torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, segments=SEGMENTS), place), expected)
 
 
-def test_dropout_comes_last_and_in_training_only() -> None:
+def test_dropout_is_last_and_in_training_only() -> None:
     embedding = table(dropout=0.5, normed=True)
     still = rows_of(embedding.eval(), Stream(TOKENS))
     dropped = rows_of(embedding.train(), Stream(TOKENS))
@@ -100,9 +100,7 @@ def test_dropout_comes_last_and_in_training_only() -> None:
         (Stream(TOKENS, positions=torch.tensor([[0, 0, 1], [7, 8, 9]])), 5, [[0, 0, 1], [7, 8, 9]]),
     ],
 )
-def test_positions_run_on_from_the_past_unless_the_stream_says_otherwise(
-    stream: Stream, past: int, expected: list[list[int]]
-) -> None:
+def test_positions_continue_from_the_past_unless_given(stream: Stream, past: int, expected: list[list[int]]) -> None:
     placed: list[Tensor] = []
 
     def place(x: Tensor, positions: Tensor) -> Tensor:
@@ -114,21 +112,21 @@ def test_positions_run_on_from_the_past_unless_the_stream_says_otherwise(
     assert rows.positions.tolist() == placed[0].tolist() == expected
 
 
-def test_what_the_stream_says_of_its_rows_is_passed_on() -> None:
+def test_the_layout_of_the_stream_is_returned() -> None:
     stream = Stream(TOKENS, documents=torch.zeros_like(TOKENS), order=torch.ones_like(TOKENS))
     _, rows = table()(stream, 0, unplaced, None)
     assert rows.documents is stream.documents
     assert rows.order is stream.order
 
 
-def test_a_tied_table_scores_rows_by_itself() -> None:
+def test_a_tied_table_scores_tokens() -> None:
     embedding = table()
     h = torch.randn(2, 6, dtype=torch.float64)
     torch.testing.assert_close(embedding.unembed(h), h @ embedding.tokens.weight.T)
     assert {name for name, _ in embedding.named_parameters()} == {"tokens.weight"}
 
 
-def test_a_tied_table_learns_from_both_of_its_uses() -> None:
+def test_a_tied_table_gets_gradients_from_both_uses() -> None:
     embedding = table()
     (looked_up,) = torch.autograd.grad(rows_of(embedding, Stream(TOKENS)).sum(), embedding.tokens.weight)
     h = torch.randn(2, 6, dtype=torch.float64)
@@ -137,14 +135,14 @@ def test_a_tied_table_learns_from_both_of_its_uses() -> None:
     torch.testing.assert_close(embedding.tokens.weight.grad, looked_up + scored)
 
 
-def test_an_untied_table_leaves_the_scoring_to_its_head() -> None:
+def test_an_untied_table_has_a_head() -> None:
     embedding = table(tie=False)
     h = torch.randn(2, 6, dtype=torch.float64)
     torch.testing.assert_close(embedding.unembed(h), h @ embedding.head.weight.T)  # type: ignore[union-attr]  # it was asked for
     assert {name for name, _ in embedding.named_parameters()} == {"tokens.weight", "head.weight"}
 
 
-def test_only_rows_that_are_used_have_a_gradient_and_padding_is_a_row_like_any_other() -> None:
+def test_only_used_tokens_have_a_gradient_padding_included() -> None:
     embedding = table(tie=False)
     rows_of(embedding, Stream(TOKENS)).pow(2).sum().backward()
     assert embedding.tokens.weight.grad is not None
@@ -153,7 +151,7 @@ def test_only_rows_that_are_used_have_a_gradient_and_padding_is_a_row_like_any_o
 
 
 @pytest.mark.parametrize("tie", [True, False])
-def test_what_it_costs_is_what_torch_counts(tie: bool) -> None:
+def test_cost_matches_the_torch_flop_counter(tie: bool) -> None:
     embedding = table(tie=tie).to("meta")
     with FlopCounterMode(display=False) as counter:
         embedding.unembed(torch.empty(4, 6, device="meta", dtype=torch.float64))

@@ -20,11 +20,11 @@ CLOSED: dict[Activation, Callable[[float], float]] = {
 
 
 @pytest.mark.parametrize("name", CLOSED)
-def test_it_is_its_closed_form(name: Activation) -> None:
+def test_activations_match_their_closed_forms(name: Activation) -> None:
     x = torch.linspace(-4, 4, 33, dtype=torch.float64)
     expected = torch.tensor([CLOSED[name](value) for value in x.tolist()], dtype=torch.float64)
     torch.testing.assert_close(ACTIVATIONS[name](x), expected, atol=1e-12, rtol=0)
 
 
-def test_every_name_that_a_spec_may_use_is_known() -> None:
+def test_every_name_is_defined() -> None:
     assert set(get_args(Activation)) == set(ACTIVATIONS) == set(CLOSED)

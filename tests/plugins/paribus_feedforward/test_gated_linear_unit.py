@@ -21,7 +21,7 @@ def by_loops(glu: GatedLinearUnit, row: list[float]) -> list[float]:
     return [sum(value * glu.outer.weight[d, f].item() for f, value in enumerate(inner)) for d in range(len(row))]
 
 
-def test_with_silu_it_is_swiglu(shape: Shape) -> None:
+def test_silu_gives_swiglu(shape: Shape) -> None:
     glu = GatedLinearUnit(shape, inner=5).double()
     x = torch.randn(2, 3, 6, dtype=torch.float64)
     y, auxiliary = glu(x)
@@ -31,14 +31,14 @@ def test_with_silu_it_is_swiglu(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_gate_goes_through_the_activation_and_the_inner_rows_do_not(shape: Shape, activation: Activation) -> None:
+def test_only_the_gate_is_activated(shape: Shape, activation: Activation) -> None:
     glu = GatedLinearUnit(shape, activation=activation, bias=True).double()
     x = torch.randn(2, 6, dtype=torch.float64)
     gated = ACTIVATIONS[activation](x @ glu.gate.weight.T + glu.gate.bias) * (x @ glu.inner.weight.T + glu.inner.bias)
     torch.testing.assert_close(glu(x)[0], gated @ glu.outer.weight.T + glu.outer.bias, atol=1e-12, rtol=0)
 
 
-def test_by_default_it_has_the_parameters_and_the_cost_of_two_maps() -> None:
+def test_the_default_has_the_parameters_and_cost_of_two_maps() -> None:
     shape = Shape(width=48, heads=2, head_width=24, length=8, vocabulary=11, layers=2)
     three, two = GatedLinearUnit(shape), MultiLayerPerceptron(shape, bias=False)
     assert sum(p.numel() for p in three.parameters()) == sum(p.numel() for p in two.parameters())
@@ -46,7 +46,7 @@ def test_by_default_it_has_the_parameters_and_the_cost_of_two_maps() -> None:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_what_it_costs_is_what_torch_counts(shape: Shape, bias: bool) -> None:
+def test_cost_matches_the_torch_flop_counter(shape: Shape, bias: bool) -> None:
     glu = GatedLinearUnit(shape, inner=15, bias=bias).to("meta")
     with FlopCounterMode(display=False) as counter:
         glu(torch.empty(1, 7, 6, device="meta"))

@@ -39,13 +39,13 @@ def one_by_one(moe: MixtureOfExperts, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("experts", "top", "softmax"), [(4, 2, "chosen"), (4, 1, "all"), (5, 3, "all"), (2, 2, "all")])
-def test_it_is_its_formula(experts: int, top: int, softmax: str, shape: Shape) -> None:
+def test_matches_its_formula(experts: int, top: int, softmax: str, shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, experts=experts, top=top, softmax=softmax).double()  # type: ignore[arg-type]  # a literal
     x = rows(2, 9, 6)
     torch.testing.assert_close(moe(x)[0], one_by_one(moe, x), atol=1e-12, rtol=0)
 
 
-def test_an_expert_is_given_the_rows_that_chose_it_and_no_others(shape: Shape) -> None:
+def test_an_expert_gets_only_the_tokens_routed_to_it(shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, experts=4, top=2).double()
     seen: dict[int, Tensor] = {}
     for place, expert in enumerate(moe.experts):
@@ -58,7 +58,7 @@ def test_an_expert_is_given_the_rows_that_chose_it_and_no_others(shape: Shape) -
     assert sum(given.shape[1] for given in seen.values()) == 2 * 18
 
 
-def test_an_expert_that_no_row_chose_has_a_gradient_of_0_and_not_none(shape: Shape) -> None:
+def test_an_unused_expert_has_a_gradient_of_0(shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, experts=4, top=2).double()
     moe.router.weight.data.zero_()
     moe.router.weight.data[0], moe.router.weight.data[3] = 2.0, 1.0  # of positive rows, all choose these two
@@ -69,7 +69,7 @@ def test_an_expert_that_no_row_chose_has_a_gradient_of_0_and_not_none(shape: Sha
 
 
 @pytest.mark.parametrize(("top", "softmax"), [(2, "chosen"), (1, "all")])
-def test_the_router_learns_from_what_the_experts_come_to(top: int, softmax: str, shape: Shape) -> None:
+def test_the_router_gets_a_gradient_from_the_experts(top: int, softmax: str, shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, top=top, softmax=softmax, balance=0.0).double()  # type: ignore[arg-type]  # a literal
     x = rows(1, 4, 6)
     y, added = moe(x)
@@ -82,14 +82,14 @@ def test_the_router_learns_from_what_the_experts_come_to(top: int, softmax: str,
     assert (after - before).item() == pytest.approx((grad * nudge).sum().item(), rel=1e-3)
 
 
-def test_the_balance_loss_is_least_where_rows_are_spread_evenly_and_most_where_one_has_all() -> None:
+def test_the_balance_loss_is_smallest_for_uniform_routing() -> None:
     even = torch.eye(4, dtype=torch.float64).repeat(3, 1)
     assert balance_loss(even, torch.tensor([3, 3, 3, 3])).item() == pytest.approx(1)
     one = torch.eye(4, dtype=torch.float64)[:1].repeat(12, 1)
     assert balance_loss(one, torch.tensor([12, 0, 0, 0])).item() == pytest.approx(4)
 
 
-def test_its_gradient_takes_rows_from_an_expert_that_has_too_many(shape: Shape) -> None:
+def test_the_balance_gradient_unloads_a_crowded_expert(shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, top=1, softmax="all").double()
     moe.router.weight.data.zero_()
     moe.router.weight.data[2] = 0.1
@@ -103,7 +103,7 @@ def test_its_gradient_takes_rows_from_an_expert_that_has_too_many(shape: Shape) 
 
 
 @pytest.mark.parametrize("top", [1, 2, 3])
-def test_what_is_added_is_what_mixtral_and_switch_add(top: int, shape: Shape) -> None:
+def test_auxiliary_losses_match_mixtral_and_switch(top: int, shape: Shape) -> None:
     from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func as of_mixtral
     from transformers.models.switch_transformers.modeling_switch_transformers import (
         load_balancing_loss_func as of_switch,
@@ -127,7 +127,7 @@ def test_what_is_added_is_what_mixtral_and_switch_add(top: int, shape: Shape) ->
     torch.testing.assert_close(small, 0.25 * router_z_loss_func(moe.router(x)))
 
 
-def test_it_is_the_block_of_a_mixtral(shape: Shape) -> None:
+def test_matches_the_block_of_mixtral(shape: Shape) -> None:
     from transformers.models.mixtral.modeling_mixtral import MixtralConfig, MixtralSparseMoeBlock
 
     config = MixtralConfig(
@@ -145,7 +145,7 @@ def test_it_is_the_block_of_a_mixtral(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("top", [1, 2])
-def test_what_it_costs_is_what_torch_counts_of_the_experts_that_are_used(top: int, shape: Shape) -> None:
+def test_cost_counts_used_experts_only(top: int, shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, experts=4, top=top, softmax="all")
     with FlopCounterMode(display=False) as counter:
         moe(torch.randn(1, 7, 6))
@@ -153,7 +153,7 @@ def test_what_it_costs_is_what_torch_counts_of_the_experts_that_are_used(top: in
     assert moe.cost(Load(queries=7, keys=7)).flops == counter.get_total_flops() == used + 2 * 7 * 6 * 4
 
 
-def test_of_a_model_all_experts_are_counted_and_only_those_in_use_are_paid_for() -> None:
+def test_parameters_count_all_experts_and_flops_the_used_ones() -> None:
     def of(*overrides: str) -> tuple[int, int]:
         spec = paribus.spec("gpt-tiny", "dims.layers=1", *overrides)
         line = next(x for x in costs(paribus.assemble(spec).assembled, 64).lines if x.path == "body.feedforward")
@@ -165,7 +165,7 @@ def test_of_a_model_all_experts_are_counted_and_only_those_in_use_are_paid_for()
     assert of(*many) == (8 * parameters + router, 2 * flops + 2 * 64 * router)
 
 
-def test_a_whole_model_adds_the_losses_of_its_layers_and_gives_every_parameter_a_gradient() -> None:
+def test_a_model_adds_the_losses_of_its_layers() -> None:
     spec = paribus.spec("gpt-tiny", "dims.width=16", "feedforward=moe", "feedforward.expert=glu", "feedforward.z=0.001")
     model = paribus.assemble(spec)
     output = model.topology.run({"body": paribus.Stream(torch.arange(24).view(2, 12))}, "body")
@@ -177,7 +177,7 @@ def test_a_whole_model_adds_the_losses_of_its_layers_and_gives_every_parameter_a
     assert all(grad is not None for grad in fed.values())
 
 
-def test_experts_may_be_mixtures_themselves_and_what_they_add_is_added(shape: Shape) -> None:
+def test_nested_mixtures_add_their_losses(shape: Shape) -> None:
     inner = partial(MixtureOfExperts, expert=PLAIN, experts=3, top=2)
     moe = MixtureOfExperts(shape, expert=inner, experts=4, top=2, balance=0.0).double()
     x = rows(2, 9, 6)
@@ -191,18 +191,18 @@ def test_experts_may_be_mixtures_themselves_and_what_they_add_is_added(shape: Sh
     assert torch.isfinite(added)
 
 
-def test_rows_of_bfloat16_stay_so_and_are_chosen_for_in_float32(shape: Shape) -> None:
+def test_routing_is_in_float32_for_bfloat16_inputs(shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN).bfloat16()
     y, added = moe(rows(2, 9, 6).bfloat16())
     assert added is not None
     assert (y.dtype, added.dtype) == (torch.bfloat16, torch.float32)
 
 
-def test_more_choices_than_experts_are_refused(shape: Shape) -> None:
+def test_top_above_the_number_of_experts_is_rejected(shape: Shape) -> None:
     with pytest.raises(ValueError, match="got 3"):
         MixtureOfExperts(shape, expert=PLAIN, experts=2, top=3)
 
 
-def test_a_router_that_could_not_learn_is_refused(shape: Shape) -> None:
+def test_a_router_without_a_gradient_is_rejected(shape: Shape) -> None:
     with pytest.raises(ValueError, match="softmax: all"):
         MixtureOfExperts(shape, expert=PLAIN, top=1)

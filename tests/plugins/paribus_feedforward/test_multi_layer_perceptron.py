@@ -28,7 +28,7 @@ def by_loops(mlp: MultiLayerPerceptron, row: list[float], *, bias: bool) -> list
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_it_is_its_formula(shape: Shape, bias: bool) -> None:
+def test_matches_its_formula(shape: Shape, bias: bool) -> None:
     mlp = MultiLayerPerceptron(shape, inner=5, bias=bias).double()
     x = torch.randn(2, 3, 6, dtype=torch.float64)
     y, auxiliary = mlp(x)
@@ -37,7 +37,7 @@ def test_it_is_its_formula(shape: Shape, bias: bool) -> None:
     assert auxiliary is None
 
 
-def test_a_row_reads_itself_alone(shape: Shape) -> None:
+def test_tokens_are_processed_separately(shape: Shape) -> None:
     mlp = MultiLayerPerceptron(shape).double()
 
     def first(x: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def test_a_row_reads_itself_alone(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_what_it_costs_is_what_torch_counts(shape: Shape, bias: bool) -> None:
+def test_cost_matches_the_torch_flop_counter(shape: Shape, bias: bool) -> None:
     mlp = MultiLayerPerceptron(shape, expand=2.5, bias=bias).to("meta")
     with FlopCounterMode(display=False) as counter:
         mlp(torch.empty(1, 7, 6, device="meta"))

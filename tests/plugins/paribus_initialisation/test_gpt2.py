@@ -23,16 +23,14 @@ def test_a_residual_matrix_has_the_published_standard_deviation(
 
 
 @pytest.mark.parametrize("role", OTHERS)
-def test_everything_else_is_as_if_there_were_no_depth(
-    role: Role, about: Callable[..., ParameterInfo], unit: Tensor
-) -> None:
+def test_other_roles_do_not_depend_on_depth(role: Role, about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     assert torch.equal(Gpt2(std=0.05).draw(unit, about(role)), Normal(std=0.05).draw(unit, about(role)))
 
 
-def test_outside_of_a_stack_nothing_is_divided(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_parameters_outside_a_stack_do_not_depend_on_depth(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     torch.testing.assert_close(Gpt2().draw(unit, about("residual", branches=0)), unit * 0.02)
 
 
-def test_the_placement_has_its_say(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_the_gain_of_the_placement_is_applied(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     plain = Gpt2().draw(unit, about("residual"))
     torch.testing.assert_close(Gpt2().draw(unit, about("residual", gain=0.5)), plain / 2)

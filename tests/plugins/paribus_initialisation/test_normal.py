@@ -22,11 +22,11 @@ def test_every_role_has_the_same_standard_deviation(
     assert drawn.mean().item() == pytest.approx(0, abs=0.05 / 50)
 
 
-def test_it_scales_the_draws_that_it_is_given_and_makes_none(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_given_draws_are_scaled(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     drawn = Normal().draw(unit, about())
     assert drawn.dtype == unit.dtype
     torch.testing.assert_close(drawn / 0.02, unit)
 
 
-def test_the_placement_has_its_say(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_the_gain_of_the_placement_is_applied(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     torch.testing.assert_close(Normal().draw(unit, about(gain=0.5)), Normal().draw(unit, about()) / 2)

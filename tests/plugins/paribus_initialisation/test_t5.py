@@ -32,18 +32,18 @@ def test_each_role_has_its_standard_deviation(
     assert torch.equal(T5().draw(unit, about(role, path=path)), unit * std)
 
 
-def test_a_narrow_way_back_to_the_stream_is_scaled_by_its_own_width(about: Callable[..., ParameterInfo]) -> None:
+def test_residual_projections_use_their_fan_in(about: Callable[..., ParameterInfo]) -> None:
     unit = torch.ones(200, 50)
     torch.testing.assert_close(T5().draw(unit, about("residual", shape=(200, 50))), unit * 50**-0.5)
 
 
-def test_the_placement_and_the_factor_have_their_say(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_the_gain_and_the_factor_are_applied(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     plain = T5().draw(unit, about("query"))
     torch.testing.assert_close(T5().draw(unit, about("query", gain=0.5)), plain / 2)
     torch.testing.assert_close(T5(factor=2.0).draw(unit, about("query")), plain * 2)
 
 
-def test_a_model_starts_as_widely_as_a_t5() -> None:
+def test_initial_weights_have_the_spread_of_t5() -> None:
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(

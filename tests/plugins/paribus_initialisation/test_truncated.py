@@ -15,14 +15,14 @@ from paribus_initialisation.truncated import Truncated, truncated
 
 
 @pytest.mark.parametrize("cutoff", [0.5, 2.0, 3.0])
-def test_the_draws_are_of_the_cut_distribution(cutoff: float, unit: Tensor) -> None:
+def test_draws_have_the_truncated_distribution(cutoff: float, unit: Tensor) -> None:
     cut = truncated(unit, cutoff).double().flatten()
     assert cut.abs().max().item() <= cutoff
     assert stats.kstest(cut.numpy(), stats.truncnorm(-cutoff, cutoff).cdf).pvalue > 0.01
 
 
 @pytest.mark.parametrize("cutoff", [0.5, 2.0, 3.0])
-def test_each_is_the_inverse_of_the_distribution_at_its_own_share(cutoff: float) -> None:
+def test_draws_keep_their_quantile(cutoff: float) -> None:
     unit = torch.linspace(-5, 5, 101, dtype=torch.float64)
     shares = stats.norm.cdf(unit.numpy())
     expected = torch.from_numpy(stats.truncnorm(-cutoff, cutoff).ppf(shares))
@@ -35,17 +35,17 @@ def test_no_draw_changes_its_sign_or_its_rank(unit: Tensor) -> None:
     assert torch.equal(cut.flatten().argsort(), unit.double().flatten().argsort())
 
 
-def test_without_a_cut_worth_the_name_they_are_the_draws(unit: Tensor) -> None:
+def test_a_large_cutoff_changes_nothing(unit: Tensor) -> None:
     torch.testing.assert_close(truncated(unit, 8.0), unit)
 
 
 @pytest.mark.parametrize("largest", [6.7, -6.7, 40.0])
-def test_the_largest_draws_that_there_are_stay_finite(largest: float) -> None:
+def test_the_largest_draws_stay_finite(largest: float) -> None:
     assert truncated(torch.tensor([largest]), 2.0).item() == pytest.approx(math.copysign(2.0, largest))
     assert math.isfinite(truncated(torch.tensor([largest]), 100.0).item())
 
 
-def test_the_standard_deviation_is_that_of_torchs_own(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_the_standard_deviation_matches_torch(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     theirs = nn.init.trunc_normal_(
         torch.empty(300, 200), std=0.02, a=-0.04, b=0.04, generator=torch.Generator().manual_seed(1)
     )
@@ -54,23 +54,23 @@ def test_the_standard_deviation_is_that_of_torchs_own(about: Callable[..., Param
     assert ours.abs().max().item() <= 0.04
 
 
-def test_what_writes_into_the_stream_is_divided_as_in_gpt2(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_residual_projections_are_divided_as_in_gpt2(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     deep, shallow = Truncated(cutoff=8.0), Truncated(cutoff=8.0, deep=False)
     torch.testing.assert_close(deep.draw(unit, about("residual")), Gpt2().draw(unit, about("residual")))
     torch.testing.assert_close(shallow.draw(unit, about("residual")), unit * 0.02)
 
 
-def test_heads_may_have_a_standard_deviation_of_their_own(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_heads_may_have_another_standard_deviation(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     plain = Truncated().draw(unit, about("head"))
     torch.testing.assert_close(Truncated(head=0.005).draw(unit, about("head")), plain / 4)
     assert torch.equal(Truncated(head=0.005).draw(unit, about("inner")), Truncated().draw(unit, about("inner")))
 
 
-def test_the_placement_has_its_say(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_the_gain_of_the_placement_is_applied(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     torch.testing.assert_close(Truncated().draw(unit, about(gain=0.5)), Truncated().draw(unit, about()) / 2)
 
 
-def test_a_model_starts_as_widely_as_a_modernbert() -> None:
+def test_initial_weights_have_the_spread_of_modernbert() -> None:
     from transformers import ModernBertConfig, ModernBertForMaskedLM
 
     config = ModernBertConfig(

@@ -14,24 +14,24 @@ MATRICES = sorted(set(get_args(Role)) - {"bias", "gain", "embedding"})
 
 
 @pytest.mark.parametrize("role", MATRICES)
-def test_a_matrix_has_the_standard_deviation_that_torch_gives_it(
+def test_the_standard_deviation_of_a_matrix_matches_torch(
     role: Role, about: Callable[..., ParameterInfo], unit: Tensor
 ) -> None:
     theirs = nn.init.xavier_normal_(torch.empty(300, 200), generator=torch.Generator().manual_seed(4))
     assert Xavier().draw(unit, about(role)).std().item() == pytest.approx(theirs.std().item(), rel=0.02)
 
 
-def test_a_square_matrix_keeps_the_variance_of_what_it_maps(about: Callable[..., ParameterInfo]) -> None:
+def test_a_square_matrix_preserves_variance(about: Callable[..., ParameterInfo]) -> None:
     unit = torch.randn(256, 256, generator=torch.Generator().manual_seed(5))
     x = torch.randn(64, 256, generator=torch.Generator().manual_seed(6))
     mapped = x @ Xavier().draw(unit, about(shape=(256, 256))).T
     assert mapped.var().item() == pytest.approx(1, rel=0.1)
 
 
-def test_a_row_of_a_table_has_a_norm_of_about_1(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_embedding_vectors_have_a_norm_of_about_1(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     drawn = Xavier().draw(unit, about("embedding"))
     assert drawn.norm(dim=-1).mean().item() == pytest.approx(1, rel=0.01)
 
 
-def test_the_placement_has_its_say(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_the_gain_of_the_placement_is_applied(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
     torch.testing.assert_close(Xavier().draw(unit, about(gain=0.5)), Xavier().draw(unit, about()) / 2)

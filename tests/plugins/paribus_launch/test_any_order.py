@@ -72,7 +72,7 @@ def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.slow
-def test_in_any_order_it_is_the_same_study(runner: Runner, tmp_path: Path, expected: str) -> None:
+def test_any_order_of_events_gives_the_same_records(runner: Runner, tmp_path: Path, expected: str) -> None:
     orders = set()
     for dice, width in ((1, 1), (2, 1), (3, 1), (4, 3)):
         at = tmp_path / "runs"
@@ -86,9 +86,7 @@ def test_in_any_order_it_is_the_same_study(runner: Runner, tmp_path: Path, expec
 
 
 @pytest.mark.slow
-def test_two_runners_at_once_each_in_its_own_order_make_one_study(
-    runner: Runner, tmp_path: Path, expected: str
-) -> None:
+def test_two_runners_in_different_orders_share_a_study(runner: Runner, tmp_path: Path, expected: str) -> None:
     for process in [runner(6), runner(7)]:
         ended(process)
     assert fingerprint(store(tmp_path)) == expected
@@ -97,7 +95,7 @@ def test_two_runners_at_once_each_in_its_own_order_make_one_study(
 
 
 @pytest.mark.faults
-def test_a_runner_that_is_cut_is_followed_by_others_in_other_orders(
+def test_an_interrupted_runner_is_resumed_in_another_order(
     runner: Runner, tmp_path: Path, expected: str, record_property: Callable[[str, object], None]
 ) -> None:
     luck = random.Random(5)

@@ -30,12 +30,12 @@ def job(tmp_path: Path) -> Callable[..., Job]:
     return lambda name="job": Job(name, json.dumps(order), str(tmp_path / f"{name}.txt"))
 
 
-def test_it_is_registered() -> None:
+def test_launchers_are_registered() -> None:
     assert launcher() == {"local": Local, "ray": Ray, "slurm": Slurm}
 
 
 @pytest.mark.slow
-def test_without_a_fork_each_job_is_a_python_of_its_own(job: Callable[..., Job], tmp_path: Path) -> None:
+def test_without_fork_each_job_is_a_new_python_process(job: Callable[..., Job], tmp_path: Path) -> None:
     local = Local(fork=False)
     local.open(Plugins())
     try:
@@ -51,7 +51,7 @@ def test_without_a_fork_each_job_is_a_python_of_its_own(job: Callable[..., Job],
         local.close()
 
 
-def test_a_job_is_stopped_and_what_is_closed_can_be_opened_again(job: Callable[..., Job]) -> None:
+def test_a_job_can_be_stopped_and_a_launcher_reopened(job: Callable[..., Job]) -> None:
     local = Local(fork=False)
     for _ in range(2):
         local.open(Plugins())
@@ -64,13 +64,13 @@ def test_a_job_is_stopped_and_what_is_closed_can_be_opened_again(job: Callable[.
     assert list(local.news(0.0)) == []
 
 
-def test_a_gpu_takes_as_many_trials_as_it_is_told_and_a_machine_without_one_a_trial_a_core() -> None:
+def test_per_gpu_limits_concurrent_trials_else_the_cores() -> None:
     assert Local().at_once(cores=16, gpus=2) == 2
     assert Local(per_gpu=3).at_once(cores=16, gpus=2) == 6
     assert Local(per_gpu=3).at_once(cores=16, gpus=0) == 16
 
 
-def test_a_cluster_is_handed_more_than_this_machine_could_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_accept_more_jobs_than_local_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert Slurm(parallel=40).at_once(cores=2, gpus=0) == 40
     assert Ray().at_once(cores=2, gpus=0) == 2

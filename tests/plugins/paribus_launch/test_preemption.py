@@ -42,7 +42,7 @@ def until_it_trains(path: Path) -> None:
 @pytest.mark.faults
 @pytest.mark.timeout(900)  # two times the imports, on a machine that may be busy
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # submitit leaves its processes to Python's collector
-def test_a_preempted_trial_is_queued_again_and_leaves_the_record_of_an_uncut_one(tmp_path: Path) -> None:
+def test_a_preempted_trial_is_requeued_and_has_the_same_record(tmp_path: Path) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed: pip install 'paribus[slurm]'")
     made = spec(tmp_path)
     store = Store(tmp_path, "study")

@@ -19,13 +19,13 @@ from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, Plu
 from paribus_launch.ray import Ray
 
 
-def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SpecError, match=r"pip install 'paribus\[ray\]'"):
         Ray().open(Plugins())
 
 
-def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def init(**setting: object) -> None:
         raise ConnectionError("Failed to connect to Ray cluster")
 
@@ -39,7 +39,7 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("address", "variable", "joined"), [("", "", "local"), ("", "head:1", "head:1"), ("auto", "head:1", "auto")]
 )
-def test_a_cluster_is_joined_only_if_that_was_asked_for(
+def test_an_existing_cluster_is_joined_only_on_request(
     monkeypatch: pytest.MonkeyPatch, address: str, variable: str, joined: str
 ) -> None:
     told: dict[str, Any] = {}
@@ -53,7 +53,7 @@ def test_a_cluster_is_joined_only_if_that_was_asked_for(
     assert ("runtime_env" in told) == (joined != "local")  # workers elsewhere are told where this code lies
 
 
-def test_what_a_trial_reserves_is_said_as_ray_says_it() -> None:
+def test_reserved_resources_are_passed_to_ray() -> None:
     options = Ray(cpus=2, gpus=0.5, memory=1.5, resources=["fast-disk=2", "licence"])._options
     assert options == {
         "num_cpus": 2,
@@ -95,7 +95,7 @@ def until(launcher: Ray, kind: type[JobStarted | JobEnded]) -> LauncherEvent:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # of Ray's own making
-def test_each_end_of_a_job_is_news_of_it_alone(launcher: Ray, job: Job, tmp_path: Path) -> None:
+def test_each_job_has_its_own_end_event(launcher: Ray, job: Job, tmp_path: Path) -> None:
     launcher.start(job._replace(name="broken", order="no order"))
     broken = until(launcher, JobEnded)
     assert isinstance(broken, JobEnded)
@@ -116,7 +116,7 @@ def test_each_end_of_a_job_is_news_of_it_alone(launcher: Ray, job: Job, tmp_path
 @pytest.mark.faults
 @pytest.mark.filterwarnings("default")  # of Ray's own making
 @pytest.mark.parametrize("victim", ["process", "worker"])
-def test_a_killed_process_or_worker_is_the_end_of_one_job(launcher: Ray, job: Job, victim: str) -> None:
+def test_a_killed_process_or_worker_ends_one_job(launcher: Ray, job: Job, victim: str) -> None:
     launcher.start(job)
     started = until(launcher, JobStarted)
     assert isinstance(started, JobStarted)

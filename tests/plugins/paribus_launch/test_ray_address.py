@@ -41,7 +41,7 @@ def cluster(environment: Mapping[str, str]) -> Iterator[tuple[str, subprocess.Po
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # each trial imports torch anew
-def test_a_cluster_that_is_there_is_joined(
+def test_an_existing_cluster_is_joined(
     cluster: tuple[str, subprocess.Popen[str]], environment: Mapping[str, str], folder: Path, tmp_path: Path
 ) -> None:
     address, owner = cluster

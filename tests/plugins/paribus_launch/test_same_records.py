@@ -35,7 +35,7 @@ def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     [(LOCAL, "", 3), (SLURM, "submitit", 1), (SLURM, "submitit", 4), (RAY, "ray", 1), (RAY, "ray", 4)],
     ids=["local-3", "slurm-1", "slurm-4", "ray-1", "ray-4"],
 )
-def test_the_same_study_leaves_the_same_records(
+def test_all_launchers_leave_the_same_records(
     folder: Path, expected: str, launcher: dict[str, Any], library: str, jobs: int, tmp_path: Path
 ) -> None:
     if library and importlib.util.find_spec(library) is None:

@@ -92,7 +92,7 @@ def heard(launcher: Slurm) -> list[LauncherEvent]:
     return [news for _ in range(3) for news in launcher.news(0.0)]
 
 
-def test_what_starts_together_is_one_array(cluster: Cluster, tmp_path: Path) -> None:
+def test_jobs_that_start_together_are_one_array(cluster: Cluster, tmp_path: Path) -> None:
     launcher = opened(
         partition="long", gpus=1, memory=3.5, minutes=90, parallel=2, additional_parameters=["account=physics", "nice"]
     )
@@ -116,7 +116,7 @@ def test_what_starts_together_is_one_array(cluster: Cluster, tmp_path: Path) -> 
     assert {Path(each.body.folder).parent for array in cluster.arrays for each in array} == {tmp_path / "study/.slurm"}
 
 
-def test_a_job_tells_by_its_file_that_it_began_and_how_it_ended(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_state_file_gives_start_and_end_events(cluster: Cluster, tmp_path: Path) -> None:
     launcher = opened()
     launcher.start(job(tmp_path, "a"))
     assert heard(launcher) == []
@@ -128,7 +128,7 @@ def test_a_job_tells_by_its_file_that_it_began_and_how_it_ended(cluster: Cluster
     assert heard(launcher) == []
 
 
-def test_a_preempted_job_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_preempted_job_has_no_end_event(cluster: Cluster, tmp_path: Path) -> None:
     launcher = opened()
     launcher.start(job(tmp_path, "a"))
     launcher.news(0.0)
@@ -143,7 +143,7 @@ def test_a_preempted_job_is_waited_for(cluster: Cluster, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("state", "number"), [("NODE_FAIL", KILL), ("OUT_OF_MEMORY", KILL), ("CANCELLED by 1000", TERM)]
 )
-def test_of_a_job_that_could_say_nothing_the_scheduler_tells(
+def test_the_scheduler_reports_jobs_without_a_state_file(
     cluster: Cluster, tmp_path: Path, state: str, number: signal.Signals
 ) -> None:
     launcher = opened()
@@ -154,7 +154,7 @@ def test_of_a_job_that_could_say_nothing_the_scheduler_tells(
     assert heard(launcher) == [JobEnded("a", None, number, f"Slurm reports {state} for job 7_0")]
 
 
-def test_what_waits_is_cancelled_and_what_runs_is_asked(cluster: Cluster, tmp_path: Path) -> None:
+def test_pending_jobs_are_cancelled_and_running_ones_get_a_signal(cluster: Cluster, tmp_path: Path) -> None:
     launcher = opened()
     launcher.start(job(tmp_path, "new"))
     launcher.stop("new", TERM)
@@ -178,7 +178,7 @@ def test_what_waits_is_cancelled_and_what_runs_is_asked(cluster: Cluster, tmp_pa
     assert runs.cancelled
 
 
-def test_where_the_scheduler_is_away_jobs_may_be_tried_again(cluster: Cluster, tmp_path: Path) -> None:
+def test_jobs_may_be_retried_if_submission_fails(cluster: Cluster, tmp_path: Path) -> None:
     launcher = opened()
     cluster.down = True
     launcher.start(job(tmp_path, "a"))
@@ -189,7 +189,7 @@ def test_where_the_scheduler_is_away_jobs_may_be_tried_again(cluster: Cluster, t
     ]
 
 
-def test_without_submitit_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(SpecError, match=r"`submitit`.*paribus\[slurm\]"):
         Slurm().open(Plugins())
@@ -221,7 +221,7 @@ def state(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_job_is_stopped_by_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_stop_file_stops_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_submitit_job, "JobProcess", Process)
     (tmp_path / "stop").write_text("15")
     body = SubmititJob(job(tmp_path, "a"), Any, str(tmp_path))  # type: ignore[arg-type]  # its process is not started
@@ -241,7 +241,7 @@ def test_a_job_is_stopped_by_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 @pytest.mark.parametrize(("code", "status"), [(143, "requeued"), (0, "ended")])
-def test_before_it_is_queued_again_the_trial_writes_its_checkpoint(
+def test_the_trial_writes_a_checkpoint_before_it_is_requeued(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, status: str
 ) -> None:
     delayed = SimpleNamespace(helpers=SimpleNamespace(DelayedSubmission=lambda body: body))
@@ -254,7 +254,7 @@ def test_before_it_is_queued_again_the_trial_writes_its_checkpoint(
     assert state(tmp_path)["status"] == status
 
 
-def test_slurm_is_told_what_was_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_options_are_passed_to_sbatch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed: pip install 'paribus[slurm]'")
     for name, says in (("srun", ""), ("sbatch", "Submitted batch job 77"), ("sacct", ""), ("scancel", "")):
         path = tmp_path / "bin" / name

@@ -14,7 +14,7 @@ def rows(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("alpha", [0.5, 2.0])
-def test_it_is_the_formula_of_the_paper(alpha: float) -> None:
+def test_matches_the_formula_of_the_paper(alpha: float) -> None:
     norm = DynamicTanh(6, alpha=alpha).double()
     norm.alpha.data += 0.25
     norm.weight.data, norm.bias.data = rows(6), rows(6) + 1
@@ -27,12 +27,12 @@ def test_it_is_the_formula_of_the_paper(alpha: float) -> None:
             assert y[row, column].item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_number_is_squashed_by_itself() -> None:
+def test_elements_are_squashed_separately() -> None:
     norm, x = DynamicTanh(4).double(), rows(2, 4)
     torch.testing.assert_close(norm(x)[:, :2], norm(torch.cat([x[:, :2], 100 * x[:, 2:]], dim=-1))[:, :2])
 
 
-def test_nothing_leaves_that_is_larger_than_the_gain() -> None:
+def test_outputs_are_bounded_by_the_gain() -> None:
     assert DynamicTanh(8).double()(rows(5, 8) * 1e6).abs().max().item() <= 1
 
 

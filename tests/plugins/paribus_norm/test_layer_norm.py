@@ -13,14 +13,14 @@ def rows(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3 + 2
 
 
-def test_a_row_gets_mean_0_and_variance_1() -> None:
+def test_outputs_have_mean_0_and_variance_1() -> None:
     y = LayerNorm(16, eps=1e-12).double()(rows(4, 5, 16))
     torch.testing.assert_close(y.mean(-1), torch.zeros(4, 5, dtype=torch.float64), atol=1e-9, rtol=0)
     torch.testing.assert_close(y.var(-1, correction=0), torch.ones(4, 5, dtype=torch.float64), atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("eps", [1e-12, 1e-5, 0.3])
-def test_it_is_the_formula_of_the_paper(eps: float) -> None:
+def test_matches_the_formula_of_the_paper(eps: float) -> None:
     norm = LayerNorm(6, eps=eps).double()
     norm.weight.data, norm.bias.data = rows(6), rows(6) - 1  # type: ignore[union-attr]  # it has a bias by default
     x = rows(3, 6)
@@ -36,7 +36,7 @@ def test_it_is_the_formula_of_the_paper(eps: float) -> None:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_it_loads_and_agrees_with_what_torch_calls_layer_norm(bias: bool) -> None:
+def test_loads_weights_of_torch_and_matches_it(bias: bool) -> None:
     theirs = nn.LayerNorm(8, eps=1e-6, bias=bias).double()
     theirs.weight.data = rows(8)
     ours = LayerNorm(8, eps=1e-6, bias=bias).double()
@@ -44,6 +44,6 @@ def test_it_loads_and_agrees_with_what_torch_calls_layer_norm(bias: bool) -> Non
     assert torch.equal(ours(rows(2, 8)), theirs(rows(2, 8)))
 
 
-def test_it_has_a_bias_only_where_it_is_asked_for() -> None:
+def test_bias_is_optional() -> None:
     assert dict(LayerNorm(8, bias=False).named_parameters()).keys() == {"weight"}
     assert dict(LayerNorm(8).named_parameters()).keys() == {"weight", "bias"} == LayerNorm.roles.keys()

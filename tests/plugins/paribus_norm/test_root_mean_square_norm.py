@@ -15,7 +15,7 @@ def rows(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("eps", [1e-12, 1e-6, 0.3])
-def test_it_is_the_formula_of_the_paper(eps: float) -> None:
+def test_matches_the_formula_of_the_paper(eps: float) -> None:
     norm = RootMeanSquareNorm(6, eps=eps).double()
     norm.weight.data = rows(6)
     x = rows(3, 6)
@@ -27,14 +27,14 @@ def test_it_is_the_formula_of_the_paper(eps: float) -> None:
             assert y[row, column].item() == pytest.approx(values[column] / root * norm.weight[column].item(), abs=1e-12)
 
 
-def test_it_agrees_with_torch() -> None:
+def test_matches_torch() -> None:
     norm = RootMeanSquareNorm(8, eps=1e-5)
     norm.weight.data = rows(8).float()
     x = rows(2, 8).float()
     torch.testing.assert_close(norm(x), functional.rms_norm(x, (8,), norm.weight, 1e-5))
 
 
-def test_it_keeps_the_mean_of_a_row() -> None:
+def test_the_mean_is_not_removed() -> None:
     torch.testing.assert_close(
         RootMeanSquareNorm(4).double()(torch.full((1, 4), 7.0, dtype=torch.float64)),
         torch.ones(1, 4, dtype=torch.float64),
@@ -42,12 +42,12 @@ def test_it_keeps_the_mean_of_a_row() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.5, 8.0])
-def test_it_does_not_see_how_large_a_row_is(scale: float) -> None:
+def test_outputs_do_not_depend_on_scale(scale: float) -> None:
     norm = RootMeanSquareNorm(8, eps=1e-30).double()
     torch.testing.assert_close(norm(rows(3, 8) * scale), norm(rows(3, 8)), atol=1e-12, rtol=0)
 
 
-def test_rows_of_bfloat16_stay_so_and_stay_close() -> None:
+def test_bfloat16_is_preserved_and_close() -> None:
     norm = RootMeanSquareNorm(64)
     exact = norm.double()(rows(5, 64).bfloat16().double())
     rough = norm.bfloat16()(rows(5, 64).bfloat16())

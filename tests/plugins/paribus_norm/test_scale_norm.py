@@ -14,7 +14,7 @@ def rows(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) + 1
 
 
-def test_it_is_the_formula_of_the_paper() -> None:
+def test_matches_the_formula_of_the_paper() -> None:
     norm = ScaleNorm(6).double()
     norm.length.data += 0.7
     x = rows(3, 6)
@@ -27,13 +27,13 @@ def test_it_is_the_formula_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("width", [4, 64])
-def test_at_first_a_row_is_as_long_as_one_of_root_mean_square_1(width: int) -> None:
+def test_the_initial_length_is_that_of_root_mean_square_1(width: int) -> None:
     x = rows(3, width)
     exact = RootMeanSquareNorm(width, eps=1e-30).double()(x)
     torch.testing.assert_close(ScaleNorm(width).double()(x), exact, atol=1e-12, rtol=0)
 
 
-def test_a_row_of_nothing_stays_so_and_has_a_gradient_that_is_finite() -> None:
+def test_zeros_stay_zero_with_a_finite_gradient() -> None:
     x = torch.zeros(2, 8, dtype=torch.float64, requires_grad=True)
     y = ScaleNorm(8).double()(x)
     y.sum().backward()
@@ -42,11 +42,11 @@ def test_a_row_of_nothing_stays_so_and_has_a_gradient_that_is_finite() -> None:
     assert torch.isfinite(x.grad).all()
 
 
-def test_a_row_that_is_shorter_than_eps_is_not_brought_to_length() -> None:
+def test_vectors_shorter_than_eps_are_not_normalised() -> None:
     x = torch.full((1, 4), 1e-7, dtype=torch.float64)
     torch.testing.assert_close(ScaleNorm(4, eps=1e-5).double()(x), x * 2 / 1e-5)
 
 
-def test_one_number_is_learnt_whatever_the_width() -> None:
+def test_there_is_one_parameter_at_any_width() -> None:
     assert [p.numel() for p in ScaleNorm(64).parameters()] == [1]
     assert dict(ScaleNorm(8).named_parameters()).keys() == ScaleNorm.roles.keys()

@@ -27,14 +27,14 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> list[float]:
     return found
 
 
-def test_it_follows_the_formula(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
+def test_matches_the_formula(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
     got = stepped(Adadelta(rho=RHO, eps=EPS))
     for place, value in enumerate(start):
         wanted = by_hand(value, [now[place] for now in gradients])
         torch.testing.assert_close(got[place].flatten().tolist(), wanted, rtol=0, atol=1e-12)
 
 
-def test_it_takes_the_steps_of_torch(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
+def test_matches_torch(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
     parameters = [nn.Parameter(value.clone()) for value in start]
     peer = torch.optim.Adadelta(parameters, lr=1.0, rho=RHO, eps=EPS, foreach=False)
     for now in gradients:

@@ -35,16 +35,14 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> Rows:
     return w
 
 
-def test_matrices_follow_the_paper(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
+def test_matrices_match_the_paper(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
     got = stepped(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))
     for place in (0, 1):
         wanted = torch.tensor(by_hand(start[place], [now[place] for now in gradients]), dtype=torch.float64)
         torch.testing.assert_close(got[place], wanted, rtol=0, atol=1e-9)
 
 
-def test_what_is_no_matrix_keeps_all_its_squares(
-    stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]
-) -> None:
+def test_vectors_keep_all_squares(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
     got = stepped(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))[2]
     w, squares = start[2], torch.zeros_like(start[2])
     for step, now in enumerate(gradients, start=1):

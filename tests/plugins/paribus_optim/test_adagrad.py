@@ -11,7 +11,7 @@ from paribus_optim.adagrad import Adagrad
 Stepped = Callable[[Optimizer], list[Tensor]]
 
 
-def test_it_follows_the_formula(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
+def test_matches_the_formula(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
     got = stepped(Adagrad(lr=0.3, initial=0.1, eps=1e-6))
     for place, value in enumerate(start):
         for i, first in enumerate(value.flatten().tolist()):

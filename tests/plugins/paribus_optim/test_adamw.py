@@ -31,7 +31,7 @@ def stepped(matrix: nn.Parameter, vector: nn.Parameter) -> None:
         optimizer.step()
 
 
-def test_matrices_follow_the_formula_and_decay_while_others_follow_it_and_do_not() -> None:
+def test_matches_the_formula_and_only_matrices_decay() -> None:
     matrix = nn.Parameter(torch.full((2, 3), 2.0, dtype=torch.float64))
     vector = nn.Parameter(torch.full((3,), 2.0, dtype=torch.float64))
     stepped(matrix, vector)
@@ -54,7 +54,7 @@ def test_two_runs_are_bitwise_equal_whatever_the_number_of_threads() -> None:
 
 
 @pytest.mark.parametrize(("matrices", "others"), [(1, 0), (0, 1)])
-def test_either_kind_may_be_missing(matrices: int, others: int) -> None:
+def test_either_group_of_parameters_may_be_empty(matrices: int, others: int) -> None:
     optimizer = AdamW().build(
         [nn.Parameter(torch.ones(2, 2)) for _ in range(matrices)], [nn.Parameter(torch.ones(2)) for _ in range(others)]
     )

@@ -5,7 +5,7 @@ import pytest
 from paribus_optim.inverse_sqrt import InverseSqrt
 
 
-def test_it_is_the_formula_of_the_paper_brought_to_a_top_of_1() -> None:
+def test_matches_the_formula_of_the_paper_with_a_maximum_of_1() -> None:
     width, warmup = 512, 4000
 
     def published(step: int) -> float:
@@ -17,5 +17,5 @@ def test_it_is_the_formula_of_the_paper_brought_to_a_top_of_1() -> None:
         assert schedule.factor(step - 1, 100_000) == pytest.approx(expected)
 
 
-def test_at_four_times_its_warm_up_it_is_half() -> None:
+def test_it_is_half_at_four_times_the_warm_up() -> None:
     assert InverseSqrt(warmup=0.1).factor(39, 100) == pytest.approx(0.5)

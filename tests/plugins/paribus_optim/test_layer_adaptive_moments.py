@@ -27,7 +27,7 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor], *, adaptive: bool) -> li
     return w
 
 
-def test_matrices_step_as_far_as_they_are_long_and_others_as_adam_does(
+def test_matrices_step_relative_to_their_norm_and_others_like_adam(
     stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]
 ) -> None:
     got = stepped(LayerAdaptiveMoments(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
@@ -36,7 +36,7 @@ def test_matrices_step_as_far_as_they_are_long_and_others_as_adam_does(
         torch.testing.assert_close(got[place].flatten().tolist(), wanted, rtol=0, atol=1e-12)
 
 
-def test_a_step_is_the_share_of_the_matrix_that_the_rate_says_however_large_its_gradient() -> None:
+def test_step_length_does_not_depend_on_the_gradient_scale() -> None:
     for size in (1e-3, 1.0, 1e6):
         matrix = nn.Parameter(torch.full((2, 2), 3.0, dtype=torch.float64))
         matrix.grad = size * torch.tensor([[1.0, 2.0], [-1.0, 4.0]], dtype=torch.float64)
@@ -45,7 +45,7 @@ def test_a_step_is_the_share_of_the_matrix_that_the_rate_says_however_large_its_
         assert torch.isclose((matrix - before).norm(), 0.01 * before.norm(), rtol=1e-9)
 
 
-def test_a_matrix_of_zeros_moves_and_one_without_gradient_stays() -> None:
+def test_zero_matrices_move_and_those_without_gradient_do_not() -> None:
     zeros, idle = (nn.Parameter(torch.zeros(2, 2, dtype=torch.float64)) for _ in range(2))
     zeros.grad = torch.ones_like(zeros)
     optimizer = LayerAdaptiveMoments(lr=0.01).build([zeros, idle], [])

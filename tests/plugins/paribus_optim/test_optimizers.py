@@ -35,7 +35,7 @@ def steps(model: nn.Module, stepping: torch.optim.Optimizer, first: int, last: i
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_that_goes_on_from_a_checkpoint_comes_to_the_same_bits(name: str) -> None:
+def test_resuming_is_bitwise_equal(name: str) -> None:
     whole = fresh()
     steps(whole, built(name, whole), 0, 6)
     cut = fresh()
@@ -52,14 +52,14 @@ def test_a_run_that_goes_on_from_a_checkpoint_comes_to_the_same_bits(name: str) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_learns(name: str) -> None:
+def test_every_optimizer_reduces_the_loss(name: str) -> None:
     model = fresh()
     losses = steps(model, built(name, model), 0, 300)
     assert sum(losses[-20:]) < 0.9 * sum(losses[:20])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_either_kind_of_parameters_may_be_missing(name: str) -> None:
+def test_either_group_of_parameters_may_be_empty(name: str) -> None:
     for count in ((1, 0), (0, 1)):
         sides = ([nn.Parameter(torch.ones(2, 2))] * count[0], [nn.Parameter(torch.ones(2))] * count[1])
         made = optimizer()[name]().build(*sides)

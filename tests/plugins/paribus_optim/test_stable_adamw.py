@@ -30,7 +30,7 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor], decay: float) -> list[fl
     return w
 
 
-def test_it_follows_the_formula_and_only_matrices_decay(
+def test_matches_the_formula_and_only_matrices_decay(
     stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]
 ) -> None:
     got = stepped(StableAdamW(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
@@ -40,7 +40,7 @@ def test_it_follows_the_formula_and_only_matrices_decay(
 
 
 @pytest.mark.parametrize("surprising", [False, True])
-def test_it_is_adamw_until_a_gradient_is_larger_than_those_before(
+def test_it_is_adamw_for_gradients_that_do_not_grow(
     surprising: bool, stepped: Stepped, gradients: list[list[Tensor]]
 ) -> None:
     if not surprising:

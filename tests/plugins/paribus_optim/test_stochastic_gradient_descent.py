@@ -11,7 +11,7 @@ from paribus_optim.stochastic_gradient_descent import StochasticGradientDescent
 Stepped = Callable[[Optimizer], list[Tensor]]
 
 
-def test_it_follows_the_formula_and_only_matrices_decay(
+def test_matches_the_formula_and_only_matrices_decay(
     stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]
 ) -> None:
     got = stepped(StochasticGradientDescent(lr=0.1, momentum=0.5, weight_decay=0.2))

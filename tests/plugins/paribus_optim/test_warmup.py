@@ -39,7 +39,7 @@ def named(schedule: Schedule) -> str:
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 100])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=named)
-def test_every_step_of_a_run_moves_and_none_exceeds_the_rate(schedule: Schedule, steps: int) -> None:
+def test_factors_are_in_range(schedule: Schedule, steps: int) -> None:
     factors = [schedule.factor(step, steps) for step in range(steps)]
     assert all(0 < factor <= 1 for factor in factors)
     assert max(factors) == 1
@@ -47,7 +47,7 @@ def test_every_step_of_a_run_moves_and_none_exceeds_the_rate(schedule: Schedule,
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 100])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=named)
-def test_it_rises_without_a_fall_and_then_falls_without_a_rise(schedule: Schedule, steps: int) -> None:
+def test_schedules_rise_and_then_fall(schedule: Schedule, steps: int) -> None:
     factors = [schedule.factor(step, steps) for step in range(steps)]
     top = factors.index(1)
     assert factors[: top + 1] == sorted(factors[: top + 1])
@@ -55,22 +55,22 @@ def test_it_rises_without_a_fall_and_then_falls_without_a_rise(schedule: Schedul
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=named)
-def test_a_resumed_run_goes_on_as_if_it_had_never_stopped(schedule: Schedule) -> None:
+def test_resuming_does_not_change_the_schedule(schedule: Schedule) -> None:
     forwards = [schedule.factor(step, 50) for step in range(50)]
     backwards = [schedule.factor(step, 50) for step in reversed(range(50))]
     assert forwards == backwards[::-1]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=named)
-def test_it_can_be_asked_for_the_step_behind_the_last(schedule: Schedule) -> None:
+def test_the_step_after_the_last_is_defined(schedule: Schedule) -> None:
     assert 0 <= schedule.factor(20, 20) <= schedule.factor(19, 20)
 
 
-def test_it_rises_evenly_and_is_over_at_its_last_step() -> None:
+def test_the_warm_up_is_linear() -> None:
     assert [warmup_factor(step, 4) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     assert warmup_factor(0, 0) == 1.0
 
 
 @pytest.mark.parametrize(("share", "steps", "expected"), [(0.1, 100, 10), (0.0, 100, 0), (1.0, 7, 7), (0.1, 3, 0)])
-def test_a_share_of_the_steps_is_the_nearest_whole_number_of_them(share: float, steps: int, expected: int) -> None:
+def test_shares_are_rounded_to_steps(share: float, steps: int, expected: int) -> None:
     assert warmup_steps(share, steps) == expected

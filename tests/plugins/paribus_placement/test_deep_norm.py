@@ -21,9 +21,7 @@ BOTH = ("attention", "feedforward")
 ALL = ("attention", "cross", "feedforward")
 
 
-def test_the_stream_is_weighed_and_each_sum_is_normed(
-    shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor
-) -> None:
+def test_matches_the_formula(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
     placement = stirred(DeepNorm(shape, lambda: LayerNorm(8)))
     y = x
     for name in ALL:
@@ -42,14 +40,14 @@ def test_the_stream_is_weighed_and_each_sum_is_normed(
         (BOTH, 18, 18, 0.81 * 18 ** (5 / 16), 0.87 * 18 ** (-5 / 16)),
     ],
 )
-def test_its_weights_are_those_of_the_paper(
+def test_weights_match_the_paper(
     sublayers: tuple[str, ...], layers: int, read_by: int, alpha: float, beta: float, shape: Shape
 ) -> None:
     made = depth_weights(dataclasses.replace(shape, sublayers=sublayers, layers=layers, cross_layers=read_by))
     assert made == pytest.approx((alpha, beta), rel=1e-6)
 
 
-def test_in_an_encoder_decoder_each_stack_knows_the_depths_that_it_needs() -> None:
+def test_encoder_decoder_weights_depend_on_both_depths() -> None:
     overrides = ("dims.width=16", "parts.encoder.dims.layers=3", "parts.decoder.dims.layers=5", "placement=deepnorm")
     made = paribus.assemble(paribus.spec("seq2seq-tiny", *overrides)).about
     both = (3**4 * 5) ** (1 / 16)
@@ -61,20 +59,20 @@ def test_in_an_encoder_decoder_each_stack_knows_the_depths_that_it_needs() -> No
     assert alone["embedding.tokens.weight"].gain == 1.0
 
 
-def test_values_outputs_and_feed_forwards_start_smaller_and_nothing_else(shape: Shape) -> None:
+def test_only_values_outputs_and_feed_forwards_start_smaller(shape: Shape) -> None:
     placement = DeepNorm(shape, lambda: LayerNorm(8))
     scaled = {role for role in get_args(Role) if placement.gain(role) != 1.0}
     assert scaled == {"value", "residual", "inner"}
     assert {placement.gain(role) for role in scaled} == {placement.beta}
 
 
-def test_every_row_of_a_layer_has_mean_0_and_variance_1(shape: Shape, sublayers: Sublayers, x: Tensor) -> None:
+def test_outputs_have_mean_0_and_variance_1(shape: Shape, sublayers: Sublayers, x: Tensor) -> None:
     y = DeepNorm(shape, lambda: LayerNorm(8, eps=1e-12)).double()(x * 5 + 1, sublayers)
     torch.testing.assert_close(y.mean(-1), torch.zeros(2, 3, dtype=torch.float64), atol=1e-9, rtol=0)
     torch.testing.assert_close(y.var(-1, correction=0), torch.ones(2, 3, dtype=torch.float64), atol=1e-9, rtol=0)
 
 
-def test_it_has_the_tensors_of_post_norm_and_no_norm_follows(shape: Shape) -> None:
+def test_it_has_the_tensors_of_post_norm(shape: Shape) -> None:
     deep, post = DeepNorm(shape, lambda: LayerNorm(8)), PostNorm(shape, lambda: LayerNorm(8))
     assert deep.state_dict().keys() == post.state_dict().keys()
     assert DeepNorm.traits["final"] is False

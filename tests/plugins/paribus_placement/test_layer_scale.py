@@ -16,9 +16,7 @@ Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
 Stirred = Callable[[Placement], Placement]
 
 
-def test_each_channel_of_each_branch_has_its_own_weight(
-    shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor
-) -> None:
+def test_every_channel_has_its_own_scale(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
     placement = stirred(LayerScale(shape, lambda: LayerNorm(8), start=0.25))
     y = x
     for name in ("attention", "cross", "feedforward"):
@@ -28,13 +26,13 @@ def test_each_channel_of_each_branch_has_its_own_weight(
 
 
 @pytest.mark.parametrize("start", [0.1, 1e-5])
-def test_at_first_a_branch_counts_for_as_much_as_it_is_told(start: float, shape: Shape, x: Tensor) -> None:
+def test_start_scales_branches_initially(start: float, shape: Shape, x: Tensor) -> None:
     placement, pre = LayerScale(shape, lambda: LayerNorm(8), start=start), PreNorm(shape, lambda: LayerNorm(8))
     only = {"attention": torch.sin}
     torch.testing.assert_close(placement.double()(x, only), x + start * (pre.double()(x, only) - x))
 
 
-def test_first_values_are_the_same_for_any_start_and_the_norms_have_their_paths(shape: Shape) -> None:
+def test_initial_weights_do_not_depend_on_start(shape: Shape) -> None:
     one, two = (
         dict(paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", *overrides)).named_parameters())
         for overrides in (("placement=layerscale",), ("placement=layerscale", "placement.start=1e-5"))
@@ -48,7 +46,7 @@ def test_first_values_are_the_same_for_any_start_and_the_norms_have_their_paths(
     assert LayerScale.traits["final"] is True
 
 
-def test_a_step_moves_a_weight_as_if_it_were_held_itself(shape: Shape, x: Tensor) -> None:
+def test_a_step_moves_gamma_like_a_direct_parameter(shape: Shape, x: Tensor) -> None:
     placement = LayerScale(shape, lambda: LayerNorm(8), start=1e-5).double()
     held = torch.nn.Parameter(torch.full((8,), 1e-5, dtype=torch.float64))
     weight = placement.get_parameter("scales.attention")

@@ -13,7 +13,7 @@ Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
 Stirred = Callable[[Placement], Placement]
 
 
-def test_all_read_the_same_normed_rows(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
+def test_sublayers_share_one_norm(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
     placement = stirred(Parallel(shape, lambda: LayerNorm(8)))
     h = placement.get_submodule("norms.attention")(x)
     y = x + sublayers["attention"](h) + sublayers["cross"](h) + sublayers["feedforward"](h)
@@ -21,9 +21,7 @@ def test_all_read_the_same_normed_rows(shape: Shape, sublayers: Sublayers, stirr
     assert placement.state_dict().keys() == {"norms.attention.weight", "norms.attention.bias"}
 
 
-def test_each_reads_its_own_where_each_has_a_norm(
-    shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor
-) -> None:
+def test_sublayers_may_have_separate_norms(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
     placement = stirred(Parallel(shape, lambda: LayerNorm(8), shared_norm=False))
     y = x + sum(sublayers[name](placement.get_submodule(f"norms.{name}")(x)) for name in shape.sublayers)
     torch.testing.assert_close(placement(x, sublayers), y, atol=1e-12, rtol=0)
@@ -35,13 +33,13 @@ def test_the_order_of_sublayers_does_not_matter(shape: Shape, sublayers: Sublaye
     torch.testing.assert_close(placement(x, sublayers), placement(x, turned), atol=1e-12, rtol=0)
 
 
-def test_it_is_the_identity_where_sublayers_give_nothing(shape: Shape, x: Tensor) -> None:
+def test_it_is_the_identity_for_sublayers_that_return_zero(shape: Shape, x: Tensor) -> None:
     placement = Parallel(shape, lambda: LayerNorm(8)).double()
     assert torch.equal(placement(x, dict.fromkeys(shape.sublayers, torch.zeros_like)), x)
     assert Parallel.traits["final"] is True
 
 
-def test_it_is_the_layer_of_a_gpt_neox(stirred: Stirred, x: Tensor) -> None:
+def test_matches_a_layer_of_gpt_neox(stirred: Stirred, x: Tensor) -> None:
     from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXConfig, GPTNeoXLayer
 
     theirs = GPTNeoXLayer(GPTNeoXConfig(hidden_size=8, num_attention_heads=2, intermediate_size=16), 0).double().eval()
@@ -54,7 +52,7 @@ def test_it_is_the_layer_of_a_gpt_neox(stirred: Stirred, x: Tensor) -> None:
     torch.testing.assert_close(y, theirs(x), atol=1e-12, rtol=0)
 
 
-def test_it_is_the_layer_of_a_gpt_j(stirred: Stirred, x: Tensor) -> None:
+def test_matches_a_layer_of_gpt_j(stirred: Stirred, x: Tensor) -> None:
     from transformers.models.gptj.modeling_gptj import GPTJBlock, GPTJConfig
 
     config = GPTJConfig(n_embd=8, n_head=2, rotary_dim=4, n_inner=16, attn_implementation="eager")

@@ -18,7 +18,7 @@ Stirred = Callable[[Placement], Placement]
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_the_first_layer_norms_what_enters_and_all_are_sandwiches(
+def test_only_the_first_layer_has_an_input_norm(
     layer: int, shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor
 ) -> None:
     placement = stirred(PeripheralNorm(dataclasses.replace(shape, layer=layer), lambda: LayerNorm(8)))
@@ -28,7 +28,7 @@ def test_the_first_layer_norms_what_enters_and_all_are_sandwiches(
     assert torch.equal(placement(x, sublayers), sandwich(entered, sublayers))
 
 
-def test_it_is_its_formula(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
+def test_matches_its_formula(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
     placement = stirred(PeripheralNorm(dataclasses.replace(shape, layer=0), lambda: LayerNorm(8)))
     y = placement.get_submodule("entry")(x)
     for name in ("attention", "cross", "feedforward"):
@@ -37,12 +37,12 @@ def test_it_is_its_formula(shape: Shape, sublayers: Sublayers, stirred: Stirred,
     torch.testing.assert_close(placement(x, sublayers), y, atol=1e-12, rtol=0)
 
 
-def test_of_layers_that_share_their_parameters_none_is_the_first_alone() -> None:
+def test_shared_layers_are_rejected() -> None:
     with pytest.raises(SpecError, match="placement `peri` must know which layer it is in, but"):
         paribus.spec("gpt-tiny", "placement=peri", "dims.groups=1")
 
 
-def test_a_sandwich_behind_a_normed_embedding_comes_to_the_same() -> None:
+def test_matches_sandwich_after_a_normed_embedding() -> None:
     tokens = torch.arange(12).view(2, 6)
     ours = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "placement=peri"))
     theirs = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "placement=sandwich", "embedding.normed=true"))

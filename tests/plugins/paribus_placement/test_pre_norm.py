@@ -20,7 +20,7 @@ def distinct(placement: PreNorm) -> None:
         parameter.data = torch.linspace(0.5, 1.5 + index, 8, dtype=torch.float64)
 
 
-def test_each_sublayer_reads_its_own_normed_rows_and_adds_to_the_stream(shape: Shape, sublayers: Sublayers) -> None:
+def test_matches_the_formula(shape: Shape, sublayers: Sublayers) -> None:
     placement = PreNorm(shape, lambda: LayerNorm(8)).double()
     distinct(placement)
     x = torch.randn(2, 3, 8, dtype=torch.float64)
@@ -30,7 +30,7 @@ def test_each_sublayer_reads_its_own_normed_rows_and_adds_to_the_stream(shape: S
     torch.testing.assert_close(placement(x, sublayers), c, atol=1e-12, rtol=0)
 
 
-def test_it_is_the_identity_where_sublayers_give_nothing(shape: Shape) -> None:
+def test_it_is_the_identity_for_sublayers_that_return_zero(shape: Shape) -> None:
     placement = PreNorm(shape, lambda: LayerNorm(8)).double()
     distinct(placement)
     x = torch.randn(2, 3, 8, dtype=torch.float64)
@@ -41,12 +41,12 @@ def test_a_norm_follows_the_last_layer() -> None:
     assert PreNorm.traits["final"] is True
 
 
-def test_it_has_a_norm_for_each_sublayer_by_its_name(shape: Shape) -> None:
+def test_norms_are_named_by_sublayer(shape: Shape) -> None:
     paths = {name for name, _ in PreNorm(shape, lambda: LayerNorm(8, bias=False)).named_parameters()}
     assert paths == {"norms.attention.weight", "norms.cross.weight", "norms.feedforward.weight"}
 
 
-def test_where_it_is_to_be_bare_the_first_attention_reads_rows_as_they_come(shape: Shape, sublayers: Sublayers) -> None:
+def test_bare_first_removes_the_first_norm(shape: Shape, sublayers: Sublayers) -> None:
     first = dataclasses.replace(shape, layer=0)
     placement = PreNorm(first, lambda: LayerNorm(8), bare_first=True).double()
     distinct(placement)
@@ -57,17 +57,17 @@ def test_where_it_is_to_be_bare_the_first_attention_reads_rows_as_they_come(shap
     torch.testing.assert_close(placement(x, sublayers), c, atol=1e-12, rtol=0)
 
 
-def test_no_other_layer_is_bare(shape: Shape) -> None:
+def test_bare_first_keeps_other_norms(shape: Shape) -> None:
     second = PreNorm(dataclasses.replace(shape, layer=1), lambda: LayerNorm(8), bare_first=True)
     assert second.state_dict().keys() == PreNorm(shape, lambda: LayerNorm(8)).state_dict().keys()
 
 
-def test_a_layer_that_is_the_first_and_others_cannot_be_bare(shape: Shape) -> None:
+def test_bare_first_is_rejected_for_shared_layers(shape: Shape) -> None:
     with pytest.raises(ValueError, match="bare_first: false, or"):
         PreNorm(shape, lambda: LayerNorm(8), bare_first=True)
 
 
-def test_it_is_the_layer_of_a_modernbert() -> None:
+def test_matches_a_layer_of_modernbert() -> None:
     from transformers.models.modernbert.modeling_modernbert import ModernBertConfig, ModernBertEncoderLayer
 
     config = ModernBertConfig(hidden_size=8, num_attention_heads=2, intermediate_size=16, num_hidden_layers=2)

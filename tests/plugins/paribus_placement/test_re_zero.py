@@ -13,7 +13,7 @@ from paribus_placement.re_zero import ReZero
 Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
 
 
-def test_one_number_weighs_every_branch_of_a_layer(shape: Shape, sublayers: Sublayers, x: Tensor) -> None:
+def test_one_scale_applies_to_all_sublayers(shape: Shape, sublayers: Sublayers, x: Tensor) -> None:
     placement = ReZero(shape, lambda: LayerNorm(8)).double()
     placement.scale.data = torch.tensor([0.7], dtype=torch.float64)
     a = x + 0.7 * sublayers["attention"](x)
@@ -22,12 +22,12 @@ def test_one_number_weighs_every_branch_of_a_layer(shape: Shape, sublayers: Subl
     torch.testing.assert_close(placement(x, sublayers), c, atol=1e-12, rtol=0)
 
 
-def test_it_has_no_norm_and_none_follows(shape: Shape) -> None:
+def test_it_has_no_norms(shape: Shape) -> None:
     assert ReZero(shape, lambda: LayerNorm(8)).state_dict().keys() == {"scale"}
     assert ReZero.traits["final"] is False
 
 
-def test_a_model_starts_as_if_it_had_no_layer_and_learns_to_have_them() -> None:
+def test_layers_start_as_the_identity_and_get_gradients() -> None:
     model = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "placement=rezero"))
     bare = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "dims.layers=1", "placement=rezero"))
     tokens = torch.arange(12).view(2, 6)

@@ -15,7 +15,7 @@ Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
 Stirred = Callable[[Placement], Placement]
 
 
-def test_each_branch_is_normed_at_both_ends(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
+def test_branches_have_norms_before_and_after(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
     placement = stirred(SandwichNorm(shape, lambda: LayerNorm(8)))
     norm, behind = placement.get_submodule("norms"), placement.get_submodule("behind")
     y = x
@@ -24,26 +24,26 @@ def test_each_branch_is_normed_at_both_ends(shape: Shape, sublayers: Sublayers, 
     torch.testing.assert_close(placement(x, sublayers), y, atol=1e-12, rtol=0)
 
 
-def test_what_a_branch_adds_has_mean_0_and_variance_1_whatever_the_sublayer_gives(shape: Shape, x: Tensor) -> None:
+def test_branch_outputs_have_mean_0_and_variance_1(shape: Shape, x: Tensor) -> None:
     placement = SandwichNorm(shape, lambda: LayerNorm(8, eps=1e-12)).double()
     added = placement(x, {"attention": lambda h: 1000 * h.cumsum(-1) + 5}) - x
     torch.testing.assert_close(added.mean(-1), torch.zeros(2, 3, dtype=torch.float64), atol=1e-9, rtol=0)
     torch.testing.assert_close(added.var(-1, correction=0), torch.ones(2, 3, dtype=torch.float64), atol=1e-9, rtol=0)
 
 
-def test_it_is_the_identity_where_sublayers_give_nothing(shape: Shape, x: Tensor) -> None:
+def test_it_is_the_identity_for_sublayers_that_return_zero(shape: Shape, x: Tensor) -> None:
     placement = SandwichNorm(shape, lambda: LayerNorm(8)).double()
     assert torch.equal(placement(x, dict.fromkeys(shape.sublayers, torch.zeros_like)), x)
 
 
-def test_it_has_the_norms_of_pre_norm_at_their_paths_and_as_many_behind(shape: Shape) -> None:
+def test_it_has_the_norms_of_pre_norm_and_as_many_after(shape: Shape) -> None:
     ours = set(SandwichNorm(shape, lambda: LayerNorm(8)).state_dict())
     theirs = set(PreNorm(shape, lambda: LayerNorm(8)).state_dict())
     assert ours - theirs == {path.replace("norms.", "behind.") for path in theirs}
     assert SandwichNorm.traits["final"] is True
 
 
-def test_it_is_the_layer_of_a_gemma_2(stirred: Stirred, x: Tensor) -> None:
+def test_matches_a_layer_of_gemma_2(stirred: Stirred, x: Tensor) -> None:
     from transformers.models.gemma2.modeling_gemma2 import Gemma2Config, Gemma2DecoderLayer
 
     config = Gemma2Config(

@@ -63,7 +63,7 @@ def looped(position: Disentangled, pair: Pair) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_it_is_the_papers_formula_wherever_rows_are(
+def test_matches_the_formula_of_the_paper_at_any_positions(
     kind: dict[str, Any], places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Paired
 ) -> None:
     position = Disentangled(shape, **kind)
@@ -86,12 +86,12 @@ def test_it_is_the_papers_formula_wherever_rows_are(
             same(one, two)
 
 
-def test_near_rows_have_a_vector_each_and_those_beyond_share_the_last(shape: Shape) -> None:
+def test_distances_beyond_the_limit_share_a_vector(shape: Shape) -> None:
     rows = Disentangled(shape, distance=3).table_index(torch.arange(-6, 7))
     assert rows.tolist() == [0, 0, 0, 0, 1, 2, 3, 4, 5, 5, 5, 5, 5]
 
 
-def test_farther_rows_share_a_vector_the_more(shape: Shape) -> None:
+def test_buckets_grow_with_distance(shape: Shape) -> None:
     position = Disentangled(shape, distance=512, buckets=256)
     rows = position.table_index(torch.arange(0, 1000))
     assert rows[:129].tolist() == list(range(256, 385))
@@ -102,7 +102,7 @@ def test_farther_rows_share_a_vector_the_more(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize(("buckets", "distance"), [(256, 512), (32, 128), (4, 9), (7, 40), (4, 5), (256, 4096)])
-def test_vectors_are_shared_as_in_the_published_code(buckets: int, distance: int, shape: Shape) -> None:
+def test_buckets_match_the_published_code(buckets: int, distance: int, shape: Shape) -> None:
     published = pytest.importorskip("transformers.models.deberta_v2.modeling_deberta_v2")
     distances = torch.arange(-2 * distance, 2 * distance + 1)
     theirs = published.make_log_bucket_position(distances, buckets, distance).long()
@@ -110,18 +110,18 @@ def test_vectors_are_shared_as_in_the_published_code(buckets: int, distance: int
     assert torch.equal(ours, (theirs + buckets).clamp(0, 2 * buckets - 1))
 
 
-def test_a_distance_that_no_bucket_is_left_for_is_refused(shape: Shape) -> None:
+def test_a_distance_below_the_exact_buckets_is_rejected(shape: Shape) -> None:
     with pytest.raises(ValueError, match="at least 10"):
         Disentangled(shape, distance=9, buckets=16)
     Disentangled(shape, distance=10, buckets=16)
 
 
 @pytest.mark.parametrize(("scores", "terms"), [("both", 3), ("c2p", 2), ("p2c", 2)])
-def test_as_many_terms_share_the_scale_as_there_are(scores: Any, terms: int, shape: Shape) -> None:
+def test_the_scale_counts_terms(scores: Any, terms: int, shape: Shape) -> None:
     assert Disentangled(shape, scores=scores).terms() == terms
 
 
-def test_the_table_is_dropped_in_training_and_only_there(shape: Shape, filled: Filled, paired: Paired) -> None:
+def test_dropout_applies_to_the_table_in_training(shape: Shape, filled: Filled, paired: Paired) -> None:
     position, rows = Disentangled(replace(shape, dropout=0.5)), torch.arange(5).unsqueeze(0)
     filled(position)
     pair = paired(position, rows, rows)
@@ -133,7 +133,7 @@ def test_the_table_is_dropped_in_training_and_only_there(shape: Shape, filled: F
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(("queries", "keys"), [(9, 9), (1, 9)])
-def test_it_costs_what_it_declares(
+def test_the_declared_cost_is_correct(
     kind: dict[str, Any], queries: int, keys: int, shape: Shape, filled: Filled, paired: Paired
 ) -> None:
     position, rows = Disentangled(shape, **kind), torch.arange(keys).unsqueeze(0)
@@ -148,7 +148,7 @@ def test_it_costs_what_it_declares(
     assert counter.get_total_flops() == position.cost(Load(queries, keys)).flops
 
 
-def test_it_has_no_end(shape: Shape) -> None:
+def test_it_has_no_maximum_length(shape: Shape) -> None:
     assert Disentangled(shape).reach() is None
 
 
@@ -184,9 +184,7 @@ def moved(linear: nn.Linear | None, weight: Tensor, bias: Tensor | None) -> None
 @pytest.mark.parametrize("scores", ASKED)
 @pytest.mark.parametrize("apart", [False, True], ids=["shared", "apart"])
 @pytest.mark.parametrize("buckets", [None, 4])
-def test_it_is_what_the_published_second_version_computes(
-    buckets: int | None, apart: bool, scores: Any, length: int, filled: Filled
-) -> None:
+def test_matches_deberta_v2(buckets: int | None, apart: bool, scores: Any, length: int, filled: Filled) -> None:
     published = pytest.importorskip("transformers.models.deberta_v2.modeling_deberta_v2")
     heads = 2 if scores == "both" else 3  # 3 * 12 and 2 * 8 are squares
     shape = Shape(24, heads, 24 // heads, 16, 9, 1)
@@ -215,7 +213,7 @@ def test_it_is_what_the_published_second_version_computes(
 
 @pytest.mark.parametrize("length", [1, 2, 9, 13])
 @pytest.mark.parametrize("scores", ASKED)
-def test_it_is_what_the_published_first_version_computes(scores: Any, length: int, filled: Filled) -> None:
+def test_matches_deberta_v1(scores: Any, length: int, filled: Filled) -> None:
     published = pytest.importorskip("transformers.models.deberta.modeling_deberta")
     heads = 2 if scores == "both" else 3
     shape = Shape(24, heads, 24 // heads, 16, 9, 1)

@@ -18,7 +18,7 @@ def scores(position: Extrapolatable, q: Tensor, k: Tensor, q_at: Tensor, k_at: T
 
 
 @pytest.mark.parametrize(("theta", "gamma", "span"), [(10_000.0, 0.4, 512.0), (50.0, 1.5, 7.0)])
-def test_scores_are_those_of_the_papers_formula(theta: float, gamma: float, span: float, shape: Shape) -> None:
+def test_matches_the_formula_of_the_paper(theta: float, gamma: float, span: float, shape: Shape) -> None:
     torch.manual_seed(0)
     q, k = torch.randn(2, 2, 3, 5, 6, dtype=torch.float64).unbind()
     at = torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
@@ -37,7 +37,7 @@ def test_scores_are_those_of_the_papers_formula(theta: float, gamma: float, span
                 assert torch.allclose(got[b, :, t, s], wanted, rtol=0, atol=1e-9)
 
 
-def test_a_score_decays_with_distance_and_depends_on_nothing_else(shape: Shape) -> None:
+def test_scores_depend_on_distance_and_decay(shape: Shape) -> None:
     q, k = torch.randn(2, 1, 3, 5, 6, dtype=torch.float64).unbind()
     position, at = Extrapolatable(shape), torch.arange(5).unsqueeze(0)
     near = scores(position, q, k, at, at)
@@ -56,7 +56,7 @@ def test_without_decay_it_is_rope(shape: Shape) -> None:
         assert torch.allclose(position.rotate(x, position.tables(at, 6)._replace(query=tables), "query"), wanted)
 
 
-def test_a_row_is_what_it_is_whatever_came_with_it(shape: Shape) -> None:
+def test_tables_do_not_depend_on_other_positions(shape: Shape) -> None:
     """Keys that were kept while decoding meet queries of later passes."""
     x, at = torch.randn(1, 2, 9, 6, dtype=torch.float64), torch.arange(9).unsqueeze(0)
     position = Extrapolatable(shape)
@@ -67,14 +67,14 @@ def test_a_row_is_what_it_is_whatever_came_with_it(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 20_000])
-def test_it_is_as_exact_in_float32_as_rows_go(start: int, shape: Shape) -> None:
+def test_float32_is_precise_at_long_lengths(start: int, shape: Shape) -> None:
     q, k = torch.randn(2, 1, 3, 64, 6).unbind()
     position, at = Extrapolatable(shape), torch.arange(start, start + 64).unsqueeze(0)
     single, double = scores(position, q, k, at, at), scores(position, q.double(), k.double(), at, at)
     assert torch.allclose(single.double(), double, rtol=0, atol=1e-5)
 
 
-def test_the_middle_of_a_row_is_not_scaled(shape: Shape) -> None:
+def test_the_middle_position_is_not_scaled(shape: Shape) -> None:
     x, position, rope = torch.randn(1, 2, 1, 6), Extrapolatable(replace(shape, length=40)), Rotary(shape)
     at = torch.tensor([[20]])
     for side in ("query", "key"):
@@ -82,11 +82,11 @@ def test_the_middle_of_a_row_is_not_scaled(shape: Shape) -> None:
         assert torch.equal(got, rope.rotate(x, rope.tables(at, 6), "query"))
 
 
-def test_a_head_of_an_odd_width_is_refused(shape: Shape) -> None:
+def test_an_odd_head_width_is_rejected(shape: Shape) -> None:
     with pytest.raises(SpecError, match="got 7"):
         Extrapolatable(replace(shape, head_width=7))
 
 
-def test_it_has_no_end_and_needs_a_past(shape: Shape) -> None:
+def test_it_has_no_maximum_length_and_needs_causal_stacks(shape: Shape) -> None:
     assert Extrapolatable(shape).reach() is None
     assert Extrapolatable.traits["sight"] == "past"

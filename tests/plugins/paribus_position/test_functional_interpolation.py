@@ -26,7 +26,7 @@ def made(shape: Shape, *, shaken: bool = False, **options: float) -> FunctionalI
 
 
 @pytest.mark.parametrize("shaken", [False, True])
-def test_it_is_the_papers_formula_and_its_mirror_image_ahead(shaken: bool, shape: Shape) -> None:
+def test_matches_the_formula_and_its_mirror_image_ahead(shaken: bool, shape: Shape) -> None:
     position = made(shape, shaken=shaken, curvature=0.3, threshold=5.0, inner=7)
     c, threshold = (0.3 * 1.7, 5.0 * 1.7) if shaken else (0.3, 5.0)
     q, k = torch.tensor([[0, 1, 3, 40], [-2, 4, 9, 2]]), torch.tensor([[0, 2, 50], [1, -3, 9]])
@@ -44,7 +44,7 @@ def test_it_is_the_papers_formula_and_its_mirror_image_ahead(shaken: bool, shape
                     assert float(got[b, head, t, s]) == pytest.approx(wanted, abs=1e-12)
 
 
-def test_a_key_behind_has_the_share_of_the_paper(shape: Shape) -> None:
+def test_distances_behind_match_the_paper(shape: Shape) -> None:
     """log(c (i - j) + 1) / log(c max(L, i) + 1), which is all that a causal stack sees."""
     rows = torch.arange(1500, dtype=torch.float64)
     shares = made(shape).relative_distances(pair(torch.arange(1500).unsqueeze(0), torch.arange(1500).unsqueeze(0)))[0]
@@ -54,7 +54,7 @@ def test_a_key_behind_has_the_share_of_the_paper(shape: Shape) -> None:
     assert torch.equal(shares, -shares.T)
 
 
-def test_shares_are_of_the_row_itself_and_never_more_than_one(shape: Shape) -> None:
+def test_relative_distances_are_at_most_1(shape: Shape) -> None:
     at = torch.tensor([[0, 7, 511, 600, 100_000]])
     shares = made(shape).relative_distances(pair(at, at))[0]
     assert (shares.abs() <= 1).all()
@@ -62,14 +62,14 @@ def test_shares_are_of_the_row_itself_and_never_more_than_one(shape: Shape) -> N
     assert torch.allclose(shares[3:, 0], torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-6)  # the first row of all
 
 
-def test_up_to_the_threshold_it_depends_on_distance_alone_and_no_further(shape: Shape) -> None:
+def test_below_the_threshold_only_the_distance_matters(shape: Shape) -> None:
     position, rows = made(shape), torch.arange(8).unsqueeze(0)
     whole = position.bias(pair(rows, rows))
     assert torch.allclose(position.bias(pair(rows + 500, rows + 500)), whole, rtol=0, atol=1e-12)
     assert not torch.allclose(position.bias(pair(rows + 900, rows + 900)), whole, rtol=0, atol=1e-3)
 
 
-def test_all_of_it_learns(shape: Shape) -> None:
+def test_every_parameter_has_a_gradient(shape: Shape) -> None:
     position, rows = made(shape), torch.arange(9).unsqueeze(0)
     position.bias(pair(rows, rows)).sin().sum().backward()
     for name, parameter in position.named_parameters():
@@ -77,7 +77,7 @@ def test_all_of_it_learns(shape: Shape) -> None:
         assert parameter.grad.any(), name
 
 
-def test_a_threshold_that_is_learned_to_be_nothing_divides_by_nothing(shape: Shape) -> None:
+def test_a_threshold_of_0_is_finite(shape: Shape) -> None:
     position, rows = made(shape), torch.arange(-3, 9).unsqueeze(0)
     torch.nn.init.zeros_(position.threshold)
     bias = position.bias(pair(rows, rows))
@@ -87,12 +87,10 @@ def test_a_threshold_that_is_learned_to_be_nothing_divides_by_nothing(shape: Sha
 
 
 @pytest.mark.parametrize(("asked", "given"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
-def test_it_is_as_exact_as_scores_are_and_never_less_than_float32(
-    asked: torch.dtype, given: torch.dtype, shape: Shape
-) -> None:
+def test_precision_is_that_of_scores_and_at_least_float32(asked: torch.dtype, given: torch.dtype, shape: Shape) -> None:
     rows = torch.arange(3).unsqueeze(0)
     assert made(shape).bias(pair(rows, rows, asked)).dtype == given
 
 
-def test_it_has_no_end(shape: Shape) -> None:
+def test_it_has_no_maximum_length(shape: Shape) -> None:
     assert made(shape).reach() is None

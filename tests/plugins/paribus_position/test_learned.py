@@ -7,7 +7,7 @@ from paribus import DataError, Shape
 from paribus_position.learned import Learned
 
 
-def test_each_row_gets_the_vector_of_its_position(shape: Shape) -> None:
+def test_tokens_get_the_vector_of_their_position(shape: Shape) -> None:
     position, x = Learned(shape), torch.randn(2, 3, 8)
     positions = torch.tensor([[0, 1, 2], [5, 0, 15]])
     got = position.embed(x, positions)
@@ -16,7 +16,7 @@ def test_each_row_gets_the_vector_of_its_position(shape: Shape) -> None:
             assert torch.equal(got[b, t], x[b, t] + position.table.weight[positions[b, t]])
 
 
-def test_only_rows_that_are_used_learn(shape: Shape) -> None:
+def test_only_used_positions_have_a_gradient(shape: Shape) -> None:
     position = Learned(shape)
     position.embed(torch.zeros(1, 3, 8), torch.tensor([[2, 3, 3]])).sum().backward()
     grad = position.table.weight.grad
@@ -24,26 +24,26 @@ def test_only_rows_that_are_used_learn(shape: Shape) -> None:
     assert grad.sum(-1).tolist() == [0, 0, 8, 16] + [0] * 12
 
 
-def test_padding_on_the_left_reads_the_first(shape: Shape) -> None:
+def test_left_padding_reads_the_first_vector(shape: Shape) -> None:
     position = Learned(shape)
     got = position.embed(torch.zeros(1, 3, 8), torch.tensor([[-2, -1, 0]]))
     assert torch.equal(got, position.table.weight[0].expand(1, 3, 8))
 
 
 @pytest.mark.parametrize(("length", "reach"), [(None, 16), (40, 40)])
-def test_the_table_is_as_long_as_the_dims_or_as_it_is_told(length: int | None, reach: int, shape: Shape) -> None:
+def test_the_table_has_the_length_of_dims_or_of_the_option(length: int | None, reach: int, shape: Shape) -> None:
     position = Learned(shape, length=length)
     assert position.reach() == position.table.num_embeddings == reach
     position.embed(torch.zeros(1, 1, 8), torch.tensor([[reach - 1]]))
 
 
-def test_a_position_past_the_table_is_an_error_and_no_clamp(shape: Shape) -> None:
+def test_a_position_past_the_table_is_an_error(shape: Shape) -> None:
     message = r"got position 16; valid: positions up to 15, or"
     with pytest.raises(DataError, match=message):
         Learned(shape).embed(torch.zeros(1, 2, 8), torch.tensor([[3, 16]]))
 
 
-def test_rows_before_the_offset_are_never_read(shape: Shape) -> None:
+def test_vectors_before_the_offset_are_unused(shape: Shape) -> None:
     position = Learned(shape, offset=2)
     assert position.table.num_embeddings == 18
     assert position.reach() == 16
@@ -57,7 +57,7 @@ def test_rows_before_the_offset_are_never_read(shape: Shape) -> None:
         position.embed(torch.zeros(1, 1, 8), torch.tensor([[16]]))
 
 
-def test_its_rows_are_those_that_roberta_reads(shape: Shape) -> None:
+def test_matches_roberta(shape: Shape) -> None:
     modeling = pytest.importorskip("transformers.models.roberta.modeling_roberta")
     tokens = torch.tensor([[7, 5, 9, 1, 1], [4, 4, 4, 4, 4]])  # 1 is padding
     theirs = modeling.RobertaEmbeddings.create_position_ids_from_input_ids(tokens, 1)
@@ -67,7 +67,7 @@ def test_its_rows_are_those_that_roberta_reads(shape: Shape) -> None:
     assert torch.equal(got[tokens != 1], wanted[tokens != 1])
 
 
-def test_compiled_it_is_one_graph_and_still_no_clamp(shape: Shape) -> None:
+def test_it_compiles_to_one_graph_without_a_clamp(shape: Shape) -> None:
     position = Learned(shape)
     compiled = torch.compile(position.embed, fullgraph=True, backend="aot_eager")
     x, near, far = torch.zeros(1, 2, 8), torch.tensor([[3, 15]]), torch.tensor([[3, 16]])

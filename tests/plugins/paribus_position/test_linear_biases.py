@@ -12,7 +12,7 @@ def bias(shape: Shape, q: Tensor, k: Tensor, heads: int = 4, dtype: torch.dtype 
     return LinearBiases(shape).bias(Pair(None, None, q, k, 1.0, heads, dtype=dtype))
 
 
-def test_slopes_are_the_papers() -> None:
+def test_slopes_match_the_paper() -> None:
     assert slopes(1) == [2**-8]
     assert slopes(8) == [2.0**-i for i in range(1, 9)]
     assert slopes(4) == [2**-2, 2**-4, 2**-6, 2**-8]
@@ -23,13 +23,13 @@ def test_slopes_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 6, 8, 12, 16, 20])
-def test_every_head_has_a_slope_of_its_own(heads: int) -> None:
+def test_every_head_has_its_own_slope(heads: int) -> None:
     made = slopes(heads)
     assert len(set(made)) == len(made) == heads
     assert all(0 < slope < 1 for slope in made)
 
 
-def test_a_score_falls_by_the_slope_for_each_row_between(shape: Shape) -> None:
+def test_scores_fall_by_the_slope_per_position(shape: Shape) -> None:
     got = bias(shape, torch.arange(7).unsqueeze(0), torch.arange(7).unsqueeze(0))
     assert got.shape == (1, 4, 7, 7)
     for head, slope in enumerate(slopes(4)):
@@ -38,7 +38,7 @@ def test_a_score_falls_by_the_slope_for_each_row_between(shape: Shape) -> None:
                 assert got[0, head, i, j] == -slope * abs(i - j)
 
 
-def test_a_block_of_rows_is_a_block_of_the_whole(shape: Shape) -> None:
+def test_a_block_of_the_bias_matches_the_whole(shape: Shape) -> None:
     positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3], [-3, -2, -1, 0, 1, 2, 3]])
     whole = bias(shape, positions, positions)
     assert whole.shape == (2, 4, 7, 7)
@@ -47,12 +47,10 @@ def test_a_block_of_rows_is_a_block_of_the_whole(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize(("asked", "given"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
-def test_it_is_as_exact_as_scores_are_and_never_less_than_float32(
-    asked: torch.dtype, given: torch.dtype, shape: Shape
-) -> None:
+def test_precision_is_that_of_scores_and_at_least_float32(asked: torch.dtype, given: torch.dtype, shape: Shape) -> None:
     rows = torch.arange(3).unsqueeze(0)
     assert bias(shape, rows, rows, dtype=asked).dtype == given
 
 
-def test_it_has_no_end(shape: Shape) -> None:
+def test_it_has_no_maximum_length(shape: Shape) -> None:
     assert LinearBiases(shape).reach() is None

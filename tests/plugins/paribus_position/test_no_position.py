@@ -6,7 +6,7 @@ from paribus import Shape
 from paribus_position.no_position import NoPosition
 
 
-def test_nothing_is_added_turned_or_learned(shape: Shape) -> None:
+def test_it_changes_nothing_and_has_no_parameters(shape: Shape) -> None:
     position, x, at = NoPosition(shape), torch.randn(1, 2, 3, 6), torch.arange(3).unsqueeze(0)
     assert position.embed(x, at) is x
     assert position.rotate(x, position.tables(at, 6), "query") is x

@@ -16,7 +16,7 @@ READING = {name: component for name, component in position().items() if componen
 
 
 @pytest.mark.parametrize(("name", "component"), position().items())
-def test_the_moments_that_it_declares_are_those_that_it_has(name: str, component: type[Position], shape: Shape) -> None:
+def test_declared_moments_match_the_methods(name: str, component: type[Position], shape: Shape) -> None:
     moments = set(component.traits["moments"])
     overridden = {moment for moment in ("embed", "rotate", "bias", "mix") if moment in vars(component)}
     assert moments == overridden
@@ -26,7 +26,7 @@ def test_the_moments_that_it_declares_are_those_that_it_has(name: str, component
 
 
 @pytest.mark.parametrize(("name", "component"), position().items())
-def test_each_tells_rows_apart_and_none_does_not(
+def test_every_position_but_none_distinguishes_tokens(
     name: str, component: type[Position], shape: Shape, filled: Filled, paired: Callable[..., Pair]
 ) -> None:
     made = component(shape)
@@ -41,7 +41,7 @@ def test_each_tells_rows_apart_and_none_does_not(
     assert any((rows[0] != rows[1]).any() for rows in told) == (name != "none")
 
 
-def test_positions_of_padding_may_be_anything(shape: Shape) -> None:
+def test_positions_of_padding_are_arbitrary(shape: Shape) -> None:
     at = torch.tensor([[-7, -1, 0, 1, 15]])
     for component in position().values():
         made = component(shape)
@@ -50,7 +50,7 @@ def test_positions_of_padding_may_be_anything(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize(("name", "component"), [it for it in position().items() if not it[1].traits.get("table")])
-def test_far_out_nothing_is_infinite(
+def test_distant_positions_are_finite(
     name: str, component: type[Position], shape: Shape, filled: Filled, paired: Callable[..., Pair]
 ) -> None:
     at = torch.tensor([[-(10**6), 0, 10**6]])
@@ -65,7 +65,7 @@ def test_far_out_nothing_is_infinite(
 
 @pytest.mark.parametrize("name", [name for name, it in position().items() if it.traits["bias"] == "positions"])
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_bias_of_a_block_of_rows_is_a_block_of_the_whole(name: str, causal: bool, shape: Shape) -> None:
+def test_a_block_of_a_bias_matches_the_whole(name: str, causal: bool, shape: Shape) -> None:
     made = position()[name](replace(shape, causal=causal))
     torch.manual_seed(0)
     for parameter in made.parameters():
@@ -78,7 +78,7 @@ def test_a_bias_of_a_block_of_rows_is_a_block_of_the_whole(name: str, causal: bo
 
 
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
-def test_a_bias_that_reads_content_is_the_same_for_a_block_of_rows(
+def test_a_block_of_a_content_bias_matches_the_whole(
     component: type[Position], places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Callable[..., Pair]
 ) -> None:
     made = component(shape)
@@ -97,7 +97,7 @@ def test_a_bias_that_reads_content_is_the_same_for_a_block_of_rows(
 
 
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
-def test_a_bias_that_reads_content_depends_on_distances_alone(
+def test_a_content_bias_depends_on_distances_only(
     component: type[Position], places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Callable[..., Pair]
 ) -> None:
     made = component(shape)
@@ -108,7 +108,7 @@ def test_a_bias_that_reads_content_depends_on_distances_alone(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
-def test_a_bias_that_reads_content_is_in_the_type_of_the_scores(
+def test_a_content_bias_has_the_dtype_of_scores(
     component: type[Position], dtype: torch.dtype, shape: Shape, filled: Filled, paired: Callable[..., Pair]
 ) -> None:
     made, rows = component(shape), torch.arange(5).unsqueeze(0)
@@ -136,7 +136,7 @@ def test_a_bias_that_reads_content_is_in_the_type_of_the_scores(
 
 
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
-def test_a_bias_that_reads_content_is_one_graph(
+def test_a_content_bias_compiles_to_one_graph(
     component: type[Position], shape: Shape, filled: Filled, paired: Callable[..., Pair]
 ) -> None:
     made, rows = component(shape), torch.arange(7).unsqueeze(0)

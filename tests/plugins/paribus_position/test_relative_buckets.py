@@ -29,7 +29,7 @@ def made(shape: Shape, causal: bool, buckets: int = 32, distance: int = 128) -> 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("buckets", "distance"), SIZES)
-def test_buckets_and_biases_are_exactly_those_of_t5(buckets: int, distance: int, causal: bool, shape: Shape) -> None:
+def test_matches_t5_exactly(buckets: int, distance: int, causal: bool, shape: Shape) -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.T5Config(
         d_model=8, num_heads=4, d_kv=6, is_decoder=causal,
@@ -49,7 +49,7 @@ def test_buckets_and_biases_are_exactly_those_of_t5(buckets: int, distance: int,
 
 
 @pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (16, 128), (7, 30), (2, 9)])
-def test_half_of_the_buckets_are_exact_and_the_others_grow_geometrically(buckets: int, distance: int) -> None:
+def test_buckets_grow_geometrically_after_the_exact_half(buckets: int, distance: int) -> None:
     exact = buckets // 2
     found = [bucket(apart, buckets, distance) for apart in range(2 * distance)]
     assert found[:exact] == list(range(exact))
@@ -61,7 +61,7 @@ def test_half_of_the_buckets_are_exact_and_the_others_grow_geometrically(buckets
         assert found[apart] - exact in {min(more - 1, math.floor(step + tiny)) for tiny in (-1e-9, 1e-9)}
 
 
-def test_a_distance_where_a_bucket_begins_is_in_it() -> None:
+def test_bucket_boundaries_are_inclusive() -> None:
     """8 * 16^(k/8): 16, 32 and 64 begin the third, the fifth and the seventh of eight."""
     for apart, step in ((16, 2), (32, 4), (64, 6)):
         assert Fraction(apart, 8) ** 8 == 16**step
@@ -70,7 +70,7 @@ def test_a_distance_where_a_bucket_begins_is_in_it() -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_each_pair_of_rows_reads_the_bucket_of_its_distance(causal: bool, shape: Shape) -> None:
+def test_pairs_read_the_bucket_of_their_distance(causal: bool, shape: Shape) -> None:
     position = made(shape, causal, 8, 6)
     q, k = torch.tensor([[3, 0, 9], [-2, 40, 1]]), torch.tensor([[0, 5, 3, 20], [7, -9, 0, 1]])
     got = bias(position, q, k)
@@ -83,7 +83,7 @@ def test_each_pair_of_rows_reads_the_bucket_of_its_distance(causal: bool, shape:
                 assert torch.equal(got[b, :, t, s], position.table.weight[row])
 
 
-def test_it_depends_on_distance_alone_and_learns_only_what_was_read(shape: Shape) -> None:
+def test_only_used_buckets_have_a_gradient(shape: Shape) -> None:
     position, rows = made(shape, True), torch.arange(20).unsqueeze(0)
     assert torch.equal(bias(position, rows, rows), bias(position, rows + 1234, rows + 1234))
     bias(position, rows[:, 2:3], rows[:, :2]).sum().backward()  # distances 2 and 1
@@ -100,10 +100,10 @@ def test_it_depends_on_distance_alone_and_learns_only_what_was_read(shape: Shape
         (False, 32, 8, r"`distance` must be more than 8"),
     ],
 )
-def test_sizes_without_sense_are_refused(causal: bool, buckets: int, distance: int, message: str, shape: Shape) -> None:
+def test_invalid_sizes_are_rejected(causal: bool, buckets: int, distance: int, message: str, shape: Shape) -> None:
     with pytest.raises(ValueError, match=message):
         made(shape, causal, buckets, distance)
 
 
-def test_it_has_no_end(shape: Shape) -> None:
+def test_it_has_no_maximum_length(shape: Shape) -> None:
     assert made(shape, True).reach() is None

@@ -20,9 +20,7 @@ def turned(position: Rotary, x: Tensor, positions: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("theta", "fraction", "columns"), [(10_000.0, 1.0, 6), (100.0, 1 / 3, 2), (7.0, 2 / 3, 4)])
-def test_each_column_is_turned_with_the_one_half_of_what_is_turned_further_on(
-    theta: float, fraction: float, columns: int, shape: Shape
-) -> None:
+def test_channels_are_paired_by_halves(theta: float, fraction: float, columns: int, shape: Shape) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, 5, 6, dtype=torch.float64)
     positions = torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
@@ -41,7 +39,7 @@ def test_each_column_is_turned_with_the_one_half_of_what_is_turned_further_on(
 
 
 @pytest.mark.parametrize("fraction", [1.0, 2 / 3])
-def test_interleaved_it_is_the_same_but_for_the_order_of_the_columns(fraction: float, shape: Shape) -> None:
+def test_interleaving_only_permutes_channels(fraction: float, shape: Shape) -> None:
     x, at = torch.randn(2, 3, 5, 6, dtype=torch.float64), torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
     half = round(6 * fraction) // 2
     by_turns = [*(column for i in range(half) for column in (i, i + half)), *range(2 * half, 6)]
@@ -49,7 +47,7 @@ def test_interleaved_it_is_the_same_but_for_the_order_of_the_columns(fraction: f
     assert torch.equal(turned(neighbours, x[..., by_turns], at), turned(halves, x, at)[..., by_turns])
 
 
-def test_interleaved_it_turns_as_gpt_j_does(shape: Shape) -> None:
+def test_interleaving_matches_gpt_j(shape: Shape) -> None:
     modeling = pytest.importorskip("transformers.models.gptj.modeling_gptj")
     x, at = torch.randn(2, 3, 20, 8), torch.arange(20).unsqueeze(0)
     sin, cos = modeling.create_sinusoidal_positions(20, 8).expand(2, -1, -1).chunk(2, dim=-1)
@@ -57,7 +55,7 @@ def test_interleaved_it_turns_as_gpt_j_does(shape: Shape) -> None:
     assert torch.allclose(turned(Rotary(shape, interleaved=True), x, at), wanted, rtol=0, atol=1e-5)
 
 
-def test_a_score_depends_on_how_far_apart_rows_are(shape: Shape) -> None:
+def test_scores_depend_on_distance(shape: Shape) -> None:
     q, k = torch.randn(2, 1, 3, 5, 6, dtype=torch.float64).unbind()
     near, far = torch.arange(5).unsqueeze(0), torch.arange(5).unsqueeze(0) + 1234
     position = Rotary(shape)
@@ -67,7 +65,7 @@ def test_a_score_depends_on_how_far_apart_rows_are(shape: Shape) -> None:
     assert not torch.allclose(scores[0], other, rtol=0, atol=1e-3)
 
 
-def test_no_row_grows_or_shrinks_and_the_first_stays(shape: Shape) -> None:
+def test_rotation_preserves_norms_and_the_first_position(shape: Shape) -> None:
     x = torch.randn(1, 3, 5, 6, dtype=torch.float64)
     got = turned(Rotary(shape), x, torch.arange(5).unsqueeze(0))
     assert torch.allclose(got.norm(dim=-1), x.norm(dim=-1), rtol=0, atol=1e-12)
@@ -75,28 +73,28 @@ def test_no_row_grows_or_shrinks_and_the_first_stays(shape: Shape) -> None:
     assert all((a != b).any() for a, b in pairwise(got[0, 0]))
 
 
-def test_what_is_left_of_a_head_stays(shape: Shape) -> None:
+def test_channels_beyond_the_fraction_are_unchanged(shape: Shape) -> None:
     x = torch.randn(1, 3, 5, 6)
     got = turned(Rotary(shape, fraction=2 / 3), x, torch.arange(5).unsqueeze(0))
     assert torch.equal(got[..., 4:], x[..., 4:])
     assert (got[:, :, 1:, :4] != x[:, :, 1:, :4]).all()
 
 
-def test_it_turns_whatever_width_it_is_given(shape: Shape) -> None:
+def test_any_width_can_be_rotated(shape: Shape) -> None:
     x = torch.randn(1, 1, 5, 64, dtype=torch.float64)
     wide = Rotary(replace(shape, head_width=64))
     at = torch.arange(5).unsqueeze(0)
     assert torch.equal(turned(Rotary(shape), x, at), turned(wide, x, at))
 
 
-def test_a_shared_table_serves_every_sequence_of_a_batch(shape: Shape) -> None:
+def test_shared_positions_broadcast_over_the_batch(shape: Shape) -> None:
     x = torch.randn(3, 2, 5, 6)
     one, each = torch.arange(5).unsqueeze(0), torch.arange(5).expand(3, -1)
     assert torch.equal(turned(Rotary(shape), x, one), turned(Rotary(shape), x, each))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_angles_are_exact_far_out_in_any_type(dtype: torch.dtype, shape: Shape) -> None:
+def test_angles_are_exact_at_distant_positions(dtype: torch.dtype, shape: Shape) -> None:
     x, at = torch.ones(1, 1, 1, 6), torch.tensor([[1_000_003]])
     got = turned(Rotary(shape), x.to(dtype), at)
     assert got.dtype == dtype
@@ -117,15 +115,13 @@ def test_angles_are_exact_far_out_in_any_type(dtype: torch.dtype, shape: Shape) 
         (1, 1.0, r"got 1; valid: a head width of at least 2"),
     ],
 )
-def test_a_fraction_that_turns_half_a_pair_is_refused(
-    head_width: int, fraction: float, message: str, shape: Shape
-) -> None:
+def test_an_odd_rotated_width_is_rejected(head_width: int, fraction: float, message: str, shape: Shape) -> None:
     with pytest.raises(SpecError, match=message):
         Rotary(replace(shape, head_width=head_width), fraction=fraction)
 
 
 @pytest.mark.parametrize("head_width", [6, 50, 96])
-def test_a_fraction_that_is_called_valid_is_taken(head_width: int, shape: Shape) -> None:
+def test_fractions_in_the_error_are_valid(head_width: int, shape: Shape) -> None:
     shape = replace(shape, head_width=head_width)
     with pytest.raises(SpecError, match="valid: ") as refused:
         Rotary(shape, fraction=3 / head_width)
@@ -133,5 +129,5 @@ def test_a_fraction_that_is_called_valid_is_taken(head_width: int, shape: Shape)
         Rotary(shape, fraction=float(fraction))
 
 
-def test_it_has_no_end(shape: Shape) -> None:
+def test_it_has_no_maximum_length(shape: Shape) -> None:
     assert Rotary(shape).reach() is None

@@ -45,7 +45,7 @@ def config(kind: str, theta: float, given: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
 @pytest.mark.parametrize("name", CONFIGURED)
-def test_frequencies_and_temperature_are_those_of_transformers(name: str, theta: float) -> None:
+def test_frequencies_and_temperature_match_transformers(name: str, theta: float) -> None:
     scaling, given = CONFIGURED[name]
     utils = pytest.importorskip("transformers.modeling_rope_utils")
     theirs, factor = utils.ROPE_INIT_FUNCTIONS[scaling.kind](config(scaling.kind, theta, given), CPU)
@@ -56,7 +56,7 @@ def test_frequencies_and_temperature_are_those_of_transformers(name: str, theta:
 
 
 @pytest.mark.parametrize("times", [2.0, 16.0])
-def test_ntk_is_what_transformers_makes_of_a_sequence_so_many_times_as_long(times: float) -> None:
+def test_ntk_matches_dynamic_scaling_of_transformers(times: float) -> None:
     utils = pytest.importorskip("transformers.modeling_rope_utils")
     given = config("dynamic", 10_000.0, {"factor": 1.0})
     theirs, _ = utils.ROPE_INIT_FUNCTIONS["dynamic"](given, CPU, seq_len=int(times * 100_000))
@@ -65,7 +65,7 @@ def test_ntk_is_what_transformers_makes_of_a_sequence_so_many_times_as_long(time
 
 
 @pytest.mark.parametrize("name", ["linear", "yarn", "llama3, wide"])
-def test_what_is_turned_is_turned_as_by_llama(name: str, shape: Shape) -> None:
+def test_rotation_matches_llama(name: str, shape: Shape) -> None:
     scaling, given = CONFIGURED[name]
     modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
     x, at = torch.randn(2, 3, 20, COLUMNS), torch.arange(20).unsqueeze(0)
@@ -97,7 +97,7 @@ def by_formula(theta: float, columns: int, scaling: Scaling) -> list[float]:
 
 @pytest.mark.parametrize("columns", [8, 64])
 @pytest.mark.parametrize("scaling", [*(scaling for scaling, _ in CONFIGURED.values()), Scaling("ntk", 3.0)])
-def test_frequencies_are_the_papers_in_float64(scaling: Scaling, columns: int) -> None:
+def test_frequencies_match_the_papers(scaling: Scaling, columns: int) -> None:
     wanted = torch.tensor(by_formula(10_000.0, columns, scaling), dtype=torch.float64)
     got = frequencies(10_000.0, columns, scaling, CPU)
     assert got.dtype == torch.float64
@@ -105,7 +105,7 @@ def test_frequencies_are_the_papers_in_float64(scaling: Scaling, columns: int) -
 
 
 @pytest.mark.parametrize("kind", ["ntk", "yarn", "llama3"])
-def test_what_turns_fast_is_left_alone_and_what_turns_slowly_is_slowed_by_all_of_the_factor(kind: Any) -> None:
+def test_high_frequencies_stay_and_low_ones_are_divided(kind: Any) -> None:
     scaling = Scaling(kind, 8.0, None if kind == "ntk" else 2048)
     share = frequencies(10_000.0, COLUMNS, scaling, CPU) / frequencies(10_000.0, COLUMNS, Scaling(), CPU)
     assert float(share[0]) == 1
@@ -113,7 +113,7 @@ def test_what_turns_fast_is_left_alone_and_what_turns_slowly_is_slowed_by_all_of
     assert (share.diff() <= 1e-15).all()
 
 
-def test_a_factor_of_one_changes_nothing_and_two_columns_have_one_frequency() -> None:
+def test_factor_1_changes_nothing() -> None:
     plain = frequencies(10_000.0, COLUMNS, Scaling(), CPU)
     for scaling in (Scaling("linear", 1.0), Scaling("ntk", 1.0), Scaling("yarn", 1.0, 64), Scaling("llama3", 1.0, 64)):
         assert torch.allclose(frequencies(10_000.0, COLUMNS, scaling, CPU), plain, rtol=1e-15, atol=0)
@@ -121,7 +121,7 @@ def test_a_factor_of_one_changes_nothing_and_two_columns_have_one_frequency() ->
     assert frequencies(10_000.0, 2, Scaling("ntk", 4.0), CPU).tolist() == [1.0]
 
 
-def test_linear_is_to_place_rows_closer(shape: Shape) -> None:
+def test_linear_scaling_equals_interpolated_positions(shape: Shape) -> None:
     """Positions that are multiples of the factor are turned as those within the trained length."""
     x, at = torch.randn(1, 2, 5, 6, dtype=torch.float64), torch.arange(5).unsqueeze(0)
 
@@ -132,7 +132,7 @@ def test_linear_is_to_place_rows_closer(shape: Shape) -> None:
     assert torch.allclose(stretched, turned(Rotary(shape), at), rtol=0, atol=1e-14)
 
 
-def test_yarn_sharpens_scores_by_the_square_of_its_temperature(shape: Shape) -> None:
+def test_yarn_multiplies_scores_by_the_squared_temperature(shape: Shape) -> None:
     position = Rotary(shape, scaling=Scaling("yarn", 16.0, 64))
     x = torch.randn(1, 2, 5, 6, dtype=torch.float64)
     got = position.rotate(x, position.tables(torch.arange(5).unsqueeze(0), 6), "query")
@@ -153,7 +153,7 @@ def test_yarn_sharpens_scores_by_the_square_of_its_temperature(shape: Shape) -> 
         (Scaling("llama3", 2.0, 64, slow=4.0), r"scaling.fast \(4\) must be more than scaling.slow \(4\)"),
     ],
 )
-def test_what_would_be_ignored_or_is_lacking_is_refused(scaling: Scaling, message: str, shape: Shape) -> None:
+def test_unused_and_missing_options_are_rejected(scaling: Scaling, message: str, shape: Shape) -> None:
     with pytest.raises(ValueError, match=message):
         validate_scaling(scaling)
     with pytest.raises(ValueError, match=message):

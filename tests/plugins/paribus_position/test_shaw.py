@@ -36,7 +36,7 @@ def looped(position: Shaw, pair: Pair, weights: Tensor) -> tuple[Tensor, Tensor]
 
 
 @pytest.mark.parametrize("distance", [1, 2, 5, 40])
-def test_each_key_and_each_value_has_the_vector_of_its_distance(
+def test_keys_and_values_have_vectors_of_their_distance(
     distance: int, places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Paired
 ) -> None:
     position = Shaw(shape, distance=distance)
@@ -56,7 +56,7 @@ def test_each_key_and_each_value_has_the_vector_of_its_distance(
         assert torch.allclose(one, two, rtol=0, atol=1e-9)
 
 
-def test_from_the_clip_on_all_rows_are_equally_far(shape: Shape, filled: Filled, paired: Paired) -> None:
+def test_distances_are_clipped(shape: Shape, filled: Filled, paired: Paired) -> None:
     position = Shaw(shape, distance=3)
     filled(position)
     scores = position.bias(paired(position, torch.tensor([[10]]), torch.arange(20).unsqueeze(0)))[0, 0, 0]
@@ -65,7 +65,7 @@ def test_from_the_clip_on_all_rows_are_equally_far(shape: Shape, filled: Filled,
     assert scores[7:14].unique().numel() == 7
 
 
-def test_values_may_be_left_as_they_are(shape: Shape, paired: Paired) -> None:
+def test_values_are_optional(shape: Shape, paired: Paired) -> None:
     position, rows = Shaw(shape, values=False), torch.arange(3).unsqueeze(0)
     assert position.mix(torch.ones(2, 4, 3, 3), paired(position, rows, rows)) is None
     assert (position.mixes(), Shaw(shape).mixes()) == (False, True)
@@ -73,7 +73,7 @@ def test_values_may_be_left_as_they_are(shape: Shape, paired: Paired) -> None:
 
 
 @pytest.mark.parametrize("values", [True, False])
-def test_it_costs_what_it_declares_and_nothing_by_pairs_of_rows(values: bool, shape: Shape, paired: Paired) -> None:
+def test_the_declared_cost_has_no_quadratic_term(values: bool, shape: Shape, paired: Paired) -> None:
     position, rows = Shaw(shape, distance=2, values=values), torch.arange(9).unsqueeze(0)
     pair = paired(position.double(), rows, rows)
     assert pair.q is not None
@@ -83,5 +83,5 @@ def test_it_costs_what_it_declares_and_nothing_by_pairs_of_rows(values: bool, sh
     assert counter.get_total_flops() == position.cost(Load(9, 9)).flops
 
 
-def test_it_has_no_end(shape: Shape) -> None:
+def test_it_has_no_maximum_length(shape: Shape) -> None:
     assert Shaw(shape).reach() is None

@@ -18,7 +18,7 @@ def table(shape: Shape, positions: torch.Tensor, base: float = 10_000.0, **optio
 
 @pytest.mark.parametrize("width", [8, 7, 1])
 @pytest.mark.parametrize("base", [10_000.0, 50.0])
-def test_it_is_the_papers_formula(width: int, base: float, shape: Shape) -> None:
+def test_matches_the_formula_of_the_paper(width: int, base: float, shape: Shape) -> None:
     positions = torch.tensor([[0, 1, 2, 500], [-2, -1, 0, 1]])
     got = table(replace(shape, width=width), positions, base)
     for b in range(2):
@@ -30,7 +30,7 @@ def test_it_is_the_papers_formula(width: int, base: float, shape: Shape) -> None
 
 
 @pytest.mark.parametrize("shift", [1, 17])
-def test_a_shift_turns_each_pair_of_columns_whatever_the_position(shift: int, shape: Shape) -> None:
+def test_a_shift_rotates_every_pair_of_channels(shift: int, shape: Shape) -> None:
     positions = torch.arange(30).unsqueeze(0)
     here, there = table(shape, positions), table(shape, positions + shift)
     for pair in range(4):
@@ -51,7 +51,7 @@ def test_halves_are_all_sines_and_then_all_cosines(width: int, shape: Shape) -> 
 
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize("width", [8, 9, 4])
-def test_closed_the_frequencies_end_with_one_over_the_base(width: int, layout: str, shape: Shape) -> None:
+def test_closed_frequencies_end_at_1_over_base(width: int, layout: str, shape: Shape) -> None:
     positions, half = torch.tensor([[0, 1, 2, 500]]), width // 2
     got = table(replace(shape, width=width), positions, 50.0, layout=layout, closed=True)
     for t, p in enumerate(positions[0].tolist()):
@@ -64,7 +64,7 @@ def test_closed_the_frequencies_end_with_one_over_the_base(width: int, layout: s
 
 
 @pytest.mark.parametrize("width", [8, 7])
-def test_it_is_the_table_of_ctrl(width: int, shape: Shape) -> None:
+def test_matches_ctrl(width: int, shape: Shape) -> None:
     modeling = pytest.importorskip("transformers.models.ctrl.modeling_ctrl")
     wanted = modeling.positional_encoding(40, width, torch.float64)
     got = table(replace(shape, width=width), torch.arange(40).unsqueeze(0), layout="halves")
@@ -72,7 +72,7 @@ def test_it_is_the_table_of_ctrl(width: int, shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("width", [8, 9])
-def test_it_is_the_table_of_m2m100(width: int, shape: Shape) -> None:
+def test_matches_m2m100(width: int, shape: Shape) -> None:
     modeling = pytest.importorskip("transformers.models.m2m_100.modeling_m2m_100")
     theirs = modeling.M2M100SinusoidalPositionalEmbedding(40, width, padding_idx=1)
     wanted = theirs(input_ids=torch.full((1, 30), 5))  # float32
@@ -80,7 +80,7 @@ def test_it_is_the_table_of_m2m100(width: int, shape: Shape) -> None:
     assert torch.allclose(got, wanted.double(), rtol=0, atol=1e-5)
 
 
-def test_a_learned_scale_starts_at_one_over_the_root_of_the_width(shape: Shape) -> None:
+def test_a_learned_scale_starts_at_1_over_the_root_of_the_width(shape: Shape) -> None:
     position, positions = Sinusoidal(shape, scale="learned").double(), torch.arange(5).unsqueeze(0)
     assert position.gain is not None
     for gain in (1.0, -2.5):
@@ -93,13 +93,13 @@ def test_a_learned_scale_starts_at_one_over_the_root_of_the_width(shape: Shape) 
     assert position.roles["gain"] == "gain"  # which starts at 1
 
 
-def test_it_is_added_in_the_type_of_the_rows(shape: Shape) -> None:
+def test_the_dtype_of_the_input_is_preserved(shape: Shape) -> None:
     x = torch.randn(2, 3, 8)
     got = Sinusoidal(shape).embed(x, torch.arange(3).unsqueeze(0))
     assert got.dtype == x.dtype
     assert torch.equal(got, x + table(shape, torch.arange(3).unsqueeze(0)).float())
 
 
-def test_it_learns_nothing_and_has_no_end(shape: Shape) -> None:
+def test_it_has_no_parameters_and_no_maximum_length(shape: Shape) -> None:
     assert list(Sinusoidal(shape).parameters()) == []
     assert Sinusoidal(shape).reach() is None

@@ -60,7 +60,7 @@ def looped(position: TransformerXL, pair: Pair, width: int, base: float) -> Tens
 
 @pytest.mark.parametrize("untied", [True, False])
 @pytest.mark.parametrize("sizes", [TURNING, SHIFTING, ODD], ids=["turning", "shifting", "odd"])
-def test_it_is_the_papers_formula_wherever_rows_are(
+def test_matches_the_formula_of_the_paper_at_any_positions(
     sizes: dict[str, Any], untied: bool, places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Paired
 ) -> None:
     shape = replace(shape, **sizes)
@@ -78,7 +78,7 @@ def test_it_is_the_papers_formula_wherever_rows_are(
 
 
 @pytest.mark.parametrize(("sizes", "times"), [(TURNING, 0), (SHIFTING, 1)], ids=["turning", "shifting"])
-def test_rows_that_count_on_are_shifted_where_that_is_cheaper(
+def test_consecutive_positions_use_the_cheaper_method(
     sizes: dict[str, Any], times: int, shape: Shape, filled: Filled, paired: Paired, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Tensor] = []
@@ -98,7 +98,7 @@ def test_rows_that_count_on_are_shifted_where_that_is_cheaper(
     assert len(made) == times
 
 
-def test_a_shift_puts_each_distance_under_its_key_without_a_copy() -> None:
+def test_a_shift_aligns_distances_with_keys_without_a_copy() -> None:
     by_distance = (4 - torch.arange(5 + 7)).expand(2, 3, 5, -1).contiguous()  # T = 5, S = 7: from T - 1 down
     got = relative_shift(by_distance)
     assert got.shape == (2, 3, 5, 7)
@@ -122,16 +122,14 @@ COUNTED = {
 
 
 @pytest.mark.parametrize(("q", "k", "ahead"), COUNTED.values(), ids=COUNTED)
-def test_rows_count_on_where_each_is_one_further_than_the_last(q: Tensor, k: Tensor, ahead: int | None) -> None:
+def test_contiguous_positions_are_detected(q: Tensor, k: Tensor, ahead: int | None) -> None:
     assert contiguous_offset(q, k) == ahead
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(7, 7), (1, 9), (3, 9), (1, 1)])
 @pytest.mark.parametrize("sizes", [(2, 4), (3, 6)], ids=["two heads", "three heads"])
 @pytest.mark.parametrize("segments", [False, True], ids=["", "segments"])
-def test_weights_are_those_of_xlnet(
-    queries: int, keys: int, sizes: tuple[int, int], segments: bool, filled: Filled
-) -> None:
+def test_matches_xlnet(queries: int, keys: int, sizes: tuple[int, int], segments: bool, filled: Filled) -> None:
     transformers = pytest.importorskip("transformers")
     heads, head_width = sizes
     config = transformers.XLNetConfig(d_model=heads * head_width, n_head=heads, n_layer=1, vocab_size=9, d_inner=4)
@@ -173,7 +171,7 @@ def test_weights_are_those_of_xlnet(
 
 @pytest.mark.parametrize("sizes", [TURNING, SHIFTING, ODD], ids=["turning", "shifting", "odd"])
 @pytest.mark.parametrize(("queries", "keys"), [(9, 9), (1, 9), (2, 9)])
-def test_it_costs_what_it_declares(
+def test_the_declared_cost_is_correct(
     sizes: dict[str, Any], queries: int, keys: int, shape: Shape, paired: Paired
 ) -> None:
     shape = replace(shape, **sizes)
@@ -186,12 +184,12 @@ def test_it_costs_what_it_declares(
     assert counter.get_total_flops() == position.cost(Load(queries, keys)).flops
 
 
-def test_segments_cost_each_query_two_products(shape: Shape) -> None:
+def test_the_cost_of_segments_is_two_products_per_query(shape: Shape) -> None:
     plain, told = (TransformerXL(shape, segments=segments).cost(Load(5, 9)).flops for segments in (False, True))
     assert told - plain == 2 * 5 * 2 * shape.heads * shape.head_width
 
 
-def test_rows_that_nobody_told_apart_are_of_one_segment(shape: Shape, paired: Paired) -> None:
+def test_tokens_without_segments_share_one(shape: Shape, paired: Paired) -> None:
     position, rows = TransformerXL(shape, segments=True).double(), torch.arange(5).unsqueeze(0)
     pair = paired(position, rows, rows, place=shape)
     same = pair._replace(q_segments=torch.ones(1, 5), k_segments=torch.ones(1, 5))
@@ -207,5 +205,5 @@ def test_u_and_v_belong_to_each_layer_or_to_all(shape: Shape) -> None:
         assert (held, own) == ((set(), {"project.weight", *names}) if untied else (names, {"project.weight"}))
 
 
-def test_it_has_no_end(shape: Shape) -> None:
+def test_it_has_no_maximum_length(shape: Shape) -> None:
     assert TransformerXL(shape).reach() is None

@@ -13,7 +13,7 @@ TOKENS = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])
 Build = Callable[[type[Topology]], Topology]
 
 
-def test_a_row_is_moved_by_itself_and_by_what_came_before_it_and_by_nothing_else(build: Build) -> None:
+def test_outputs_depend_on_the_past_only(build: Build) -> None:
     decoder = build(Decoder)
     before = decoder.run({"body": Stream(TOKENS)}, "body").hidden
     for t in range(4):
@@ -24,7 +24,7 @@ def test_a_row_is_moved_by_itself_and_by_what_came_before_it_and_by_nothing_else
 
 
 @pytest.mark.parametrize("chunks", [[4], [1, 1, 1, 1], [2, 1, 1]])
-def test_decoding_goes_on_where_it_stopped(build: Build, chunks: list[int]) -> None:
+def test_decoding_continues_from_its_state(build: Build, chunks: list[int]) -> None:
     decoder = build(Decoder)
     whole = decoder.run({"body": Stream(TOKENS)}, "body").hidden
     states = decoder.start(batch=2, length=4)
@@ -35,24 +35,24 @@ def test_decoding_goes_on_where_it_stopped(build: Build, chunks: list[int]) -> N
     torch.testing.assert_close(torch.cat(given, dim=1), whole, atol=1e-12, rtol=0)
 
 
-def test_its_tensors_have_the_names_and_draws_of_an_encoders(build: Build) -> None:
+def test_tensor_names_and_draws_match_an_encoder(build: Build) -> None:
     ours, theirs = build(Decoder).state_dict(), build(Encoder).state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_weights_that_are_asked_for_come_from_every_layer(build: Build) -> None:
+def test_captured_weights_come_from_every_layer(build: Build) -> None:
     decoder = build(Decoder)
     assert decoder.run({"body": Stream(TOKENS)}, "body").captured == ()
     assert len(decoder.run({"body": Stream(TOKENS)}, "body", capture=True).captured) == 2
 
 
-def test_it_has_no_other_part(build: Build) -> None:
+def test_an_unknown_part_is_rejected(build: Build) -> None:
     with pytest.raises(AssertionError, match="validated"):
         build(Decoder).run({"body": Stream(TOKENS)}, "encoder")
 
 
-def test_it_attends_to_no_memory(build: Build) -> None:
+def test_a_memory_is_rejected(build: Build) -> None:
     memory = Memory(torch.zeros(2, 3, 4), TokenLayout(torch.arange(3).unsqueeze(0)))
     with pytest.raises(AssertionError, match="memory"):
         build(Decoder).run({"body": Stream(TOKENS)}, "body", memory=memory)

@@ -16,7 +16,7 @@ def encoder(build: Callable[[type[Topology]], Topology]) -> Topology:
     return build(Encoder)
 
 
-def test_every_row_sees_every_row_of_its_own_sequence(encoder: Topology) -> None:
+def test_outputs_depend_on_the_whole_sequence(encoder: Topology) -> None:
     before = encoder.run({"body": Stream(TOKENS)}, "body").hidden
     for t in range(4):
         changed = TOKENS.clone()
@@ -25,7 +25,7 @@ def test_every_row_sees_every_row_of_its_own_sequence(encoder: Topology) -> None
         assert moved.tolist() == [[True] * 4, [False] * 4]
 
 
-def test_it_gives_rows_that_are_embedded_placed_and_passed_through_its_stack(encoder: Encoder) -> None:
+def test_matches_embedding_and_stack(encoder: Encoder) -> None:
     positions = torch.tensor([[0, 1, 0, 1], [5, 6, 7, 8]])
     output = encoder.run({"body": Stream(TOKENS, positions=positions)}, "body")
     x = encoder.get_parameter("embedding.tokens.weight")[TOKENS] + positions.unsqueeze(-1) * torch.arange(4)
@@ -33,17 +33,17 @@ def test_it_gives_rows_that_are_embedded_placed_and_passed_through_its_stack(enc
     assert output.layout.positions is positions
 
 
-def test_its_tensors_are_at_the_embedding_and_at_the_body(encoder: Topology) -> None:
+def test_tensors_are_in_embedding_and_body(encoder: Topology) -> None:
     assert {name.partition(".")[0] for name, _ in encoder.named_parameters()} == {"embedding", "body"}
     assert [part.path for part in Encoder.parts] == ["body"]
 
 
-def test_it_has_no_other_part(encoder: Topology) -> None:
+def test_an_unknown_part_is_rejected(encoder: Topology) -> None:
     with pytest.raises(AssertionError, match="validated"):
         encoder.run({"body": Stream(TOKENS)}, "encoder")
 
 
-def test_it_attends_to_no_memory(encoder: Topology) -> None:
+def test_a_memory_is_rejected(encoder: Topology) -> None:
     memory = Memory(torch.zeros(2, 3, 4), TokenLayout(torch.arange(3).unsqueeze(0)))
     with pytest.raises(AssertionError, match="memory"):
         encoder.run({"body": Stream(TOKENS)}, "body", memory=memory)

@@ -30,7 +30,7 @@ def moved(after: Output, before: Output) -> list[list[bool]]:
     return found
 
 
-def test_every_row_of_the_source_reaches_every_row_of_its_own_target(topology: Topology) -> None:
+def test_every_target_token_depends_on_the_whole_source(topology: Topology) -> None:
     encoded, decoded = both(topology, SOURCE, TARGET)
     for s in range(3):
         changed = SOURCE.clone()
@@ -40,7 +40,7 @@ def test_every_row_of_the_source_reaches_every_row_of_its_own_target(topology: T
         assert moved(decoded_after, decoded) == [[False] * 4, [True] * 4]
 
 
-def test_the_target_is_seen_by_later_rows_of_the_target_alone(topology: Topology) -> None:
+def test_the_target_is_causal(topology: Topology) -> None:
     encoded, decoded = both(topology, SOURCE, TARGET)
     for t in range(4):
         changed = TARGET.clone()
@@ -60,7 +60,7 @@ def test_source_and_target_share_one_table(topology: Topology) -> None:
     assert (gradient.abs().sum(-1) > 0).nonzero().flatten().tolist() == used
 
 
-def test_decoding_goes_on_where_it_stopped(topology: Topology) -> None:
+def test_decoding_continues_from_its_state(topology: Topology) -> None:
     encoded, decoded = both(topology, SOURCE, TARGET)
     states, memory = topology.start(batch=2, length=4), memory_of(encoded)
     steps = [{"body": Stream(TARGET[:, t : t + 1])} for t in range(4)]
@@ -68,14 +68,12 @@ def test_decoding_goes_on_where_it_stopped(topology: Topology) -> None:
     torch.testing.assert_close(torch.cat(given, dim=1), decoded.hidden, atol=1e-12, rtol=0)
 
 
-def test_the_decoder_keeps_the_names_that_it_has_alone(
-    topology: Topology, build: Callable[[type[Topology]], Topology]
-) -> None:
+def test_decoder_tensor_names_match_a_decoder(topology: Topology, build: Callable[[type[Topology]], Topology]) -> None:
     assert build(Decoder).state_dict().keys() < topology.state_dict().keys()
     assert {name.partition(".")[0] for name, _ in topology.named_parameters()} == {"embedding", "body", "encoder"}
 
 
-def test_it_declares_what_it_has(topology: Topology) -> None:
+def test_declared_parts_match_the_modules(topology: Topology) -> None:
     body, encoder = EncoderDecoder.parts
     assert (body.path, body.causal, body.cross) == ("body", True, encoder.path)
     assert (encoder.path, encoder.causal, encoder.cross) == ("encoder", False, None)

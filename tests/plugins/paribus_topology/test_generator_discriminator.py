@@ -55,7 +55,7 @@ def shared(names: set[str]) -> set[str]:
     return {name for name in names if name.startswith("embedding.")}
 
 
-def test_each_part_sees_both_sides_at_its_own_width(made: Build) -> None:
+def test_both_parts_are_bidirectional_with_their_own_width(made: Build) -> None:
     model = made()
     for part, width in (("body", 16), ("generator", 8)):
         before = hidden(model, part)
@@ -67,7 +67,7 @@ def test_each_part_sees_both_sides_at_its_own_width(made: Build) -> None:
             assert moved.tolist() == [[False] * 9, [True] * 9, [False] * 9]
 
 
-def test_the_body_is_bitwise_that_of_an_encoder(made: Build) -> None:
+def test_the_body_is_bitwise_equal_to_an_encoder(made: Build) -> None:
     alone = made("topology=encoder", "objective=mlm", "parts=null").state_dict()
     both = made().state_dict()
     kept = {name for name in alone if not name.startswith("objectives.")}
@@ -77,7 +77,7 @@ def test_the_body_is_bitwise_that_of_an_encoder(made: Build) -> None:
     assert others == {"generator", "objectives"}
 
 
-def test_whole_both_parts_teach_tokens_segments_and_positions(made: Build) -> None:
+def test_with_whole_sharing_both_parts_train_the_embedding(made: Build) -> None:
     model = made()
     tables = {"embedding.tokens.weight", "embedding.segments.weight", "body.position.0.table.weight"}
     assert tables <= taught(model, "body")
@@ -87,13 +87,13 @@ def test_whole_both_parts_teach_tokens_segments_and_positions(made: Build) -> No
 
 
 @pytest.mark.parametrize("position", ["rope", "t5", "disentangled"])
-def test_what_turns_or_adds_to_scores_is_each_stacks_own(position: str, made: Build) -> None:
+def test_rotary_and_bias_positions_are_separate(position: str, made: Build) -> None:
     model = made(f"position={position}")
     own = {name.replace("generator.", "body.") for name in taught(model, "generator") if ".position." in name}
     assert own == {name for name in taught(model, "body") if ".position." in name}
 
 
-def test_a_generator_that_says_its_position_otherwise_has_one_of_its_own(made: Build) -> None:
+def test_a_different_generator_position_is_separate(made: Build) -> None:
     model = made("parts.generator.position={name: learned, offset: 2}")
     assert "generator.position.0.table.weight" in taught(model, "generator")
     assert "body.position.0.table.weight" not in taught(model, "generator")
@@ -101,7 +101,7 @@ def test_a_generator_that_says_its_position_otherwise_has_one_of_its_own(made: B
     assert not any(".position." in name for name in taught(turning, "generator"))
 
 
-def test_disentangled_the_body_teaches_nothing_that_is_shared(made: Build) -> None:
+def test_with_disentangled_sharing_the_body_does_not_train_the_embedding(made: Build) -> None:
     model = made("topology.sharing=disentangled")
     assert shared(taught(model, "body")) == set()
     assert shared(taught(model, "generator")) == shared({name for name, _ in model.named_parameters()})
@@ -111,7 +111,7 @@ def test_disentangled_the_body_teaches_nothing_that_is_shared(made: Build) -> No
     assert not offsets & taught(model, "generator")
 
 
-def test_disentangled_the_body_reads_the_sum_which_begins_as_the_generators_own(made: Build) -> None:
+def test_disentangled_offsets_start_at_zero(made: Build) -> None:
     whole, apart = made(), made("topology.sharing=disentangled")
     assert all(not own.any() for name, own in apart.named_parameters() if name.startswith("offsets."))
     torch.testing.assert_close(hidden(apart, "body"), hidden(whole, "body"), rtol=0, atol=0)
@@ -124,14 +124,14 @@ def test_disentangled_the_body_reads_the_sum_which_begins_as_the_generators_own(
     assert torch.equal(hidden(apart, "generator"), generator)
 
 
-def test_a_head_that_only_scores_has_no_offset(made: Build) -> None:
+def test_an_untied_head_has_no_offset(made: Build) -> None:
     model = made("topology.sharing=disentangled", "embedding.tie=false")
     assert not any("head" in name for name, _ in model.named_parameters() if name.startswith("offsets."))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["whole", "disentangled"])
-def test_it_compiles_whole(sharing: str, made: Build) -> None:
+def test_it_compiles_to_one_graph(sharing: str, made: Build) -> None:
     model = made(f"topology.sharing={sharing}")
     torch.compiler.reset()
     run = torch.compile(lambda: hidden(model, "body"), backend="eager", fullgraph=True)
@@ -146,12 +146,12 @@ def test_it_compiles_whole(sharing: str, made: Build) -> None:
         (["embedding=tokens"], "rows of the generator are 32 wide and those of the discriminator 64, but embedding"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_a_reason(overrides: list[str], words: str, components: Registry) -> None:
+def test_invalid_combinations_are_rejected(overrides: list[str], words: str, components: Registry) -> None:
     with pytest.raises(paribus.SpecError, match=words):
         resolved("electra-tiny", *overrides, registry=components)
 
 
-def test_another_part_is_nobodys(made: Build) -> None:
+def test_an_unknown_part_is_rejected(made: Build) -> None:
     topology: Any = made().topology
     with pytest.raises(AssertionError, match="validated"):
         topology.run({"body": Stream(TOKENS)}, "encoder")

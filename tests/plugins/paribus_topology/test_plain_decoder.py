@@ -17,7 +17,7 @@ def assembled(*overrides: str) -> Model:
     return paribus.assemble(spec).double().eval()
 
 
-def test_with_the_attention_lstm_it_is_torchs_lstm_between_a_table_and_its_scores() -> None:
+def test_with_lstm_attention_it_matches_torch() -> None:
     model = assembled()
     peer = torch.nn.LSTM(12, 12, num_layers=2, batch_first=True).double()
     for layer in range(2):
@@ -31,7 +31,7 @@ def test_with_the_attention_lstm_it_is_torchs_lstm_between_a_table_and_its_score
     torch.testing.assert_close(scores, peer(table[TOKENS])[0] @ table.T, atol=1e-12, rtol=0)
 
 
-def test_dropout_falls_on_the_embedded_tokens_and_behind_each_layer_once() -> None:
+def test_dropout_applies_to_the_embedding_and_after_each_layer() -> None:
     model = assembled("dropout=0.5", "attention=identity", "dims.layers=3").train()
     torch.nn.init.ones_(model.get_parameter("embedding.tokens.weight"))
     hidden = model.hidden(TOKENS.repeat(500, 4))
@@ -40,18 +40,18 @@ def test_dropout_falls_on_the_embedded_tokens_and_behind_each_layer_once() -> No
 
 
 @pytest.mark.parametrize("slot", ["norm=layernorm", "placement=pre", "feedforward=mlp"])
-def test_what_it_does_not_read_is_refused(slot: str) -> None:
+def test_unused_slots_are_rejected(slot: str) -> None:
     with pytest.raises(SpecError, match=f"`plain-decoder` does not read `{slot.partition('=')[0]}`"):
         paribus.spec("lstm-lm-tiny", slot)
 
 
-def test_an_embedding_with_a_norm_has_none_to_make() -> None:
+def test_an_embedding_norm_is_rejected() -> None:
     with pytest.raises(SpecError, match="embedding `tokens` has a norm, but the topology `plain-decoder` reads none"):
         assembled("embedding.normed=true")
 
 
 @pytest.mark.parametrize("attention", ["mha", "gru", "linear"])
-def test_any_attention_that_hides_what_comes_later_can_take_its_place(attention: str) -> None:
+def test_every_causal_attention_works(attention: str) -> None:
     model: Any = assembled(f"attention={attention}")
     with torch.no_grad():
         whole, _ = model(TOKENS)

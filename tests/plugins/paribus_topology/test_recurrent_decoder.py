@@ -100,7 +100,9 @@ def _lstm(get: Get, path: str, x: Tensor, state: tuple[Tensor, Tensor], fed: Ten
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_rnnsearch_is_what_its_appendix_says(side: str, recurrent: Recurrent, padded: Padded, both: Both) -> None:
+def test_rnnsearch_matches_the_appendix_of_its_paper(
+    side: str, recurrent: Recurrent, padded: Padded, both: Both
+) -> None:
     model = recurrent("rnnsearch-tiny", "topology.embedding_width=4", "topology.readout_width=3")
     output = both(model, padded(SOURCES, side), Stream(torch.tensor(TARGETS)), capture=True)
     scores = model.topology.embedding.unembed(output.hidden)
@@ -115,9 +117,7 @@ def test_rnnsearch_is_what_its_appendix_says(side: str, recurrent: Recurrent, pa
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("score", ["dot", "bilinear", "additive", "local-m", "local-p"])
-def test_luongs_model_is_what_its_sections_say(
-    score: str, layers: int, recurrent: Recurrent, padded: Padded, both: Both
-) -> None:
+def test_luong_matches_its_paper(score: str, layers: int, recurrent: Recurrent, padded: Padded, both: Both) -> None:
     flat = ["attention.scores.scaled=false", "attention.scores.bias=false"]
     narrow = ["attention.reach=1"] if score.startswith("local") else []
     model = recurrent("luong-tiny", f"dims.layers={layers}", f"attention={score}", *flat, *narrow)

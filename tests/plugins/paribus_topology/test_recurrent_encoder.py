@@ -18,7 +18,7 @@ same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
 
 @pytest.mark.parametrize("ways", [1, 2])
 @pytest.mark.parametrize(("cell", "peer"), [("gru-after", torch.nn.GRU), ("lstm", torch.nn.LSTM)])
-def test_the_encoder_is_torchs_over_packed_sequences(
+def test_matches_torch_on_packed_sequences(
     cell: str, peer: Any, ways: int, recurrent: Recurrent, padded: Padded
 ) -> None:
     model = recurrent("rnnsearch-tiny", f"topology.cell={cell}", f"topology.bidirectional={ways == 2}", "dims.layers=2")
@@ -42,7 +42,7 @@ def test_the_encoder_is_torchs_over_packed_sequences(
 
 @pytest.mark.parametrize("bidirectional", ["true", "false"])
 @pytest.mark.parametrize("cell", ["gru-after", "lstm"])
-def test_without_padding_a_fused_kernel_reads_what_the_steps_read(
+def test_the_fused_kernel_matches_the_steps(
     cell: str, bidirectional: str, recurrent: Recurrent, both: Callable[..., Output]
 ) -> None:
     said = (f"topology.cell={cell}", f"topology.bidirectional={bidirectional}", "dims.layers=2")

@@ -42,7 +42,7 @@ def alone(both: Both, model: Model, source: list[int], target: list[int]) -> Ten
 
 
 @pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
-def test_padding_on_either_side_of_source_and_target_changes_nothing(
+def test_padding_does_not_change_outputs(
     manner: tuple[str, ...], recurrent: Recurrent, padded: Padded, both: Both
 ) -> None:
     model = recurrent(*manner)
@@ -55,7 +55,7 @@ def test_padding_on_either_side_of_source_and_target_changes_nothing(
 
 
 @pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
-def test_rows_that_are_fed_are_those_of_what_they_were_fed(
+def test_input_feeding_matches_given_inputs(
     manner: tuple[str, ...], recurrent: Recurrent, padded: Padded, both: Both
 ) -> None:
     """Some read their own token, some another one, and some a mean of two, which is one where both are the same."""
@@ -93,7 +93,7 @@ def test_rows_that_are_fed_are_those_of_what_they_were_fed(
 
 
 @pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
-def test_documents_in_one_row_begin_where_the_encoder_left_each_of_them(
+def test_packed_documents_start_from_their_encoder_states(
     manner: tuple[str, ...], recurrent: Recurrent, both: Both
 ) -> None:
     model = recurrent(*manner)
@@ -106,7 +106,7 @@ def test_documents_in_one_row_begin_where_the_encoder_left_each_of_them(
 
 
 @pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
-def test_prompts_of_different_lengths_are_stepped_together_as_each_is_alone(
+def test_batched_prompts_match_separate_ones(
     manner: tuple[str, ...], recurrent: Recurrent, padded: Padded, both: Both
 ) -> None:
     model = recurrent(*manner)
@@ -123,9 +123,7 @@ def test_prompts_of_different_lengths_are_stepped_together_as_each_is_alone(
 
 
 @pytest.mark.parametrize("name", RAW)
-def test_every_attention_that_reads_a_memory_as_it_stands_can_be_what_reads_it(
-    name: str, recurrent: Recurrent, padded: Padded, both: Both
-) -> None:
+def test_every_raw_memory_attention_works(name: str, recurrent: Recurrent, padded: Padded, both: Both) -> None:
     model = recurrent("luong-tiny", f"attention={name}", "dims.width=8", "dims.heads=4", "dims.layers=2")
     tokens, source = torch.tensor(TARGETS), padded(SOURCES)
     memory = memory_of(model.topology.run({"encoder": source}, "encoder"))
@@ -144,7 +142,7 @@ def test_every_attention_that_reads_a_memory_as_it_stands_can_be_what_reads_it(
     assert [path for path, grad in zip(named, grads, strict=True) if grad is None] == []
 
 
-def test_another_attention_leaves_every_other_tensor_as_it_is() -> None:
+def test_a_different_attention_changes_no_other_tensor() -> None:
     one, two = (
         paribus.assemble(paribus.spec("rnnsearch-tiny", f"attention={name}", "dims.vocabulary=300")).state_dict()
         for name in ("additive", "fixed")
@@ -156,7 +154,7 @@ def test_another_attention_leaves_every_other_tensor_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("manner", [*MANNERS.values(), ("rnnsearch-tiny", "attention=mha")], ids=[*MANNERS, "mha"])
-def test_it_costs_what_torch_counts(manner: tuple[str, ...]) -> None:
+def test_cost_matches_the_torch_flop_counter(manner: tuple[str, ...]) -> None:
     model = shapes_of(paribus.spec(*manner, "dims.length=16"), installed())
     lines = {line.path: line.flops for line in costs(model, 16).lines}
     rows = {path: given.rows for path, given in given_to_parts(model, 16).items()}
@@ -168,7 +166,7 @@ def test_it_costs_what_torch_counts(manner: tuple[str, ...]) -> None:
     assert declared == counter.get_total_flops()
 
 
-def test_what_it_keeps_to_decode_is_what_it_says(recurrent: Recurrent) -> None:
+def test_the_decoding_state_has_the_declared_size(recurrent: Recurrent) -> None:
     for manner in (MANNERS["rnnsearch"], MANNERS["luong"]):
         model = recurrent(*manner)
         said = sum(line.state for line in costs(model.assembled, 16).lines)
@@ -195,7 +193,7 @@ def test_what_it_keeps_to_decode_is_what_it_says(recurrent: Recurrent) -> None:
         (["objective=clm"], "gives the encoder nothing to read"),
     ],
 )
-def test_what_it_would_ignore_is_refused(overrides: list[str], words: str) -> None:
+def test_unused_slots_are_rejected(overrides: list[str], words: str) -> None:
     with pytest.raises(SpecError, match=words.replace("(", r"\(")):
         paribus.spec("rnnsearch-tiny", *overrides)
 
@@ -211,12 +209,12 @@ def test_what_it_would_ignore_is_refused(overrides: list[str], words: str) -> No
         (["attention=dot"], "keys are not projected"),
     ],
 )
-def test_sizes_that_do_not_fit_are_told_when_it_is_built(overrides: list[str], words: str) -> None:
+def test_invalid_sizes_are_rejected(overrides: list[str], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         paribus.assemble(paribus.spec("rnnsearch-tiny", "dims.vocabulary=300", *overrides))
 
 
-def test_a_table_that_is_tied_scores_rows_of_its_own_width(recurrent: Recurrent) -> None:
+def test_a_tied_table_scores_its_own_width(recurrent: Recurrent) -> None:
     tied = (
         "embedding.tie=true",
         "topology.readout_width=null",

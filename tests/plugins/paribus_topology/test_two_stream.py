@@ -39,7 +39,7 @@ def moved(one: Tensor, two: Tensor) -> list[list[bool]]:
     return found
 
 
-def test_a_row_that_asks_sees_what_comes_before_in_the_order_and_never_what_it_asks_for(made: Specimen) -> None:
+def test_queries_see_earlier_tokens_in_the_order_but_not_their_own(made: Specimen) -> None:
     rows = tokens(2, LENGTH)
     before = ran(made, rows)
     assert before.shape == (2, LENGTH + 3, 16)
@@ -52,7 +52,7 @@ def test_a_row_that_asks_sees_what_comes_before_in_the_order_and_never_what_it_a
         assert moved(ran(made, changed), before) == expected
 
 
-def test_what_is_asked_changes_no_row_that_says_something(made: Specimen) -> None:
+def test_queries_do_not_change_content_states(made: Specimen) -> None:
     rows = tokens(2, LENGTH)
     alone = ran(made, rows, query_positions=None)
     torch.testing.assert_close(ran(made, rows)[:, :LENGTH], alone, rtol=0, atol=1e-12)
@@ -60,7 +60,7 @@ def test_what_is_asked_changes_no_row_that_says_something(made: Specimen) -> Non
     torch.testing.assert_close(fewer[:, LENGTH], ran(made, rows)[:, LENGTH + 1], rtol=0, atol=1e-12)
 
 
-def test_a_row_that_asks_knows_where(made: Specimen) -> None:
+def test_queries_depend_on_their_position(made: Specimen) -> None:
     asking = ran(
         made,
         tokens(2, LENGTH),
@@ -70,7 +70,7 @@ def test_a_row_that_asks_knows_where(made: Specimen) -> None:
     assert moved(asking[:, LENGTH + 1 :], asking[:, LENGTH:-1]) == [[True, True]] * 2
 
 
-def test_what_asks_begins_as_one_vector_and_has_neither_token_nor_segment(made: Specimen) -> None:
+def test_queries_start_as_one_vector_without_token_or_segment(made: Specimen) -> None:
     rows, kinds = tokens(2, LENGTH), torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
     hidden = ran(made, rows, segments=kinds, query_positions=ASKED[:, 1:2])
     swapped = kinds.clone().scatter_(1, ASKED[:, 1:2], 0)
@@ -89,14 +89,14 @@ def test_what_asks_begins_as_one_vector_and_has_neither_token_nor_segment(made: 
 
 
 @pytest.mark.parametrize("overrides", [PLAIN, BERT], ids=["relative", "absolute"])
-def test_where_nothing_is_asked_it_is_the_encoder(overrides: tuple[str, ...], components: Registry) -> None:
+def test_without_queries_it_is_an_encoder(overrides: tuple[str, ...], components: Registry) -> None:
     spec = resolved("xlnet-tiny", SMALL, *overrides, registry=components)
     encoder = resolved({**spec, "topology": "encoder"}, "objective=mlm", registry=components)
     made = [Specimen(each, components) for each in (spec, encoder)]
     assert torch.equal(*(each.hidden(tokens(2, LENGTH)) for each in made))
 
 
-def test_it_is_refused_what_leaves_it_without_a_use_and_what_cannot_do_it(components: Registry) -> None:
+def test_invalid_combinations_are_rejected(components: Registry) -> None:
     for overrides, said in (
         (["objective=mlm"], "has a `second-stream`, which no objective asks"),
         (["topology=encoder"], "needs a `second-stream`, which the topology `encoder` has not"),

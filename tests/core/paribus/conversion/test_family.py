@@ -17,7 +17,7 @@ from paribus.registry import installed
             "big_bird",
             "BigBirdForMaskedLM",
             {"attention_type": "block_sparse"},
-            "draws blocks for each head .*up to 704 rows",
+            "for each head .*up to 704 tokens",
         ),
         ("m2m_100", "M2M100ForConditionalGeneration", {"encoder_layerdrop": 0.05}, "`encoder_layerdrop` is 0.05"),
         ("bart", "BartForConditionalGeneration", {"normalize_before": True}, "`normalize_before` is True"),

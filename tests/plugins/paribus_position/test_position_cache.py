@@ -20,7 +20,7 @@ def made(remembered: PositionCache[Tensor], positions: Tensor, key: str = "key")
     return remembered(positions, key, positions.double)
 
 
-def test_equal_positions_are_made_something_of_once() -> None:
+def test_equal_positions_are_computed_once() -> None:
     remembered: PositionCache[Tensor] = PositionCache()
     assert made(remembered, ramp(5)) is made(remembered, ramp(5))
 
@@ -28,7 +28,7 @@ def test_equal_positions_are_made_something_of_once() -> None:
 @pytest.mark.parametrize(
     ("positions", "key"), [(ramp(6), "key"), (ramp(5, past=1), "key"), (ramp(5).flip(1), "key"), (ramp(5), "other")]
 )
-def test_others_are_not_taken_for_them(positions: Tensor, key: str) -> None:
+def test_different_positions_are_recomputed(positions: Tensor, key: str) -> None:
     remembered: PositionCache[Tensor] = PositionCache()
     first = made(remembered, ramp(5))
     found = made(remembered, positions, key)
@@ -36,7 +36,7 @@ def test_others_are_not_taken_for_them(positions: Tensor, key: str) -> None:
     assert torch.equal(found, positions.double())
 
 
-def test_positions_that_are_changed_in_place_are_others() -> None:
+def test_positions_changed_in_place_are_recomputed() -> None:
     remembered: PositionCache[Tensor] = PositionCache()
     positions = ramp(5)
     made(remembered, positions)
@@ -44,19 +44,19 @@ def test_positions_that_are_changed_in_place_are_others() -> None:
     assert torch.equal(made(remembered, positions), positions.double())
 
 
-def test_positions_of_each_row_of_a_batch_are_not_kept() -> None:
+def test_positions_by_example_are_not_cached() -> None:
     remembered: PositionCache[Tensor] = PositionCache()
     each = ramp(5).expand(2, -1)
     assert made(remembered, each) is not made(remembered, each)
 
 
-def test_positions_on_another_device_are_not_looked_at() -> None:
+def test_positions_on_other_devices_are_not_compared() -> None:
     remembered: PositionCache[Tensor] = PositionCache()
     assert made(remembered, ramp(5).to("meta")).is_meta
     assert made(remembered, ramp(5).to("meta")).is_meta
 
 
-def test_what_was_made_without_autograd_is_never_given_to_it(shape: Shape) -> None:
+def test_inference_tensors_are_not_cached(shape: Shape) -> None:
     q, x = torch.randn(1, 2, 5, 6, requires_grad=True), torch.randn(1, 5, shape.width, requires_grad=True)
     rotary, sinusoidal = Rotary(shape), Sinusoidal(shape)
     with torch.inference_mode():
@@ -66,7 +66,7 @@ def test_what_was_made_without_autograd_is_never_given_to_it(shape: Shape) -> No
     sinusoidal.embed(x * x, ramp(5)).sum().backward()
 
 
-def test_each_dtype_gets_its_own(shape: Shape) -> None:
+def test_every_dtype_has_its_own_entry(shape: Shape) -> None:
     position = Sinusoidal(shape)
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         x = torch.zeros(1, 5, shape.width, dtype=dtype)
@@ -74,7 +74,7 @@ def test_each_dtype_gets_its_own(shape: Shape) -> None:
         assert position.embed(x, ramp(5)).dtype == dtype
 
 
-def test_a_model_that_has_run_can_be_copied(shape: Shape) -> None:
+def test_a_model_with_a_filled_cache_can_be_copied(shape: Shape) -> None:
     position = Rotary(shape)
     position.tables(ramp(5), 6)
     x = torch.randn(1, 2, 5, 6)
