@@ -62,7 +62,7 @@ def _runs(zygote: ForkServer, order: str, log: str) -> Callable[[], float]:
         began = time.perf_counter()
         zygote.start(Job(f"trial-{count}", order, log))
         while True:
-            for news in zygote.news(60):
+            for news in zygote.poll(60):
                 if isinstance(news, JobEnded):
                     assert news.code == 0, news
                     return time.perf_counter() - began

@@ -203,7 +203,7 @@ def besides_a_trial(registry: Registry, folder: Path) -> Pairs:
 def trial(registry: Registry, folder: Path, tell: Callable[[int, float], None]) -> None:
     spec = resolved(*SPEC, registry=registry)
     folder.mkdir(parents=True, exist_ok=True)
-    run_trial(spec, registry, TrialContext("bench", folder, tell=tell, hooks=registry.hook))
+    run_trial(spec, registry, TrialContext("bench", folder, on_step=tell, hooks=registry.hook))
 
 
 def settled(pairs: Pairs) -> Pairs:

@@ -66,9 +66,9 @@ class SubmititJob:
         return 0
 
     def _write_state(self, status: str, result: JobEnded | None = None) -> None:
-        state: dict[str, Any] = {"status": status, "where": self._process.where}
+        state: dict[str, Any] = {"status": status, "where": self._process.location}
         if result is not None:
-            state |= {"code": result.code, "signal": result.signal, "last": result.last}
+            state |= {"code": result.code, "signal": result.signal, "last": result.last_line}
         path = Path(self.folder) / STATE_FILE
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(state))

@@ -24,7 +24,7 @@ class Local(Launcher):
         self._zygote = ForkServer(fork=fork)
         self._per_gpu = per_gpu
 
-    def at_once(self, cores: int, gpus: int) -> int:
+    def default_jobs(self, cores: int, gpus: int) -> int:
         return self._per_gpu * gpus or cores
 
     def open(self, plugins: Plugins) -> None:
@@ -33,8 +33,8 @@ class Local(Launcher):
     def start(self, job: Job) -> None:
         self._zygote.start(job)
 
-    def news(self, seconds: float) -> Sequence[LauncherEvent]:
-        return self._zygote.news(seconds)
+    def poll(self, seconds: float) -> Sequence[LauncherEvent]:
+        return self._zygote.poll(seconds)
 
     def stop(self, name: str, signal: int) -> None:
         self._zygote.stop(name, signal)

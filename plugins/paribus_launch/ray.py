@@ -49,12 +49,12 @@ class TrialActor:
         self._started.set()
         while (result := self._process.wait(POLL_SECONDS)) is None:
             pass
-        return result.code, result.signal, result.last
+        return result.code, result.signal, result.last_line
 
     def where(self) -> str:
         self._started.wait()
         assert self._process is not None
-        return self._process.where
+        return self._process.location
 
     def send(self, number: int) -> None:
         self._started.wait()
@@ -78,7 +78,7 @@ class Ray(Launcher):
     resume from their checkpoints; Ray never restarts actors.
     """
 
-    elsewhere = True
+    is_remote = True
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Ray(Launcher):
         self._actors: dict[str, _ActorHandle] = {}
         self._events: list[LauncherEvent] = []
 
-    def at_once(self, cores: int, gpus: int) -> int:
+    def default_jobs(self, cores: int, gpus: int) -> int:
         return MAX_ACTORS if self._cluster_address else cores
 
     @property
@@ -113,7 +113,7 @@ class Ray(Launcher):
 
     def open(self, plugins: Plugins) -> None:
         ray = self._ray = import_extra("ray", launcher="ray")
-        self._home = JobEnvironment.here()
+        self._home = JobEnvironment.current()
         self._owns_cluster = not ray.is_initialized()
         if self._owns_cluster:
             with _keep_sigterm_handler():
@@ -145,7 +145,7 @@ class Ray(Launcher):
         handle = self._ray.remote(TrialActor).options(**options).remote(job, self._home)
         self._actors[job.name] = _ActorHandle(handle, handle.where.remote(), handle.run.remote())
 
-    def news(self, seconds: float) -> Sequence[LauncherEvent]:
+    def poll(self, seconds: float) -> Sequence[LauncherEvent]:
         events, self._events = self._events, []
         references = {actor.result: name for name, actor in self._actors.items()}
         references |= {actor.started: name for name, actor in self._actors.items() if actor.started is not None}

@@ -40,7 +40,7 @@ class Slurm(Launcher):
     requeued. The store must be in a folder shared by all machines, because jobs exchange files beside it.
     """
 
-    elsewhere = True
+    is_remote = True
 
     def __init__(
         self,
@@ -76,17 +76,17 @@ class Slurm(Launcher):
         self._last_query = 0.0
         self._count = 0
 
-    def at_once(self, cores: int, gpus: int) -> int:
+    def default_jobs(self, cores: int, gpus: int) -> int:
         return self._parallel if self._executor == "slurm" else cores
 
     def open(self, plugins: Plugins) -> None:
         self._submitit = import_extra("submitit", launcher="slurm")
-        self._home = JobEnvironment.here()
+        self._home = JobEnvironment.current()
 
     def start(self, job: Job) -> None:
         self._pending[job.name] = job  # submitted together with following jobs, as one array
 
-    def news(self, seconds: float) -> Sequence[LauncherEvent]:
+    def poll(self, seconds: float) -> Sequence[LauncherEvent]:
         self._submit()
         deadline = time.monotonic() + seconds
         while not (events := self._poll()) and time.monotonic() < deadline:

@@ -36,7 +36,7 @@ def one(trial: MakeTrial) -> Trial:
 
 def ordered(root: Path, trial: Trial) -> tuple[Store, WorkerRequest]:
     store = Store(root, "study")
-    store.enter(trial)
+    store.create_folder(trial)
     return store, WorkerRequest(
         store=str(root), study="study", identity=trial.identity, spec=trial.spec, checkpoint_steps=2
     )
@@ -76,7 +76,7 @@ def test_a_thousand_times_a_spoilt_record_is_found_set_aside_and_named(
         assert store.record(one.identity) is None
         assert not path.exists()
         (aside,) = path.parent.glob(f"{RECORD}.*{DAMAGED_SUFFIX}")
-        assert f"set aside as {aside.name}" in store.notes.pop()
+        assert f"set aside as {aside.name}" in store.messages.pop()
         assert aside.read_bytes() == bad
         aside.unlink()
         found += 1
@@ -106,13 +106,13 @@ def test_a_record_that_somebody_edited_is_none(
     store, _ = done
     text = (store.folder(one.identity) / RECORD).read_text()
     other = Store(tmp_path, "study")
-    path = other.enter(one) / RECORD
+    path = other.create_folder(one) / RECORD
     assert edit(text) != text
     path.write_text(edit(text))
     assert other.record(one.identity) is None
     assert other.state(one.identity) == "pending"
     assert list(other.records()) == []
-    assert "set aside as record.json." in other.notes[0]
+    assert "set aside as record.json." in other.messages[0]
 
 
 @pytest.mark.faults

@@ -42,12 +42,12 @@ def failing(k: int, code: int) -> Files:
         if name not in ("close", "unlink") and (at == k or (at > k and code in FOR_GOOD)):
             raise OSError(code, os.strerror(code))
 
-    return FILES.announced(before)
+    return FILES.with_callback(before)
 
 
 def ordered(root: Path, trial: Trial) -> tuple[Store, WorkerRequest]:
     store = Store(root, "study")
-    store.enter(trial)
+    store.create_folder(trial)
     return store, WorkerRequest(
         store=str(root), study="study", identity=trial.identity, spec=trial.spec, checkpoint_steps=EVERY
     )
@@ -68,7 +68,7 @@ def uncut(one: Trial, registry: Registry, tmp_path_factory: pytest.TempPathFacto
     """The result of the trial, and how many calls that write it makes."""
     store, order = ordered(tmp_path_factory.mktemp("uncut"), one)
     calls: list[str] = []
-    assert run_request(order, registry, stop=StopRequest(), files=FILES.announced(calls.append)) == EXIT_OK
+    assert run_request(order, registry, stop=StopRequest(), files=FILES.with_callback(calls.append)) == EXIT_OK
     found = result(store, one)
     assert found is not None
     return found, len(calls)
@@ -166,7 +166,7 @@ def test_a_folder_that_vanishes_while_a_trial_runs_is_named(
             if next(calls) == at:
                 shutil.rmtree(root / "study")
 
-        ended = run_request(order, registry, stop=StopRequest(), files=FILES.announced(before))
+        ended = run_request(order, registry, stop=StopRequest(), files=FILES.with_callback(before))
         assert ended in (EXIT_OK, EXIT_STORE), at
         if ended == EXIT_STORE:
             assert str(root) in capfd.readouterr().err.splitlines()[-1]

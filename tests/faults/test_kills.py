@@ -92,17 +92,17 @@ class Instant(Launcher):
     def open(self, plugins: Plugins) -> None: ...
 
     def start(self, job: Job) -> None:
-        order = WorkerRequest.from_json(job.order)
+        order = WorkerRequest.from_json(job.request)
         store = Store(Path(order.store), order.study)
         with self.ran.open("a") as file:
             file.write(f"{order.identity}\n")
         if order.spec["seed"] % 2:
-            store.fail(order.identity, "failed", "ValueError: broken")
+            store.write_failure(order.identity, "failed", "ValueError: broken")
         else:
             write_json(store.folder(order.identity) / RECORD, {"identity": order.identity, "result": {"state": "done"}})
         self.news_of += [JobStarted(job.name, "here"), JobEnded(job.name, order.spec["seed"] % 2, None, "")]
 
-    def news(self, seconds: float) -> Sequence[LauncherEvent]:
+    def poll(self, seconds: float) -> Sequence[LauncherEvent]:
         return [self.news_of.popleft()] if self.news_of else []
 
     def stop(self, name: str, signal: int) -> None: ...
@@ -120,7 +120,7 @@ def study(root: Path, *, kill_at: int | None) -> list[Trial]:
 
     specs = [{"seed": seed, "trainer": {"max_steps": 1}, "data": {"batch": 4}} for seed in range(4)]
     trials = [Trial(f"base-{seed}", "base", seed, spec, {}, "code", "corpus") for seed, spec in enumerate(specs)]
-    store = Store(root, "study", FILES if kill_at is None else FILES.announced(before))
+    store = Store(root, "study", FILES if kill_at is None else FILES.with_callback(before))
     run_trials(trials, store, launcher=Instant(root / "ran"), rules=RunOptions(rehearse=False))
     return trials
 

@@ -133,7 +133,7 @@ def test_a_trial_that_is_cut_on_a_gpu_goes_on_to_the_same_bits(registry: Registr
         return steps == 5
 
     with pytest.raises(InterruptedTrialError, match="asked to stop"):
-        run_trial(spec, registry, TrialContext("trial", tmp_path / "cut", asked_to_stop=asked))
+        run_trial(spec, registry, TrialContext("trial", tmp_path / "cut", should_stop=asked))
     again = run_trial(spec, registry, TrialContext("trial", tmp_path / "cut"))
     assert again["result"] == whole["result"]
     assert again["provenance"]["machine"]["device"] == "cuda"

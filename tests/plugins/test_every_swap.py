@@ -62,9 +62,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
             place = folder / f"{next(numbers)}"
             place.mkdir()
             spec = resolved(copy.deepcopy(given), registry=registry)
-            found = run_trial(spec, registry, TrialContext(identity=place.name, folder=place, varied=varied))
+            found = run_trial(spec, registry, TrialContext(identity=place.name, folder=place, changes=varied))
             record = json.loads(json.dumps(found))
-            trial = {"identity": place.name, "spec": spec, "varied": varied, "code": "", "corpus": ""}
+            trial = {"identity": place.name, "spec": spec, "changes": varied, "code": "", "corpus": ""}
             variant = "variant" if varied else "baseline"
             known[key] = TrialEntry(
                 variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"]

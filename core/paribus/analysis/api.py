@@ -38,7 +38,7 @@ def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] 
         found = next((each for each in table.settings if each.setting == setting.name), None)
         if found is not None and any(row.n for row in found.rows):  # means alone tell which way it goes
             asks = planned.plan.study
-            planned.store.looked(_baseline(planned, setting), asks.seeds, asks.looks)
+            planned.store.add_look(_baseline(planned, setting), asks.seeds, asks.looks)
     return replace(
         table,
         sections=(*_untimed(planned), *transfer_sections(table, settings), *tuning_sections(planned.plan, records)),
@@ -122,9 +122,9 @@ def _baseline(planned: PlannedStudy, setting: Setting) -> str:
         return ""
     specs = []
     while trial is not None:
-        began = {"from": {**trial.spec["from"], "trial": ""}} if trial.begins else {}
+        began = {"from": {**trial.spec["from"], "trial": ""}} if trial.parent_id else {}
         specs.append(identity_of({**trial.spec, **began, "seed": 0}, "", ""))
-        trial = known.get(trial.begins)
+        trial = known.get(trial.parent_id)
     return specs[0] if len(specs) == 1 else digest_json(specs)
 
 
@@ -159,6 +159,6 @@ def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> Co
         knob_notes=knob_notes(setting),
         previous_looks=tuple(planned.store.looks(_baseline(planned, setting))),
         look_seeds=asked.looks,
-        replanned=planned.store.replanned(_baseline(planned, setting), asked.seeds, asked.looks),
+        replanned=planned.store.has_other_stops(_baseline(planned, setting), asked.seeds, asked.looks),
         throughput=None if (found := timing_document(planned.store)) is None else Throughput(found),
     )

@@ -157,7 +157,7 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
             )
     variant = pair.variant
     for path in variant.provenance.get("dead") or ():
-        there = (variant.trial.get("instead") or {}).get(path, MISSING)
+        there = (variant.trial.get("baseline_values") or {}).get(path, MISSING)
         if path in pair.varied and at(pair.baseline.spec, path) == there:
             yield "failure", f"changed nothing: `{path}` does what the baseline's does, and other changes are beside it"
     idle = variant.provenance.get("idle") or ()

@@ -66,7 +66,7 @@ def _entry(folder: Path) -> TrialEntry:
     record = read_json(folder / RECORD)
     told = read_json(folder / TRIAL) if (folder / TRIAL).is_file() else {}
     try:
-        document = {"identity": record["identity"], "spec": record["spec"], "varied": {}, **told}
+        document = {"identity": record["identity"], "spec": record["spec"], "changes": {}, **told}
         return TrialEntry(
             variant=str(document.get("variant") or "trial"),
             seed=int(record["spec"]["seed"]),

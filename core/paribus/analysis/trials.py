@@ -172,12 +172,12 @@ class TrialEntry:
     @property
     def overrides(self) -> Mapping[str, Any]:
         """Dotted key -> value: what the study changed in the base to come to this variant, matched knobs included."""
-        return {**(self.trial.get("varied") or {}), **(self.trial.get("matched") or {})}
+        return {**(self.trial.get("changes") or {}), **(self.trial.get("matched_values") or {})}
 
     @property
     def budget_overrides(self) -> Mapping[str, Any]:
         """Dotted key -> value: where the study's budget cut this trial, at another place than others."""
-        return self.trial.get("cut") or {}
+        return self.trial.get("budget_values") or {}
 
     @property
     def done(self) -> bool:
@@ -220,7 +220,7 @@ def load_entries(
         trial = same.get(shelf.line(record["spec"])) if identity not in wanted else None
         if trial is not None and document:
             stale: Staleness = "code" if document["corpus"] == trial.corpus else "data"
-            entries.append(shelf.entry(trial, {**document, "varied": dict(trial.varied)}, stale))
+            entries.append(shelf.entry(trial, {**document, "changes": dict(trial.changes)}, stale))
     return entries
 
 
@@ -244,7 +244,7 @@ class _Shelf:
         """A trial, and what it begins from; `document` is of an older one of the same spec."""
         document = document or trial.document()
         record = self.records.get(document["identity"])
-        begins = document.get("begins") or ""
+        begins = document.get("parent_id") or ""
         return TrialEntry(
             variant=trial.variant,
             seed=trial.seed,

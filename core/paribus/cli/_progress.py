@@ -106,11 +106,11 @@ class StudyProgress:
 
     def _print_end(self, trial: Trial, event: Event) -> None:
         if event.state != "done":
-            log = "" if event.state in ("interrupted", "diverged") else self.planned.store.logged(trial.identity)
-            self._print(f"{trial.named}: {event.state}: {event.text or self._divergence(trial)}{log}")
+            log = "" if event.state in ("interrupted", "diverged") else self.planned.store.log_hint(trial.identity)
+            self._print(f"{trial.label}: {event.state}: {event.text or self._divergence(trial)}{log}")
         elif self._bar is None:
             remaining = self._remaining()
-            note(f"{self.done}/{self.total} trials: {trial.named}: done{remaining and f'; {remaining}'}")
+            note(f"{self.done}/{self.total} trials: {trial.label}: done{remaining and f'; {remaining}'}")
 
     def _remaining(self) -> str:
         seconds = self.remaining_time.seconds()
@@ -142,7 +142,7 @@ class StudyProgress:
             done=self.done,
             trials=self.total,
             remaining=self._remaining(),
-            description=None if event.trial is None else f"{event.trial.named}{loss}",
+            description=None if event.trial is None else f"{event.trial.label}{loss}",
         )
         if event.kind != "progress" or time.monotonic() - self._last_refresh >= REFRESH_SECONDS:
             self._last_refresh = time.monotonic()

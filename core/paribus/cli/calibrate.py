@@ -62,7 +62,7 @@ def verb(
         raise NotComparableError(
             *(_with(problem, f"`{again}`") if problem.code in codes else problem for problem in error.problems)
         ) from None
-    for line in planned.store.notes:
+    for line in planned.store.messages:
         note(line)
     if as_json:
         out_json(found.to_json())

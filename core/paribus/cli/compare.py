@@ -65,7 +65,7 @@ def verb(
 
     planned = planned_of(study, registry=session.index(), store=store)
     table = compare(planned, accept_code=accept_code)
-    for line in planned.store.notes:
+    for line in planned.store.messages:
         note(line)
     if results is not None:
         _keep(session, study, planned, table, results)

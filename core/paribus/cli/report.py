@@ -29,7 +29,7 @@ def verb(session: Session, study: str, output: Path | None, store: Path, accept_
     path = output or Path(f"{planned.name}.html")
     _refuse(path)
     table = compare(planned, accept_code=accept_code)
-    for line in planned.store.notes:
+    for line in planned.store.messages:
         note(line)
     text = html_page(table, records(planned), trial_entries(planned), git_commit().replace("`", ""))
     write_bytes(path, text.encode())

@@ -48,7 +48,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
         }
         for trial in planned.plan.trials
     ]
-    for line in planned.store.notes:
+    for line in planned.store.messages:
         note(line)
     if as_json:
         out_json(rows)
@@ -78,7 +78,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
 
 def _why(store: Store, identity: str, state: str) -> str:
     failure = None if state in HEALTHY else store.failure(identity)
-    return f"{failure['why']}{store.logged(identity)}" if failure is not None else ""
+    return f"{failure['why']}{store.log_hint(identity)}" if failure is not None else ""
 
 
 def _whose(row: Mapping[str, Any]) -> str:

@@ -122,7 +122,7 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    folder = store.enter(trial)
+    folder = store.create_folder(trial)
     _encoded(session, trial)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # Without a refreshing thread: a process that has threads cannot be forked for a trial on several devices.
@@ -152,11 +152,11 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
             terms = TrialContext(
                 trial.identity,
                 folder,
-                asked_to_stop=lambda: stop.asked,
-                tell=tell,
-                note=note,
+                should_stop=lambda: stop.is_requested,
+                on_step=tell,
+                on_message=note,
                 hooks=registry.hook,
-                files=claim.fenced(store.files),
+                files=claim.fenced_files(store.files),
                 writer=translated,
             )
             try:

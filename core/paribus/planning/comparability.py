@@ -118,7 +118,7 @@ def condition_problems(study: Study, trials: Mapping[str, Trial]) -> Iterator[Pr
             yield Problem(
                 code=condition.code,
                 path=others[0] if len(others) == 1 else "",
-                location=study.location_of(next(iter(trials[others[0]].varied), "")),
+                location=study.location_of(next(iter(trials[others[0]].changes), "")),
                 message=f"{join_names(others, MAX_NAMES)} and {BASELINE} would not share {condition.what}, "
                 "so that no table could compare them",
                 valid=condition.valid,
@@ -167,7 +167,7 @@ def _examples(plan: Plan, trials: Mapping[str, Trial], examples: ExamplesDigest)
         yield Problem(
             code="other-validation",
             path=others[0] if len(others) == 1 else "",
-            location=plan.study.location_of(next(iter(trials[others[0]].varied), "")),
+            location=plan.study.location_of(next(iter(trials[others[0]].changes), "")),
             message=f"{join_names(others, MAX_NAMES)} and {BASELINE} would not be measured on the same validation "
             "examples, corrupted alike",
             valid=valid,

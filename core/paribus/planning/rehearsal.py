@@ -20,7 +20,7 @@ def select_rehearsals(trials: Sequence[Trial], pending: Sequence[Trial], store: 
 
     None, where all start at once: then they tell by themselves.
     """
-    if len(pending) <= jobs and not any(trial.begins for trial in pending):
+    if len(pending) <= jobs and not any(trial.parent_id for trial in pending):
         return []
     tried = {trial_group(trial) for trial in trials if _has_stepped(store, trial)}
     first: dict[TrialGroup, Trial] = {}
@@ -44,13 +44,13 @@ def is_blocked(trial: Trial, rehearsed: Trial) -> bool:
 def first_step(trial: Trial) -> Trial:
     """The trial cut down to a step, and to one batch of the validation split; it waits for none to begin from."""
     spec: dict[str, Any] = dict(trial.spec)
-    if trial.begins:
+    if trial.parent_id:
         began = {key: value for key, value in spec["from"].items() if key == "learned"}
         spec["from"] = began or None
     trainer = {key: value for key, value in (spec["trainer"] or {}).items() if key != "max_time"}
     spec["trainer"] = {**trainer, "max_steps": 1}
     spec["data"] = {**spec["data"], "validation": spec["data"]["batch"]}
-    return replace(trial, spec=spec, begins="")
+    return replace(trial, spec=spec, parent_id="")
 
 
 def _has_stepped(store: Store, trial: Trial) -> bool:

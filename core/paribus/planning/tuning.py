@@ -244,8 +244,8 @@ def tuned_setting(
     through: dict[tuple[str, str], list[Trial]] = {}
     first: dict[str, Trial] = {}
     for trial in trials:
-        turned = {**trial.matched, **_turned(study, trial, chosen)}
-        own = first.setdefault(trial.identity, replace(trial, matched=turned, setting=empty.name))
+        turned = {**trial.matched_values, **_turned(study, trial, chosen)}
+        own = first.setdefault(trial.identity, replace(trial, matched_values=turned, setting=empty.name))
         through.setdefault((trial.variant, trial.stage), []).append(own)
     why = f"at its best it is the same spec as {BASELINE}"
     return replace(

@@ -131,8 +131,8 @@ def build_trials(
                     _knobs(study, variant, stage, spec, matched, following[stage.name]),
                     stage.name,
                     before,
-                    cut=budget_cuts(stage.budget or study.budget, spec),
-                    instead=instead[here],
+                    budget_values=budget_cuts(stage.budget or study.budget, spec),
+                    baseline_values=instead[here],
                 )
                 there[here] = trial
                 found.append(trial)

@@ -112,7 +112,7 @@ def default_jobs(planned: PlannedStudy) -> int:
     """How many trials run at once, where the user does not say."""
     trainers = [trial.spec["trainer"] or {} for trial in planned.plan.trials]
     alone = all(trainer.get("accelerator") == "cpu" for trainer in trainers)
-    return _launcher(planned).at_once(cores(), 0 if alone else gpu_count())
+    return _launcher(planned).default_jobs(cores(), 0 if alone else gpu_count())
 
 
 def _in_looks(

@@ -32,7 +32,7 @@ class ForkServer:
     That process is a Python of its own, with one thread and without CUDA; when it or this one is killed, the jobs die.
     """
 
-    elsewhere: ClassVar[bool] = False  # all that it starts runs on this machine
+    is_remote: ClassVar[bool] = False  # all that it starts runs on this machine
 
     def __init__(self, *, fork: bool = True, module: str = "paribus.runner.fork_server_main") -> None:
         """Without `fork`, each job imports everything itself. `module` is what runs as the zygote."""
@@ -60,7 +60,7 @@ class ForkServer:
     def stop(self, name: str, signal: int) -> None:
         self._tell({"do": "stop", "name": name, "signal": int(signal)})
 
-    def news(self, seconds: float) -> Sequence[LauncherEvent]:
+    def poll(self, seconds: float) -> Sequence[LauncherEvent]:
         if self._line is None:
             return []
         readable, _, _ = select.select([self._line], [], [], max(seconds, 0.0))

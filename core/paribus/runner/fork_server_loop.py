@@ -181,7 +181,7 @@ class ForkServerLoop:
         for line in lines:
             order = json.loads(line)
             if order["do"] == "start":
-                self._bear(order["name"], order["order"], Path(order["log"]))
+                self._bear(order["name"], order["request"], Path(order["log"]))
             else:
                 self._stop(order["name"], order["signal"])
 
@@ -267,7 +267,7 @@ class ForkServerLoop:
             self._hear_out(child)
             code = os.waitstatus_to_exitcode(status)
             how = {"code": code, "signal": None} if code >= 0 else {"code": None, "signal": -code}
-            self.tell(kind="ended", name=child.name, last=child.log.last, **how)
+            self.tell(kind="ended", name=child.name, last=child.log.last_line, **how)
 
 
 def _signal(pid: int, number: int, *, alone: bool = False) -> None:

@@ -78,13 +78,13 @@ class _Here:
         """A trial, from its start to its state."""
 
         def listen(told: ProgressLine) -> None:
-            if told.note:
-                self.say(Event(kind="note", trial=trial, text=told.note))
+            if told.message:
+                self.say(Event(kind="note", trial=trial, text=told.message))
             else:
                 steps = trial.spec["trainer"].get("max_steps") or 0
                 self.say(Event(kind="progress", trial=trial, step=told.step, steps=steps, loss=told.loss))
 
-        self.store.enter(trial)
+        self.store.create_folder(trial)
         most = self.rules.timeout_seconds
         until = math.inf if most is None else time.monotonic() + most
         self.say(Event(kind="started", trial=trial, text="in this process"))
@@ -101,19 +101,19 @@ class _Here:
             overtime = most if time.monotonic() > until else None
             came_to = trial_outcome(JobEnded(trial.identity, code), self.store.failure(trial.identity), overtime)
             if overtime is not None:
-                self.store.fail(trial.identity, came_to.state, came_to.why)
-            self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.why))
+                self.store.write_failure(trial.identity, came_to.state, came_to.reason)
+            self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.reason))
 
     def _follow(self, trial: Trial, came_to: Outcome) -> None:
         """A trial that has nothing to begin from."""
-        self.store.enter(trial)
-        self.store.fail(trial.identity, came_to.state, came_to.why)
-        self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.why))
+        self.store.create_folder(trial)
+        self.store.write_failure(trial.identity, came_to.state, came_to.reason)
+        self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.reason))
 
     def _rehearsed(self, trial: Trial) -> Outcome | None:
         """What became of the variant's first step, unless that worked."""
         first = rehearsal.first_step(trial)
-        self.spare.enter(first)
+        self.spare.create_folder(first)
         order = worker_request(first, self.spare, self.rules, rehearsal=True)
         code = run_request(order, self.registry, stop=self.stop)
         self._heed()
@@ -123,10 +123,10 @@ class _Here:
         return trial_outcome(JobEnded(trial.identity, code), self.spare.failure(trial.identity))
 
     def _give_up(self, rehearsed: Trial, came_to: Outcome, trials: Sequence[Trial]) -> None:
-        self.say(Event(kind="rehearsed", trial=rehearsed, state=came_to.state, text=came_to.why))
+        self.say(Event(kind="rehearsed", trial=rehearsed, state=came_to.state, text=came_to.reason))
         for each in trials:
             fail_rehearsal(each, came_to, self.store, self.spare.folder(rehearsed.identity) / LOG)
-            self.say(Event(kind="ended", trial=each, state=came_to.state, text=came_to.why))
+            self.say(Event(kind="ended", trial=each, state=came_to.state, text=came_to.reason))
 
     def _heed(self) -> None:
         if self.stop.signal is not None:
@@ -134,7 +134,7 @@ class _Here:
 
 
 def _at_once(stop: StopRequest) -> None:
-    if stop.at_once or not stop.heard:
+    if stop.at_once or not stop.is_polled:
         raise KeyboardInterrupt
 
 

@@ -83,9 +83,9 @@ class Running:
 
 def _placed(trial: Trial, store: Store) -> Mapping[str, Any]:
     """The trial's spec, with the folder of the one that it begins from."""
-    if not trial.begins:
+    if not trial.parent_id:
         return trial.spec
-    folder = str(store.folder(trial.begins).absolute())
+    folder = str(store.folder(trial.parent_id).absolute())
     return {**trial.spec, "from": {**trial.spec["from"], "name": folder}}
 
 
@@ -100,7 +100,7 @@ def worker_request(trial: Trial, store: Store, rules: RunOptions, **more: Any) -
         checkpoint_seconds=rules.checkpoint_seconds,
         checkpoint_steps=rules.checkpoint_steps,
         loggers=list(rules.loggers),
-        variant=trial.named.rpartition(", seed")[0],
+        variant=trial.label.rpartition(", seed")[0],
         **more,
     )
 
@@ -110,17 +110,17 @@ def blocked_outcome(trial: Trial, trials: Mapping[str, Trial], store: Store) -> 
 
     A fine-tuning of what diverged has diverged, and of what failed has failed: neither is a gap in a table.
     """
-    if not trial.begins:
+    if not trial.parent_id:
         return None
-    record = store.record(trial.begins)
+    record = store.record(trial.parent_id)
     state: State = "failed"
     why = "it left neither a record nor a reason"
     if record is not None:
         state, why = record["result"]["state"], ""
         if state == "done":
             return None
-    elif (failure := store.failure(trial.begins)) is not None:
+    elif (failure := store.failure(trial.parent_id)) is not None:
         state, why = failure["state"], failure["why"]
-    before = trials.get(trial.begins)
-    what = f"it begins from {before.named if before else trial.begins}, which came to `{state}`"
+    before = trials.get(trial.parent_id)
+    what = f"it begins from {before.label if before else trial.parent_id}, which came to `{state}`"
     return Outcome(state, f"{what}: {why}" if why else what)

@@ -69,7 +69,7 @@ def match_on_time(
             on_event(Event(kind="note", text=text))
 
         found, problems = search_matches(asked, take, note)
-        code, files = ComponentCode(planned.index), claim.fenced(store.files)
+        code, files = ComponentCode(planned.index), claim.fenced_files(store.files)
         for key, each in found.items():
             write_json(match_path(store, key), _document(asked[key], each, code), files=files)
     if problems:
@@ -170,13 +170,13 @@ def _announced(asked: Mapping[str, MatchTask]) -> str:
 @contextmanager
 def _alone(store: Store, on_event: OnEvent, stop: StopRequest, resume: str, patience: float) -> Iterator[TrialLock]:
     """While this runner, and no other, turns the knobs of this study."""
-    claim, watch = TrialLock(store.root / FOLDER, store.claimant), LeaseMonitor()
+    claim, watch = TrialLock(store.root / FOLDER, store.host), LeaseMonitor()
     expired = ""
     told = False
     while not claim.try_acquire(expired):
-        if stop.asked:
+        if stop.is_requested:
             raise InterruptedStudyError(stop.signal or signal.SIGINT, resume)
-        if claim.elsewhere():
+        if claim.is_remote():
             state, token = watch.judge(claim.lease)
             expired = token if state == "expired" else ""
         if not told:
@@ -195,11 +195,11 @@ def measure_in_job(store: Store, launcher: Launcher, plugins: Plugins, stop: Sto
         turns = _turns(specs, groups, seconds)
         (store.root / FOLDER / PASS_FILE).unlink(missing_ok=True)
         ended = run_timing_job(store, turns, launcher, plugins, stop)
-        if stop.asked:
+        if stop.is_requested:
             raise InterruptedStudyError(stop.signal or signal.SIGINT, resume)
         found = store.document(FOLDER, PASS_FILE) if ended.code == EXIT_OK else None
         if found is None:
-            why = ended.last or "its process left nothing"
+            why = ended.last_line or "its process left nothing"
             raise _failed(f"{why}; its log: {store.root / LOG}")
         return found
 

@@ -43,7 +43,7 @@ class Failure(NamedTuple):
     """How a trial ended that raised."""
 
     state: State
-    why: str  # one line
+    reason: str  # one line
     frame: str  # the last one that is neither torch's nor Lightning's
     code: int  # what its process ends with
 
@@ -105,8 +105,8 @@ class Outcome(NamedTuple):
     """A state that is no record's, and whether another try may end differently."""
 
     state: State
-    why: str
-    again: bool = False
+    reason: str
+    may_retry: bool = False
 
 
 def trial_outcome(
@@ -126,7 +126,7 @@ def trial_outcome(
     if failure is not None:
         return Outcome(failure["state"], failure["why"], again)
     if again:  # the disk was too full to write down why
-        return Outcome("out-of-memory" if ended.code == EXIT_MEMORY else "failed", ended.last, again)
+        return Outcome("out-of-memory" if ended.code == EXIT_MEMORY else "failed", ended.last_line, again)
     why = f"its process ended with exit code {ended.code}, and neither left a record nor gave a reason"
     return Outcome("failed", why + _last(ended))
 
@@ -140,12 +140,12 @@ def _killed(ended: JobEnded) -> Outcome:
 
 
 def _last(ended: JobEnded) -> str:
-    return f"; its last line was: {ended.last}" if ended.last else ""
+    return f"; its last line was: {ended.last_line}" if ended.last_line else ""
 
 
 def fail_rehearsal(trial: Trial, outcome: Outcome, store: Store, log: Path) -> None:
     """Writes down for a trial that its variant failed in rehearsal, and what was printed there."""
-    folder = store.enter(trial)
-    store.fail(trial.identity, outcome.state, outcome.why, rehearsal=True)
+    folder = store.create_folder(trial)
+    store.write_failure(trial.identity, outcome.state, outcome.reason, rehearsal=True)
     with suppress(OSError):
         shutil.copy(log, folder / LOG)

@@ -22,15 +22,15 @@ class PeerRunners:
 
     def elsewhere(self, trial: Trial) -> bool:
         """Whether another machine runs it, so that a process here would only find that out."""
-        return not self.free(trial) and self.store.lock(trial.identity).elsewhere()
+        return not self.free(trial) and self.store.lock(trial.identity).is_remote()
 
     def free(self, trial: Trial) -> bool:
         """Whether nobody runs it, or only somebody who is dead."""
         claim = self.store.lock(trial.identity)
-        if claim.free():
+        if claim.is_free():
             self.gone.pop(trial.identity, None)
             return True
-        if claim.elsewhere():
+        if claim.is_remote():
             state, token = self.watch.judge(claim.lease)
             if state == "expired":
                 self.gone[trial.identity] = token
@@ -40,9 +40,9 @@ class PeerRunners:
     def alive(self, trial: Trial) -> bool:
         """Whether its holder is known to live."""
         claim = self.store.lock(trial.identity)
-        return not claim.elsewhere() or self.watch.judge(claim.lease)[0] == "alive"
+        return not claim.is_remote() or self.watch.judge(claim.lease)[0] == "alive"
 
     def held(self, trial: Trial) -> Problem:
         claim = self.store.lock(trial.identity)
-        what = f"trial {trial.named}, is run by {claim.owner() or 'another process'}"
+        what = f"trial {trial.label}, is run by {claim.owner() or 'another process'}"
         return Problem(code="locked", location=str(claim.path), message=what, valid="wait for it, or end that process")

@@ -29,7 +29,7 @@ class JobEnvironment(NamedTuple):
     folder: str
 
     @classmethod
-    def here(cls) -> JobEnvironment:
+    def current(cls) -> JobEnvironment:
         cache = str(cache_folder().absolute())
         return cls({**job_environment(), "PARIBUS_CACHE_DIR": cache}, os.getcwd())  # noqa: PTH109  # Path.cwd() is the same
 
@@ -46,7 +46,7 @@ class JobProcess:
         self._log = JobLog(Path(job.log))
         folder = home.folder if Path(home.folder).is_dir() else None
         with tempfile.TemporaryFile() as order:
-            order.write(job.order.encode())
+            order.write(job.request.encode())
             order.seek(0)
             self._process = subprocess.Popen(
                 [*job.command, str(os.getpid())],  # with which it is to die, however early that is
@@ -63,7 +63,7 @@ class JobProcess:
         self._ended: JobEnded | None = None
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return f"process {self._process.pid} on {os.uname().nodename}"
 
     def send(self, number: int) -> None:
@@ -101,6 +101,6 @@ class JobProcess:
         self._listen()
         code = self._process.returncode
         self._log.close()
-        self._ended = JobEnded(self.name, code if code >= 0 else None, -code if code < 0 else None, self._log.last)
+        self._ended = JobEnded(self.name, code if code >= 0 else None, -code if code < 0 else None, self._log.last_line)
         if self._process.stdout is not None:
             self._process.stdout.close()

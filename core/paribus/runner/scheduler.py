@@ -65,7 +65,7 @@ class Scheduler:
     def run(self, trials: Sequence[Trial]) -> None:
         self._queue(trials)
         while self.waiting or self.running or self.held:
-            if self.stop.asked:
+            if self.stop.is_requested:
                 raise InterruptedStudyError(self.stop.signal or signal.SIGINT, self.resume)
             self._follow()
             self._fill()
@@ -129,15 +129,15 @@ class Scheduler:
         """Whether it may start: a trial waits for the rehearsal of its variant, and for the one that it begins from."""
         if task.rehearsed:
             return True
-        begun = not task.trial.begins or task.trial.begins in self.begun
+        begun = not task.trial.parent_id or task.trial.parent_id in self.begun
         return begun and rehearsal.trial_group(task.trial) not in self.rehearsing
 
     def _follow(self) -> None:
         """Lets begin what begins from a trial that has ended; where that left no model, its end is theirs."""
         tasks = (*self.waiting, *self.held, *(running.task for running in self.running.values()))
         left = {task.trial.identity for task in tasks if not task.rehearsed}
-        for task in [task for task in self.waiting if task.trial.begins and not task.rehearsed]:
-            before = task.trial.begins
+        for task in [task for task in self.waiting if task.trial.parent_id and not task.rehearsed]:
+            before = task.trial.parent_id
             if before in left or before in self.begun:
                 continue
             came_to = blocked_outcome(task.trial, self.trials, self.store)
@@ -146,12 +146,12 @@ class Scheduler:
                 continue
             self.waiting.remove(task)
             left.discard(task.trial.identity)  # for what begins from this one: trials come in order
-            self.store.enter(task.trial)
+            self.store.create_folder(task.trial)
             self._settle(task.trial, came_to)
 
     def _start(self, task: Task) -> None:
         store = self.spare if task.rehearsed else self.store
-        folder = store.enter(task.run)
+        folder = store.create_folder(task.run)
         task.tries += 1
         taken = {running.place for running in self.running.values()}
         place = next(number for number in count() if number not in taken)
@@ -172,7 +172,7 @@ class Scheduler:
         if not self.running:
             time.sleep(seconds)
             return
-        for news in self.launcher.news(seconds):
+        for news in self.launcher.poll(seconds):
             self._heard(news)
 
     def _heard(self, news: LauncherEvent) -> None:
@@ -203,8 +203,8 @@ class Scheduler:
         trial = running.task.trial
         latest = None
         for told in running.tail.read():
-            if told.note:
-                self.say(Event(kind="note", trial=trial, text=told.note))
+            if told.message:
+                self.say(Event(kind="note", trial=trial, text=told.message))
             else:
                 latest = told
         if latest is not None and not running.task.rehearsed:
@@ -221,7 +221,7 @@ class Scheduler:
         came_to = self._outcome(running, news, self.store)
         if self._again(task, came_to):
             self.say(
-                Event(kind="note", trial=task.trial, text=f"{came_to.why}; it is tried again, from its checkpoint")
+                Event(kind="note", trial=task.trial, text=f"{came_to.reason}; it is tried again, from its checkpoint")
             )
         else:
             self._settle(task.trial, came_to)
@@ -238,7 +238,7 @@ class Scheduler:
         if came_to.state in ("done", "interrupted"):
             self.say(Event(kind="rehearsed", trial=task.trial))
         else:
-            self.say(Event(kind="rehearsed", trial=task.trial, state=came_to.state, text=came_to.why))
+            self.say(Event(kind="rehearsed", trial=task.trial, state=came_to.state, text=came_to.reason))
             self._give_up(task.trial, came_to)
 
     def _give_up(self, rehearsed: Trial, came_to: Outcome) -> None:
@@ -248,7 +248,7 @@ class Scheduler:
         self.waiting = deque(task for task in self.waiting if task not in given_up)
         for task in given_up:
             fail_rehearsal(task.trial, came_to, self.store, log)
-            self.say(Event(kind="ended", trial=task.trial, state=came_to.state, text=came_to.why))
+            self.say(Event(kind="ended", trial=task.trial, state=came_to.state, text=came_to.reason))
 
     def _outcome(self, running: Running, news: JobEnded, store: Store) -> Outcome:
         overtime = self.rules.timeout_seconds if running.asked is not None else None
@@ -257,7 +257,7 @@ class Scheduler:
 
     def _again(self, task: Task, came_to: Outcome) -> bool:
         most = min(self.rules.retries, 1) if came_to.state == "out-of-memory" else self.rules.retries
-        if self.ending or not came_to.again or task.tries > most:
+        if self.ending or not came_to.may_retry or task.tries > most:
             return False
         if came_to.state == "out-of-memory":
             self.waiting.append(task)  # when less may be running
@@ -272,18 +272,18 @@ class Scheduler:
             if lock.try_acquire():
                 failure = self.store.failure(trial.identity)
                 if failure is None or failure["state"] != came_to.state:
-                    self.store.fail(trial.identity, came_to.state, came_to.why)
+                    self.store.write_failure(trial.identity, came_to.state, came_to.reason)
         except ParibusError as error:
             self.say(Event(kind="note", trial=trial, text=str(error)))
         finally:
             lock.release()
-        self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.why))
+        self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.reason))
 
     def _pass_on(self) -> None:
         """What the store found damaged is told."""
-        for note in self.store.notes:
+        for note in self.store.messages:
             self.say(Event(kind="note", text=note))
-        self.store.notes.clear()
+        self.store.messages.clear()
 
     # -- what others run -----------------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ def run_trials(
     The launcher is open, and stays so. `stop` is asked to stop by signals (see `catching`); then this raises an
     `InterruptedStudyError` with the command that resumes. Trials that others still run at the end are a `StoreError`.
     """
-    shared = store.root if launcher.elsewhere else None
+    shared = store.root if launcher.is_remote else None
     if shared is not None:
         make_folder(shared, files=store.files)
     with tempfile.TemporaryDirectory(prefix="paribus-" if shared is None else ".rehearsal-", dir=shared) as spare:

@@ -34,11 +34,11 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal: int | None = None
         self.at_once = False
-        self.heard = False  # somebody looks at this from time to time
+        self.is_polled = False  # somebody looks at this from time to time
         self._asked = 0.0
         self._renew: Callable[[], None] | None = None
 
-    def ask(self, number: int) -> None:
+    def request(self, number: int) -> None:
         if self.signal is None:
             self.signal = number
             self._asked = time.monotonic()
@@ -46,18 +46,18 @@ class StopRequest:
             self.at_once = True
 
     @property
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         return self.signal is not None
 
-    def hear(self) -> bool:
+    def poll(self) -> bool:
         """For whoever goes on in steps: the same answer, and whoever took the signals meanwhile has them no longer.
 
         Lightning does, and so may a plugin.
         """
-        self.heard = True
+        self.is_polled = True
         if self._renew is not None:
             self._renew()
-        return self.asked
+        return self.is_requested
 
     @property
     def exit_code(self) -> int:
@@ -96,7 +96,7 @@ def catch_signals(stop: StopRequest, then: Callable[[], None] = lambda: None) ->
     """
 
     def caught(number: int, frame: object) -> None:
-        stop.ask(number)
+        stop.request(number)
         then()
 
     if threading.current_thread() is not threading.main_thread():

@@ -74,7 +74,7 @@ def run_timing(
     ended = run_timing_job(planned.store, turns, launcher, plugins, stop)
     if ended.code != EXIT_OK:
         log = planned.store.root / LOG
-        on_event(Event(kind="note", text=f"the timing pass came to nothing: {ended.last or log}"))
+        on_event(Event(kind="note", text=f"the timing pass came to nothing: {ended.last_line or log}"))
 
 
 def run_timing_job(
@@ -88,18 +88,18 @@ def run_timing_job(
         identity="timing",
         spec={},
         plugins=plugin_arguments(plugins),
-        turns=turns,
+        timing=turns,
     )
     launcher.start(Job("timing", order.to_json(), str((store.root / LOG).absolute())))
     until = time.monotonic() + float(turns.get("patience", SETUP_SECONDS)) + 4 * _wanted(turns)
     asked = 0.0
     while True:
         ended = next(
-            (each for each in launcher.news(0.1) if isinstance(each, JobEnded) and each.name == "timing"), None
+            (each for each in launcher.poll(0.1) if isinstance(each, JobEnded) and each.name == "timing"), None
         )
         if ended is not None:
             return ended
-        if (stop.asked or time.monotonic() > until) and not asked:
+        if (stop.is_requested or time.monotonic() > until) and not asked:
             asked = time.monotonic()
             launcher.stop("timing", signal.SIGTERM)
         elif asked and time.monotonic() > asked + 10:
@@ -110,7 +110,7 @@ def execute_timing(order: WorkerRequest, registry: Registry, stop: Callable[[], 
     """What its process does."""
     store = Store(Path(order.store), order.study)
     try:
-        measure_and_write(store, order.turns, registry, stop)
+        measure_and_write(store, order.timing, registry, stop)
     except ParibusError as error:
         print(error)  # noqa: T201  # the log is where this is read
         return EXIT_FAILED

@@ -48,7 +48,7 @@ class JobLog:
             self._end = (self._end + over)[-self._tail :] if len(over) < self._tail else over[-self._tail :]
 
     @property
-    def last(self) -> str:
+    def last_line(self) -> str:
         """The last line that is not blank."""
         lines = [line for line in self._last.decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip() if lines else ""
@@ -78,7 +78,7 @@ class ProgressLine(NamedTuple):
 
     step: int = 0
     loss: float | None = None
-    note: str = ""
+    message: str = ""
 
 
 @final
@@ -100,18 +100,18 @@ class ProgressWriter:
         self._files = files
         self._last = -math.inf
 
-    def step(self, step: int, loss: float) -> None:
+    def write_step(self, step: int, loss: float) -> None:
         """Called every step; writes now and then, and at the end."""
         now = time.monotonic()
         if now - self._last >= WRITE_SECONDS or (self._steps is not None and step >= self._steps):
             self._last = now
             self._tell(ProgressLine(step, loss if math.isfinite(loss) else None))
 
-    def note(self, text: str) -> None:
-        self._tell(ProgressLine(note=text))
+    def write_message(self, text: str) -> None:
+        self._tell(ProgressLine(message=text))
 
     def _tell(self, told: ProgressLine) -> None:
-        line = {"note": told.note} if told.note else {"step": told.step, "loss": told.loss}
+        line = {"message": told.message} if told.message else {"step": told.step, "loss": told.loss}
         append_line(self._path, json.dumps(line), files=self._files)
         self._listen(told)
 
@@ -141,7 +141,7 @@ class ProgressReader:
                 told = ProgressLine(**json.loads(line))
             except (ValueError, TypeError, RecursionError):
                 continue
-            if isinstance(told.step, int) and isinstance(told.note, str):
+            if isinstance(told.step, int) and isinstance(told.message, str):
                 yield told
 
     def _size(self) -> int:

@@ -79,15 +79,15 @@ class WorkerRequest:
     plugins: Mapping[str, Any] = field(
         default_factory=dict
     )  # for a process that has not loaded them: installed(**plugins)
-    turns: Mapping[str, Any] = field(default_factory=dict)  # what is to be timed, in place of a trial
+    timing: Mapping[str, Any] = field(default_factory=dict)  # what is to be timed, in place of a trial
     rehearsal: bool = False  # a first step that nobody is told of
     contended: bool = False
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     checkpoint_steps: int | None = None
     loggers: list[Mapping[str, Any]] = field(default_factory=list)
     variant: str = ""  # what loggers call it by
-    place: int | None = None  # among the trials that run at once; None: alone
-    expired: str = ""  # the last sign of life of whoever held it on another machine, and is dead
+    job_slot: int | None = None  # among the trials that run at once; None: alone
+    expired_token: str = ""  # the last sign of life of whoever held it on another machine, and is dead
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -119,30 +119,30 @@ def run_request(
     until: float = math.inf,
     listen: Callable[[ProgressLine], None] = lambda told: None,
     files: Files = FILES,
-    claimant: HostIdentity | None = None,
+    host: HostIdentity | None = None,
 ) -> int:
     """Runs the trial in this process, unless somebody else does; the exit code says how it went.
 
     It ends when `stop` is asked, or at its first step after `until` on the monotonic clock, with a checkpoint.
     """
-    if order.turns:
+    if order.timing:
         from paribus.runner.timing import execute_timing
 
-        return execute_timing(order, registry, stop.hear)
-    store = Store(Path(order.store), order.study, files, claimant)
+        return execute_timing(order, registry, stop.poll)
+    store = Store(Path(order.store), order.study, files, host)
     try:
         claim = store.lock(order.identity)
-        if not claim.try_acquire(order.expired):
+        if not claim.try_acquire(order.expired_token):
             _say(f"held by {claim.owner() or 'another process'}")
             return EXIT_LOCKED
         with claim:
-            fenced = Store(Path(order.store), order.study, claim.fenced(files), claimant)
+            fenced = Store(Path(order.store), order.study, claim.fenced_files(files), host)
             return _unless_done(order, registry, _Desk(fenced, claim, stop, until, listen))
     except LostLeaseError as error:
         _say(str(error))
         return EXIT_LOCKED
     except BaseException as error:
-        if (stop.asked and not isinstance(error, Exception)) or _is_interruption(error):
+        if (stop.is_requested and not isinstance(error, Exception)) or _is_interruption(error):
             return _interrupted(order, store, stop)
         return _failed(order, store, error)
 
@@ -160,11 +160,11 @@ class _Desk:
 
     def asking(self) -> Callable[[], bool]:
         parent = os.getppid()  # another one later: orphaned, where the kernel does not see to that
-        check = self.claim.checking()
+        check = self.claim.periodic_check()
 
         def asked() -> bool:
             check()
-            return self.stop.hear() or time.monotonic() > self.until or os.getppid() != parent
+            return self.stop.poll() or time.monotonic() > self.until or os.getppid() != parent
 
         return asked
 
@@ -181,8 +181,8 @@ def _unless_done(order: WorkerRequest, registry: Registry, desk: _Desk) -> int:
     trainer = order.spec["trainer"] or {}
     steps = trainer.get("max_steps") or (DEFAULT_STEPS if lasting(trainer) is None else None)
     telling = ProgressWriter(folder / PROGRESS, steps, desk.listen, files=store.files)
-    for note in store.notes:
-        telling.note(note)
+    for note in store.messages:
+        telling.write_message(note)
     remove_temporary_files(folder, files=store.files)
     with suppress(OSError):
         store.files.unlink(folder / FAILURE)  # of an earlier try
@@ -192,22 +192,22 @@ def _unless_done(order: WorkerRequest, registry: Registry, desk: _Desk) -> int:
         folder=folder,
         checkpoint_seconds=order.checkpoint_seconds,
         checkpoint_steps=order.checkpoint_steps,
-        asked_to_stop=desk.asking(),
-        tell=telling.step,
-        note=telling.note,
+        should_stop=desk.asking(),
+        on_step=telling.write_step,
+        on_message=telling.write_message,
         contended=order.contended,
         hooks=RehearsalHooks(registry.hook) if order.rehearsal else registry.hook,
-        varied=known.get("varied") or {},
-        instead=known.get("instead") or {},
+        changes=known.get("changes") or {},
+        baseline_values=known.get("baseline_values") or {},
         files=store.files,
         loggers=order.loggers,
-        called=Run(order.study, order.variant, order.spec["seed"], order.identity, store.root / LOGS)
+        logger_run=Run(order.study, order.variant, order.spec["seed"], order.identity, store.root / LOGS)
         if order.loggers and not order.rehearsal
         else None,
         writer=translated,
     )
-    if order.place is not None:
-        select_device(order.place, order.spec["trainer"] or {})
+    if order.job_slot is not None:
+        select_device(order.job_slot, order.spec["trainer"] or {})
     run_trial(order.spec, registry, terms)
     return EXIT_OK
 
@@ -234,8 +234,8 @@ def _failed(order: WorkerRequest, store: Store, error: BaseException) -> int:
 
 def _ended(order: WorkerRequest, store: Store, failure: Failure) -> None:
     with suppress(ParibusError):  # the disk may be what failed: the last line and the exit code tell the supervisor
-        store.fail(order.identity, failure.state, failure.why, frame=failure.frame, code=failure.code)
-    _say(failure.why)
+        store.write_failure(order.identity, failure.state, failure.reason, frame=failure.frame, code=failure.code)
+    _say(failure.reason)
 
 
 def _say(line: str) -> None:
@@ -245,7 +245,7 @@ def _say(line: str) -> None:
 
 def exit_on_signal(stop: StopRequest) -> None:
     """What a signal does to a trial's process: it ends at once if asked again, or if no step was taken as yet."""
-    if stop.at_once or not stop.heard:
+    if stop.at_once or not stop.is_polled:
         os._exit(stop.exit_code)
 
 

@@ -22,7 +22,7 @@ class Job(NamedTuple):
     """One process to be started."""
 
     name: str  # no two that run have the same
-    order: str  # what it is to do: JSON, on the standard input of `command`
+    request: str  # what it is to do: JSON, on the standard input of `command`
     log: str  # the file to which all that it prints is added
 
     @property
@@ -35,7 +35,7 @@ class JobStarted(NamedTuple):
     """A job's process runs: from now on its time counts."""
 
     name: str
-    where: str  # for people: "process 4711"
+    location: str  # for people: "process 4711"
 
 
 class JobEnded(NamedTuple):
@@ -44,7 +44,7 @@ class JobEnded(NamedTuple):
     name: str
     code: int | None  # exit code; None: ended by a signal
     signal: int | None = None
-    last: str = ""  # the last line that it printed
+    last_line: str = ""  # the last line that it printed
 
 
 class LauncherMessage(NamedTuple):
@@ -64,9 +64,9 @@ class Launcher(Component, ABC):
 
         launcher.open(Plugins())                  # may take its time, but answers at once
         launcher.start(Job("a", order, "log.txt"))
-        launcher.news(0.2)                        # [Started("a", "process 4711")], or [] after 0.2 s
+        launcher.poll(0.2)                        # [Started("a", "process 4711")], or [] after 0.2 s
         launcher.stop("a", signal.SIGTERM)        # the trial writes a checkpoint and ends
-        launcher.news(60)                         # [Ended("a", 143)]
+        launcher.poll(60)                         # [Ended("a", 143)]
         launcher.close()                          # nothing that it started is left
 
     A launcher for a cluster is `elsewhere`: it starts a `paribus.JobProcess` on the machine that its scheduler chooses,
@@ -74,9 +74,9 @@ class Launcher(Component, ABC):
     `plugins` there beforehand.
     """
 
-    elsewhere: ClassVar[bool] = False  # its processes may run on other machines, which share the store's folder
+    is_remote: ClassVar[bool] = False  # its processes may run on other machines, which share the store's folder
 
-    def at_once(self, cores: int, gpus: int) -> int:
+    def default_jobs(self, cores: int, gpus: int) -> int:
         """How many jobs it is given at once where the user does not say; this machine has so many cores and GPUs."""
         return cores
 
@@ -89,7 +89,7 @@ class Launcher(Component, ABC):
         """Has a process started for the job. It does not wait."""
 
     @abstractmethod
-    def news(self, seconds: float) -> Sequence[LauncherEvent]:
+    def poll(self, seconds: float) -> Sequence[LauncherEvent]:
         """What has happened since, in order; waits for the first of it, but at most so long."""
 
     @abstractmethod

@@ -73,7 +73,7 @@ class Files:
     mkdir: Callable[[Path], None] = os.mkdir
     unlink: Callable[[Path], None] = os.unlink
 
-    def announced(self, before: Callable[[str], None]) -> Files:
+    def with_callback(self, before: Callable[[str], None]) -> Files:
         """The same calls, each announced by its name before it is made: `before` may raise, or kill the process."""
 
         def announce(name: str) -> Callable[..., Any]:

@@ -44,9 +44,9 @@ class HostIdentity:
 
     host: str
     kernel: str  # of one start of one machine; processes that have it in common see each other's `flock`
-    locks: bool = True  # whether `flock` works in the store's folder
-    every: float = HEARTBEAT_SECONDS  # seconds between two signs of life
-    patience: float = LEASE_SECONDS  # seconds without one, after which others may take over
+    has_flock: bool = True  # whether `flock` works in the store's folder
+    heartbeat_seconds: float = HEARTBEAT_SECONDS  # seconds between two signs of life
+    lease_seconds: float = LEASE_SECONDS  # seconds without one, after which others may take over
 
 
 @cache
@@ -70,7 +70,7 @@ class LeaseHolder(NamedTuple):
     token: str  # another one after every sign of life
     owner: Owner | None  # None where the file cannot be read, as in the moment of its creation
     kernel: str = ""
-    patience: float = LEASE_SECONDS
+    lease_seconds: float = LEASE_SECONDS
 
 
 @final
@@ -85,10 +85,10 @@ class Lease:
         self._heart: subprocess.Popen[bytes] | None = None
 
     @property
-    def ours(self) -> bool:
+    def is_owned(self) -> bool:
         return self._number > 0
 
-    def held(self) -> LeaseHolder | None:
+    def holder(self) -> LeaseHolder | None:
         """Who has it; None where nobody does."""
         numbers = self._numbers()
         if not numbers:
@@ -108,8 +108,8 @@ class Lease:
         Nobody has it either who had it on this very machine, where a `flock` would tell of the living, or whose `token`
         has been `expired` since a `Watch` saw it.
         """
-        numbers, held = self._numbers(), self.held()
-        ended = held is not None and self._host.locks and held.kernel == self._host.kernel
+        numbers, held = self._numbers(), self.holder()
+        ended = held is not None and self._host.has_flock and held.kernel == self._host.kernel
         if held is not None and not ended and held.token != expired:
             return False
         number = max(numbers, default=0) + 1
@@ -125,15 +125,15 @@ class Lease:
                 self._path(old).unlink()
         return True
 
-    def keep(self) -> None:
+    def start_heartbeat(self) -> None:
         """Show from now on that this process lives, as long as it does."""
-        assert self.ours
+        assert self.is_owned
         if self._heart is not None:
             return
         offset = len(self._line)
         command = [sys.executable, "-I", "-S", heartbeat.__file__, str(self._path(self._number).absolute())]
         self._heart = subprocess.Popen(
-            [*command, str(offset), str(self._host.every), str(os.getpid())],
+            [*command, str(offset), str(self._host.heartbeat_seconds), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -149,7 +149,7 @@ class Lease:
         except OSError as error:
             raise self._unusable(error) from error
         if lost or self._path(self._number + 1).exists():
-            held = self.held()
+            held = self.holder()
             by = f"; it is run by {held.owner}" if held is not None and held.owner is not None else ""
             what = "nothing was heard of this process for too long, and another took over" + by
             raise LostLeaseError(Problem(code="lease-lost", location=str(self.folder), message=what))
@@ -174,7 +174,7 @@ class Lease:
     def _create(self, number: int) -> bool:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         who = {"host": self._host.host, "pid": os.getpid(), "since": since, "kernel": self._host.kernel}
-        more = {"nonce": secrets.token_hex(8), "patience": self._host.patience}
+        more = {"nonce": secrets.token_hex(8), "patience": self._host.lease_seconds}
         self._line = json.dumps({**who, **more}).encode() + b"\n"
         path = self._path(number)
         try:
@@ -245,7 +245,7 @@ class LeaseMonitor:
 
     def judge(self, lease: Lease) -> tuple[Literal["free", "alive", "silent", "expired"], str]:
         """What is known, and the token of which it is known. `silent`: it was not watched for long enough to tell."""
-        held = lease.held()
+        held = lease.holder()
         if held is None:
             self._seen.pop(lease.folder, None)
             return "free", ""
@@ -255,11 +255,11 @@ class LeaseMonitor:
             moved = seen is not None and (seen.moved or held.token.startswith(seen.token.partition(":")[0] + ":"))
             seen = _Seen(held.token, now, moved, now)
         # A watcher that slept through the time has seen nothing: only its looks count, not what lies between them.
-        elif now - seen.looked > held.patience / 2:
+        elif now - seen.looked > held.lease_seconds / 2:
             seen = seen._replace(since=now, looked=now)
         else:
             seen = seen._replace(looked=now)
         self._seen[lease.folder] = seen
-        if now - seen.since > held.patience:
+        if now - seen.since > held.lease_seconds:
             return "expired", held.token
         return ("alive" if seen.moved else "silent"), held.token

@@ -38,7 +38,7 @@ class SavedModel:
     spec: Mapping[str, Any]
     dtype: str
     tokenizer: str  # its fingerprint; empty where none is known, as of a model from elsewhere
-    trial: bool
+    is_trial: bool
     seal: str  # the hash that the file of weights says it has; held against the file when it is read
     identity: str = ""  # of a trial
     flops: int | None = None  # that its training took, with all that it began from; None: not known

@@ -1,4 +1,4 @@
-"""The store: `runs/<study>/<identity>`, a folder a trial, of which nothing is ever half written."""
+"""Store of a study: one folder per trial, `runs/<study>/<identity>`, whose files are written atomically."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRIAL = "trial.json"
 FAILURE = "failure.json"
 PROGRESS = "progress.jsonl"
 LOG = "log.txt"
-LOGS = "logs"  # of loggers, of all trials
+LOGS = "logs"  # output of loggers, for all trials
 LOOKS = "looks.jsonl"
 STORE = RUNS
 
@@ -39,25 +39,25 @@ FINISHED: tuple[State, ...] = ("done", "diverged")
 @final
 @dataclass(frozen=True)
 class Trial:
-    """One spec with one seed, as a study names it."""
+    """Resolved spec of a study with one seed; the mappings have dotted keys of the spec."""
 
     identity: str
     variant: str
     seed: int
-    spec: Mapping[str, Any]  # resolved
-    varied: Mapping[str, Any]  # dotted key -> value: what this variant changes in the base
+    spec: Mapping[str, Any]
+    changes: Mapping[str, Any]  # values that the variant changes in the base spec
     code: str
     corpus: str
-    matched: Mapping[str, Any] = field(default_factory=dict)  # dotted key -> value: knobs turned to match a budget
-    stage: str = ""  # of a study with stages: `finetune/sections`
-    begins: str = ""  # the identity of the trial that it begins from
-    setting: str = ""  # the first that has it, of a study with several: no part of who it is
-    cut: Mapping[str, Any] = field(default_factory=dict)  # dotted key -> value: where its budget cuts it
-    instead: Mapping[str, Any] = field(default_factory=dict)  # where several are varied: what the baseline has there
+    matched_values: Mapping[str, Any] = field(default_factory=dict)  # options that were set to match a budget
+    stage: str = ""  # `finetune/sections`
+    parent_id: str = ""  # identity of the trial whose weights this one starts from
+    setting: str = ""  # first setting that has this trial; not part of the identity
+    budget_values: Mapping[str, Any] = field(default_factory=dict)  # options that the budget sets
+    baseline_values: Mapping[str, Any] = field(default_factory=dict)  # baseline's values of `changes`, if not the base
 
     @property
-    def named(self) -> str:
-        """What it is called where people read: `attention=mqa, pretrain, seed 0`."""
+    def label(self) -> str:
+        """Name of the trial in messages: `attention=mqa, pretrain, seed 0`."""
         return ", ".join(filter(None, (self.variant, self.setting, self.stage, f"seed {self.seed}")))
 
     def document(self) -> dict[str, Any]:
@@ -66,32 +66,32 @@ class Trial:
             "variant": self.variant,
             "seed": self.seed,
             "spec": dict(self.spec),
-            "varied": dict(self.varied),
-            "matched": dict(self.matched),
+            "changes": dict(self.changes),
+            "matched_values": dict(self.matched_values),
             "code": self.code,
             "corpus": self.corpus,
-            **({"stage": self.stage, "begins": self.begins} if self.stage else {}),
+            **({"stage": self.stage, "parent_id": self.parent_id} if self.stage else {}),
             **({"setting": self.setting} if self.setting else {}),
-            **({"cut": dict(self.cut)} if self.cut else {}),
-            **({"instead": dict(self.instead)} if self.instead else {}),
+            **({"budget_values": dict(self.budget_values)} if self.budget_values else {}),
+            **({"baseline_values": dict(self.baseline_values)} if self.baseline_values else {}),
         }
 
 
 @final
 class Store:
-    """The trials of one study, on disk."""
+    """Folder of one study: its trials, records and logs."""
 
-    def __init__(self, root: Path, study: str, files: Files = FILES, claimant: HostIdentity | None = None) -> None:
+    def __init__(self, root: Path, study: str, files: Files = FILES, host: HostIdentity | None = None) -> None:
         self.root = root / study
         self.files = files
-        self.claimant = claimant or this_machine()
-        self.notes: list[str] = []  # what was found damaged and set aside
+        self.host = host or this_machine()
+        self.messages: list[str] = []  # damaged files that were set aside
 
     def folder(self, identity: str) -> Path:
         return self.root / identity
 
-    def enter(self, trial: Trial) -> Path:
-        """Makes the trial's folder and says in it which trial it is."""
+    def create_folder(self, trial: Trial) -> Path:
+        """Create the folder of a trial with its `trial.json`."""
         folder = self.folder(trial.identity)
         make_folder(folder, files=self.files)
         if self._read(folder / TRIAL) is None:
@@ -99,43 +99,43 @@ class Store:
         return folder
 
     def record(self, identity: str) -> dict[str, Any] | None:
-        """The trial's record; a damaged one is set aside, and the trial counts as not run."""
+        """Return the record of a trial; a damaged one is set aside, and the trial counts as not run."""
         record = self._read(self.folder(identity) / RECORD)
         if record is not None and record.get("identity") != identity:
-            self._set_aside(self.folder(identity) / RECORD, "it is the record of another trial")
+            self._set_aside(self.folder(identity) / RECORD, "this record belongs to another trial")
             return None
         return record
 
     def failure(self, identity: str) -> dict[str, Any] | None:
         return self._read(self.folder(identity) / FAILURE)
 
-    def fail(self, identity: str, state: State, why: str, **more: Any) -> None:
-        """Writes down how a trial ended that has no record."""
+    def write_failure(self, identity: str, state: State, why: str, **more: Any) -> None:
+        """Write the state of a trial that ended without a record."""
         write_json(self.folder(identity) / FAILURE, {"state": state, "why": why, **more}, files=self.files)
 
-    def logged(self, identity: str) -> str:
-        """Where what a trial printed is to be read, as the end of a sentence."""
+    def log_hint(self, identity: str) -> str:
+        """Return `; its log: PATH` for the end of a message, if the trial has a log."""
         log = self.folder(identity) / LOG
         return f"; its log: {log}" if log.is_file() else ""
 
     def lock(self, identity: str) -> TrialLock:
-        return TrialLock(self.folder(identity), self.claimant)
+        return TrialLock(self.folder(identity), self.host)
 
     def state(self, identity: str) -> State:
-        """What has become of a trial; a running one is one that somebody holds."""
+        """Return the state of a trial; it is running if a process has locked it."""
         record = self.record(identity)
         if record is not None:
             state: State = record["result"]["state"]
             return state
         if not self.folder(identity).is_dir():
             return "pending"
-        if not self.lock(identity).free():
+        if not self.lock(identity).is_free():
             return "running"
         failure = self.failure(identity)
         return failure["state"] if failure is not None else "pending"
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """All whole records of this study, of the variants that it has now and of those that it once had."""
+        """Yield all intact records in the folder, earlier variants of the study included."""
         if not self.root.is_dir():
             return
         for folder in sorted(self.root.iterdir()):
@@ -144,14 +144,14 @@ class Store:
                 yield record
 
     def document(self, *names: str) -> dict[str, Any] | None:
-        """What the study keeps besides its trials; a damaged document is set aside."""
+        """Return a JSON document of the study; a damaged one is set aside."""
         return self._read(self.root.joinpath(*names))
 
     def trial(self, identity: str) -> dict[str, Any] | None:
-        """What `enter` wrote of a trial."""
+        """Return the `trial.json` of a trial."""
         return self._read(self.folder(identity) / TRIAL)
 
-    def looked(self, of: str, seeds: Sequence[int], stops: Sequence[int] = ()) -> None:
+    def add_look(self, of: str, seeds: Sequence[int], stops: Sequence[int] = ()) -> None:
         """Keeps with which seeds verdicts were shown, for later ones to tell whether seeds were added since.
 
         `of` says of what: two studies of one name share a folder, and no trial. `stops` are the looks of a study that
@@ -165,7 +165,7 @@ class Store:
         """The seeds of each verdict that was shown, the first one first."""
         yield from dict.fromkeys(seeds for seeds, _ in self._looks(of))
 
-    def replanned(self, of: str, seeds: Sequence[int], stops: Sequence[int]) -> bool:
+    def has_other_stops(self, of: str, seeds: Sequence[int], stops: Sequence[int]) -> bool:
         """Whether a verdict of these seeds was shown that stopped elsewhere, or nowhere."""
         return any(found == tuple(seeds) and other != tuple(stops) for found, other in self._looks(of))
 
@@ -193,4 +193,4 @@ class Store:
 
     def _set_aside(self, path: Path, why: str) -> None:
         aside = quarantine(path, files=self.files)
-        self.notes.append(f"{why}; set aside as {aside.name}")
+        self.messages.append(f"{why}; set aside as {aside.name}")

@@ -225,7 +225,7 @@ def restored(found: SavedModel, classes: Registry, vocabulary: Vocabulary | None
     and where no `vocabulary` is given that is known already."""
     spec = resolved(unbound(found.spec), registry=classes)
     text = read_text(found, spec, classes)
-    if text is None and vocabulary is None and found.trial:
+    if text is None and vocabulary is None and found.is_trial:
         read = text_of(spec, classes)
         vocabulary = read.vocabulary
         text = Text.of(read) if read.tokenizer_fingerprint == found.tokenizer else None

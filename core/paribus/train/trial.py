@@ -65,41 +65,41 @@ class TrialContext:
     folder: Path
     checkpoint_seconds: float = 30.0
     checkpoint_steps: int | None = None  # instead, every so many steps: for tests
-    asked_to_stop: Callable[[], bool] = lambda: False
-    tell: Callable[[int, float], None] = lambda step, loss: None
-    note: Callable[[str], None] = lambda text: None
+    should_stop: Callable[[], bool] = lambda: False
+    on_step: Callable[[int, float], None] = lambda step, loss: None
+    on_message: Callable[[str], None] = lambda text: None
     contended: bool = False  # other trials share the machine, so its speed is not the trial's own
     hooks: Any = None  # the plugins' `configure_trainer`, `trial_started`, `trial_finished`
-    varied: Mapping[str, Any] = field(default_factory=dict)  # what a study changed to come to this spec
-    instead: Mapping[str, Any] = field(default_factory=dict)  # what its baseline has in these places
+    changes: Mapping[str, Any] = field(default_factory=dict)  # what a study changed to come to this spec
+    baseline_values: Mapping[str, Any] = field(default_factory=dict)  # what its baseline has in these places
     files: Files = field(default=FILES)
     loggers: Sequence[Mapping[str, Any]] = ()  # Lightning's, that are told of it
-    called: Run | None = None  # what they call it, where there are any
+    logger_run: Run | None = None  # what they call it, where there are any
     ranks: Ranks = Ranks()  # which of the trial's processes this is
     writer: Writer | None = None  # lets measures have the model write; None: they have the reason in place of a number
 
-    def of(self, ranks: Ranks) -> TrialContext:
+    def for_rank(self, ranks: Ranks) -> TrialContext:
         """For one of the trial's processes: the first is the one that is heard and asked."""
         if ranks.first:
             return replace(self, ranks=ranks)
         plain = TrialContext(self.identity, self.folder)
-        asked, tell, note = plain.asked_to_stop, plain.tell, plain.note
-        return replace(self, ranks=ranks, called=None, asked_to_stop=asked, tell=tell, note=note)
+        asked, tell, note = plain.should_stop, plain.on_step, plain.on_message
+        return replace(self, ranks=ranks, logger_run=None, should_stop=asked, on_step=tell, on_message=note)
 
 
 def run_trial(spec: Spec, classes: Registry, terms: TrialContext) -> Record:
     """Trains, evaluates and writes the record; a trial that diverges has a record too."""
-    return in_ranks(spec["trainer"] or {}, lambda ranks: _run(spec, classes, terms.of(ranks)))
+    return in_ranks(spec["trainer"] or {}, lambda ranks: _run(spec, classes, terms.for_rank(ranks)))
 
 
 def _run(spec: Spec, classes: Registry, terms: TrialContext) -> Record:
     started = time.time()
     _hush()
     text = text_of(spec, classes)
-    found = probed(spec, terms.varied, classes, text, terms.instead)
+    found = probed(spec, terms.changes, classes, text, terms.baseline_values)
     watch_memory()
     if text.built and left_out(text.dropped):  # once a study, not for each of its trials
-        terms.note(f"left out of the corpus: {left_out(text.dropped)}")
+        terms.on_message(f"left out of the corpus: {left_out(text.dropped)}")
     model, adapted = beginning(spec, classes, text, measured=True)
     data = data_of(spec, classes, text)
     watch = Watch(lasting(spec["trainer"]))
@@ -110,7 +110,7 @@ def _run(spec: Spec, classes: Registry, terms: TrialContext) -> Record:
     flops = model.flops
     examples = left_out({why: count for why, count in data.left_out.items() if why not in text.dropped})
     if examples:
-        terms.note(f"left out of the examples: {examples}")
+        terms.on_message(f"left out of the examples: {examples}")
     began = {
         "tensors": beginnings(model),
         "outputs": outputs(model, data),
@@ -119,7 +119,9 @@ def _run(spec: Spec, classes: Registry, terms: TrialContext) -> Record:
     _knows_its_end(data)
     keeper = _keeper(model, data, steps, watch, terms, measuring(spec, classes, model, data, terms.writer))
     diverged: DivergedError | None = None
-    diary = Diary(keeper, spec, terms.loggers, terms.called, terms.note) if terms.called is not None else None
+    diary = (
+        Diary(keeper, spec, terms.loggers, terms.logger_run, terms.on_message) if terms.logger_run is not None else None
+    )
     trainer = _trainer(
         spec, steps - keeper.step if given else -1, [keeper] if diary is None else [keeper, diary], terms
     )
@@ -195,8 +197,8 @@ def _keeper(
         points=[-(-steps * (at + 1) // points) for at in range(points)],
         keep=keeping(checkpoints, terms.identity, fingerprint, terms.files),
         due=due,
-        asked=terms.asked_to_stop,
-        tell=terms.tell,
+        asked=terms.should_stop,
+        tell=terms.on_step,
         measure=measures,
         watch=watch,
     )
@@ -204,7 +206,7 @@ def _keeper(
     found = latest(checkpoints, terms.identity, fingerprint, files=terms.files)
     if isinstance(found, (Loaded, Lost)):
         for line in found.notes:
-            terms.note(line)
+            terms.on_message(line)
     if isinstance(found, Loaded):
         keeper.resume(found)
     return keeper

@@ -27,7 +27,7 @@ class AnyOrder(Launcher):
         self._news: list[LauncherEvent] = []
         self._running: set[str] = set()
 
-    def at_once(self, cores: int, gpus: int) -> int:
+    def default_jobs(self, cores: int, gpus: int) -> int:
         return 100
 
     def open(self, plugins: Plugins) -> None:
@@ -36,7 +36,7 @@ class AnyOrder(Launcher):
     def start(self, job: Job) -> None:
         self._waiting.append(job)
 
-    def news(self, seconds: float) -> Sequence[LauncherEvent]:
+    def poll(self, seconds: float) -> Sequence[LauncherEvent]:
         while self._waiting and len(self._running) < self._width:
             job = self._waiting.pop(self._luck.randrange(len(self._waiting)))
             self._running.add(job.name)
@@ -45,7 +45,7 @@ class AnyOrder(Launcher):
                 with Path(self._diary).open("a") as file:
                     file.write(f"{job.name}\n")
         told, self._news = self._news, []
-        news = self._zygote.news(0.0 if told else seconds)
+        news = self._zygote.poll(0.0 if told else seconds)
         self._running -= {each.name for each in news if isinstance(each, JobEnded)}
         return [*told, *news]
 

@@ -20,7 +20,7 @@ def ends(local: Local, seconds: float = 60.0) -> list[LauncherEvent]:
     end = time.monotonic() + seconds
     while not any(isinstance(news, JobEnded) for news in found):
         assert time.monotonic() < end, found
-        found += local.news(0.1)
+        found += local.poll(0.1)
     return found
 
 
@@ -41,12 +41,12 @@ def test_without_fork_each_job_is_a_new_python_process(job: Callable[..., Job], 
     try:
         local.start(job())
         found = ends(local)
-        assert any(isinstance(news, JobStarted) and news.where.startswith("process ") for news in found)
+        assert any(isinstance(news, JobStarted) and news.location.startswith("process ") for news in found)
         end = found[-1]
         assert isinstance(end, JobEnded)
         assert end.code == 5  # the trial has no folder
-        assert "nowhere" in end.last
-        assert end.last in (tmp_path / "job.txt").read_text()
+        assert "nowhere" in end.last_line
+        assert end.last_line in (tmp_path / "job.txt").read_text()
     finally:
         local.close()
 
@@ -61,17 +61,17 @@ def test_a_job_can_be_stopped_and_a_launcher_reopened(job: Callable[..., Job]) -
         assert isinstance(end, JobEnded)
         assert (end.code, end.signal) == (None, signal.SIGKILL)
         local.close()
-    assert list(local.news(0.0)) == []
+    assert list(local.poll(0.0)) == []
 
 
 def test_per_gpu_limits_concurrent_trials_else_the_cores() -> None:
-    assert Local().at_once(cores=16, gpus=2) == 2
-    assert Local(per_gpu=3).at_once(cores=16, gpus=2) == 6
-    assert Local(per_gpu=3).at_once(cores=16, gpus=0) == 16
+    assert Local().default_jobs(cores=16, gpus=2) == 2
+    assert Local(per_gpu=3).default_jobs(cores=16, gpus=2) == 6
+    assert Local(per_gpu=3).default_jobs(cores=16, gpus=0) == 16
 
 
 def test_clusters_accept_more_jobs_than_local_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert Slurm(parallel=40).at_once(cores=2, gpus=0) == 40
-    assert Ray().at_once(cores=2, gpus=0) == 2
-    assert Ray(address="auto").at_once(cores=2, gpus=0) > 100
+    assert Slurm(parallel=40).default_jobs(cores=2, gpus=0) == 40
+    assert Ray().default_jobs(cores=2, gpus=0) == 2
+    assert Ray(address="auto").default_jobs(cores=2, gpus=0) > 100

@@ -46,14 +46,14 @@ def test_a_preempted_trial_is_requeued_and_has_the_same_record(tmp_path: Path) -
     pytest.importorskip("submitit", reason="submitit is not installed: pip install 'paribus[slurm]'")
     made = spec(tmp_path)
     store = Store(tmp_path, "study")
-    folder = store.enter(Trial("x", "x", 0, made, {}, "code", "corpus"))
+    folder = store.create_folder(Trial("x", "x", 0, made, {}, "code", "corpus"))
     order = {"store": str(tmp_path), "study": "study", "identity": "x", "spec": made, "plugins": {}}
     launcher = Slurm(executor="local")
     launcher.open(Plugins())
     told: list[LauncherEvent] = []
     try:
         launcher.start(Job("x", json.dumps(order), str(folder / "log.txt")))
-        told += launcher.news(0.0)
+        told += launcher.poll(0.0)
         until_it_trains(folder / PROGRESS)
         controller = launcher._jobs["x"].job._process.pid
         (job,) = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
@@ -61,7 +61,7 @@ def test_a_preempted_trial_is_requeued_and_has_the_same_record(tmp_path: Path) -
         end = time.monotonic() + 600
         while not any(isinstance(news, JobEnded) for news in told):
             assert time.monotonic() < end
-            told += launcher.news(1.0)
+            told += launcher.poll(1.0)
     finally:
         launcher.close()
     assert told[-1] == JobEnded("x", 0, None, "")

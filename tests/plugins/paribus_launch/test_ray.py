@@ -87,7 +87,7 @@ def job(tmp_path: Path) -> Job:
 def until(launcher: Ray, kind: type[JobStarted | JobEnded]) -> LauncherEvent:
     end = time.monotonic() + 120
     while time.monotonic() < end:
-        for news in launcher.news(1.0):
+        for news in launcher.poll(1.0):
             if isinstance(news, kind):
                 return news
     raise AssertionError("nothing was heard of it")
@@ -96,20 +96,20 @@ def until(launcher: Ray, kind: type[JobStarted | JobEnded]) -> LauncherEvent:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # of Ray's own making
 def test_each_job_has_its_own_end_event(launcher: Ray, job: Job, tmp_path: Path) -> None:
-    launcher.start(job._replace(name="broken", order="no order"))
+    launcher.start(job._replace(name="broken", request="no order"))
     broken = until(launcher, JobEnded)
     assert isinstance(broken, JobEnded)
     assert (broken.name, broken.code) == ("broken", 1)
-    assert "JSONDecodeError" in broken.last
-    assert broken.last in (tmp_path / "log.txt").read_text()
+    assert "JSONDecodeError" in broken.last_line
+    assert broken.last_line in (tmp_path / "log.txt").read_text()
     launcher.start(job._replace(name="stopped"))
     started = until(launcher, JobStarted)
     assert isinstance(started, JobStarted)
-    assert f"on {os.uname().nodename}" in started.where
+    assert f"on {os.uname().nodename}" in started.location
     launcher.stop("stopped", signal.SIGKILL)
     assert until(launcher, JobEnded) == JobEnded("stopped", None, signal.SIGKILL)
     launcher.stop("stopped", signal.SIGTERM)  # what has ended is left
-    assert launcher.news(0.1) == []
+    assert launcher.poll(0.1) == []
 
 
 @pytest.mark.slow
@@ -120,13 +120,13 @@ def test_a_killed_process_or_worker_ends_one_job(launcher: Ray, job: Job, victim
     launcher.start(job)
     started = until(launcher, JobStarted)
     assert isinstance(started, JobStarted)
-    pid = int(started.where.split()[1])
+    pid = int(started.location.split()[1])
     parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(pid if victim == "process" else parent, signal.SIGKILL)
     ended = until(launcher, JobEnded)
     assert isinstance(ended, JobEnded)
     assert (ended.name, ended.code, ended.signal) == ("a", None, signal.SIGKILL)
-    assert ("lost" in ended.last) == (victim == "worker")
+    assert ("lost" in ended.last_line) == (victim == "worker")
     end = time.monotonic() + 20
     while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < end  # the trial's process dies with its worker

@@ -89,7 +89,7 @@ def job(folder: Path, name: str) -> Job:
 
 
 def heard(launcher: Slurm) -> list[LauncherEvent]:
-    return [news for _ in range(3) for news in launcher.news(0.0)]
+    return [news for _ in range(3) for news in launcher.poll(0.0)]
 
 
 def test_jobs_that_start_together_are_one_array(cluster: Cluster, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_jobs_that_start_together_are_one_array(cluster: Cluster, tmp_path: Path
         "slurm_additional_parameters": {"account": "physics", "nice": ""},
     }
     launcher.start(job(tmp_path, "d"))
-    launcher.news(0.0)
+    launcher.poll(0.0)
     assert len(cluster.arrays) == 2
     assert {Path(each.body.folder).parent for array in cluster.arrays for each in array} == {tmp_path / "study/.slurm"}
 
@@ -131,7 +131,7 @@ def test_a_state_file_gives_start_and_end_events(cluster: Cluster, tmp_path: Pat
 def test_a_preempted_job_has_no_end_event(cluster: Cluster, tmp_path: Path) -> None:
     launcher = opened()
     launcher.start(job(tmp_path, "a"))
-    launcher.news(0.0)
+    launcher.poll(0.0)
     (found,) = cluster.arrays[0]
     found.says("requeued", code=143, signal=None, last="asked to stop")
     found.state = "REQUEUED"
@@ -148,7 +148,7 @@ def test_the_scheduler_reports_jobs_without_a_state_file(
 ) -> None:
     launcher = opened()
     launcher.start(job(tmp_path, "a"))
-    launcher.news(0.0)
+    launcher.poll(0.0)
     cluster.arrays[0][0].state = state
     time.sleep(0.001)
     assert heard(launcher) == [JobEnded("a", None, number, f"Slurm reports {state} for job 7_0")]
@@ -162,7 +162,7 @@ def test_pending_jobs_are_cancelled_and_running_ones_get_a_signal(cluster: Clust
     assert cluster.arrays == []
     for name in ("waits", "runs", "killed"):
         launcher.start(job(tmp_path, name))
-    launcher.news(0.0)
+    launcher.poll(0.0)
     waits, runs, killed = cluster.arrays[0]
     runs.says("running")
     killed.says("running")

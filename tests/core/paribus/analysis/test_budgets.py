@@ -23,7 +23,9 @@ def operations(make: Make, name: str, steps: int, seed: int = 0, **more: Any) ->
     """A trial that a budget of operations gave so many steps."""
     varied, edits = more.pop("varied", {}), more.pop("edits", {})
     entry = make(name, seed, varied=varied, matched={"trainer.max_steps": steps}, edits=edits, **more)
-    return dataclasses.replace(entry, trial={**entry.trial, "matched": {}, "cut": {"trainer.max_steps": steps}})
+    return dataclasses.replace(
+        entry, trial={**entry.trial, "matched_values": {}, "budget_values": {"trainer.max_steps": steps}}
+    )
 
 
 def seconds(make: Make, name: str, steps: int, seed: int = 0, **more: Any) -> TrialEntry:

@@ -21,9 +21,9 @@ def tuned(make: Make, before: TrialEntry, **more: Any) -> TrialEntry:
     assert found.record is not None
     began = {"trial": before.trial["identity"]}
     spec = {**found.spec, "from": began}
-    varied = {**found.trial["varied"], **({} if before.variant == "baseline" else {"from": began})}
+    varied = {**found.trial["changes"], **({} if before.variant == "baseline" else {"from": began})}
     record = {**found.record, "spec": spec}
-    return replace(found, trial={**found.trial, "spec": spec, "varied": varied}, record=record, parent=before)
+    return replace(found, trial={**found.trial, "spec": spec, "changes": varied}, record=record, parent=before)
 
 
 def test_what_both_stages_show_is_told(make: Make) -> None:

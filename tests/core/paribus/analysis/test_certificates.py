@@ -119,7 +119,7 @@ def test_the_share_of_equal_tensors_is_of_the_baselines(make: Make) -> None:
 )
 def test_an_ignored_option_fails_the_certificate(make: Make, asked: Any, held: dict[str, Any], why: str) -> None:
     variant = make("it", varied=held)
-    variant = dataclasses.replace(variant, trial={**variant.trial, "varied": asked})
+    variant = dataclasses.replace(variant, trial={**variant.trial, "changes": asked})
     found = certify(make(), variant)
     assert found.reason.startswith("ignored option")
     assert why in found.failures[0]
@@ -140,7 +140,9 @@ def test_what_was_put_back_by_itself_is_told(make: Make) -> None:
 def test_a_swap_that_hides_behind_another_fails_against_what_it_is_like_and_nothing_else(make: Make) -> None:
     varied = {"attention": {"name": "restricted", "window": 99}, "norm": {"name": "rmsnorm"}}
     variant = make("it", varied=varied, edits={"provenance/dead": ["attention"]})
-    variant = dataclasses.replace(variant, trial={**variant.trial, "instead": {"attention": make().spec["attention"]}})
+    variant = dataclasses.replace(
+        variant, trial={**variant.trial, "baseline_values": {"attention": make().spec["attention"]}}
+    )
     assert certify(make(), variant).failures == (
         "changed nothing: `attention` does what the baseline's does, and other changes are beside it",
     )
@@ -176,7 +178,7 @@ def test_a_matched_knob_may_differ(make: Make) -> None:
     found = certify(make(), variant)
     assert found.ok
     assert "k, v, inner reshaped" in found.side_effects
-    unsaid = dataclasses.replace(variant, trial={**variant.trial, "matched": {}})
+    unsaid = dataclasses.replace(variant, trial={**variant.trial, "matched_values": {}})
     assert certify(make(), unsaid).reason == "another difference"
 
 

@@ -125,8 +125,17 @@ def _pair(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Pair:
         place = folder / identity
         place.mkdir()
         instead = {key: before[key] for key in said if key in before} if before and len(said) > 1 else {}
-        record = run_trial(spec, registry, TrialContext(identity=identity, folder=place, varied=said, instead=instead))
-        trial = {"identity": identity, "spec": spec, "varied": dict(said), "code": "", "corpus": "", "instead": instead}
+        record = run_trial(
+            spec, registry, TrialContext(identity=identity, folder=place, changes=said, baseline_values=instead)
+        )
+        trial = {
+            "identity": identity,
+            "spec": spec,
+            "changes": dict(said),
+            "code": "",
+            "corpus": "",
+            "baseline_values": instead,
+        }
         return TrialEntry(variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"])
 
     def pair(

@@ -269,8 +269,8 @@ def test_a_value_at_which_a_tuning_trial_failed_is_said_to_be_out_and_the_rest_g
 
     planned = plan_of(study, tmp_path)
     for trial in filter(lost, planned.plan.trials):
-        planned.store.enter(trial)
-        planned.store.fail(trial.identity, "out-of-memory", "8 GB were too few")
+        planned.store.create_folder(trial)
+        planned.store.write_failure(trial.identity, "out-of-memory", "8 GB were too few")
     fill(planned, record, lambda trial: None if lost(trial) else 2.0 + jitter(trial))
     planned = plan_of(study, tmp_path)
     assert planned.plan.is_complete

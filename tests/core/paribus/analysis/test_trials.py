@@ -82,15 +82,15 @@ def keep(store: Store, trial: Trial, state: str = "done") -> None:
         "result": {"state": state},
         "provenance": {},
     }
-    write_json(store.enter(trial) / RECORD, record)
+    write_json(store.create_folder(trial) / RECORD, record)
 
 
 def test_the_trials_of_a_study_come_as_its_store_has_them(tmp_path: Path) -> None:
     store, trials = Store(tmp_path, "s"), [trial_of(seed) for seed in range(4)]
     keep(store, trials[0])
     keep(store, trials[1], "diverged")
-    store.enter(trials[2])
-    store.fail(trials[2].identity, "failed", "it fell")
+    store.create_folder(trials[2])
+    store.write_failure(trials[2].identity, "failed", "it fell")
     found = load_entries(store, trials)
     assert [entry.state for entry in found] == ["done", "diverged", "failed", "pending"]
     assert [entry.seed for entry in found] == [0, 1, 2, 3]

@@ -129,8 +129,8 @@ def test_a_matched_study_solves_the_knob_of_each_variant(known: Index) -> None:
     assert found.matched["norm=rmsnorm"].value == 4.0
     trial = found.trials_of("attention=mqa")[0]
     assert trial.spec["feedforward"]["expand"] == pytest.approx(7.0)
-    assert set(trial.varied) == {"attention"}
-    assert set(trial.matched) == {"feedforward.expand"}
+    assert set(trial.changes) == {"attention"}
+    assert set(trial.matched_values) == {"feedforward.expand"}
 
 
 def test_a_knob_that_is_no_number_cannot_be_turned(known: Index) -> None:
@@ -204,4 +204,4 @@ def test_what_follows_a_varied_key_by_reference_is_named_as_following(known: Ind
     found = planned(known, base=base, vary={"dims.width": [32]})
     trial = found.trials_of("dims.width=32")[0]
     assert trial.spec["feedforward"]["inner"] == 32
-    assert trial.matched == {"feedforward.inner": 32}
+    assert trial.matched_values == {"feedforward.inner": 32}

@@ -109,7 +109,7 @@ def test_a_setting_is_no_part_of_what_a_trial_is(known: Index) -> None:
     found, alone = planned(known, scales=scales), planned(known)  # the preset is 64 wide
     same = [trial.identity for trial in found.trials_of("attention=mqa", setting="m")]
     assert same == [trial.identity for trial in alone.trials_of("attention=mqa")]
-    assert found.trials_of("attention=mqa", setting="m")[0].named == "attention=mqa, m, seed 0"
+    assert found.trials_of("attention=mqa", setting="m")[0].label == "attention=mqa, m, seed 0"
 
 
 def test_presets_are_scales_with_what_the_base_says_over_each(known: Index) -> None:
@@ -201,8 +201,8 @@ def test_each_variant_is_then_run_at_its_own_best(known: Index) -> None:
     assert [each.edge_keys for each in found.tuned[:2]] == [(), ("optimizer.lr",)]
     best = found.trials_of("attention=mqa", setting=BEST)
     assert [trial.spec["optimizer"]["lr"] for trial in best] == [8e-3] * 3
-    assert best[0].matched == {"optimizer.lr": 8e-3}  # what the pair may differ in besides
-    assert dict(best[0].varied) == {"attention": "mqa"}
+    assert best[0].matched_values == {"optimizer.lr": 8e-3}  # what the pair may differ in besides
+    assert dict(best[0].changes) == {"attention": "mqa"}
     same = found.trials_of(BASELINE, setting=SAME), found.trials_of(BASELINE, setting=BEST)
     assert [trial.identity for trial in same[0]] == [trial.identity for trial in same[1]]
     assert len(found.trials) == 24 + 12 + 3
@@ -304,10 +304,10 @@ def test_stages_are_tuned_and_scaled_as_well(known: Index) -> None:
     identities = {trial.identity: trial for trial in found.trials}
     seen: set[str] = set()
     for trial in found.trials:
-        assert not trial.begins or trial.begins in seen  # what begins from another comes after it
-        assert not trial.begins or identities[trial.begins].seed == trial.seed
+        assert not trial.parent_id or trial.parent_id in seen  # what begins from another comes after it
+        assert not trial.parent_id or identities[trial.parent_id].seed == trial.seed
         seen.add(trial.identity)
-    pretrained = {trial.begins for tuned in found.tuned for each in tuned.candidates for trial in each.trials}
+    pretrained = {trial.parent_id for tuned in found.tuned for each in tuned.candidates for trial in each.trials}
     assert len(pretrained) == 2 * 4 * 2  # one for each scale, variant and seed, whatever the values tried after it
 
 

@@ -34,7 +34,7 @@ def _done(make: Make, swap: Mapping[str, Any], tmp_path_factory: pytest.TempPath
             "result": result,
             "provenance": own,
         }
-        write_json(planned.store.enter(trial) / RECORD, document)
+        write_json(planned.store.create_folder(trial) / RECORD, document)
     return planned
 
 

@@ -154,12 +154,12 @@ def test_two_processes_stop_together_and_go_on_bitwise(
     cut.mkdir()
     expected = run_trial(spec(**both), registry, TrialContext("x", uncut))["result"]
     told: list[int] = []
-    terms = TrialContext("x", cut, tell=lambda step, loss: told.append(step), asked_to_stop=lambda: told[-1] == 3)
+    terms = TrialContext("x", cut, on_step=lambda step, loss: told.append(step), should_stop=lambda: told[-1] == 3)
     with pytest.raises(InterruptedTrialError, match="the checkpoint is written"):
         run_trial(spec(**both), registry, terms)
     assert sorted(set(told)) == [1, 2, 3]
     assert [path.name for path in (cut / "checkpoints").iterdir()] == ["step-00000003.safetensors"]
-    found = run_trial(spec(**both), registry, replace(terms, asked_to_stop=lambda: False))["result"]
+    found = run_trial(spec(**both), registry, replace(terms, should_stop=lambda: False))["result"]
     assert sorted(set(told)) == [1, 2, 3, 4, 5, 6]
     assert canonical_json(found) == canonical_json(expected)
 

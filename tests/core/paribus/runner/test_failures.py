@@ -23,7 +23,7 @@ def test_an_exception_is_its_class_its_first_line_and_its_place() -> None:
     assert failure.frame.startswith(f"{__file__}:")
     assert failure.frame.endswith(", in raised")
     assert failure.code == EXIT_FAILED
-    assert raised(RuntimeError()).why.startswith(f"RuntimeError ({__file__}:")
+    assert raised(RuntimeError()).reason.startswith(f"RuntimeError ({__file__}:")
 
 
 def test_the_frame_is_that_of_whoever_called_torch() -> None:
@@ -35,7 +35,7 @@ def test_the_frame_is_that_of_whoever_called_torch() -> None:
 def test_a_mistake_of_the_user_keeps_its_problems_and_its_exit_code() -> None:
     problems = (Problem(code="a", message="one"), Problem(code="b", message="two"))
     failure = raised(DataError(*problems))
-    assert failure.why == "error[a]: one; error[b]: two"
+    assert failure.reason == "error[a]: one; error[b]: two"
     assert failure.code == EXIT_DATA
 
 
@@ -53,7 +53,7 @@ def test_a_mistake_of_the_user_keeps_its_problems_and_its_exit_code() -> None:
 def test_a_lack_of_memory_is_known_in_every_guise(error: BaseException) -> None:
     for failure in (raised(error), raised(ValueError("building the batch"), error)):
         assert (failure.state, failure.code) == ("out-of-memory", EXIT_MEMORY)
-        assert "make `data.batch`, `dims.length` or `dims.width` smaller, or run fewer trials at once" in failure.why
+        assert "make `data.batch`, `dims.length` or `dims.width` smaller, or run fewer trials at once" in failure.reason
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_lack_of_memory_is_known_in_every_guise(error: BaseException) -> None:
     ],
 )
 def test_a_lack_of_memory_says_how_much_was_asked_for(text: str, size: str) -> None:
-    assert raised(RuntimeError(text)).why.startswith(f"out of memory when {size} more were asked for: ")
+    assert raised(RuntimeError(text)).reason.startswith(f"out of memory when {size} more were asked for: ")
 
 
 def test_a_real_lack_of_memory_is_known() -> None:

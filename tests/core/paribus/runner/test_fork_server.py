@@ -33,7 +33,7 @@ serve(int(sys.argv[1]), work, load=load)
 """
 HEARING = """
 import time
-while not stop.hear():
+while not stop.poll():
     print("on", flush=True)
     time.sleep(0.01)
 code = stop.exit_code
@@ -77,7 +77,7 @@ def until(zygote: ForkServer, *names: str, seconds: float = 30.0) -> list[Launch
     end = time.monotonic() + seconds
     while left:
         assert time.monotonic() < end, found
-        for news in zygote.news(0.1):
+        for news in zygote.poll(0.1):
             found.append(news)
             if isinstance(news, JobEnded):
                 left.discard(news.name)
@@ -88,9 +88,9 @@ def started(zygote: ForkServer, seconds: float = 30.0) -> int:
     """The process of the job that starts next."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for news in zygote.news(0.1):
+        for news in zygote.poll(0.1):
             if isinstance(news, JobStarted):
-                return int(news.where.removeprefix("process "))
+                return int(news.location.removeprefix("process "))
     raise AssertionError("no job has started")
 
 
@@ -121,10 +121,10 @@ def test_jobs_run_in_processes_of_their_own_and_each_end_is_told(zygote: ForkSer
         zygote.start(job(f"import os; print(os.getpid()); code = {code}", f"job-{code}"))
     news = until(zygote, "job-0", "job-3")
     ends = {each.name: each for each in news if isinstance(each, JobEnded)}
-    starts = {each.name: each.where for each in news if isinstance(each, JobStarted)}
+    starts = {each.name: each.location for each in news if isinstance(each, JobStarted)}
     assert {name: (end.code, end.signal) for name, end in ends.items()} == {"job-0": (0, None), "job-3": (3, None)}
-    assert {name: f"process {end.last}" for name, end in ends.items()} == starts
-    assert str(os.getpid()) not in {end.last for end in ends.values()}
+    assert {name: f"process {end.last_line}" for name, end in ends.items()} == starts
+    assert str(os.getpid()) not in {end.last_line for end in ends.values()}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], ids=lambda number: number.name)
@@ -155,16 +155,16 @@ def test_code_that_ends_its_process_or_raises_ends_its_own_job(zygote: ForkServe
     zygote.start(job("raise SystemExit('no')", "raise"))
     ends = {each.name: each for each in until(zygote, "exit", "raise") if isinstance(each, JobEnded)}
     assert ends["exit"].code == 9
-    assert (ends["raise"].code, ends["raise"].last) == (70, "SystemExit: no")
+    assert (ends["raise"].code, ends["raise"].last_line) == (70, "SystemExit: no")
 
 
 def test_the_first_signal_asks_and_the_second_ends_at_once(zygote: ForkServer, job: MakeJob, tmp_path: Path) -> None:
-    zygote.start(job("import time\nstop.hear(); print('deaf', flush=True)\nwhile True: time.sleep(0.01)"))
+    zygote.start(job("import time\nstop.poll(); print('deaf', flush=True)\nwhile True: time.sleep(0.01)"))
     started(zygote)
     printed(tmp_path / "job.txt", "deaf")
     zygote.stop("job", signal.SIGTERM)
     zygote.stop("job", signal.SIGTERM)  # an echo
-    assert not [each for each in zygote.news(0.7) if isinstance(each, JobEnded)]
+    assert not [each for each in zygote.poll(0.7) if isinstance(each, JobEnded)]
     zygote.stop("job", signal.SIGTERM)
     (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
     assert end.code == 143
@@ -212,7 +212,7 @@ def test_closing_leaves_nobody(zygote: ForkServer, job: MakeJob) -> None:
     pid = started(zygote)
     zygote.close()
     assert gone(pid, seconds=0.1)
-    assert list(zygote.news(0.0)) == []
+    assert list(zygote.poll(0.0)) == []
 
 
 def test_a_zygote_that_is_killed_takes_its_jobs_along_and_is_replaced(zygote: ForkServer, job: MakeJob) -> None:
@@ -239,7 +239,7 @@ def test_whoever_opened_it_may_be_killed_and_leaves_no_orphan(
         "from paribus.slots.launcher import Job, Plugins\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\nzygote = ForkServer(module='toy'); zygote.open(Plugins())\n"
         f"zygote.start(Job('job', {HEARING!r}, {str(tmp_path / 'log.txt')!r}))\n"
-        "while True:\n for news in zygote.news(1.0): print(news.where.split()[1], flush=True)\n"
+        "while True:\n for news in zygote.poll(1.0): print(news.where.split()[1], flush=True)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=process_environment()) as owner:
         assert owner.stdout is not None
@@ -284,7 +284,7 @@ def test_a_plugin_changes_nothing_for_the_trials(zygote_of: MakeZygote, job: Mak
         text=True,
         check=True,
     ).stdout.strip()
-    assert end.last == f"{Path.cwd()} {oct(mask)} {expected} False 0"
+    assert end.last_line == f"{Path.cwd()} {oct(mask)} {expected} False 0"
 
 
 def test_a_plugin_that_starts_a_thread_costs_the_fork_and_is_told_of(zygote_of: MakeZygote, job: MakeJob) -> None:
@@ -295,7 +295,7 @@ def test_a_plugin_that_starts_a_thread_costs_the_fork_and_is_told_of(zygote_of: 
     assert "each trial starts a Python of its own, which takes seconds: it has 2 threads (`poll`)" in note.text
     assert isinstance(begun, JobStarted)
     assert isinstance(end, JobEnded)
-    assert "JSONDecodeError" in end.last  # paribus.runner.worker was given the order
+    assert "JSONDecodeError" in end.last_line  # paribus.runner.worker was given the order
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_a_log_is_cut_at_its_limit_and_keeps_its_end(zygote: ForkServer, job: Ma
     line = "x" * 99
     zygote.start(job(f"for n in range(200_000): print('{line}')\nprint('the end')"))
     (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
-    assert end.last == "the end"
+    assert end.last_line == "the end"
     log = (tmp_path / "job.txt").read_text()
     assert 10_000_000 < len(log) < 10_100_000
     assert "9,936,008 bytes were left out here: a trial's log is cut at its limit" in log
@@ -333,13 +333,13 @@ def test_a_log_is_cut_at_its_limit_and_keeps_its_end(zygote: ForkServer, job: Ma
 def test_a_log_that_cannot_be_written_hurts_nobody(zygote: ForkServer, tmp_path: Path) -> None:
     zygote.start(Job("job", "print('hello'); code = 4", str(tmp_path / "nowhere" / "log.txt")))
     (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
-    assert (end.code, end.last) == (4, "hello")
+    assert (end.code, end.last_line) == (4, "hello")
 
 
 def test_a_zygote_imports_no_torch_until_it_is_told_to(zygote: ForkServer, job: MakeJob) -> None:
     zygote.start(job("import sys; print('torch' in sys.modules)"))
     (end,) = (each for each in until(zygote, "job") if isinstance(each, JobEnded))
-    assert end.last == "False"
+    assert end.last_line == "False"
 
 
 def test_opening_does_not_wait(zygote_of: MakeZygote) -> None:

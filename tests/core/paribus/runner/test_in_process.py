@@ -123,7 +123,7 @@ def test_a_trial_that_takes_too_long_ends_with_a_checkpoint(store: Store, notebo
 
 def test_one_that_another_process_runs_is_left_to_it(store: Store, notebook: Registry, trial: MakeTrial) -> None:
     trials = [trial("mine", 0, **MINE)]
-    store.enter(trials[0])
+    store.create_folder(trials[0])
     with store.lock("mine-0"):
         events = run(store, notebook, *trials)
     assert events[-1].text == "another process runs this trial, and it is left to it"

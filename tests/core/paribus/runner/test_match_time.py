@@ -136,7 +136,7 @@ def test_a_trial_is_what_its_solved_spec_says_whatever_solved_it(read: Any) -> N
     trial = planned.plan.trials_of("attention=mqa")[0]
     assert trial.spec["feedforward"]["expand"] == planned.plan.matched["attention=mqa"].value
     assert trial.identity == identity_of(trial.spec, trial.code, trial.corpus)
-    assert trial.matched == {"feedforward.expand": trial.spec["feedforward"]["expand"]}
+    assert trial.matched_values == {"feedforward.expand": trial.spec["feedforward"]["expand"]}
     written = {"attention": "mqa", "feedforward.expand": trial.spec["feedforward"]["expand"]}
     same = read(match=None, design="list", vary={}, variants=[written])
     assert [each.identity for each in same.plan.of(same.plan.variants[1].name)] == [
@@ -213,9 +213,11 @@ def test_of_two_runners_one_measures_and_the_other_has_what_it_came_to(read: Any
         return clock(*told)
 
     def runner(host: str) -> PlannedStudy:
-        host_identity = HostIdentity(host, "one" if locks else host, locks=locks, every=0.05, patience=5.0)
+        host_identity = HostIdentity(
+            host, "one" if locks else host, has_flock=locks, heartbeat_seconds=0.05, lease_seconds=5.0
+        )
         planned: PlannedStudy = read()
-        return replace(planned, store=Store(planned.store.root.parent, planned.name, claimant=host_identity))
+        return replace(planned, store=Store(planned.store.root.parent, planned.name, host=host_identity))
 
     said: list[Event] = []
     found: list[PlannedStudy] = []
@@ -246,7 +248,7 @@ def test_whoever_waits_can_be_stopped_and_leaves_nothing(read: Any) -> None:
     stop = StopRequest()
 
     def take(*told: Any) -> Document:
-        stop.ask(2)
+        stop.request(2)
         with pytest.raises(InterruptedStudyError, match="interrupted"):
             match_on_time(read(), Clock(), ignore_event, stop)
         raise InterruptedStudyError(2, "again")

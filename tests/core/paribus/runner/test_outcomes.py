@@ -31,10 +31,10 @@ def test_an_end_means_a_state_and_whether_to_try_again(
     code: int | None, number: int | None, failure: dict[str, str] | None, state: str, again: bool
 ) -> None:
     found = trial_outcome(JobEnded("a", code, number, "its last line"), failure)
-    assert (found.state, found.again) == (state, again)
+    assert (found.state, found.may_retry) == (state, again)
     assert trial_outcome(JobEnded("a", code, number), failure, 60.0).state == "timeout"
     assert trial_outcome(JobEnded("a", None, 9), failure, ours=True).state == "interrupted"
 
 
 def test_on_a_full_disk_the_last_line_is_the_reason() -> None:
-    assert trial_outcome(JobEnded("a", EXIT_RETRY, None, "no space left"), None).why == "no space left"
+    assert trial_outcome(JobEnded("a", EXIT_RETRY, None, "no space left"), None).reason == "no space left"

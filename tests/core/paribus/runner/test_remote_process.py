@@ -32,7 +32,7 @@ def test_it_reads_its_order_where_the_study_runs_and_its_words_are_kept(
 ) -> None:
     script = "import os, sys; print(os.getcwd(), os.environ['NAME']); print(sys.stdin.read()); sys.exit(7)"
     process = begun(monkeypatch, tmp_path, script, JobEnvironment({"NAME": "value"}, str(tmp_path)))
-    assert process.where == f"process {process._process.pid} on {os.uname().nodename}"
+    assert process.location == f"process {process._process.pid} on {os.uname().nodename}"
     assert end(process) == JobEnded("a", 7, None, '{"an": "order"}')
     assert (tmp_path / "log.txt").read_text() == f'{tmp_path} value\n{{"an": "order"}}\n'
 
@@ -69,7 +69,7 @@ def test_one_that_closes_its_output_is_waited_for(monkeypatch: pytest.MonkeyPatc
 def test_home_names_this_code_and_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PARIBUS_CACHE_DIR", "cache")
-    home = JobEnvironment.here()
+    home = JobEnvironment.current()
     assert home.folder == str(tmp_path)
     assert home.environment["PARIBUS_CACHE_DIR"] == str(tmp_path / "cache")
     assert home.environment["OMP_NUM_THREADS"] == "1"

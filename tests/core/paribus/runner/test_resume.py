@@ -51,7 +51,7 @@ def cut_at(k: int, how: Callable[[], None]) -> Files:
         if next(calls) == k:
             how()
 
-    return FILES.announced(before)
+    return FILES.with_callback(before)
 
 
 def power_cut() -> None:
@@ -89,14 +89,14 @@ def interrupted(spec: Spec, registry: Registry, terms: TrialContext) -> bool:
 def test_a_cut_after_any_step_changes_nothing(
     spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path, step: int
 ) -> None:
-    assert interrupted(spec, registry, TrialContext("trial", tmp_path, asked_to_stop=asked_at(step)))
+    assert interrupted(spec, registry, TrialContext("trial", tmp_path, should_stop=asked_at(step)))
     torch.manual_seed(12345)  # a new process has another state
     assert result(run_trial(spec, registry, TrialContext("trial", tmp_path))) == uncut
 
 
 def test_a_cut_after_every_step_changes_nothing(spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path) -> None:
     cuts = 0
-    while interrupted(spec, registry, TrialContext("trial", tmp_path, asked_to_stop=asked_at(1))):
+    while interrupted(spec, registry, TrialContext("trial", tmp_path, should_stop=asked_at(1))):
         cuts += 1
     assert cuts == STEPS - 1
     assert result(read_json(tmp_path / RECORD)) == uncut
@@ -120,7 +120,7 @@ def test_a_cut_changes_nothing_either(
 ) -> None:
     spec = {**tiny(steps=5), **over}
     expected = result(run_trial(spec, registry, TrialContext("trial", made(tmp_path / "uncut"))))
-    assert interrupted(spec, registry, TrialContext("trial", made(tmp_path / "cut"), asked_to_stop=asked_at(3)))
+    assert interrupted(spec, registry, TrialContext("trial", made(tmp_path / "cut"), should_stop=asked_at(3)))
     assert result(run_trial(spec, registry, TrialContext("trial", tmp_path / "cut"))) == expected
 
 
@@ -134,7 +134,7 @@ def test_a_cut_ahead_of_a_divergence_changes_nothing(
     assert expected["result"]["state"] == "diverged"
     step = expected["result"]["diverged"]["step"]
     assert 1 < step < STEPS
-    assert interrupted(spec, registry, TrialContext("trial", made(tmp_path / "cut"), asked_to_stop=asked_at(step - 1)))
+    assert interrupted(spec, registry, TrialContext("trial", made(tmp_path / "cut"), should_stop=asked_at(step - 1)))
     assert result(run_trial(spec, registry, TrialContext("trial", tmp_path / "cut"))) == result(expected)
 
 
@@ -155,7 +155,7 @@ def test_what_was_done_between_a_divergence_and_its_discovery_does_not_show() ->
 def calls_of(spec: Spec, registry: Registry, folder: Path) -> int:
     """How many calls that write a run makes."""
     made: list[str] = []
-    terms = TrialContext("trial", folder, checkpoint_steps=EVERY, files=FILES.announced(made.append))
+    terms = TrialContext("trial", folder, checkpoint_steps=EVERY, files=FILES.with_callback(made.append))
     run_trial(spec, registry, terms)
     return len(made)
 

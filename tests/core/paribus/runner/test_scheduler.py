@@ -51,7 +51,7 @@ class Acted(Launcher):
     def open(self, plugins: Plugins) -> None: ...
 
     def start(self, job: Job) -> None:
-        order = WorkerRequest.from_json(job.order)
+        order = WorkerRequest.from_json(job.request)
         self.orders.append(order)
         self.running[job.name] = job
         self.most = max(self.most, len(self.running))
@@ -60,7 +60,7 @@ class Acted(Launcher):
         if end is not None:
             self._end(job.name, end)
 
-    def news(self, seconds: float) -> Sequence[LauncherEvent]:
+    def poll(self, seconds: float) -> Sequence[LauncherEvent]:
         if not self._news or time.monotonic() < self.silent_until:
             time.sleep(min(seconds, 0.01))
             return []
@@ -114,7 +114,7 @@ def done(order: WorkerRequest) -> int:
 
 def fails(order: WorkerRequest) -> int:
     """Leaves a reason, as a trial does that raises."""
-    Store(Path(order.store), order.study).fail(order.identity, "failed", "ValueError: broken")
+    Store(Path(order.store), order.study).write_failure(order.identity, "failed", "ValueError: broken")
     return 1
 
 
@@ -192,9 +192,9 @@ def test_a_process_is_told_all_that_it_needs(store: Store) -> None:
         checkpoint_seconds=7.0,
         checkpoint_steps=3,
         variant="a",
-        place=0,
+        job_slot=0,
     )
-    assert {order.place for order in launcher.orders} == {0, 1}
+    assert {order.job_slot for order in launcher.orders} == {0, 1}
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -341,7 +341,7 @@ def test_somebody_elses_signal_to_a_trial_interrupts_it(store: Store) -> None:
 
 def test_a_store_that_cannot_be_written_ends_the_run_and_what_runs(store: Store) -> None:
     def vanishes(order: WorkerRequest) -> None:
-        store.files = FILES.announced(refuse)
+        store.files = FILES.with_callback(refuse)
 
     def refuse(name: str) -> None:
         raise PermissionError(13, "Permission denied")
@@ -354,7 +354,7 @@ def test_a_store_that_cannot_be_written_ends_the_run_and_what_runs(store: Store)
 
 def test_a_failure_that_cannot_be_written_down_is_told_all_the_same(store: Store) -> None:
     def fills_the_disk(order: WorkerRequest) -> End:
-        store.files = FILES.announced(refuse)
+        store.files = FILES.with_callback(refuse)
         return signal.SIGSEGV
 
     def refuse(name: str) -> None:
@@ -418,7 +418,7 @@ def test_a_signal_asks_all_to_stop_and_tells_how_to_go_on(
     store: Store, number: signal.Signals, code: int, name: str
 ) -> None:
     stop = StopRequest()
-    launcher = Acted(lambda order: stop.ask(number))
+    launcher = Acted(lambda order: stop.request(number))
     with pytest.raises(
         InterruptedStudyError, match=f"stopped by {name}; nothing is lost; to go on: paribus run study"
     ) as caught:
@@ -433,7 +433,7 @@ def test_asked_twice_it_kills(store: Store) -> None:
     stop = StopRequest()
 
     def impatient(order: WorkerRequest) -> None:
-        stop.ask(signal.SIGINT)
+        stop.request(signal.SIGINT)
         stop.at_once = True
 
     launcher = Acted(impatient)
@@ -446,7 +446,7 @@ def test_asked_twice_it_kills(store: Store) -> None:
 
 def test_what_does_not_hear_the_wish_to_stop_is_killed_in_the_end(store: Store) -> None:
     stop = StopRequest()
-    launcher = Acted(lambda order: stop.ask(signal.SIGTERM))
+    launcher = Acted(lambda order: stop.request(signal.SIGTERM))
     launcher.deaf.add("a-0")
     with pytest.raises(InterruptedStudyError, match="SIGTERM"):
         supervised(store, launcher, of("a"), stop=stop, grace_seconds=0.1)
@@ -456,7 +456,7 @@ def test_what_does_not_hear_the_wish_to_stop_is_killed_in_the_end(store: Store) 
 def test_an_interruption_shuts_down_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "END_SECONDS", 0.1)
     stop = StopRequest()
-    launcher = Acted(lambda order: stop.ask(signal.SIGINT))
+    launcher = Acted(lambda order: stop.request(signal.SIGINT))
     launcher.immortal.add("a-0")
     with pytest.raises(InterruptedStudyError, match="Ctrl-C"):
         supervised(store, launcher, of("a"), stop=stop, grace_seconds=0.1)
@@ -467,7 +467,7 @@ def test_a_trial_that_ends_well_while_all_are_asked_to_stop_has_ended_well(store
     stop = StopRequest()
 
     def just_in_time(order: WorkerRequest) -> None:
-        stop.ask(signal.SIGINT)
+        stop.request(signal.SIGINT)
         done(order)
 
     with pytest.raises(InterruptedStudyError, match="Ctrl-C"):
@@ -479,7 +479,7 @@ def test_a_trial_that_ends_well_while_all_are_asked_to_stop_has_ended_well(store
 
 
 def test_trials_that_others_run_are_left_to_them(store: Store) -> None:
-    store.enter(of("a"))
+    store.create_folder(of("a"))
     lock = store.lock("a-0")
     lock.acquire()
 
@@ -504,7 +504,7 @@ def test_trials_that_others_gave_up_are_run_here(store: Store) -> None:
 
 def test_trials_that_others_still_run_at_the_end_are_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "LOCKED_SECONDS", 0.3)
-    store.enter(of("a"))
+    store.create_folder(of("a"))
     with (
         store.lock("a-0"),
         pytest.raises(StoreError, match=rf"trial a, seed 0, is run by process {os.getpid()} on") as caught,
@@ -635,7 +635,7 @@ def test_what_others_run_is_waited_for_as_well(store: Store, monkeypatch: pytest
     acts = in_turn(lambda order: EXIT_LOCKED, done, done)
     launcher, _ = supervised(store, acts, PRETRAIN, TUNE, rehearse=False)  # they gave it up
     assert launcher.ran == ["a-pre", "a-pre", "a-tune"]
-    store.enter(OTHER)
+    store.create_folder(OTHER)
     with store.lock("b-pre"), pytest.raises(StoreError, match="trial b, pre, seed 0, is run by process"):
         supervised(store, lambda order: EXIT_LOCKED, OTHER, staged("b", "tune", "b-pre"), rehearse=False)
     assert store.state("b-tune") == "pending"

@@ -32,13 +32,13 @@ from paribus.runner.scheduler import run_trials
 from paribus.runner.worker import WorkerRequest
 
 root, host, seconds, *names = sys.argv[1:]
-claimant = HostIdentity(host, host, locks=False, every=0.1, patience=1.5)
+claimant = HostIdentity(host, host, has_flock=False, heartbeat_seconds=0.1, lease_seconds=1.5)
 spec = {"seed": 0, "trainer": {"max_steps": 1}, "data": {"batch": 4}}
 
 def work(order):
-    store = Store(Path(order.store), order.study, claimant=claimant)
+    store = Store(Path(order.store), order.study, host=claimant)
     claim = store.lock(order.identity)
-    if not claim.try_acquire(order.expired):
+    if not claim.try_acquire(order.expired_token):
         return EXIT_LOCKED
     with claim:
         if store.record(order.identity):
@@ -48,7 +48,7 @@ def work(order):
         time.sleep(float(seconds))
         record = {"identity": order.identity, "by": host, "result": {"state": "done"}}
         try:
-            write_json(store.folder(order.identity) / "record.json", record, files=claim.fenced(store.files))
+            write_json(store.folder(order.identity) / "record.json", record, files=claim.fenced_files(store.files))
         except LostLeaseError as error:
             with open(Path(root) / "lost", "a") as file:
                 file.write(f"{host} {error}\\n")
@@ -62,11 +62,11 @@ class Forking(Launcher):
     def start(self, job):
         pid = os.fork()
         if pid == 0:
-            os._exit(work(WorkerRequest.from_json(job.order)))
+            os._exit(work(WorkerRequest.from_json(job.request)))
         self.pids[pid] = job.name
         self.told.append(JobStarted(job.name, str(pid)))
     def stop(self, name, number): ...
-    def news(self, seconds):
+    def poll(self, seconds):
         told, self.told = self.told, []
         for pid in list(self.pids):
             if os.waitpid(pid, os.WNOHANG) != (0, 0):
@@ -76,7 +76,7 @@ class Forking(Launcher):
         return told
 
 trials = [Trial(name, name, 0, spec, {}, "code", "corpus") for name in names]
-run_trials(trials, Store(Path(root), "study", claimant=claimant), launcher=Forking(), rules=RunOptions(rehearse=False))
+run_trials(trials, Store(Path(root), "study", host=claimant), launcher=Forking(), rules=RunOptions(rehearse=False))
 """
 
 
@@ -113,7 +113,7 @@ def test_three_runners_share_a_study_and_run_no_trial_twice(tmp_path: Path) -> N
 
 
 def test_a_trial_that_lives_on_elsewhere_is_left_there_and_named(tmp_path: Path) -> None:
-    store = Store(tmp_path, "study", claimant=HostIdentity("far-away", "far-away", locks=False, every=0.1))
+    store = Store(tmp_path, "study", host=HostIdentity("far-away", "far-away", has_flock=False, heartbeat_seconds=0.1))
     folder = store.folder(TRIALS[0])
     folder.mkdir(parents=True)
     with store.lock(TRIALS[0]):

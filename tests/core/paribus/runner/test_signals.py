@@ -17,7 +17,7 @@ from paribus.runner.signals import STOP_SIGNALS, InterruptedStudyError, StopRequ
 def test_a_signal_is_a_wish_to_stop_and_afterwards_what_it_was(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with catch_signals(StopRequest()) as stop:
-        assert not stop.asked
+        assert not stop.is_requested
         signal.raise_signal(number)
         assert stop.signal == number
         assert stop.exit_code == (EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED)
@@ -40,7 +40,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
     try:
         with catch_signals(StopRequest()) as stop:
             signal.raise_signal(signal.SIGHUP)
-        assert not stop.asked
+        assert not stop.is_requested
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -49,9 +49,9 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 def test_whoever_listens_has_the_signals_back_from_whoever_took_them() -> None:
     with catch_signals(StopRequest()) as stop:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        assert not stop.hear()
+        assert not stop.poll()
         signal.raise_signal(signal.SIGTERM)
-        assert stop.hear()
+        assert stop.poll()
 
 
 def test_in_another_thread_nothing_is_caught() -> None:
@@ -60,7 +60,7 @@ def test_in_another_thread_nothing_is_caught() -> None:
 
     def inside() -> None:
         with catch_signals(StopRequest()) as stop:
-            found.append(stop.hear() or before != [signal.getsignal(each) for each in STOP_SIGNALS])
+            found.append(stop.poll() or before != [signal.getsignal(each) for each in STOP_SIGNALS])
 
     thread = threading.Thread(target=inside)
     thread.start()

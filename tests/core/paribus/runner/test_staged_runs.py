@@ -75,7 +75,7 @@ def record(planned: PlannedStudy, trial: Trial) -> dict[str, Any]:
 
 def test_a_fine_tuning_begins_from_the_weights_and_the_vocabulary_of_its_pretraining(ran: PlannedStudy) -> None:
     for trial in ran.plan.trials_of("attention=mqa"):
-        before, after = ran.store.folder(trial.begins), record(ran, trial)["result"]
+        before, after = ran.store.folder(trial.parent_id), record(ran, trial)["result"]
         assert after["from"]["sha256"] == read_model(before).sha256
         assert len(after["from"]["kept"]) > 0
         assert (after["from"]["new"], after["from"]["dropped"]) == ({}, [])
@@ -155,7 +155,7 @@ def test_a_stage_begins_from_the_right_trial(ran: PlannedStudy, registry: Regist
     from paribus.train.trial import TrialContext, run_trial
 
     trial, other = ran.plan.trials_of("attention=mqa")
-    spec = {**trial.spec, "from": {**trial.spec["from"], "name": str(ran.store.folder(other.begins))}}
-    with pytest.raises(paribus.StoreError, match=f"is not the trial {trial.begins}, from which this one begins"):
+    spec = {**trial.spec, "from": {**trial.spec["from"], "name": str(ran.store.folder(other.parent_id))}}
+    with pytest.raises(paribus.StoreError, match=f"is not the trial {trial.parent_id}, from which this one begins"):
         run_trial(spec, registry, TrialContext("x", tmp_path))
-    assert (ran.store.folder(trial.begins) / WEIGHTS).is_file()
+    assert (ran.store.folder(trial.parent_id) / WEIGHTS).is_file()

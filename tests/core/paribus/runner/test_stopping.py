@@ -128,14 +128,14 @@ def test_verdicts_are_the_same_whatever_the_number_of_jobs(tmp_path: Path, looks
 def test_a_store_tells_whether_verdicts_stopped_elsewhere_before(tmp_path: Path) -> None:
     store = Store(tmp_path, "it")
     store.root.mkdir()
-    store.looked("b", (0, 1, 2), (2, 3))
-    store.looked("b", (0, 1, 2), (2, 3))
+    store.add_look("b", (0, 1, 2), (2, 3))
+    store.add_look("b", (0, 1, 2), (2, 3))
     assert len((store.root / "looks.jsonl").read_text().splitlines()) == 1
-    assert not store.replanned("b", (0, 1, 2), (2, 3))
-    assert store.replanned("b", (0, 1, 2), ())
-    assert not store.replanned("b", (5, 6, 7), ())
-    store.looked("b", (0, 1, 2))
-    assert store.replanned("b", (0, 1, 2), (2, 3))
+    assert not store.has_other_stops("b", (0, 1, 2), (2, 3))
+    assert store.has_other_stops("b", (0, 1, 2), ())
+    assert not store.has_other_stops("b", (5, 6, 7), ())
+    store.add_look("b", (0, 1, 2))
+    assert store.has_other_stops("b", (0, 1, 2), (2, 3))
     assert list(store.looks("b")) == [(0, 1, 2)]
     assert json.loads((store.root / "looks.jsonl").read_text().splitlines()[1]) == {"of": "b", "seeds": [0, 1, 2]}
 

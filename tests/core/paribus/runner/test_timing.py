@@ -45,7 +45,7 @@ def planned(tiny: MakeSpec, registry: Registry, tmp_path: Path) -> PlannedStudy:
 def record(planned: PlannedStudy, *, seconds: float = 1000.0, variants: int = 99) -> None:
     for variant in planned.plan.variants[:variants]:
         for trial in planned.plan.trials_of(variant.name):
-            planned.store.enter(trial)
+            planned.store.create_folder(trial)
             body: dict[str, Any] = {
                 "identity": trial.identity,
                 "spec": dict(trial.spec),
@@ -57,7 +57,7 @@ def record(planned: PlannedStudy, *, seconds: float = 1000.0, variants: int = 99
 
 def carried_out(planned: PlannedStudy, turns: dict[str, Any], registry: Registry) -> int:
     root = planned.store.root
-    order = WorkerRequest(store=str(root.parent), study=root.name, identity="timing", spec={}, turns=turns)
+    order = WorkerRequest(store=str(root.parent), study=root.name, identity="timing", spec={}, timing=turns)
     return run_request(WorkerRequest.from_json(order.to_json()), registry, stop=StopRequest())
 
 

@@ -14,7 +14,7 @@ def test_what_fits_is_kept_as_it_is(tmp_path: Path) -> None:
         log = JobLog(path, most=100, tail=10)
         log.write(text)
         log.close()
-        assert log.last == text.decode().strip()
+        assert log.last_line == text.decode().strip()
     assert path.read_bytes() == b"one\ntwo\n\n"
 
 
@@ -44,12 +44,12 @@ def test_a_later_try_has_its_say_even_if_the_log_is_full(tmp_path: Path) -> None
 
 def test_the_last_line_is_the_last_that_says_something(tmp_path: Path) -> None:
     log = JobLog(tmp_path / "log.txt")
-    assert log.last == ""
+    assert log.last_line == ""
     for data in (b"first\nsec", b"ond\n", b"\n  \n"):
         log.write(data)
-    assert log.last == "second"
+    assert log.last_line == "second"
     log.write(b"\xff\n")
-    assert log.last == "\ufffd"
+    assert log.last_line == "\ufffd"
 
 
 def test_a_disk_that_fails_costs_the_log_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,4 +61,4 @@ def test_a_disk_that_fails_costs_the_log_and_nothing_else(tmp_path: Path, monkey
     monkeypatch.setattr(os, "write", full)
     log.write(b"lost\n")
     log.close()
-    assert log.last == "lost"
+    assert log.last_line == "lost"

@@ -217,7 +217,7 @@ def test_a_run_that_is_interrupted_leaves_checkpoints(
 
     def ask(event: Event) -> None:
         if event.step > 1:
-            stop.ask(number)
+            stop.request(number)
 
     with pytest.raises(InterruptedStudyError, match="to go on: again"):
         supervised(store, zygote, *trials, on_event=ask, jobs=2, stop=stop, checkpoint_steps=None)
@@ -251,7 +251,7 @@ def test_a_trial_that_is_asked_to_stop_comes_to_the_same_when_it_goes_on(
 
 def test_a_trial_that_another_process_holds_is_left_alone(zygote: ForkServer, trial: MakeTrial, tmp_path: Path) -> None:
     store = Store(tmp_path, "study")
-    store.enter(trial(seed=4))
+    store.create_folder(trial(seed=4))
     lock = store.lock("base-4")
     lock.acquire()
     released: list[str] = []

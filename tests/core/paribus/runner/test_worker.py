@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def request_for(store: Store, trial: Trial, **over: Any) -> WorkerRequest:
-    store.enter(trial)
+    store.create_folder(trial)
     return WorkerRequest(store=str(store.root.parent), study="study", identity=trial.identity, spec=trial.spec, **over)
 
 
@@ -94,7 +94,7 @@ def test_a_trial_that_raises_leaves_its_reason_and_then_goes_on(
 
 def test_asked_to_stop_it_says_so(store: Store, trial: MakeTrial, registry: Registry) -> None:
     stop = StopRequest()
-    stop.ask(2)
+    stop.request(2)
     assert run_request(request_for(store, trial()), registry, stop=stop) == EXIT_INTERRUPTED
     assert store.state("base-0") == "interrupted"
     assert run_request(request_for(store, trial()), registry, stop=StopRequest()) == EXIT_OK
@@ -108,7 +108,7 @@ def test_on_a_full_disk_the_reason_is_still_said(
             raise OSError(28, os.strerror(28))
 
     order = request_for(store, trial(), checkpoint_steps=2)
-    assert run_request(order, registry, stop=StopRequest(), files=FILES.announced(full)) == EXIT_RETRY
+    assert run_request(order, registry, stop=StopRequest(), files=FILES.with_callback(full)) == EXIT_RETRY
     assert store.failure("base-0") is None
     last = capfd.readouterr().err.splitlines()[-1]
     assert "step-00000002.safetensors" in last

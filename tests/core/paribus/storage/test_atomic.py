@@ -60,7 +60,7 @@ def failing_at(k: int, code: int) -> tuple[Files, list[str]]:
         if len(made) == k + 1:
             raise OSError(code, os.strerror(code))
 
-    return FILES.announced(before), made
+    return FILES.with_callback(before), made
 
 
 def half_writing(code: int) -> Files:
@@ -97,7 +97,7 @@ def killed_at(k: int, work: Callable[[Files], object]) -> bool:
     child = os.fork()
     if child == 0:
         try:
-            work(FILES.announced(before))
+            work(FILES.with_callback(before))
         finally:
             os._exit(0)
     _, status = os.waitpid(child, 0)
@@ -143,7 +143,7 @@ def test_a_stray_that_could_not_be_removed_breaks_no_later_write_and_is_swept(tm
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(StoreError, match="check the disk"):
-        write_json(path, OLD, files=FILES.announced(before))
+        write_json(path, OLD, files=FILES.with_callback(before))
     assert len(names(tmp_path)) == 1
     write_json(path, NEW)
     remove_temporary_files(tmp_path)
@@ -197,7 +197,7 @@ def test_an_interrupt_leaves_no_stray_and_stays_an_interrupt(tmp_path: Path) -> 
             raise KeyboardInterrupt("twice")
 
     with pytest.raises(KeyboardInterrupt, match="twice"):
-        write_bytes(tmp_path / "file", b"data", files=FILES.announced(before))
+        write_bytes(tmp_path / "file", b"data", files=FILES.with_callback(before))
     assert names(tmp_path) == []
 
 

@@ -15,28 +15,28 @@ import pytest
 from paribus.errors import StoreError
 from paribus.storage.lease import HostIdentity, Lease, LeaseMonitor, LostLeaseError, host_identity
 
-A = HostIdentity("a", "kernel-a", locks=False, every=0.05, patience=1.0)
+A = HostIdentity("a", "kernel-a", has_flock=False, heartbeat_seconds=0.05, lease_seconds=1.0)
 B = replace(A, host="b", kernel="kernel-b")
 
 
 def token(lease: Lease) -> str:
-    held = lease.held()
+    held = lease.holder()
     assert held is not None
     return held.token
 
 
 def test_one_has_it_and_the_next_has_it_after_its_release(tmp_path: Path) -> None:
     first, second = Lease(tmp_path, A), Lease(tmp_path, B)
-    assert first.held() is None
+    assert first.holder() is None
     assert first.take()
     assert not second.take()
-    held = second.held()
+    held = second.holder()
     assert held is not None
     assert held.owner is not None
     assert (held.owner.host, held.owner.pid) == ("a", os.getpid())
     first.check()
     first.release()
-    assert second.held() is None
+    assert second.holder() is None
     assert second.take()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lease-000001", "lease-000002"]
 
@@ -50,7 +50,7 @@ def test_of_any_number_of_takers_exactly_one_has_it(tmp_path: Path) -> None:
         with ThreadPoolExecutor(8) as pool:
             took = list(pool.map(Lease.take, takers, repeat(expired)))
         assert sum(took) == 1, round_
-        (winner,) = (lease for lease in takers if lease.ours)
+        (winner,) = (lease for lease in takers if lease.is_owned)
         winner.check()
         expired = token(winner)
     assert len(list(tmp_path.iterdir())) <= 3  # and not a file for each that there ever was
@@ -60,7 +60,7 @@ def test_what_was_heard_since_is_no_longer_expired(tmp_path: Path) -> None:
     first, second = Lease(tmp_path, A), Lease(tmp_path, B)
     assert first.take()
     before = token(second)
-    first.keep()
+    first.start_heartbeat()
     end = time.monotonic() + 20
     while token(second) == before:
         assert time.monotonic() < end
@@ -99,7 +99,7 @@ def test_on_one_machine_the_lock_tells_of_the_living(tmp_path: Path) -> None:
     here = host_identity()
     assert Lease(tmp_path, here).take()  # and its holder has no lock
     assert Lease(tmp_path, here).take()
-    assert not Lease(tmp_path, replace(here, locks=False)).take()
+    assert not Lease(tmp_path, replace(here, has_flock=False)).take()
 
 
 def test_a_watch_judges_by_change_on_a_clock_of_its_own(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_watch_that_slept_has_seen_nothing(tmp_path: Path) -> None:
 def test_a_lease_that_cannot_be_read_is_somebodys_until_it_expires(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "lease-000007").write_bytes(content)
     lease = Lease(tmp_path, A)
-    held = lease.held()
+    held = lease.holder()
     assert held is not None
     assert held.owner is None
     assert not lease.take()
@@ -152,7 +152,7 @@ def test_where_no_file_can_be_made_it_says_so(tmp_path: Path) -> None:
         Lease(tmp_path / "none", A).take()
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"cannot-lock.*file.*Not a directory"):
-        Lease(tmp_path / "file", A).held()
+        Lease(tmp_path / "file", A).holder()
 
 
 @pytest.mark.faults
@@ -160,7 +160,8 @@ def test_where_no_file_can_be_made_it_says_so(tmp_path: Path) -> None:
 def test_a_heart_stops_with_its_holder(tmp_path: Path, number: signal.Signals) -> None:
     script = (
         "import sys, time; from pathlib import Path; from paribus.storage.lease import HostIdentity, Lease;"
-        "lease = Lease(Path(sys.argv[1]), HostIdentity('a', 'a', False, 0.05, 1.0)); lease.take(); lease.keep();"
+        "lease = Lease(Path(sys.argv[1]), HostIdentity('a', 'a', False, 0.05, 1.0));"
+        "lease.take(); lease.start_heartbeat();"
         "print(lease._heart.pid, flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)

@@ -35,7 +35,7 @@ def model(original: Path, tmp_path: Path) -> Path:
 
 def test_a_saved_model_says_what_it_is_and_reads(model: Path) -> None:
     found = read_model(model)
-    assert (found.spec["attention"]["name"], found.dtype, found.trial) == ("mha", "float32", False)
+    assert (found.spec["attention"]["name"], found.dtype, found.is_trial) == ("mha", "float32", False)
     assert found.tokenizer == paribus.load(model).tokenizer != ""
 
 

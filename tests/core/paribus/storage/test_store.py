@@ -16,7 +16,7 @@ TRIAL = Trial("a" * 24, "attention=mqa", 0, {"seed": 0}, {"attention": "mqa"}, "
 
 
 def recorded(store: Store, state: str = "done", identity: str = TRIAL.identity) -> Path:
-    folder = store.enter(TRIAL)
+    folder = store.create_folder(TRIAL)
     record: dict[str, Any] = {"identity": identity, "spec": {"seed": 0}, "result": {"state": state}, "provenance": {}}
     write_json(folder / RECORD, record)
     return folder
@@ -29,7 +29,7 @@ def test_a_trial_that_nobody_began_is_pending(tmp_path: Path) -> None:
 
 def test_a_trial_that_was_entered_and_left_is_pending(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
-    store.enter(TRIAL)
+    store.create_folder(TRIAL)
     assert store.state(TRIAL.identity) == "pending"
     assert store.trial(TRIAL.identity) == TRIAL.document()
 
@@ -44,8 +44,8 @@ def test_a_record_says_what_a_trial_came_to(tmp_path: Path, state: str) -> None:
 
 def test_a_failure_is_told_until_there_is_a_record(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
-    store.enter(TRIAL)
-    store.fail(TRIAL.identity, "timeout", "it took more than 5 s")
+    store.create_folder(TRIAL)
+    store.write_failure(TRIAL.identity, "timeout", "it took more than 5 s")
     assert store.state(TRIAL.identity) == "timeout"
     recorded(store)
     assert store.state(TRIAL.identity) == "done"
@@ -53,7 +53,7 @@ def test_a_failure_is_told_until_there_is_a_record(tmp_path: Path) -> None:
 
 def test_a_trial_whose_lock_is_held_is_running(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
-    store.enter(TRIAL)
+    store.create_folder(TRIAL)
     with store.lock(TRIAL.identity):
         assert store.state(TRIAL.identity) == "running"
     assert store.state(TRIAL.identity) == "pending"
@@ -69,20 +69,20 @@ def test_a_damaged_record_is_set_aside_and_its_trial_runs_again(tmp_path: Path, 
     assert store.state(TRIAL.identity) == "pending"
     assert not path.exists()
     assert len(list(path.parent.glob("*.bad"))) == 1
-    assert "set aside" in store.notes[0]
+    assert "set aside" in store.messages[0]
 
 
 def test_the_record_of_another_trial_is_not_taken_for_this_ones(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
     recorded(store, identity="b" * 24)
     assert store.record(TRIAL.identity) is None
-    assert "the record of another trial" in store.notes[0]
+    assert "the record of another trial" in store.messages[0]
 
 
 def test_a_folder_that_cannot_be_made_is_told_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("a file where the folder should be")
     with pytest.raises(StoreError, match="could not be made"):
-        Store(tmp_path, "s").enter(TRIAL)
+        Store(tmp_path, "s").create_folder(TRIAL)
 
 
 def test_with_which_seeds_verdicts_were_shown_is_kept_in_order_and_once(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_with_which_seeds_verdicts_were_shown_is_kept_in_order_and_once(tmp_path
     assert list(store.looks("a")) == []
     recorded(store)
     for of, seeds in (("a", (0, 1)), ("a", (0, 1, 2)), ("a", (0, 1)), ("b", (0, 1))):
-        store.looked(of, seeds)
+        store.add_look(of, seeds)
     with (store.root / LOOKS).open("a") as file:
         file.write('{"of": "a", "see\n[1, 2]\n{"of": "a", "seeds": ["x"]}\n')
     assert list(store.looks("a")) == [(0, 1), (0, 1, 2)]
@@ -100,6 +100,6 @@ def test_with_which_seeds_verdicts_were_shown_is_kept_in_order_and_once(tmp_path
 
 def test_a_store_that_cannot_be_written_costs_no_verdict(tmp_path: Path) -> None:
     store = Store(tmp_path, "never-made")
-    store.looked("a", (0, 1))
+    store.add_look("a", (0, 1))
     assert list(store.looks("a")) == []
     assert not store.root.exists()

@@ -22,21 +22,21 @@ from paribus.storage.saved_model import RECORD
 from paribus.storage.store import FAILURE, Store, Trial
 from paribus.storage.trial_lock import TrialLock
 
-A = HostIdentity("a", "kernel-a", locks=False, every=0.0, patience=1.0)
+A = HostIdentity("a", "kernel-a", has_flock=False, heartbeat_seconds=0.0, lease_seconds=1.0)
 B = replace(A, host="b", kernel="kernel-b")
 
 
 def test_on_one_machine_a_release_is_a_release_and_a_death_too(tmp_path: Path) -> None:
     first, second = TrialLock(tmp_path, host_identity()), TrialLock(tmp_path, host_identity())
     with first:
-        assert not second.free()
+        assert not second.is_free()
         assert not second.try_acquire()
         with pytest.raises(StoreError, match=r"\[locked\].* process \d+ on .* since "):
             second.acquire()
-    assert second.free()
+    assert second.is_free()
     assert second.try_acquire()
     second._lock.release()  # what the kernel does at a death
-    assert first.free()
+    assert first.is_free()
     assert first.try_acquire()
     first.release()
 
@@ -48,8 +48,8 @@ def test_another_machine_is_asked_nothing_that_only_this_kernel_knows(tmp_path: 
     )
     assert first.try_acquire()
     first._lock.release()  # its lock is not seen from here
-    assert second.elsewhere()
-    assert not second.free()
+    assert second.is_remote()
+    assert not second.is_free()
     assert not second.try_acquire()
     assert second._lock.try_acquire()  # and what was tried in vain holds nothing
 
@@ -57,30 +57,30 @@ def test_another_machine_is_asked_nothing_that_only_this_kernel_knows(tmp_path: 
 def test_a_trial_that_was_taken_over_leaves_everything_to_its_successor(
     tmp_path: Path, trial: Callable[..., Trial], registry: Registry, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    store, other = Store(tmp_path, "study", claimant=A), TrialLock(tmp_path / "study" / "base-0", B)
-    store.enter(trial())
+    store, other = Store(tmp_path, "study", host=A), TrialLock(tmp_path / "study" / "base-0", B)
+    store.create_folder(trial())
 
     def listen(told: ProgressLine) -> None:
-        while not other.lease.ours and (held := other.lease.held()) is not None:
+        while not other.lease.is_owned and (held := other.lease.holder()) is not None:
             other.try_acquire(held.token)  # its heart may have beaten in between
 
     order = WorkerRequest(store=str(tmp_path), study="study", identity="base-0", spec=trial().spec)
-    assert run_request(order, registry, stop=StopRequest(), listen=listen, claimant=A) == EXIT_LOCKED
+    assert run_request(order, registry, stop=StopRequest(), listen=listen, host=A) == EXIT_LOCKED
     assert "another took over; it is run by process" in capfd.readouterr().err
     assert not (store.folder("base-0") / RECORD).exists()
     assert not (store.folder("base-0") / FAILURE).exists()
     assert store.state("base-0") == "running"
     other.release()
-    assert run_request(order, registry, stop=StopRequest(), claimant=A) == 0
+    assert run_request(order, registry, stop=StopRequest(), host=A) == 0
 
 
 def test_nothing_is_put_into_its_place_once_a_claim_is_lost(tmp_path: Path) -> None:
     first, second = TrialLock(tmp_path, A), TrialLock(tmp_path, B)
     assert first.try_acquire()
-    files = first.fenced(Store(tmp_path, "s").files)
+    files = first.fenced_files(Store(tmp_path, "s").files)
     (tmp_path / "new").touch()
     files.rename(tmp_path / "new", tmp_path / "newer")
-    held = second.lease.held()
+    held = second.lease.holder()
     assert held is not None
     assert second.try_acquire(held.token)
     with pytest.raises(LostLeaseError, match="another took over"):
@@ -99,8 +99,8 @@ def test_where_the_folder_knows_no_locks_the_lease_alone_decides(
     monkeypatch.setattr(fcntl, "flock", none)
     first, second = TrialLock(tmp_path, host_identity()), TrialLock(tmp_path, host_identity())
     assert first.try_acquire()
-    assert not second.free()
+    assert not second.is_free()
     assert not second.try_acquire()  # though it is the same machine: nothing tells that the holder has died
     first.release()
-    assert second.free()
+    assert second.is_free()
     assert second.try_acquire()

@@ -61,9 +61,9 @@ def test_the_place_where_a_budget_of_operations_cuts_is_told_of_each_trial(tiny:
     for variant in found.variants:
         for trial in found.trials_of(variant.name):
             steps = trial.spec["trainer"]["max_steps"]
-            assert trial.document()["cut"] == trial.cut == {"trainer.max_steps": steps}
-            assert "trainer.max_steps" not in trial.varied
-    assert "cut" not in planned(tiny, registry, {"steps": 9}).plan.trials[0].document()
+            assert trial.document()["budget_values"] == trial.budget_values == {"trainer.max_steps": steps}
+            assert "trainer.max_steps" not in trial.changes
+    assert "budget_values" not in planned(tiny, registry, {"steps": 9}).plan.trials[0].document()
 
 
 def test_a_smaller_model_takes_more_steps(tiny: MakeSpec, registry: Registry) -> None:
@@ -92,7 +92,7 @@ def test_a_budget_of_seconds_is_the_same_for_all_and_no_number_of_steps(tiny: Ma
     for trial in found.trials:
         assert lasting(trial.spec["trainer"]) == 2.5
         assert trial.spec["trainer"]["max_steps"] is None  # whatever the base has
-        assert trial.cut == {"trainer.max_time": {"seconds": 2.5}}
+        assert trial.budget_values == {"trainer.max_time": {"seconds": 2.5}}
     assert first_step(found.trials[0]).spec["trainer"] == {"max_steps": 1}
 
 
@@ -117,7 +117,7 @@ def test_each_stage_may_have_a_budget_of_its_own_unit(tiny: MakeSpec, registry: 
     stages = {"one": {"budget": {"flops": FLOPS}}, "two": {"budget": {"steps": 3}}}
     found = planned(tiny, registry, {"steps": 7}, stages=stages).plan
     first, second = found.trials_of("feedforward.expand=1", "one")[0], found.trials_of("feedforward.expand=1", "two")[0]
-    assert first.cut == {"trainer.max_steps": first.spec["trainer"]["max_steps"]}
-    assert second.cut == {}
+    assert first.budget_values == {"trainer.max_steps": first.spec["trainer"]["max_steps"]}
+    assert second.budget_values == {}
     assert second.spec["trainer"]["max_steps"] == 3
-    assert second.begins == first.identity
+    assert second.parent_id == first.identity

@@ -99,7 +99,7 @@ def test_a_ladder_goes_from_one_recipe_to_another(known: Index) -> None:
     assert names[:3] == [BASELINE, "one objective", "+ placement=pre embedding.normed=false"]
     top = found.trials_of(names[-1])[0]
     assert (top.spec["placement"]["name"], top.spec["feedforward"]["inner"]) == ("pre", 128)
-    assert top.varied["feedforward"]["inner"] == 128
+    assert top.changes["feedforward"]["inner"] == 128
     assert rungs_below(found.setting()) == dict(zip(names[1:], names[:-1], strict=True))
     assert len(found.trials) == 2 * 6
 
@@ -115,7 +115,7 @@ def test_a_seed_of_leave_one_out_has_a_trial_more_than_there_are_changes(known: 
     found = planned(known, design="leave-one-out", changes=MODERN[1:4])
     assert len(found.trials) == 2 * (3 + 1)
     full = found.trials_of(BASELINE)[0]
-    assert set(full.varied) == {"placement", "embedding.normed", "position", "feedforward"}
+    assert set(full.changes) == {"placement", "embedding.normed", "position", "feedforward"}
     without = found.trials_of("without position=rope")[0]
     assert {key for key in full.spec if full.spec[key] != without.spec[key]} == {"position"}
 

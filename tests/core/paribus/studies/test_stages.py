@@ -67,7 +67,7 @@ def test_every_variant_goes_through_every_stage(known: Index) -> None:
         (0, "finetune/order", BASELINE),
         (0, "finetune/order", "attention=mqa"),
     ]
-    assert found.trials[2].named == "baseline, finetune/order, seed 0"
+    assert found.trials[2].label == "baseline, finetune/order, seed 0"
     assert found.trials_of(BASELINE) == found.trials_of(BASELINE, "finetune/order")  # those that the metric is of
     steps = {trial.stage: trial.spec["trainer"]["max_steps"] for trial in found.trials}
     assert steps == {"pretrain": 6, "finetune/order": 4, "finetune/next": 2}
@@ -85,8 +85,8 @@ def test_a_trial_begins_from_that_of_its_own_variant_and_seed(known: Index) -> N
         pretrained = {trial.seed: trial.identity for trial in found.trials_of(variant, "pretrain")}
         for name in NAMES[1:]:
             for trial in found.trials_of(variant, name):
-                assert trial.begins == trial.spec["from"]["trial"] == pretrained[trial.seed]
-                assert trial.document()["begins"] == trial.begins
+                assert trial.parent_id == trial.spec["from"]["trial"] == pretrained[trial.seed]
+                assert trial.document()["parent_id"] == trial.parent_id
     assert all("from" not in trial.spec for trial in found.trials_of(BASELINE, "pretrain"))
 
 
@@ -115,7 +115,9 @@ def test_a_pretraining_is_shared_by_all_that_begin_from_it(known: Index) -> None
     slow = "finetune.optimizer.lr=0.01"
     assert found.trials_of(slow, "pretrain") == found.trials_of(BASELINE, "pretrain")
     assert found.new_trials(slow, "pretrain") == ()
-    assert {trial.begins for trial in found.trials_of(slow)} == {trial.begins for trial in found.trials_of(BASELINE)}
+    assert {trial.parent_id for trial in found.trials_of(slow)} == {
+        trial.parent_id for trial in found.trials_of(BASELINE)
+    }
     assert found.trials_of(slow)[0].spec["optimizer"]["lr"] == 1e-2
     assert len(found.trials) == 2 * (2 + 3 * 2)
 
@@ -125,11 +127,11 @@ def test_what_changes_only_an_earlier_stage_changes_what_follows_from_it(known: 
     variant = "pretrain.objective=[mlm,sop]"
     assert [node["name"] for node in found.trials_of(variant, "pretrain")[0].spec["objective"]] == ["mlm", "sop"]
     before, after = found.trials_of(BASELINE)[0], found.trials_of(variant)[0]
-    assert after.varied == {"from": {"trial": after.begins}}
-    assert before.varied == {}
+    assert after.changes == {"from": {"trial": after.parent_id}}
+    assert before.changes == {}
     plain_specs = [{**trial.spec, "from": None} for trial in (before, after)]
     assert plain_specs[0] == plain_specs[1]
-    assert found.trials_of(variant, "pretrain")[0].varied == {"objective": ["mlm", "sop"]}
+    assert found.trials_of(variant, "pretrain")[0].changes == {"objective": ["mlm", "sop"]}
 
 
 def test_what_would_change_nothing_that_is_measured_is_left_out_and_said(known: Index) -> None:
@@ -150,7 +152,7 @@ def test_a_vocabulary_is_that_of_the_first_stage_unless_a_new_one_is_asked_for(k
     assert "learned" not in found.trials_of(BASELINE, "finetune/order")[0].spec["from"]  # it is its own corpus
     stages["domain"] = {**stages["domain"], "from": {"name": "pretrain", "vocabulary": "new"}, "tokenizer": "bpe"}
     new = planned(known, stages=stages, metric=metric).trials_of(BASELINE)[0]
-    assert new.spec["from"] == {"trial": new.begins, "vocabulary": "new"}
+    assert new.spec["from"] == {"trial": new.parent_id, "vocabulary": "new"}
     stages["domain"] = {**stages["domain"], "from": "pretrain"}
     with pytest.raises(SpecError, match=r"the kept vocabulary is of the tokenizer `wordpiece`.*, and this is another"):
         planned(known, stages=stages, metric=metric)
@@ -161,8 +163,8 @@ def test_a_stage_may_begin_from_a_task_or_from_nothing(known: Index) -> None:
     found = planned(known, stages=stages, metric={"name": "val/sop/loss", "stage": "again"})
     by = {trial.identity: trial for trial in found.trials}
     last = found.trials_of(BASELINE)[0]
-    assert [by[last.begins].stage, by[by[last.begins].begins].stage] == ["finetune/next", "pretrain"]
-    assert found.trials_of(BASELINE, "afresh")[0].begins == ""
+    assert [by[last.parent_id].stage, by[by[last.parent_id].parent_id].stage] == ["finetune/next", "pretrain"]
+    assert found.trials_of(BASELINE, "afresh")[0].parent_id == ""
     assert found.trials_of(BASELINE, "again")[0].spec["trainer"] == {}
 
 
@@ -179,7 +181,7 @@ def test_the_knob_of_a_match_is_turned_at_every_stage(known: Index) -> None:
     assert set(asked) == {"sop"}  # at the stage that the metric is of
     trials = [found.trials_of("attention=mqa", name)[0] for name in NAMES]
     assert {trial.spec["feedforward"]["expand"] for trial in trials} == {7.0}
-    assert all(trial.matched == {"feedforward.expand": 7.0} for trial in trials)
+    assert all(trial.matched_values == {"feedforward.expand": 7.0} for trial in trials)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +265,6 @@ def test_a_mistake_in_a_stage_has_its_line(tmp_path: Path, known: Index) -> None
 
 def test_a_study_without_stages_names_its_trials_as_it_did(known: Index) -> None:
     found = planned(known, stages=None, metric="val/mlm/loss", budget={"steps": 3}).trials[0]
-    assert (found.stage, found.begins, found.named) == ("", "", "baseline, seed 0")
+    assert (found.stage, found.parent_id, found.label) == ("", "", "baseline, seed 0")
     assert "stage" not in found.document()
     assert found.identity == identity_of(found.spec, found.code, found.corpus)

@@ -122,7 +122,7 @@ def faults(code: int) -> Iterator[tuple[Files, list[str]]]:
             if len(made) == k + 1:
                 raise OSError(code, os.strerror(code))
 
-        yield FILES.announced(before), made
+        yield FILES.with_callback(before), made
         if len(made) <= k:
             return
 
@@ -135,7 +135,7 @@ def killing_at(k: int) -> Files:
         if next(calls) == k:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return FILES.announced(before)
+    return FILES.with_callback(before)
 
 
 def resealed(path: Path, change: Callable[[dict[str, Any]], None], schema: int = tensor_file.SCHEMA) -> None:

@@ -60,7 +60,7 @@ def run(base: dict[str, Any], registry: Registry, folder: Path) -> Run:
         given = {**base, **varied, **({} if source is None else {"from": str(source)})}
         spec = resolved(given, registry=registry)
         record = run_trial(spec, registry, TrialContext(identity=place.name, folder=place))
-        trial = {"identity": place.name, "spec": spec, "varied": dict(varied), "code": "", "corpus": ""}
+        trial = {"identity": place.name, "spec": spec, "changes": dict(varied), "code": "", "corpus": ""}
         return TrialEntry(variant=variant, seed=0, trial=trial, record=record, state="done")
 
     return run
@@ -123,7 +123,7 @@ def test_a_trial_that_is_cut_goes_on_to_the_same_record(
     for name, asked in (("whole", itertools.repeat(False)), ("cut", itertools.cycle([False, True, False, False]))):
         place = tmp_path / name
         place.mkdir()
-        terms = TrialContext("trial", place, checkpoint_steps=1, asked_to_stop=lambda asked=asked: next(asked))  # type: ignore[misc]  # mypy infers no default's type
+        terms = TrialContext("trial", place, checkpoint_steps=1, should_stop=lambda asked=asked: next(asked))  # type: ignore[misc]  # mypy infers no default's type
         try:
             record = run_trial(spec, registry, terms)
         except InterruptedTrialError:

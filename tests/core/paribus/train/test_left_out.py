@@ -27,7 +27,7 @@ def registry() -> Registry:
 def test_pairs_that_do_not_fit_are_counted(long: str, what: str, registry: Registry, tmp_path: Path) -> None:
     notes: list[str] = []
     spec = resolved("transformer-tiny", *SMALL, "dims.length=16", f"objective.long={long}", registry=registry)
-    record = run_trial(spec, registry, TrialContext("trial", tmp_path, note=notes.append))
+    record = run_trial(spec, registry, TrialContext("trial", tmp_path, on_message=notes.append))
     dropped = record["result"]["data"]["dropped"]
     reason = f"{what} that take more than 16 rows"
     assert 0 < dropped[reason] < 80, "of both splits"
@@ -37,6 +37,6 @@ def test_pairs_that_do_not_fit_are_counted(long: str, what: str, registry: Regis
 def test_where_all_is_in_examples_nothing_is_said(registry: Registry, tmp_path: Path) -> None:
     notes: list[str] = []
     spec = resolved("transformer-tiny", *SMALL, registry=registry)
-    record = run_trial(spec, registry, TrialContext("trial", tmp_path, note=notes.append))
+    record = run_trial(spec, registry, TrialContext("trial", tmp_path, on_message=notes.append))
     assert set(record["result"]["data"]["dropped"].values()) == {0}
     assert notes == []

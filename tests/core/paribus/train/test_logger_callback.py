@@ -36,7 +36,9 @@ def train(registry: Registry, tmp_path: Path) -> Train:
     def train(folder: str, nodes: Sequence[Mapping[str, Any]], **over: Any) -> Record:
         (tmp_path / folder).mkdir(exist_ok=True)
         called = Run("study", "attention=gqa(kv_heads=2) /../x", 0, "0123456789ab", tmp_path / "logs")
-        terms = TrialContext(identity="0123456789ab", folder=tmp_path / folder, loggers=nodes, called=called, **over)
+        terms = TrialContext(
+            identity="0123456789ab", folder=tmp_path / folder, loggers=nodes, logger_run=called, **over
+        )
         return run_trial(spec, registry, terms)
 
     return train

@@ -189,7 +189,7 @@ def test_a_measure_that_lacks_what_it_needs_says_so_before_the_first_step(regist
     spec = resolved("transformer-tiny", *PAIRS, "measure={name: pairing, library: false}", registry=registry)
     steps: list[int] = []
     with pytest.raises(SpecError, match="there is no library"):
-        run_trial(spec, registry, TrialContext("a", tmp_path, tell=lambda step, loss: steps.append(step)))
+        run_trial(spec, registry, TrialContext("a", tmp_path, on_step=lambda step, loss: steps.append(step)))
     assert not steps
 
 

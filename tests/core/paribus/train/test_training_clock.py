@@ -129,7 +129,7 @@ def cut_and_resumed(registry: Registry, tmp_path_factory: pytest.TempPathFactory
         steps = step
 
     with pytest.raises(InterruptedTrialError, match="asked to stop"):
-        run_trial(timed, registry, TrialContext("cut", folder, asked_to_stop=lambda: steps >= 5, tell=tell))
+        run_trial(timed, registry, TrialContext("cut", folder, should_stop=lambda: steps >= 5, on_step=tell))
     return steps, run_trial(timed, registry, TrialContext("cut", folder))
 
 
@@ -162,7 +162,7 @@ def test_progress_output_takes_nothing_from_the_budget(registry: Registry, tmp_p
 
     timed = spec(registry, "trainer.max_time={seconds: 100}", "trainer.max_steps=6")
     before = time.process_time()
-    record = run_trial(timed, registry, TrialContext("output", tmp_path, tell=burn_cpu_time))
+    record = run_trial(timed, registry, TrialContext("output", tmp_path, on_step=burn_cpu_time))
     assert record["provenance"]["spent_seconds"] < time.process_time() - before - 6 * 0.05
 
 
