@@ -17,8 +17,8 @@ from paribus import Vocabulary
 from paribus.parts.draw import Draw
 from paribus.train.data import Data
 from paribus.train.model import Model
-from paribus.train.packing import Packed
-from paribus.train.token_store import Side
+from paribus.train.packing import PackedDocuments
+from paribus.train.token_store import SplitTokens
 
 BATCH, LENGTH, WORDS = 32, 128, 8192
 FASTER = 20.0
@@ -85,11 +85,13 @@ def test_how_full_packed_rows_are(bench: Any) -> None:
     def fill() -> None:
         docs = paribus.data(paribus.spec("gpt-tiny", "tokenizer=bpe")).encoded
         for length in (128, 512, 1024):
-            found[f"python-docs in pieces, rows of {length}"] = Packed(docs.train, docs.vocabulary, length).fill
+            found[f"python-docs in pieces, rows of {length}"] = PackedDocuments(
+                docs.train, docs.vocabulary, length
+            ).fill
         luck = np.random.default_rng(0)
         for spread in (0.6, 1.0, 1.6):
             lengths = luck.lognormal(5.0, spread, 100_000).astype(np.int64) + 1
-            rows = Packed(documents(lengths), Vocabulary(WORDS, {"eos": 0}), 512)
+            rows = PackedDocuments(documents(lengths), Vocabulary(WORDS, {"eos": 0}), 512)
             found[f"log-normal lengths, spread {spread:g}, rows of 512"] = rows.fill
 
     bench.once(fill)
@@ -98,10 +100,10 @@ def test_how_full_packed_rows_are(bench: Any) -> None:
         bench.claim(Claim("P9", f"fill: {what}", figure, unit="", limit=FILL, at_most=False))
 
 
-def documents(lengths: np.ndarray[Any, np.dtype[np.int64]]) -> Side:
+def documents(lengths: np.ndarray[Any, np.dtype[np.int64]]) -> SplitTokens:
     """Documents of one sentence each."""
     bounds = np.concatenate(([0], np.cumsum(lengths)))
-    return Side(np.ones(bounds[-1], np.uint16), bounds, np.arange(len(bounds)))
+    return SplitTokens(np.ones(bounds[-1], np.uint16), bounds, np.arange(len(bounds)))
 
 
 def batches(data: Data, count: int = ROUND) -> Callable[[], None]:

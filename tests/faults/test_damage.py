@@ -19,7 +19,7 @@ from paribus.runner.worker import WorkerRequest, run_request
 from paribus.storage.atomic import DAMAGED_SUFFIX, canonical_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import PROGRESS, Store, Trial
-from paribus.train.checkpoint import Loaded, latest, surroundings
+from paribus.train.checkpoint import Checkpoint, environment_fingerprint, load_latest
 from paribus.train.trial import CHECKPOINTS
 
 STEPS = 6
@@ -123,12 +123,12 @@ def test_a_thousand_times_a_spoilt_checkpoint_is_found_and_the_one_before_is_tak
     folder = done[0].folder(one.identity) / CHECKPOINTS
     older, newest = sorted(folder.glob("step-*.safetensors"))
     data = newest.read_bytes()
-    here = surroundings(torch.device("cpu"))
+    here = environment_fingerprint(torch.device("cpu"))
     found = 0
     for bad in spoilt(data, random.Random(2)):
         newest.write_bytes(bad)
-        loaded = latest(folder, one.identity, here)
-        assert isinstance(loaded, Loaded)
+        loaded = load_latest(folder, one.identity, here)
+        assert isinstance(loaded, Checkpoint)
         assert loaded.path == older
         assert loaded.notes[-1] == f"going on from the checkpoint of step {loaded.step}"
         (aside,) = folder.glob(f"{newest.name}.*{DAMAGED_SUFFIX}")

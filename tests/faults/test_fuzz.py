@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from paribus.assembly.build import build
-from paribus.assembly.metric_names import stand_in
+from paribus.assembly.metric_names import placeholder_vocabulary
 from paribus.cli.console import Session
 from paribus.errors import EXIT_OK, EXIT_SPEC, SpecError
 from paribus.kernels import KERNELS
@@ -277,7 +277,7 @@ def _with_options(entry: Entry, base: Any, luck: random.Random, registry: Regist
 def told(each: Drawn, registry: Registry) -> bool:
     """Whether a spec that the rules let through is built, or told of by a component in words."""
     try:
-        build(each.spec, registry, stand_in(each.spec, registry.index), KERNELS)
+        build(each.spec, registry, placeholder_vocabulary(each.spec, registry.index), KERNELS)
     except SpecError:
         return False
     return True

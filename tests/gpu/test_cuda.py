@@ -12,8 +12,8 @@ import torch
 from paribus.cli.main import main
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.assemble import assembled, data_of, text_of
-from paribus.train.evaluate import moved
+from paribus.train.assemble import build_data, build_model, load_corpus
+from paribus.train.evaluate import to_device
 from paribus.train.model import Model
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
@@ -47,8 +47,8 @@ def registry() -> Registry:
 
 def model_and_batch(registry: Registry, *words: str) -> tuple[Model, Any]:
     spec = resolved(words[0], *words[1:], registry=registry)
-    text = text_of(spec, registry)
-    return assembled(spec, registry, text.vocabulary), data_of(spec, registry, text).step(0)
+    text = load_corpus(spec, registry)
+    return build_model(spec, registry, text.vocabulary), build_data(spec, registry, text).step(0)
 
 
 @pytest.mark.parametrize("words", CELLS, ids=" ".join)
@@ -62,7 +62,7 @@ def test_a_gpu_computes_the_loss_and_the_gradients_of_a_cpu(registry: Registry, 
     }
     model.zero_grad()
     model.to("cuda")
-    found = model.loss(moved(batch, model))
+    found = model.loss(to_device(batch, model))
     found.backward()
     assert found.item() == pytest.approx(loss.item(), rel=1e-9)
     for name, parameter in model.named_parameters():
@@ -90,7 +90,7 @@ def test_scores_that_are_functions_are_fused_and_train_alike(registry: Registry,
     wanted = {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
     model.zero_grad()
     model.to("cuda")
-    found = model.loss(moved(batch, model))
+    found = model.loss(to_device(batch, model))
     found.backward()
     assert found.item() == pytest.approx(loss.item(), rel=1e-4)
     for name, each in model.named_parameters():
@@ -103,15 +103,15 @@ def test_scores_that_are_functions_are_fused_and_train_alike(registry: Registry,
 def test_bf16_stays_near_float32(registry: Registry, words: list[str]) -> None:
     model, batch = model_and_batch(registry, *words)
     model.to("cuda")
-    plain = model.loss(moved(batch, model)).item()
+    plain = model.loss(to_device(batch, model)).item()
     with torch.autocast("cuda", torch.bfloat16):
-        assert model.loss(moved(batch, model)).item() == pytest.approx(plain, rel=2**-5)
+        assert model.loss(to_device(batch, model)).item() == pytest.approx(plain, rel=2**-5)
 
 
 def test_a_training_step_on_a_gpu_waits_for_nothing(registry: Registry) -> None:
     model, batch = model_and_batch(registry, "gpt-tiny", "dropout=0.1")
     model.to("cuda")
-    there = moved(batch, model)
+    there = to_device(batch, model)
     model.loss(there).backward()
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")

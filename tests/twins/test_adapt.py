@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import paribus
-from paribus.train.adapt import UNKNOWN
+from paribus.train.adapt import UNKNOWN_TOKENIZER
 
 transformers = pytest.importorskip("transformers")
 
@@ -41,7 +41,7 @@ def test_a_converted_model_is_adapted_as_any_other(shake: Shake, tmp_path: Path,
     paribus.save(converted, tmp_path / "ours")
     text = ["tokenizer=bytes", "corpus=python-docs", "data.validation=8", "data.batch=4"]
     same, report = paribus.adapt(tmp_path / "ours", [*text, "attention={name: gqa, kv_heads: 4}"])
-    assert report.notes == (UNKNOWN,)
+    assert report.notes == (UNKNOWN_TOKENIZER,)
     assert all(each.before == each.after for each in report.damage)
     tokens = torch.randint(7, 300, (2, 9))
     with torch.no_grad():

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 import paribus
 from paribus import IGNORED, PADDING, SpecError, Stream
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.train.model import Model
 
@@ -40,7 +40,7 @@ def test_scores_of_both_heads_their_loss_and_its_gradients_are_those_of_the_twin
     targets = {"mlm": {"pick": pick, "labels": wanted}, "sop": {"labels": swapped}}
     batch = Batch({"body": Stream(TOKENS, torch.where(TEXT, 0, PADDING), segments=SEGMENTS)}, targets, PLACE[:3])
     answer = theirs(TOKENS, attention_mask=TEXT.long(), token_type_ids=SEGMENTS)
-    run = Pass(ours.topology, batch).of("sop")
+    run = BatchForward(ours.topology, batch).of("sop")
     same(ours.objective("sop").logits(run.hidden()[:, 0], run.unembed), answer.sop_logits)
     same(ours.objective("mlm").logits(run.hidden(), run.unembed)[TEXT], answer.prediction_logits[TEXT])
     expected = cross_entropy(answer.prediction_logits.flatten(0, 1), labels.flatten())

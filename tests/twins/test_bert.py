@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 import paribus
 from paribus import IGNORED, PADDING, Stream
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.conversion.api import families
 from paribus.conversion.tensor_mapping import into_theirs
 from paribus.parts.batch import Batch
@@ -38,7 +38,7 @@ def twins(shake: Shake) -> tuple[Model, Any]:
 
 def test_what_follows_what_is_judged_as_the_twin_judges_it(twins: tuple[Model, Any]) -> None:
     ours, theirs = twins
-    run = Pass(ours.topology, Batch({"body": STREAM}, {}, PLACE[:3])).of("nsp")
+    run = BatchForward(ours.topology, Batch({"body": STREAM}, {}, PLACE[:3])).of("nsp")
     with torch.no_grad():
         expected = theirs(TOKENS, attention_mask=TEXT.long(), token_type_ids=SEGMENTS)
         rows = run.hidden()

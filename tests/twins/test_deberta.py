@@ -16,7 +16,7 @@ from paribus import SpecError
 from paribus.conversion.api import families
 from paribus.registry import Registry
 from paribus.specs import resolved
-from paribus.train.assemble import shapes_of
+from paribus.train.assemble import meta_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -76,5 +76,5 @@ def test_the_preset_is_its_twin_and_a_table_of_places(components: Registry) -> N
 
 
 def count(spec: dict[str, Any], components: Registry) -> int:
-    children = shapes_of(spec, components).children().values()
+    children = meta_model(spec, components).children().values()
     return sum({id(each): each.numel() for child in children for each in child.parameters()}.values())

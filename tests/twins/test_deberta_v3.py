@@ -12,12 +12,12 @@ from torch import nn
 
 import paribus
 from paribus import Stream
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
-from paribus.train.assemble import assembled
+from paribus.train.assemble import build_model
 from paribus.train.model import Model
 
 transformers = pytest.importorskip("transformers")
@@ -42,7 +42,7 @@ def ours(components: Registry) -> Model:
         "deberta-v3-tiny", f"dims={{width: 36, heads: 3, layers: 2, length: {LENGTH}, vocabulary: {VOCABULARY}}}",
         "position={distance: 9, buckets: 4}", "feedforward.inner=31", registry=components,
     )  # fmt: skip
-    return assembled(spec, components, Vocabulary(VOCABULARY, {"mask": 1})).double().eval()
+    return build_model(spec, components, Vocabulary(VOCABULARY, {"mask": 1})).double().eval()
 
 
 def test_each_network_is_its_twin_and_the_body_reads_the_sum_of_two_tables(
@@ -60,7 +60,9 @@ def test_each_network_is_its_twin_and_the_body_reads_the_sum_of_two_tables(
             for name, tensor in model.named_parameters():
                 if name.startswith("body."):
                     ours.get_parameter(name.replace("body.", f"{part}.")).copy_(tensor)
-        run = Pass(ours.topology, Batch({"body": Stream(TOKENS), "generator": Stream(TOKENS)}, {}, torch.arange(3)))
+        run = BatchForward(
+            ours.topology, Batch({"body": Stream(TOKENS), "generator": Stream(TOKENS)}, {}, torch.arange(3))
+        )
         for part, theirs in (("body", body), ("generator", generator)):
             expected = theirs.deberta(TOKENS).last_hidden_state
             torch.testing.assert_close(run.output(part).hidden, expected, rtol=0, atol=1e-9)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import paribus
 from paribus import Stream
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.train.model import Model
 
@@ -44,7 +44,7 @@ def twins(shake: Shake) -> tuple[Model, Any, Any]:
 
 def test_each_part_gives_what_its_twin_does(twins: tuple[Model, Any, Any]) -> None:
     ours, body, generator = twins
-    run = Pass(ours.topology, Batch({"body": Stream(TOKENS), "generator": Stream(TOKENS)}, {}, torch.arange(3)))
+    run = BatchForward(ours.topology, Batch({"body": Stream(TOKENS), "generator": Stream(TOKENS)}, {}, torch.arange(3)))
     made: Any = ours.objective("rtd")
     one = run.of("rtd")
     same(made.logits(one.hidden(), one.unembed).squeeze(-1), body(TOKENS).logits)

@@ -19,7 +19,7 @@ from paribus.conversion.tensor_mapping import into_theirs
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.specs import resolved
-from paribus.train.assemble import shapes_of
+from paribus.train.assemble import meta_model
 from paribus.train.model import Model
 
 transformers = pytest.importorskip("transformers")
@@ -162,7 +162,7 @@ def test_there_are_as_many_parameters_as_were_published(family: str, components:
     with torch.device("meta"):
         theirs = own(own.config_class())
     spec = families(components)[family].spec_of(theirs.config.to_dict(), case.model)
-    ours = shapes_of(resolved(spec, registry=components), components)
+    ours = meta_model(resolved(spec, registry=components), components)
     counted = {id(each): each.numel() for child in ours.children().values() for each in child.parameters()}
     assert sum(counted.values()) == sum(each.numel() for each in theirs.parameters()) == case.parameters
 

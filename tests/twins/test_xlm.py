@@ -11,7 +11,7 @@ from torch import nn
 
 import paribus
 from paribus import PADDING, Stream
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 
 pytest.importorskip("transformers")
@@ -30,7 +30,7 @@ def test_rows_of_several_languages_score_as_those_of_the_twin_and_teach_its_tabl
     theirs = shake(CASES["xlm"][0].made)
     ours = paribus.convert(theirs).eval()
     stream = Stream(TOKENS, torch.where(TEXT, 0, PADDING), languages=LANGUAGES)
-    run = Pass(ours.topology, Batch({"body": stream}, {}, PLACE[:3])).of("mlm")
+    run = BatchForward(ours.topology, Batch({"body": stream}, {}, PLACE[:3])).of("mlm")
     found = ours.objective("mlm").logits(run.hidden(), run.unembed)[TEXT]
     expected = theirs(TOKENS, attention_mask=TEXT.long(), langs=LANGUAGES).logits[TEXT]
     same(found, expected)

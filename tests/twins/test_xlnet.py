@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import paribus
 from paribus import PADDING, Draw, Stream
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
 
@@ -55,7 +55,7 @@ def test_scores_and_gradients_of_the_rows_that_ask_are_those_of_the_twin(
     objective = ours.objective("permutation")
     streams, targets = objective.corrupt({"body": stream}, {}, Draw(0, 0, torch.arange(3)))
     order, asked = streams["body"].order, streams["body"].query_positions
-    run = Pass(ours.topology, Batch(streams, {"permutation": targets}, torch.arange(3))).of("permutation")
+    run = BatchForward(ours.topology, Batch(streams, {"permutation": targets}, torch.arange(3))).of("permutation")
     found = objective.logits(run.hidden()[:, LENGTH:], run.unembed)
     expected = theirs(
         tokens,

@@ -39,7 +39,7 @@ SIZE_OVERFLOW: Final = re.compile(
 )
 
 
-class Assembled(NamedTuple):
+class ModelParts(NamedTuple):
     """The modules of a model, before anything trains them."""
 
     topology: Topology
@@ -51,7 +51,7 @@ class Assembled(NamedTuple):
         return {**dict(self.topology.named_children()), "objectives": self.objectives}
 
 
-def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequence[Kernel]) -> Assembled:
+def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequence[Kernel]) -> ModelParts:
     """A model on the meta device: shapes without storage, in milliseconds at any size."""
     topology_class = classes.get("topology", spec["topology"]["name"])
     assert issubclass(topology_class, Topology)
@@ -65,7 +65,7 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
             norm = builder.norm(spec, shape.width, 0, f"objective `{node['name']}`")
             objective = make(classes, "objective", node, shape, vocabulary, norm, kind=Objective)
             objectives[node["name"]] = objective
-    return Assembled(topology, objectives, tuple(node["name"] for node in listed(spec["objective"])))
+    return ModelParts(topology, objectives, tuple(node["name"] for node in as_list(spec["objective"])))
 
 
 @contextmanager
@@ -82,22 +82,22 @@ def _report_size_overflow() -> Iterator[None]:
 
 def objective_nodes(spec: Spec) -> list[Node]:
     """What the model is trained for, then what it is evaluated with besides; each once."""
-    trained = listed(spec["objective"])
+    trained = as_list(spec["objective"])
     names = {node["name"] for node in trained}
-    return [*trained, *(node for node in listed(spec.get("evaluate") or []) if node["name"] not in names)]
+    return [*trained, *(node for node in as_list(spec.get("evaluate") or []) if node["name"] not in names)]
 
 
-def listed(node: Any) -> list[Node]:
+def as_list(node: Any) -> list[Node]:
     return list(node) if isinstance(node, Sequence) else [node]
 
 
-def cycled(node: Any, layer: int) -> Node:
+def component_of_layer(node: Any, layer: int) -> Node:
     """The component of layer `layer`: a list of components is cycled over the layers."""
-    nodes = listed(node)
+    nodes = as_list(node)
     return nodes[layer % len(nodes)]
 
 
-def sharing(spec: Spec, layers: int) -> list[int]:
+def shared_layers(spec: Spec, layers: int) -> list[int]:
     """The first layer with the parameters of each layer: itself, unless layers share them in groups.
 
     Of a list that is cycled over the layers, each group has one of every kind.
@@ -106,7 +106,7 @@ def sharing(spec: Spec, layers: int) -> list[int]:
         return list(range(layers))
     run = layers // spec["dims"]["groups"]
     lists = [spec[slot] for slot in CYCLED if slot in spec] + list((spec.get("cross") or {}).values())
-    kinds = math.lcm(*(len(listed(node)) for node in lists))
+    kinds = math.lcm(*(len(as_list(node)) for node in lists))
     return [index // run * run + index % run % kinds for index in range(layers)]
 
 
@@ -145,7 +145,7 @@ class SpecBuilder:
         """The place of what stands in a part, before it is known how wide the embedding's rows are."""
         spec = self.of(part)
         dims = spec["dims"]
-        if layer is not None and sharing(spec, dims["layers"]).count(layer) > 1:
+        if layer is not None and shared_layers(spec, dims["layers"]).count(layer) > 1:
             layer = None
         has = {"attention": True, "cross": part.cross, "feedforward": spec.get("feedforward") is not None}
         sublayers = tuple(name for name, there in has.items() if there)
@@ -177,7 +177,7 @@ class SpecBuilder:
             if spec.get("norm") is None:
                 what = f"{whose} has a norm, but the topology `{spec['topology']['name']}` reads none"
                 raise SpecError(Problem(code="does-not-fit", path="norm", message=what, valid="one that has no norm"))
-            return make(self.classes, "norm", cycled(spec["norm"], layer), width or stream, kind=Norm)
+            return make(self.classes, "norm", component_of_layer(spec["norm"], layer), width or stream, kind=Norm)
 
         return normed
 
@@ -212,7 +212,9 @@ class SpecBuilder:
         """The attention by which a recurrent part reads a memory as it stands, and what runs it."""
         part = self.parts[path]
         shape = dataclasses.replace(self.shape(part), causal=False, memory_width=memory_width, raw_memory=True)
-        attention = make(self.classes, "attention", cycled(self.spec["attention"], 0), shape, kind=Attention)
+        attention = make(
+            self.classes, "attention", component_of_layer(self.spec["attention"], 0), shape, kind=Attention
+        )
         nowhere = make(self.classes, "position", {"name": NO_POSITION}, shape, kind=Position)
         return attention, CrossAttention(attention, nowhere, self.kernels, shape.heads)
 
@@ -220,12 +222,12 @@ class SpecBuilder:
         part = self.parts[path]
         spec, shape = self.of(part), self.shape(part)
         lent = [] if placed is None else self._positions[placed]
-        shared = self._shared(listed(spec["position"]), shape, lent)
-        self._positions[path] = list(zip(listed(spec["position"]), shared, strict=True))
-        across = self._shared(listed(self._cross(spec)["position"]), self.around(part), []) if part.cross else []
+        shared = self._shared(as_list(spec["position"]), shape, lent)
+        self._positions[path] = list(zip(as_list(spec["position"]), shared, strict=True))
+        across = self._shared(as_list(self._cross(spec)["position"]), self.around(part), []) if part.cross else []
         layers: list[Layer] = []
         wiring: list[tuple[Position, Position | None]] = []
-        for first in sharing(spec, shape.layers):
+        for first in shared_layers(spec, shape.layers):
             if first < len(layers):
                 layers.append(layers[first])
                 wiring.append(wiring[first])
@@ -260,7 +262,7 @@ class SpecBuilder:
         position = shared[index % len(shared)]
         if position.traits["owner"] == "stack":
             return position
-        return make(self.classes, "position", cycled(node, index), shape, kind=Position)
+        return make(self.classes, "position", component_of_layer(node, index), shape, kind=Position)
 
     def _cross(self, spec: Spec) -> Mapping[str, Any]:
         own: Mapping[str, Any] = spec.get("cross") or {}
@@ -270,17 +272,22 @@ class SpecBuilder:
         shape = self.shape(part, index)
         cross = None
         if part.cross:
-            node = cycled(self._cross(spec)["attention"], index)
+            node = component_of_layer(self._cross(spec)["attention"], index)
             cross = make(self.classes, "attention", node, self.around(part, index), kind=Attention)
         feedforward, placement = None, None
         if "feedforward" in shape.sublayers:
-            node = cycled(spec["feedforward"], index)
+            node = component_of_layer(spec["feedforward"], index)
             feedforward = make(self.classes, "feedforward", node, shape, kind=FeedForward)
         if spec.get("placement") is not None:
-            node, norm = cycled(spec["placement"], index), self.norm(spec, shape.width, index, "the placement")
+            node, norm = (
+                component_of_layer(spec["placement"], index),
+                self.norm(spec, shape.width, index, "the placement"),
+            )
             placement = make(self.classes, "placement", node, shape, norm, kind=Placement)
         return Layer(
-            attention=make(self.classes, "attention", cycled(spec["attention"], index), shape, kind=Attention),
+            attention=make(
+                self.classes, "attention", component_of_layer(spec["attention"], index), shape, kind=Attention
+            ),
             feedforward=feedforward,
             placement=placement,
             dropout=shape.dropout,

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from paribus.assembly.build import Assembled
+from paribus.assembly.build import ModelParts
 from paribus.parts.batch import Stream
 from paribus.parts.draw import Draw
 from paribus.parts.stack import Stack, Stage
@@ -18,7 +18,7 @@ from paribus.slots.objective import Objective
 FAR: Final = 1 << 40  # rows: further than any window reaches
 
 
-class Line(NamedTuple):
+class CostLine(NamedTuple):
     """One kind of component, over all the places where it is used."""
 
     path: str  # "body.attention", "embedding", "objectives.mlm"
@@ -27,10 +27,10 @@ class Line(NamedTuple):
     state: int  # elements kept to decode one example
 
 
-class Costs(NamedTuple):
+class ModelCost(NamedTuple):
     """A whole model's, for examples of `length` rows."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[CostLine, ...]
     parameters: int
     flops: int
     state: int
@@ -50,22 +50,22 @@ class Costs(NamedTuple):
         return self.state * bytes_an_element / self.length
 
 
-def costs(model: Assembled, length: int) -> Costs:
+def model_cost(model: ModelParts, length: int) -> ModelCost:
     """Parameters are distinct tensors, counted; operations and state are what each component declares.
 
     Operations are those of a training example, whose rows the objectives decide; state is that of `length` rows.
     """
     lines = list(_lines(model, length))
-    return Costs(
+    return ModelCost(
         tuple(lines),
-        parameters(model.children()),
+        count_parameters(model.children()),
         sum(line.flops for line in lines),
         sum(line.state for line in lines),
         length,
     )
 
 
-def kept(model: Assembled, rows: int) -> int:
+def decoding_state(model: ModelParts, rows: int) -> int:
     """Elements kept to decode an example of so many rows."""
     once = Load(1, 1, memory=1)
     return sum(
@@ -76,29 +76,31 @@ def kept(model: Assembled, rows: int) -> int:
     )
 
 
-def lasting_state(model: Assembled) -> int:
+def constant_state(model: ModelParts) -> int:
     """Those of them that do not grow with the rows: a recurrence's, and what a window keeps of the past."""
-    return 2 * kept(model, FAR) - kept(model, 2 * FAR)  # what grows does so evenly, once it is longer than any window
+    return 2 * decoding_state(model, FAR) - decoding_state(
+        model, 2 * FAR
+    )  # what grows does so evenly, once it is longer than any window
 
 
-def training(model: Assembled, length: int, teacher: Assembled | None = None) -> int:
+def training_flops(model: ModelParts, length: int, teacher: ModelParts | None = None) -> int:
     """The operations of training on one example: three times a forward pass, and one of its teacher, if it has one."""
-    return costs(model, length).training_flops + (0 if teacher is None else costs(teacher, length).flops)
+    return model_cost(model, length).training_flops + (0 if teacher is None else model_cost(teacher, length).flops)
 
 
-def parameters(children: Mapping[str, nn.Module]) -> int:
+def count_parameters(children: Mapping[str, nn.Module]) -> int:
     """How many numbers a model learns; a tied tensor counts once."""
     return sum({id(p): p.numel() for child in children.values() for p in child.parameters()}.values())
 
 
-class Given(NamedTuple):
+class TokenCounts(NamedTuple):
     """What a part is given of one example."""
 
     rows: int  # that it reads
     asked: int  # that only ask, behind these
 
 
-def given_to_parts(model: Assembled, length: int) -> dict[str, Given]:
+def tokens_per_part(model: ModelParts, length: int) -> dict[str, TokenCounts]:
     """How many rows each part has of one example: an objective may give one more of them than another."""
     trained = [_objective(model, name) for name in model.trained]
     forming = [objective for objective in trained if objective.traits.get("forms")]
@@ -110,14 +112,16 @@ def given_to_parts(model: Assembled, length: int) -> dict[str, Given]:
     for objective in trained:
         streams, _ = objective.corrupt(streams, {}, draw)
     return {
-        path: Given(stream.tokens.shape[1], 0 if stream.query_positions is None else stream.query_positions.shape[1])
+        path: TokenCounts(
+            stream.tokens.shape[1], 0 if stream.query_positions is None else stream.query_positions.shape[1]
+        )
         for path, stream in streams.items()
     }
 
 
-def _lines(model: Assembled, length: int) -> Iterator[Line]:
+def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
     seen: set[int] = set()  # a tied tensor is counted where it is met first
-    given = given_to_parts(model, length)
+    given = tokens_per_part(model, length)
     embedding = model.topology.embedding
     scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
     flops = embedding.cost(Load(length, length, picks=scored)).flops
@@ -125,44 +129,44 @@ def _lines(model: Assembled, length: int) -> Iterator[Line]:
         rows = sum(given[part.path])
         flops += embedding.own_cost(stage.input_shape, Load(rows, rows)).flops
     owned = [stage.embedding for stage in _stages(model) if stage.embedding is not None]
-    yield Line("embedding", sum(_fresh(module, seen) for module in (embedding, *owned)), flops, 0)
+    yield CostLine("embedding", sum(_fresh(module, seen) for module in (embedding, *owned)), flops, 0)
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
         rows = given[part.path].rows
         trains = Load(sum(given[part.path]), rows, memory=given[part.cross].rows if part.cross else 0)
         decodes = Load(length, length, memory=length if part.cross else 0) if part.causal else None
         for share in stage.costs(trains, decodes):
             count = sum(_fresh(module, seen) for module in share.modules)
-            yield Line(f"{part.path}.{share.name}", count, share.flops, share.state)
+            yield CostLine(f"{part.path}.{share.name}", count, share.flops, share.state)
     for name, child in model.topology.named_children():
         left = _fresh(child, seen)
         if left:
-            yield Line(name, left, 0, 0)  # what a topology has of its own
+            yield CostLine(name, left, 0, 0)  # what a topology has of its own
     for name in model.objectives:
         objective = _objective(model, name)
         flops = objective.cost(Load(length, length, picks=objective.picks(length))).flops
         if objective.again:
             flops += objective.again * _last(model, given["body"].rows, objective.picks(length))
-        yield Line(f"objectives.{name}", _fresh(objective, seen), flops if name in model.trained else 0, 0)
+        yield CostLine(f"objectives.{name}", _fresh(objective, seen), flops if name in model.trained else 0, 0)
 
 
-def _last(model: Assembled, rows: int, asking: int) -> int:
+def _last(model: ModelParts, rows: int, asking: int) -> int:
     """The operations of the body's last layer, for rows that it read and others that ask it again."""
     stack = model.topology.stage("body")
     assert isinstance(stack, Stack), "an objective asks again only where there is a last layer"
     return stack.last_layer_flops(Load(rows + asking, rows))
 
 
-def _stages(model: Assembled) -> list[Stage]:
+def _stages(model: ModelParts) -> list[Stage]:
     return [model.topology.stage(part.path) for part in model.topology.parts]
 
 
-def _objective(model: Assembled, name: str) -> Objective:
+def _objective(model: ModelParts, name: str) -> Objective:
     objective = model.objectives[name]
     assert isinstance(objective, Objective)
     return objective
 
 
-def _scored(objective: Objective, model: Assembled, length: int) -> int:
+def _scored(objective: Objective, model: ModelParts, length: int) -> int:
     """How many rows the objective has scored against the whole vocabulary."""
     told = objective.scored(length)
     if told is not None:
@@ -170,7 +174,7 @@ def _scored(objective: Objective, model: Assembled, length: int) -> int:
     return objective.picks(length) if scores_the_vocabulary(objective, model) else 0
 
 
-def scores_the_vocabulary(objective: Objective, model: Assembled) -> bool:
+def scores_the_vocabulary(objective: Objective, model: ModelParts) -> bool:
     """Whether the objective's head has its rows scored against the whole vocabulary: all of them, or none."""
     asked: list[Tensor] = []
     body = model.topology.stage("body")

@@ -16,7 +16,7 @@ from paribus.slots.topology import Topology, memory_of
 
 
 @final
-class Pass:
+class BatchForward:
     """A forward pass of one batch; `of(name)` is the same pass, as the objective of that name sees it."""
 
     def __init__(
@@ -26,7 +26,7 @@ class Pass:
         *,
         capture: Capture | bool = False,
         heads: Mapping[str, Objective] | None = None,
-        teacher: Pass | None = None,
+        teacher: BatchForward | None = None,
     ) -> None:
         self.topology = topology
         self.batch = batch
@@ -90,7 +90,9 @@ class Pass:
 
     def scores(self, of: str | None) -> Tensor:
         """What a head says of all rows of the body; it may be asked of a model and of its teacher."""
-        known = [name for name, head in self.heads.items() if head.traits.get("unembeds", True) and not taught(head)]
+        known = [
+            name for name, head in self.heads.items() if head.traits.get("unembeds", True) and not needs_teacher(head)
+        ]
         name = of or next(iter(known), None)
         hidden, unembed = self.output("body").hidden, self.topology.embedding.unembed
         if name is None:
@@ -109,7 +111,7 @@ class Pass:
 class ObjectiveRun:
     """A pass with one objective's own targets; it is a `slots.objective.Run`."""
 
-    def __init__(self, shared: Pass, name: str, targets: Mapping[str, Tensor], made: dict[str, Tensor]) -> None:
+    def __init__(self, shared: BatchForward, name: str, targets: Mapping[str, Tensor], made: dict[str, Tensor]) -> None:
         self.shared = shared
         self.name = name
         self.targets = targets
@@ -155,6 +157,6 @@ class ObjectiveRun:
         return self.shared.teacher.of("")
 
 
-def taught(objective: Objective) -> bool:
+def needs_teacher(objective: Objective) -> bool:
     """Whether it learns from a teacher."""
     return "teacher" in objective.traits.get("needs", [])

@@ -21,7 +21,7 @@ from paribus.slots.component import Component
 from paribus.slots.initialisation import Initialisation, ParameterInfo
 
 
-def unit(seed: int, path: str, shape: tuple[int, ...]) -> Tensor:
+def standard_normal(seed: int, path: str, shape: tuple[int, ...]) -> Tensor:
     """Standard normal float32 draws, keyed by (seed, path)."""
     key = (key64(seed, path) << 64) | key64(path, seed)
     drawn = np.random.Generator(np.random.Philox(key=key)).standard_normal(shape, dtype=np.float32)
@@ -31,7 +31,7 @@ def unit(seed: int, path: str, shape: tuple[int, ...]) -> Tensor:
 def initialise(children: Mapping[str, nn.Module], scheme: Initialisation, seed: int) -> dict[str, ParameterInfo]:
     """Gives every parameter storage and its first value; returns what was known of each, by path."""
     root = nn.ModuleDict(children)
-    described = describe(root)
+    described = parameter_info(root)
     made: dict[int, nn.Parameter] = {}  # by identity, so that tied parameters stay one
     for path, owner, name, parameter in list(_parameters(root)):
         if id(parameter) not in made:
@@ -40,12 +40,12 @@ def initialise(children: Mapping[str, nn.Module], scheme: Initialisation, seed: 
         owner._parameters[name] = made[id(parameter)]
     for path, module in root.named_modules():
         if isinstance(module, Component):
-            module.prepare(lambda name, shape, path=path: unit(seed, f"{path}.{name}", shape))
+            module.prepare(lambda name, shape, path=path: standard_normal(seed, f"{path}.{name}", shape))
     _all_real(root)
     return described
 
 
-def describe(root: nn.Module) -> dict[str, ParameterInfo]:
+def parameter_info(root: nn.Module) -> dict[str, ParameterInfo]:
     """What an initialisation may know of each parameter, by path."""
     roles = _roles(root)
     stacks = [(f"{path}.", module) for path, module in root.named_modules() if isinstance(module, Stage)]
@@ -71,7 +71,7 @@ def _first_value(scheme: Initialisation, about: ParameterInfo, seed: int, dtype:
         return torch.zeros(about.shape, dtype=dtype)
     if about.role == "gain":
         return torch.ones(about.shape, dtype=dtype)
-    drawn = scheme.draw(unit(seed, about.path, about.shape), about)
+    drawn = scheme.draw(standard_normal(seed, about.path, about.shape), about)
     assert drawn.shape == about.shape, f"{type(scheme).__name__}.draw changed the shape of {about.path}"
     return drawn.to(dtype)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from paribus.assembly.build import Assembled, build, listed
+from paribus.assembly.build import ModelParts, as_list, build
 from paribus.assembly.components import Classes, make
 from paribus.kernels import KERNELS
 from paribus.registry import Entry, Index
@@ -19,13 +19,13 @@ from paribus.slots.topology import Topology
 STAND_IN: Final = 8192  # tokens of a vocabulary that is not known before its tokenizer is trained
 
 
-def measured(spec: Mapping[str, Any], classes: Classes, index: Index) -> list[str]:
+def metric_names(spec: Mapping[str, Any], classes: Classes, index: Index) -> list[str]:
     """The names of all metrics that a trial of this spec will have: `val/mlm/loss`, `val/mlm/accuracy`."""
-    known = known_of(spec, build(spec, classes, stand_in(spec, index), KERNELS))
+    known = trial_info(spec, build(spec, classes, placeholder_vocabulary(spec, index), KERNELS))
     found = [*known.metrics]
     text = index.find("corpus", spec["corpus"]["name"]).traits.get("modality", "text") == "text"
-    for node in listed(spec.get("evaluate") or spec["objective"]):
-        if likely(index.find("objective", node["name"])):
+    for node in as_list(spec.get("evaluate") or spec["objective"]):
+        if has_likelihood(index.find("objective", node["name"])):
             found += [f"{node['name']}/{name}" for name in ("perplexity", *(["bits-per-byte"] if text else []))]
     for node in spec.get("measure") or []:
         measure = make(classes, "measure", node, kind=Measure)
@@ -33,22 +33,22 @@ def measured(spec: Mapping[str, Any], classes: Classes, index: Index) -> list[st
     return [f"val/{name}" for name in found]
 
 
-def likely(objective: Objective | Entry) -> bool:
+def has_likelihood(objective: Objective | Entry) -> bool:
     """Whether its loss tells how likely a text is."""
     return bool(objective.traits.get("likelihood"))
 
 
-def known_of(spec: Mapping[str, Any], model: Assembled) -> TrialInfo:
+def trial_info(spec: Mapping[str, Any], model: ModelParts) -> TrialInfo:
     """What is known of a model's trial before it begins."""
     found: list[str] = []
-    for node in listed(spec.get("evaluate") or spec["objective"]):
+    for node in as_list(spec.get("evaluate") or spec["objective"]):
         objective = model.objectives[node["name"]]
         assert isinstance(objective, Objective)
         found += [f"{node['name']}/{name}" for name in dict.fromkeys((*objective.terms, *objective.metrics()))]
-    return TrialInfo(tuple(found), spec["dims"]["length"], longest(model.topology))
+    return TrialInfo(tuple(found), spec["dims"]["length"], max_length(model.topology))
 
 
-def longest(topology: Topology) -> int | None:
+def max_length(topology: Topology) -> int | None:
     """How many rows its stacks can read; None: as many as one likes."""
     reaches = [module.reach() for module in topology.modules() if isinstance(module, Position)]
     lengths = [
@@ -59,7 +59,7 @@ def longest(topology: Topology) -> int | None:
     return min((rows for rows in (*reaches, *lengths) if rows is not None), default=None)
 
 
-def stand_in(spec: Mapping[str, Any], index: Index) -> Vocabulary:
+def placeholder_vocabulary(spec: Mapping[str, Any], index: Index) -> Vocabulary:
     """A vocabulary with the specials that the tokenizer declares, where its true one is not needed."""
     provides = index.find("tokenizer", spec["tokenizer"]["name"]).traits.get("provides", [])
     specials = {name: place for place, name in enumerate(name for name in provides if name != "sentinels")}

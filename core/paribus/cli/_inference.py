@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def asked(session: Session, name: str, store: Path) -> Model:
     """The model of a folder, or of the trial of `store` whose identity begins so."""
     found = read_model(find_model(name, store))
-    from paribus.train.assemble import restored
+    from paribus.train.assemble import load_model
 
-    return restored(found, session.registry())
+    return load_model(found, session.registry())
 
 
 def given(words: Sequence[str], file: Path | None, of: str) -> list[str]:

@@ -12,8 +12,8 @@ from paribus.cli.console import Session, note, out, out_json, refuse_full, table
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.train.adapt import Report
-    from paribus.train.warm_start import Fate, Kind
+    from paribus.train.adapt import AdaptationReport
+    from paribus.train.warm_start import Kind, TensorTransfer
 
 
 @click.command("adapt")
@@ -46,7 +46,7 @@ def verb(session: Session, source: Path, overrides: tuple[str, ...], target: Pat
     return EXIT_OK
 
 
-def lines(report: Report) -> list[str]:
+def lines(report: AdaptationReport) -> list[str]:
     """A table of what became of the tensors, and the damage below it."""
     rows = [
         [said, f"{len(fates)} tensors", f"({sum(fate.numbers for fate in fates):,} numbers)", why]
@@ -59,11 +59,13 @@ def lines(report: Report) -> list[str]:
 _SAID: dict[Kind, str] = {"kept": "kept bitwise", "converted": "converted", "new": "new", "dropped": "dropped"}
 
 
-def _grouped(kind: Kind, what: str, fates: tuple[Fate, ...]) -> Iterator[tuple[str, list[Fate], str]]:
+def _grouped(
+    kind: Kind, what: str, fates: tuple[TensorTransfer, ...]
+) -> Iterator[tuple[str, list[TensorTransfer], str]]:
     """A line for each way in which tensors were converted, or in which new ones begin."""
     from paribus.analysis.certificate_checks import short_names
 
-    groups: dict[str, list[Fate]] = {}
+    groups: dict[str, list[TensorTransfer]] = {}
     for fate in fates:
         groups.setdefault(fate.how, []).append(fate)
     for how, group in groups.items():

@@ -42,11 +42,11 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
 def _builds(session: Session, spec: Mapping[str, Any]) -> None:
     """What only components can say of their options, they say when they are built: shapes alone, nothing allocated."""
     from paribus.assembly.build import build
-    from paribus.assembly.metric_names import stand_in
+    from paribus.assembly.metric_names import placeholder_vocabulary
     from paribus.kernels import KERNELS
 
     registry = session.registry()
-    build(spec, registry, stand_in(spec, registry.index), KERNELS)
+    build(spec, registry, placeholder_vocabulary(spec, registry.index), KERNELS)
 
 
 def _is_study(session: Session, source: str) -> bool:

@@ -13,7 +13,7 @@ from paribus.cli.list import first_line
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.assembly.cost import Costs
+    from paribus.assembly.cost import ModelCost
     from paribus.registry import Index, Registry
 
 BYTES = 4  # of a float32
@@ -52,14 +52,14 @@ def verb(
 
 
 def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[str, Any]:
-    from paribus.assembly.cost import costs
+    from paribus.assembly.cost import model_cost
     from paribus.specs import resolved
-    from paribus.train.assemble import shapes_of
+    from paribus.train.assemble import meta_model
 
     plain = resolved(spec, *overrides, registry=registry)
-    model = shapes_of(plain, registry)
+    model = meta_model(plain, registry)
     length = plain["dims"]["length"]
-    counted: Costs = costs(model, length)
+    counted: ModelCost = model_cost(model, length)
     kernels: dict[str, list[str]] = {}
     for part in model.topology.parts:
         kernels[part.path] = sorted(set(model.topology.stage(part.path).kernels(rows=length)))
@@ -79,15 +79,15 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
 
 def _teacher(spec: Mapping[str, Any], registry: Registry) -> int | None:
     """How many numbers the teacher has, which are not the model's."""
-    from paribus.assembly.cost import parameters
+    from paribus.assembly.cost import count_parameters
     from paribus.specs import resolved
     from paribus.storage.saved_model import read_model, unbound
-    from paribus.train.assemble import shapes_of
+    from paribus.train.assemble import meta_model
 
     if "name" not in (spec.get("teacher") or {}):
         return None
     own = read_model(spec["teacher"]["name"]).spec
-    return parameters(shapes_of(resolved(unbound(own), registry=registry), registry).children())
+    return count_parameters(meta_model(resolved(unbound(own), registry=registry), registry).children())
 
 
 def _lines(first: Mapping[str, Any], second: Mapping[str, Any] | None, index: Index) -> list[str]:

@@ -97,21 +97,21 @@ def _found(word: str, store: Path) -> str:
 
 def _threads(trainer: Mapping[str, Any]) -> int:
     """Return how many threads the trial uses: one on several devices, since its processes are forked."""
-    from paribus.train.distributed import wanted
+    from paribus.train.distributed import process_count
 
-    return 1 if wanted(trainer) > 1 else int(os.environ.get("OMP_NUM_THREADS") or 1)
+    return 1 if process_count(trainer) > 1 else int(os.environ.get("OMP_NUM_THREADS") or 1)
 
 
 def _encoded(session: Session, trial: Trial) -> None:
     """Encode the corpus, and report the documents that were left out."""
     import torch
 
-    from paribus.train.assemble import text_of
-    from paribus.train.encoding import left_out
+    from paribus.train.assemble import load_corpus
+    from paribus.train.encoding import dropped_summary
 
     torch.set_num_threads(_threads(trial.spec["trainer"] or {}))
-    text = text_of(trial.spec, session.registry())
-    found = left_out(text.dropped)
+    text = load_corpus(trial.spec, session.registry())
+    found = dropped_summary(text.dropped)
     if found:
         note(f"left out of the corpus: {found}")
     if text.unknown >= 0.001:

@@ -14,7 +14,7 @@ from paribus.conversion.tensor_mapping import into_ours, into_theirs
 from paribus.errors import Problem, SpecError, StoreError, closest_match, join_names
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.assemble import assembled, known_vocabulary
+from paribus.train.assemble import build_model, expected_vocabulary
 from paribus.train.model import Model
 
 _SAID: Final = (
@@ -40,7 +40,7 @@ def convert(source: Any, *, registry: Registry | None = None, **changes: Any) ->
     spec = specs[found[0].architecture]
     if len(found) > 1:
         spec = resolved(family.together(specs), registry=classes)
-    model = assembled(spec, classes, known_vocabulary(spec, classes))
+    model = build_model(spec, classes, expected_vocabulary(spec, classes))
     if any(tensor.dtype == torch.float64 for tensor in found[0].tensors.values()):
         model.double()
     named = dict(model.named_parameters())

@@ -22,9 +22,9 @@ from paribus.slots.position import Position
 from paribus.slots.topology import Topology
 from paribus.specs import resolved
 from paribus.storage.saved_model import read_model
-from paribus.train.assemble import restored, text_of
+from paribus.train.assemble import load_corpus, load_model
 from paribus.train.model import Model
-from paribus.train.tokenizer_state import Text
+from paribus.train.tokenizer_state import TextCodec
 
 Given = str | Sequence[int]
 """A text, or its ids."""
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     most: tuple[int, ...]
 
 
-def text_needed(model: Model, registry: Registry | None = None) -> Text:
+def text_needed(model: Model, registry: Registry | None = None) -> TextCodec:
     """What makes the model's ids: what was kept beside its weights, or else its corpus read again."""
     if model.text is None:
         if not model.tokenizer:
@@ -46,17 +46,17 @@ def text_needed(model: Model, registry: Registry | None = None) -> Text:
             valid = "ids in place of text, or a model that was trained or adapted here"
             raise DataError(Problem(code="no-tokenizer", path="tokenizer", message=what, valid=valid))
         classes = registry or installed()
-        read = text_of(resolved(model.spec, registry=classes), classes)
+        read = load_corpus(resolved(model.spec, registry=classes), classes)
         if read.tokenizer_fingerprint != model.tokenizer:
             what = "the corpus gives another tokenizer than the model was trained with, and none was kept beside it"
             raise DataError(Problem(code="other-tokenizer", path="tokenizer", message=what, valid="the corpus of then"))
-        model.text = Text.of(read)
+        model.text = TextCodec.of(read)
     return model.text
 
 
 def asked_model(model: Model | str | Path, registry: Registry | None = None) -> Model:
     """A model, or what is in its folder."""
-    return model if isinstance(model, Model) else restored(read_model(model), registry or installed())
+    return model if isinstance(model, Model) else load_model(read_model(model), registry or installed())
 
 
 def listed_prompts(prompt: Given | Sequence[Given]) -> list[Given]:

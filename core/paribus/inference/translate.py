@@ -14,9 +14,9 @@ from paribus.slots.measure import GeneratedPair
 from paribus.slots.objective import GenerationTarget
 from paribus.slots.tokens import Tokens
 from paribus.train.data import Data
-from paribus.train.measures import Found, measuring
+from paribus.train.measures import MeasureResults, measure_runner
 from paribus.train.model import Model
-from paribus.train.token_store import Encoded
+from paribus.train.token_store import EncodedCorpus
 
 
 class _Pair(NamedTuple):
@@ -27,17 +27,23 @@ class _Pair(NamedTuple):
     languages: GenerationTarget
 
 
-def ask(model: Model, data: Data, *, registry: Registry | None = None) -> Found:
+def ask(model: Model, data: Data, *, registry: Registry | None = None) -> MeasureResults:
     """What the measures of a model's spec find: `metrics`, and in `unmeasured` why there is no number.
 
     `paribus.ask(paribus.load(trial), paribus.data(spec))`
     """
-    measures = measuring(model.spec, registry or installed(), model, data, translated)
-    return measures() if measures is not None else Found({}, {})
+    measures = measure_runner(model.spec, registry or installed(), model, data, translated)
+    return measures() if measures is not None else MeasureResults({}, {})
 
 
 def translated(
-    model: Model, text: Encoded, examples: int, *, beam: int = 1, length_penalty: float = 0.0, tokens: int | None = None
+    model: Model,
+    text: EncodedCorpus,
+    examples: int,
+    *,
+    beam: int = 1,
+    length_penalty: float = 0.0,
+    tokens: int | None = None,
 ) -> list[GeneratedPair]:
     """The first pairs of the validation split, with what a model writes for their sources; it is a `Writer`.
 

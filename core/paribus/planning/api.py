@@ -77,9 +77,9 @@ class PlannedStudy:
 
     def check_shapes(self, spec: Mapping[str, Any]) -> None:
         """Assembles a resolved spec on the meta device, so that its parts may refuse what only they can."""
-        from paribus.train.assemble import shapes_of
+        from paribus.train.assemble import meta_model
 
-        shapes_of(spec, self.classes or Lazy(self.index))
+        meta_model(spec, self.classes or Lazy(self.index))
 
     def replan(self) -> PlannedStudy:
         """The same, with the trials that are known by now: those at the best of what was tuned."""
@@ -119,14 +119,14 @@ def study(
         )
         return PlannedStudy(found, kept, index, anew, classes)
 
-    measured = _measured(classes, index)
+    metric_names = _measured(classes, index)
     try:
         if problems:
             raise SpecError(*problems)
         planned = anew()
-        check_comparable(planned.plan, index, measured, _examples(classes))
+        check_comparable(planned.plan, index, metric_names, _examples(classes))
     except SpecError as error:
-        raise SpecError(*collect_problems(read, index, error.problems, most=most, measured=measured)) from error
+        raise SpecError(*collect_problems(read, index, error.problems, most=most, measured=metric_names)) from error
     return planned
 
 
@@ -175,9 +175,9 @@ def _measured(classes: Classes, index: Index) -> Callable[[Mapping[str, Any]], l
     """The metrics of a resolved spec. It imports torch, so only a metric that is no term of a loss pays for it."""
 
     def of(spec: Mapping[str, Any]) -> list[str]:
-        from paribus.assembly.metric_names import measured
+        from paribus.assembly.metric_names import metric_names
 
-        return measured(spec, classes, index)
+        return metric_names(spec, classes, index)
 
     return of
 
@@ -186,27 +186,27 @@ def _examples(classes: Classes) -> Callable[[Mapping[str, Any]], str]:
     """A digest of the validation examples of a resolved spec, which takes torch, and the encoded corpus."""
 
     def of(spec: Mapping[str, Any]) -> str:
-        from paribus.train.assemble import data_of, text_of
+        from paribus.train.assemble import build_data, load_corpus
         from paribus.train.digests import validation_digest
 
-        return validation_digest(data_of(spec, classes, text_of(spec, classes)))
+        return validation_digest(build_data(spec, classes, load_corpus(spec, classes)))
 
     return of
 
 
 def _counter(read: Study, classes: Classes) -> Callable[[dict[str, Any]], int]:
     """Counts a resolved spec on the meta device. It imports torch, so only a study that matches pays for it."""
-    from paribus.train.counting import count
+    from paribus.train.counting import count_quantity
 
     assert read.match is not None
-    return partial(count, read.match.on, classes=classes)
+    return partial(count_quantity, read.match.on, classes=classes)
 
 
 def _spender(classes: Classes) -> FlopsPerStep:
     """The operations of a step, counted on the meta device: only a study with a budget of them imports torch for it."""
-    from paribus.train.counting import flops_a_step
+    from paribus.train.counting import flops_per_step
 
-    return lambda spec: flops_a_step(spec, classes)
+    return lambda spec: flops_per_step(spec, classes)
 
 
 def _fingerprint(index: Index) -> Callable[[dict[str, Any]], str]:

@@ -10,16 +10,16 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from paribus.assembly.cost import Costs, costs, training
+from paribus.assembly.cost import ModelCost, model_cost, training_flops
 from paribus.planning import rehearsal
 from paribus.planning.plan import Plan
 from paribus.planning.settings import TUNING, Setting
 from paribus.registry import Registry
 from paribus.specs.trainer_options import lasting
 from paribus.storage.store import FINISHED, Trial
-from paribus.train.evaluate import observed, used
-from paribus.train.provenance import peak_memory, watch_memory
-from paribus.train.step_timing import Steps, device_of
+from paribus.train.evaluate import compute_metrics, evaluation_mode
+from paribus.train.provenance import peak_memory, reset_peak_memory
+from paribus.train.step_timing import TimedSteps, training_device
 from paribus.train.trial import DEFAULT_STEPS
 
 TIMED: Final = 5
@@ -120,7 +120,7 @@ def _row(
 class Sample(NamedTuple):
     """What some steps of a variant showed."""
 
-    costs: Costs
+    costs: ModelCost
     flops: int  # of training on one example
     startup: float  # seconds
     step: float
@@ -130,25 +130,25 @@ class Sample(NamedTuple):
 
 def _sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
     """Builds it, takes steps and evaluates a batch, and throws it away."""
-    watch_memory()
+    reset_peak_memory()
     began = time.perf_counter()
-    device = device_of(spec)
-    steps = Steps(spec, registry, device)
+    device = training_device(spec)
+    steps = TimedSteps(spec, registry, device)
     startup = time.perf_counter() - began
     taken = sorted(_clocked(partial(steps.take, 1)) for _ in range(TIMED))
     batch = steps.data.validation_batch(0)
 
     def evaluated() -> None:
-        with used(steps.model):
-            observed(steps.model, [batch])
+        with evaluation_mode(steps.model):
+            compute_metrics(steps.model, [batch])
 
     evaluation = min(_clocked(evaluated) for _ in range(2))
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else peak_memory()
     model, length = steps.model, spec["dims"]["length"]
     teacher = None if model.teacher is None else model.teacher.assembled
     return Sample(
-        costs(model.assembled, length),
-        training(model.assembled, length, teacher),
+        model_cost(model.assembled, length),
+        training_flops(model.assembled, length, teacher),
         startup,
         taken[TIMED // 2],
         evaluation,

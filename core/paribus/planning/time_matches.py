@@ -16,7 +16,7 @@ from typing import Any, Final
 from paribus.planning.match_search import BudgetMatch, TimeMeasurement
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import Store
-from paribus.train.cpu_model import processor
+from paribus.train.cpu_model import processor_name
 
 FOLDER: Final = "matching"
 _FREE: Final = {"data": ("validation", "evaluations"), "trainer": ("max_steps", "max_time")}
@@ -56,8 +56,8 @@ def _matched(found: Mapping[str, Any], code: str) -> BudgetMatch | None:
     low, high = found["interval"]
     machine = found["machine"]
     since = []
-    if machine["device"] == "cpu" and machine["name"] != processor():
-        since.append(f"this machine is another: {processor()}")
+    if machine["device"] == "cpu" and machine["name"] != processor_name():
+        since.append(f"this machine is another: {processor_name()}")
     if found["code"] != code:
         since.append("the code has changed")
     measured = TimeMeasurement(

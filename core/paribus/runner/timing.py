@@ -122,10 +122,10 @@ def measure_and_write(store: Store, turns: Mapping[str, Any], registry: Registry
     import torch
 
     from paribus.train.provenance import provenance
-    from paribus.train.step_timing import device_of, measured, why_not
+    from paribus.train.step_timing import time_groups, training_device, untimed_reason
 
     specs = turns["specs"]
-    left_out = {name: why for name, spec in specs.items() if (why := why_not(spec))}
+    left_out = {name: why for name, spec in specs.items() if (why := untimed_reason(spec))}
     groups = [[name for name in group if name not in left_out] for group in turns["groups"]]
     groups = [found for found, group in zip(groups, turns["groups"], strict=True) if found[:1] == group[:1]]
     if left_out and "into" in turns:
@@ -137,8 +137,8 @@ def measure_and_write(store: Store, turns: Mapping[str, Any], registry: Registry
     began = time.time()
     try:
         with torch.random.fork_rng(devices=[]):
-            found = measured(specs, groups, turns["seconds"], registry, stop)
-        about = provenance(began, 0.0, False, device_of(specs[groups[0][0]]))
+            found = time_groups(specs, groups, turns["seconds"], registry, stop)
+        about = provenance(began, 0.0, False, training_device(specs[groups[0][0]]))
     finally:
         torch.set_num_threads(threads)
     if stop():

@@ -171,7 +171,7 @@ class _Desk:
 
 def _unless_done(order: WorkerRequest, registry: Registry, desk: _Desk) -> int:
     from paribus.inference.translate import translated
-    from paribus.train.loggers import Run
+    from paribus.train.loggers import LoggerRun
     from paribus.train.trial import DEFAULT_STEPS, TrialContext, run_trial
 
     store = desk.store
@@ -201,7 +201,7 @@ def _unless_done(order: WorkerRequest, registry: Registry, desk: _Desk) -> int:
         baseline_values=known.get("baseline_values") or {},
         files=store.files,
         loggers=order.loggers,
-        logger_run=Run(order.study, order.variant, order.spec["seed"], order.identity, store.root / LOGS)
+        logger_run=LoggerRun(order.study, order.variant, order.spec["seed"], order.identity, store.root / LOGS)
         if order.loggers and not order.rehearsal
         else None,
         writer=translated,

@@ -15,9 +15,9 @@ from paribus.slots.measure import Measure
 from paribus.testing.host_models import Case, Cell
 from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
 from paribus.testing.synthetic_corpus import babbled
-from paribus.train.assemble import assembled, data_of
-from paribus.train.evaluate import used
-from paribus.train.measures import asked as ask
+from paribus.train.assemble import build_data, build_model
+from paribus.train.evaluate import evaluation_mode
+from paribus.train.measures import measured_model as ask
 from paribus.train.model import Model
 
 LENGTH: Final = 32
@@ -34,7 +34,7 @@ def measuring(case: Case, cell: Cell) -> Verdict:
     """
     dims = cell.spec["dims"] if case.specimen(cell).whole else {**cell.spec["dims"], "length": LENGTH}
     spec = {**cell.spec, "dims": dims}
-    model = assembled(spec, case.registry, babbled(spec, case.registry).vocabulary)
+    model = build_model(spec, case.registry, babbled(spec, case.registry).vocabulary)
     try:
         return next(_faults(case, spec, model), HOLDS)
     except ParibusError as error:
@@ -69,11 +69,11 @@ def _answers(case: Case, spec: Mapping[str, Any], model: Model, rows: int) -> tu
     """What is found with batches of so many examples, and what was to be found."""
     text = babbled(spec, case.registry)
     spec = {**spec, "data": {**spec["data"], "batch": rows}}
-    asked = ask(spec, case.registry, model, data_of(spec, case.registry, text), translated)
+    asked = ask(spec, case.registry, model, build_data(spec, case.registry, text), translated)
     asked.curve = [{"step": 1, **{f"val/{name}": 1.0 for name in asked.known.metrics}}]
     (node,) = spec["measure"]
     measure = make(case.registry, "measure", node, kind=Measure)
-    with used(model):
+    with evaluation_mode(model):
         return measure.measure(asked), set(measure.names(asked.known))
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, final
 
-from paribus.assembly.build import listed
+from paribus.assembly.build import as_list
 from paribus.assembly.components import Classes, make
 from paribus.keyed import key32
 from paribus.slots.component import Component
 from paribus.slots.corpus import Corpus, Document, Split
 from paribus.slots.tokenizer import Tokenizer
 from paribus.storage.atomic import digest
-from paribus.train.token_store import Encoded, encoded
+from paribus.train.token_store import EncodedCorpus, encode_corpus
 
 WORDS: Final = tuple(
     "the cat sat on a mat and then it ran to see what was there for all of us in the old house".split()  # noqa: SIM905  # a sentence is read more easily than a list
@@ -68,15 +68,15 @@ def readable(spec: Any, classes: Classes, tokenizer: Tokenizer) -> Corpus:
     or the spec's own corpus if it reads no text."""
     if tokenizer.traits.get("modality", "text") != "text":
         return make(classes, "corpus", spec["corpus"], kind=Corpus)
-    objectives: list[type[Component]] = [classes.get("objective", node["name"]) for node in listed(spec["objective"])]
+    objectives: list[type[Component]] = [classes.get("objective", node["name"]) for node in as_list(spec["objective"])]
     return Babble(needs={need for objective in objectives for need in objective.traits.get("needs", [])})
 
 
-def babbled(spec: Any, classes: Classes) -> Encoded:
+def babbled(spec: Any, classes: Classes) -> EncodedCorpus:
     """The corpus as the spec's tokenizer reads it."""
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     with TemporaryDirectory() as cache:
-        return encoded(
+        return encode_corpus(
             readable(spec, classes, tokenizer),
             tokenizer,
             spec=spec["tokenizer"],

@@ -17,7 +17,7 @@ from paribus.slots.tokenizer import Tokenizer
 from paribus.testing.host_models import Case, Cell
 from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
 from paribus.testing.synthetic_corpus import babbled, readable
-from paribus.train.assemble import assembled, data_of
+from paribus.train.assemble import build_data, build_model
 
 STEPS: Final = 8
 LENGTH: Final = 32
@@ -32,9 +32,9 @@ def training(case: Case, cell: Cell) -> Verdict:
         text = babbled(spec, case.registry)
     except DataError:  # as below
         return DOES_NOT_APPLY
-    model, data = assembled(spec, case.registry, text.vocabulary), data_of(spec, case.registry, text)
+    model, data = build_model(spec, case.registry, text.vocabulary), build_data(spec, case.registry, text)
     if spec.get("teacher") is not None:
-        model.learn_from(assembled({**spec, "seed": spec["seed"] + 1}, case.registry, text.vocabulary))
+        model.learn_from(build_model({**spec, "seed": spec["seed"] + 1}, case.registry, text.vocabulary))
     matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
     others = [parameter for parameter in model.parameters() if parameter.ndim < 2]
     optimizer = model.optimizer.build(matrices, others)

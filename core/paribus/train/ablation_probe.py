@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from paribus.assembly.build import build
 from paribus.assembly.components import make
-from paribus.assembly.cost import parameters
+from paribus.assembly.cost import count_parameters
 from paribus.errors import ParibusError
 from paribus.hookspecs import SLOTS
 from paribus.kernels import KERNELS
@@ -34,33 +34,33 @@ from paribus.registry import Index, Registry
 from paribus.schema import Option, Range
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
-from paribus.train.assemble import assembled, data_of
+from paribus.train.assemble import build_data, build_model
 from paribus.train.data import VALIDATION
 from paribus.train.digests import tensor_digest
 from paribus.train.model import Model
-from paribus.train.token_store import Encoded
+from paribus.train.token_store import EncodedCorpus
 
 Spec = Mapping[str, Any]
 
-EXAMPLES: Final = 4
-AROUND: Final = 0.1  # how far parameters are moved
-TINY: Final = 1e-7  # what they are multiplied by, for what has its say only where rows are short
-FEW: Final = 2  # layers of a model that is looked at first
-WORK: Final = 2**34  # parameters times rows that are run through at a time, or one example
-LARGE: Final = 2**38  # of which more is not run at all: a start would take longer than many a step
-STEPS: Final = 64  # of a schedule
-SIZES: Final = (1.0, 1e-4, 1e-8)  # of the gradients that an optimizer is given in turn
+MAX_EXAMPLES: Final = 4
+PERTURBATION: Final = 0.1  # how far parameters are moved
+SMALL_SCALE: Final = 1e-7  # what they are multiplied by, for what has its say only where rows are short
+SHALLOW_LAYERS: Final = 2  # layers of a model that is looked at first
+BATCH_WORK: Final = 2**34  # parameters times rows that are run through at a time, or one example
+MAX_WORK: Final = 2**38  # of which more is not run at all: a start would take longer than many a step
+SCHEDULE_STEPS: Final = 64  # of a schedule
+GRADIENT_SCALES: Final = (1.0, 1e-4, 1e-8)  # of the gradients that an optimizer is given in turn
 ERRORS: Final = (ParibusError, ValueError, RuntimeError, LookupError, TypeError, AssertionError, ArithmeticError)
 
 
-class Subject(NamedTuple):
+class ProbeContext(NamedTuple):
     """Of what specs are looked at."""
 
     classes: Registry
-    text: Encoded
+    text: EncodedCorpus
 
 
-def outline(spec: Spec, of: Subject) -> str | None:
+def parameter_shapes(spec: Spec, of: ProbeContext) -> str | None:
     """The names and shapes of its parameters, without storage; None where it cannot be built."""
     with suppress(*ERRORS):
         children = build(_plain(spec), of.classes, of.text.vocabulary, KERNELS).children()
@@ -69,20 +69,20 @@ def outline(spec: Spec, of: Subject) -> str | None:
     return None
 
 
-def briefly(spec: Spec, of: Subject) -> str | None:
+def shallow_behavior(spec: Spec, of: ProbeContext) -> str | None:
     """What it does with few of its layers, which is nearly always enough to tell two apart."""
     dims = spec["dims"]
-    if not isinstance(dims["layers"], int) or dims["layers"] <= FEW:
+    if not isinstance(dims["layers"], int) or dims["layers"] <= SHALLOW_LAYERS:
         return None
-    return _acts({**spec, "dims": {**dims, "layers": FEW}}, of)
+    return _acts({**spec, "dims": {**dims, "layers": SHALLOW_LAYERS}}, of)
 
 
-def wholly(spec: Spec, of: Subject) -> str | None:
+def full_behavior(spec: Spec, of: ProbeContext) -> str | None:
     """What it does in evaluation and in training, and the gradients that follow."""
     return _acts(spec, of)
 
 
-def elsewhere(spec: Spec, of: Subject) -> str | None:
+def inference_behavior(spec: Spec, of: ProbeContext) -> str | None:
     """What it does where training does not come: token by token, and with rows that are next to nothing."""
     with suppress(*ERRORS):
         model, batch = _made(spec, of)
@@ -93,29 +93,29 @@ def elsewhere(spec: Spec, of: Subject) -> str | None:
                 hashed.update(tensor_digest(hidden).encode())
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.mul_(TINY)
+                parameter.mul_(SMALL_SCALE)
             for found in _found(model.eval(), batch):
                 hashed.update(tensor_digest(found).encode())
         return hashed.hexdigest()
     return None
 
 
-def rates(spec: Spec, of: Subject) -> str | None:
+def schedule_factors(spec: Spec, of: ProbeContext) -> str | None:
     """What a schedule makes of each step of a run."""
     with suppress(*ERRORS):
         schedule = make(of.classes, "schedule", spec["schedule"], kind=Schedule)
-        return repr([schedule.factor(step, STEPS) for step in range(STEPS)])
+        return repr([schedule.factor(step, SCHEDULE_STEPS) for step in range(SCHEDULE_STEPS)])
     return None
 
 
-def updates(spec: Spec, of: Subject) -> str | None:
+def optimizer_updates(spec: Spec, of: ProbeContext) -> str | None:
     """What an optimizer makes of a matrix and a vector, with gradients of several sizes."""
     with suppress(*ERRORS):
         generator = torch.Generator().manual_seed(0)
         given = [nn.Parameter(torch.randn(size, generator=generator)) for size in ((8, 6), (6,))]
         optimizer = make(of.classes, "optimizer", spec["optimizer"], kind=Optimizer).build(given[:1], given[1:])
         hashed = hashlib.sha256()
-        for size in SIZES * 3:
+        for size in GRADIENT_SCALES * 3:
             for each in given:
                 each.grad = torch.randn(each.shape, generator=generator) * size
             optimizer.step()
@@ -128,20 +128,22 @@ def _plain(spec: Spec) -> Spec:
     return {**spec, "from": None, "teacher": None}
 
 
-def _acts(spec: Spec, of: Subject) -> str | None:
+def _acts(spec: Spec, of: ProbeContext) -> str | None:
     with suppress(*ERRORS):
         return _digest(*_made(spec, of))
     return None
 
 
-def _made(spec: Spec, of: Subject) -> tuple[Model, Batch]:
+def _made(spec: Spec, of: ProbeContext) -> tuple[Model, Batch]:
     plain = _plain(spec)
-    rows = parameters(build(plain, of.classes, of.text.vocabulary, KERNELS).children()) * int(spec["dims"]["length"])
-    if rows > LARGE:
+    rows = count_parameters(build(plain, of.classes, of.text.vocabulary, KERNELS).children()) * int(
+        spec["dims"]["length"]
+    )
+    if rows > MAX_WORK:
         raise ValueError("too large to be asked")
-    model = assembled(plain, of.classes, of.text.vocabulary)
-    data = data_of(plain, of.classes, of.text)
-    count = min(max(1, min(EXAMPLES, WORK // rows)), data.val_count)
+    model = build_model(plain, of.classes, of.text.vocabulary)
+    data = build_data(plain, of.classes, of.text)
+    count = min(max(1, min(MAX_EXAMPLES, BATCH_WORK // rows)), data.val_count)
     model.tokenizer = of.text.tokenizer_fingerprint
     return model, data.val_examples.batch(Draw(0, VALIDATION, torch.arange(count)))
 
@@ -149,7 +151,7 @@ def _made(spec: Spec, of: Subject) -> tuple[Model, Batch]:
 def _moved(model: Model) -> None:
     for path, parameter in sorted(model.named_parameters()):
         generator = torch.Generator().manual_seed(key32("probe", path))
-        parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=AROUND)
+        parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=PERTURBATION)
 
 
 def _digest(model: Model, batch: Batch) -> str:
@@ -194,13 +196,20 @@ def _stepped(model: Model, batch: Batch) -> Iterator[Tensor]:
         yield model.hidden(tokens[:, start:end], states, source=source)
 
 
-Way = Callable[[Spec, Subject], str | None]
-Say = Literal["has", "idle", "ignored", "unknown"]
+Probe = Callable[[Spec, ProbeContext], str | None]
+OptionEffect = Literal["has", "idle", "ignored", "unknown"]
 
-WAYS: Final[Mapping[str, tuple[Way, ...]]] = {"optimizer": (updates,), "schedule": (rates,)}
-MODEL: Final[tuple[Way, ...]] = (outline, briefly, wholly)  # the cheapest first: most are told apart without a step
-UNASKED: Final = ("objective", "corpus", "tokenizer", "launcher", "measure")
-OTHERS: Final = 4  # values in place of one that was set
+SLOT_PROBES: Final[Mapping[str, tuple[Probe, ...]]] = {
+    "optimizer": (optimizer_updates,),
+    "schedule": (schedule_factors,),
+}
+MODEL_PROBES: Final[tuple[Probe, ...]] = (
+    parameter_shapes,
+    shallow_behavior,
+    full_behavior,
+)  # the cheapest first: most are told apart without a step
+UNPROBED_SLOTS: Final = ("objective", "corpus", "tokenizer", "launcher", "measure")
+MAX_ALTERNATIVES: Final = 4  # values in place of one that was set
 
 
 @final
@@ -217,7 +226,7 @@ class Setting(NamedTuple):
 
 
 @final
-class Probed(NamedTuple):
+class ProbeResult(NamedTuple):
     """Dotted paths of what a variant sets, by what it does."""
 
     asked: tuple[str, ...] = ()  # all that could be asked
@@ -229,22 +238,26 @@ class Probed(NamedTuple):
         return {key: list(paths) for key, paths in self._asdict().items() if paths}
 
 
-def probed(
-    spec: Spec, varied: Mapping[str, Any], classes: Registry, text: Encoded, instead: Mapping[str, Any] | None = None
-) -> Probed:
+def probe_variant(
+    spec: Spec,
+    varied: Mapping[str, Any],
+    classes: Registry,
+    text: EncodedCorpus,
+    instead: Mapping[str, Any] | None = None,
+) -> ProbeResult:
     """What a variant sets, put back one by one. `instead`: what the baseline has in place of what was varied.
 
     Of a variant that changes one thing alone nothing is asked: its certificate tells.
     """
-    options = list(settings(spec, varied, classes.index)) if sum(1 for _ in _changes(varied)) > 1 else []
+    options = list(varied_options(spec, varied, classes.index)) if sum(1 for _ in _changes(varied)) > 1 else []
     swaps = list(_swaps(spec, instead or {})) if len(varied) > 1 else []
     if not options and not swaps:
-        return Probed()
+        return ProbeResult()
     with torch.random.fork_rng():
-        probe = _Probe(spec, Subject(classes, text))
+        probe = _Probe(spec, ProbeContext(classes, text))
         said = {each.path: probe.say(each) for each in options}
         same = {each.path: probe.same(each) for each in swaps}
-    return Probed(
+    return ProbeResult(
         asked=tuple(path for path, say in said.items() if say != "unknown"),
         ignored=tuple(path for path, say in said.items() if say == "ignored"),
         idle=tuple(path for path, say in said.items() if say == "idle"),
@@ -256,14 +269,14 @@ def probed(
 class _Probe:
     """One spec, held against others that differ from it in one value; what it does itself is found out once."""
 
-    def __init__(self, spec: Spec, of: Subject) -> None:
+    def __init__(self, spec: Spec, of: ProbeContext) -> None:
         self.spec = spec
         self.of = of
-        self._own: dict[Way, str | None] = {}
+        self._own: dict[Probe, str | None] = {}
 
-    def say(self, setting: Setting) -> Say:
+    def say(self, setting: Setting) -> OptionEffect:
         """Whether an option has a say in training; if its default does the same, whether anything else would not."""
-        ways = WAYS.get(setting.slot, MODEL)
+        ways = SLOT_PROBES.get(setting.slot, MODEL_PROBES)
         default, *rest = setting.others
         first = self._told(ways, setting.path, (default,))
         if first:
@@ -273,14 +286,16 @@ class _Probe:
         if more or (more is None and bare):
             return "unknown" if not more else "has" if bare else "idle"
         return (
-            "idle" if setting.slot not in WAYS and self._told((elsewhere,), setting.path, setting.others) else "ignored"
+            "idle"
+            if setting.slot not in SLOT_PROBES and self._told((inference_behavior,), setting.path, setting.others)
+            else "ignored"
         )
 
     def same(self, setting: Setting) -> bool:
         """Whether it does what the baseline's does, as far as training goes."""
-        return self._told(WAYS.get(setting.slot, MODEL), setting.path, setting.others) is False
+        return self._told(SLOT_PROBES.get(setting.slot, MODEL_PROBES), setting.path, setting.others) is False
 
-    def _told(self, ways: Sequence[Way], path: str, others: Sequence[Any]) -> bool | None:
+    def _told(self, ways: Sequence[Probe], path: str, others: Sequence[Any]) -> bool | None:
         """Whether any of these is told from what was set; None where that could not be tried."""
         tried = False
         for way in ways:
@@ -307,16 +322,16 @@ def _swaps(spec: Spec, instead: Mapping[str, Any]) -> Iterator[Setting]:
     for key, other in instead.items():
         words = key.split(".")
         value = _at(spec, words)
-        if words[-1] in SLOTS and words[-1] not in UNASKED and isinstance(value, Mapping) and value != other:
+        if words[-1] in SLOTS and words[-1] not in UNPROBED_SLOTS and isinstance(value, Mapping) and value != other:
             yield Setting(key, value, (other,))
 
 
-def settings(spec: Spec, varied: Mapping[str, Any], index: Index) -> Iterator[Setting]:
+def varied_options(spec: Spec, varied: Mapping[str, Any], index: Index) -> Iterator[Setting]:
     """The options of components that are among what was varied, and are not what they would be by themselves."""
     for key, value in varied.items():
         words = key.split(".")
         places = [at for at, word in enumerate(words) if word in SLOTS]
-        if not places or words[0] in UNASKED or words[places[-1]] in UNASKED:
+        if not places or words[0] in UNPROBED_SLOTS or words[places[-1]] in UNPROBED_SLOTS:
             continue
         slot = places[-1]
         node = _at(spec, words[: slot + 1])
@@ -331,7 +346,7 @@ def settings(spec: Spec, varied: Mapping[str, Any], index: Index) -> Iterator[Se
                 continue
             path = [*words[: slot + 1], *way]
             found = _at(spec, path)
-            others = tuple(islice(_others(option, found), OTHERS))
+            others = tuple(islice(_others(option, found), MAX_ALTERNATIVES))
             if found != option.sample and any(other is not None for other in others):
                 yield Setting(".".join(path), found, others)
 

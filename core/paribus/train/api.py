@@ -13,8 +13,8 @@ from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.storage.atomic import FILES, Files, write_json
 from paribus.storage.saved_model import MODEL, WEIGHTS, read_model
-from paribus.train.adapt import beginning
-from paribus.train.assemble import data_of, restored, text_of
+from paribus.train.adapt import initial_model
+from paribus.train.assemble import build_data, load_corpus, load_model
 from paribus.train.checkpoint import save_weights
 from paribus.train.data import Data
 from paribus.train.model import Model
@@ -31,8 +31,8 @@ def assemble(spec: DictConfig | Mapping[str, Any], *, registry: Registry | None 
     """
     classes = registry or installed()
     plain = resolved(spec, registry=classes)
-    text = text_of(plain, classes)
-    return beginning(plain, classes, text, measured=False)[0]
+    text = load_corpus(plain, classes)
+    return initial_model(plain, classes, text, measured=False)[0]
 
 
 def data(spec: DictConfig | Mapping[str, Any], *, registry: Registry | None = None) -> Data:
@@ -42,7 +42,7 @@ def data(spec: DictConfig | Mapping[str, Any], *, registry: Registry | None = No
     """
     classes = registry or installed()
     plain = resolved(spec, registry=classes)
-    return data_of(plain, classes, text_of(plain, classes))
+    return build_data(plain, classes, load_corpus(plain, classes))
 
 
 def save(model: Model, folder: str | Path, *, files: Files = FILES) -> None:
@@ -57,7 +57,7 @@ def save(model: Model, folder: str | Path, *, files: Files = FILES) -> None:
 
 def load(trial: str | Path, *, registry: Registry | None = None) -> Model:
     """A trained model, back: `trial` is a trial's folder, as `paribus status` shows it, or one that `save` wrote."""
-    return restored(read_model(trial), registry or installed())
+    return load_model(read_model(trial), registry or installed())
 
 
 def _name(model: Model) -> str:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from torch import nn
 
-from paribus.assembly.build import Assembled, build, listed
+from paribus.assembly.build import ModelParts, as_list, build
 from paribus.assembly.components import Classes, make
-from paribus.assembly.cost import parameters
+from paribus.assembly.cost import count_parameters
 from paribus.assembly.initialise import initialise
 from paribus.errors import ParibusError, Problem, SpecError
 from paribus.kernels import KERNELS
@@ -25,18 +25,18 @@ from paribus.specs import resolved
 from paribus.storage.atomic import cache_folder
 from paribus.storage.saved_model import SavedModel, read_model, unbound
 from paribus.train.checkpoint import load_weights
-from paribus.train.data import Data, Feed
+from paribus.train.data import Data, DataOptions
 from paribus.train.examples import Examples
 from paribus.train.model import Model
 from paribus.train.progress import Bar
-from paribus.train.token_store import Encoded, encoded, read
-from paribus.train.tokenizer_state import Text, read_text, state_of
+from paribus.train.token_store import EncodedCorpus, encode_corpus, encode_documents
+from paribus.train.tokenizer_state import TextCodec, read_text, saved_tokenizer_state
 
 Spec = Mapping[str, Any]
-BYTES_A_PARAMETER: Final = 16  # itself, its gradient, and AdamW's two moments, in float32
+BYTES_PER_PARAMETER: Final = 16  # itself, its gradient, and AdamW's two moments, in float32
 
 
-def text_of(spec: Spec, classes: Classes, *, kept: bytes | None = None) -> Encoded:
+def load_corpus(spec: Spec, classes: Classes, *, kept: bytes | None = None) -> EncodedCorpus:
     """The spec's corpus as its tokenizer reads it, from the cache or encoded now, with a bar on stderr if that is slow.
 
     A vocabulary that is not learned of this corpus is `kept`, where it is at hand, or that of the saved model which the
@@ -48,7 +48,7 @@ def text_of(spec: Spec, classes: Classes, *, kept: bytes | None = None) -> Encod
     learned = (spec.get("from") or {}).get("learned")
     state = None if learned is None else kept or _state(spec["from"], classes)
     with Bar() as bar:
-        found = encoded(
+        found = encode_corpus(
             corpus,
             tokenizer,
             spec=said,
@@ -75,7 +75,7 @@ def text_of(spec: Spec, classes: Classes, *, kept: bytes | None = None) -> Encod
 def _state(began: Spec, classes: Classes) -> bytes:
     """What the tokenizer learned of the corpus that it was trained on."""
     if "name" in began:
-        state = state_of(read_model(began["name"]))
+        state = saved_tokenizer_state(read_model(began["name"]))
         if state is not None:
             return state
     learned = began["learned"]
@@ -84,7 +84,7 @@ def _state(began: Spec, classes: Classes) -> bytes:
         "tokenizer": learned["tokenizer"],
         "dims": {"vocabulary": learned["vocabulary"]},
     }
-    return text_of(spec, classes).tokenizer.state()
+    return load_corpus(spec, classes).tokenizer.state()
 
 
 def _languages_have_rows(spec: Spec, languages: Sequence[str]) -> None:
@@ -97,19 +97,19 @@ def _languages_have_rows(spec: Spec, languages: Sequence[str]) -> None:
         raise SpecError(Problem(code="out-of-range", path="embedding.languages", message=what, valid=valid))
 
 
-def shapes_of(spec: Spec, classes: Classes) -> Assembled:
+def meta_model(spec: Spec, classes: Classes) -> ModelParts:
     """The model on the meta device, for counting: no corpus is read where the size of the vocabulary is known."""
-    return build(spec, classes, known_vocabulary(spec, classes), KERNELS)
+    return build(spec, classes, expected_vocabulary(spec, classes), KERNELS)
 
 
-def assembled(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
+def build_model(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
     """The model with its first values."""
     parts = build(spec, classes, vocabulary, KERNELS)
     _fits(parts)
     scheme = make(classes, "initialisation", spec["initialisation"], kind=Initialisation)
     about = initialise(parts.children(), scheme, spec["seed"])
-    trained = [node["name"] for node in listed(spec["objective"])]
-    evaluated = [node["name"] for node in listed(spec.get("evaluate") or spec["objective"])]
+    trained = [node["name"] for node in as_list(spec["objective"])]
+    evaluated = [node["name"] for node in as_list(spec.get("evaluate") or spec["objective"])]
     _heads_are_trained(parts, trained, evaluated)
     model = Model(
         parts,
@@ -125,7 +125,7 @@ def assembled(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
     return model
 
 
-def data_of(spec: Spec, classes: Classes, text: Encoded) -> Data:
+def build_data(spec: Spec, classes: Classes, text: EncodedCorpus) -> Data:
     """Batches as the spec's objectives form and corrupt them.
 
     The options of `evaluate` say how validation examples are made, whatever was trained with: a study of mask rates
@@ -137,9 +137,9 @@ def data_of(spec: Spec, classes: Classes, text: Encoded) -> Data:
     trainer = spec["trainer"] or {}
     return Data(
         text,
-        _named(objectives, listed(spec["objective"])),
-        _named(evaluated, listed(asked)),
-        Feed(**spec["data"]),
+        _named(objectives, as_list(spec["objective"])),
+        _named(evaluated, as_list(asked)),
+        DataOptions(**spec["data"]),
         length=spec["dims"]["length"],
         seed=spec["seed"],
         steps=trainer.get("max_steps"),
@@ -147,15 +147,15 @@ def data_of(spec: Spec, classes: Classes, text: Encoded) -> Data:
     )
 
 
-def longer(spec: Spec, classes: Classes, data: Data, times: int) -> Examples:
+def longer_examples(spec: Spec, classes: Classes, data: Data, times: int) -> Examples:
     """Validation examples of `times` as many rows: of what the corpus draws for it, or of more of its text."""
     corpus = make(classes, "corpus", spec["corpus"], kind=Corpus)
     drawn = "longer" in corpus.traits.get("provides", [])
-    tokens = read(corpus.longer(times), data.encoded.tokenizer) if drawn else data.encoded.val
+    tokens = encode_documents(corpus.longer(times), data.encoded.tokenizer) if drawn else data.encoded.val
     asked, length = spec.get("evaluate") or spec["objective"], times * spec["dims"]["length"]
-    longer = {**spec, "dims": {**spec["dims"], "length": length}, "objective": asked, "evaluate": None}
-    objectives = build(longer, classes, data.encoded.vocabulary, KERNELS).objectives
-    return data.examples(tokens, _named(objectives, listed(asked)), length)
+    longer_examples = {**spec, "dims": {**spec["dims"], "length": length}, "objective": asked, "evaluate": None}
+    objectives = build(longer_examples, classes, data.encoded.vocabulary, KERNELS).objectives
+    return data.examples(tokens, _named(objectives, as_list(asked)), length)
 
 
 def _named(objectives: nn.ModuleDict, nodes: list[Mapping[str, Any]]) -> dict[str, Objective]:
@@ -164,12 +164,12 @@ def _named(objectives: nn.ModuleDict, nodes: list[Mapping[str, Any]]) -> dict[st
     return found  # type: ignore[return-value]  # asserted above; mypy does not follow `all`
 
 
-def known_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
+def expected_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
     """The vocabulary without a corpus: that of a tokenizer with nothing to learn, or one of the size the spec names."""
     size = spec["dims"]["vocabulary"]
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     if size is None:
-        return text_of(spec, classes).vocabulary if _learns(tokenizer) else tokenizer.vocabulary()
+        return load_corpus(spec, classes).vocabulary if _learns(tokenizer) else tokenizer.vocabulary()
     try:
         return tokenizer.vocabulary()._replace(size=size)
     except (RuntimeError, ValueError):  # it has yet to be trained
@@ -189,10 +189,10 @@ def _learns(tokenizer: Tokenizer) -> bool:
     return tokenizer.state() != before
 
 
-def _fits(parts: Assembled) -> None:
+def _fits(parts: ModelParts) -> None:
     """Refuses, before anything is allocated, what no memory of this machine could hold."""
-    count = parameters(parts.children())
-    needed = count * BYTES_A_PARAMETER
+    count = count_parameters(parts.children())
+    needed = count * BYTES_PER_PARAMETER
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > there:
         raise SpecError(
@@ -206,7 +206,7 @@ def _fits(parts: Assembled) -> None:
         )
 
 
-def _heads_are_trained(parts: Assembled, trained: list[str], evaluated: list[str]) -> None:
+def _heads_are_trained(parts: ModelParts, trained: list[str], evaluated: list[str]) -> None:
     for name in evaluated:
         if name not in trained and any(True for _ in parts.objectives[name].parameters()):
             raise SpecError(
@@ -220,18 +220,18 @@ def _heads_are_trained(parts: Assembled, trained: list[str], evaluated: list[str
             )
 
 
-def restored(found: SavedModel, classes: Registry, vocabulary: Vocabulary | None = None) -> Model:
+def load_model(found: SavedModel, classes: Registry, vocabulary: Vocabulary | None = None) -> Model:
     """The model of a folder. Its corpus is read where the folder has no tokenizer, as of a trial of an earlier version,
     and where no `vocabulary` is given that is known already."""
     spec = resolved(unbound(found.spec), registry=classes)
     text = read_text(found, spec, classes)
     if text is None and vocabulary is None and found.is_trial:
-        read = text_of(spec, classes)
+        read = load_corpus(spec, classes)
         vocabulary = read.vocabulary
-        text = Text.of(read) if read.tokenizer_fingerprint == found.tokenizer else None
+        text = TextCodec.of(read) if read.tokenizer_fingerprint == found.tokenizer else None
     if vocabulary is None:
-        vocabulary = known_vocabulary(spec, classes) if text is None else text.vocabulary
-    model = assembled(spec, classes, vocabulary)
+        vocabulary = expected_vocabulary(spec, classes) if text is None else text.vocabulary
+    model = build_model(spec, classes, vocabulary)
     if found.dtype == "float64":
         model.double()
     load_weights(found.weights, model)

@@ -27,19 +27,19 @@ from paribus.storage.atomic import (
     quarantine,
     remove_temporary_files,
 )
-from paribus.train.sharding import whole
+from paribus.train.sharding import full_tensor
 from paribus.train.states import (
-    aliases,
     check_optimizer,
-    distinct,
+    distinct_tensors,
     fill_model,
     fill_optimizer,
     named_tensors,
     pack_optimizer,
+    tied_names,
 )
 from paribus.train.tensor_file import digest_tensors, pack, read_tensors, unpack, write_tensors
 
-KEPT: Final = 2
+CHECKPOINT_COUNT: Final = 2
 
 _NAME: Final = re.compile(r"step-(\d{8,18})\.safetensors")
 _CPU: Final = torch.device("cpu")
@@ -48,7 +48,7 @@ _PARTS: Final = {"aliases", "extra", "fingerprint", "generators", "identity", "k
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
+class Checkpoint:
     """A whole checkpoint of this trial, to be handed to `restore`."""
 
     path: Path
@@ -62,13 +62,13 @@ class Loaded:
 
 @final
 @dataclass(frozen=True)
-class Lost:
+class UnusableCheckpoints:
     """There were checkpoints, and none is left that can be used. Its notes are to be shown before a trial restarts."""
 
     notes: tuple[str, ...]
 
 
-def surroundings(device: torch.device) -> dict[str, str]:
+def environment_fingerprint(device: torch.device) -> dict[str, str]:
     """What must be the same for a trial to go on bitwise: the least that a checkpoint's fingerprint should hold."""
     return {"torch": torch.__version__, "threads": str(torch.get_num_threads()), "device": device.type}
 
@@ -92,13 +92,13 @@ def save(
     """
     assert step >= 0, step
     named = named_tensors(model)
-    tensors = {f"model/{name}": whole(tensor) for name, tensor in distinct(named).items()}
+    tensors = {f"model/{name}": full_tensor(tensor) for name, tensor in distinct_tensors(named).items()}
     document: dict[str, Json] = {
         "kind": "checkpoint",
         "identity": identity,
         "fingerprint": dict(fingerprint),
         "step": step,
-        "aliases": aliases(named),
+        "aliases": tied_names(named),
         "optimizer": pack_optimizer(optimizer, model, tensors),
         "generators": pack(dict(generators), "generators", tensors),
         "extra": pack(dict(extra), "extra", tensors),
@@ -110,15 +110,15 @@ def save(
     remove_temporary_files(folder, files=files)  # a killed writer's stray is as big as a checkpoint
     write_tensors(path, tensors, document, files=files)
     older = [place for at, place in _found(folder) if at < step]
-    for place in older[KEPT - 1 :]:
+    for place in older[CHECKPOINT_COUNT - 1 :]:
         with suppress(OSError):  # the checkpoint is safe; the next save tries again
             files.unlink(place)
     return path
 
 
-def latest(
+def load_latest(
     folder: Path, identity: str, fingerprint: Mapping[str, str], *, files: Files = FILES
-) -> Loaded | Lost | None:
+) -> Checkpoint | UnusableCheckpoints | None:
     """The newest whole checkpoint of this trial; `Lost` where none of them is whole; None only if there was none."""
     notes: list[str] = []
     for step, path in _found(folder):
@@ -133,10 +133,14 @@ def latest(
         return replace(loaded, notes=tuple(notes))
     if not notes:  # set aside by a run that ended before its first checkpoint
         notes = [f"{path.name} was set aside earlier" for path in sorted(folder.glob(f"step-*{DAMAGED_SUFFIX}"))]
-    return Lost((*notes, "no checkpoint of this trial can be used: it begins again at step 0")) if notes else None
+    return (
+        UnusableCheckpoints((*notes, "no checkpoint of this trial can be used: it begins again at step 0"))
+        if notes
+        else None
+    )
 
 
-def restore(loaded: Loaded, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def restore(loaded: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Put a checkpoint into a model and an optimiser that fit it to the last name, shape and tie; or change nothing."""
     prefix = "model/"
     packed = loaded.document["optimizer"]
@@ -151,8 +155,8 @@ def save_weights(
 ) -> None:
     """Write a model's tensors by the names that they have in it, and a document about them; `write` as in `save`."""
     named = named_tensors(model)
-    document: dict[str, Json] = {"kind": "weights", "aliases": aliases(named), "metadata": dict(metadata)}
-    tensors = {name: whole(tensor) for name, tensor in distinct(named).items()}
+    document: dict[str, Json] = {"kind": "weights", "aliases": tied_names(named), "metadata": dict(metadata)}
+    tensors = {name: full_tensor(tensor) for name, tensor in distinct_tensors(named).items()}
     if write:
         write_tensors(path, tensors, document, files=files)
 
@@ -171,7 +175,9 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
 def parameter_digest(model: nn.Module) -> str:
     """SHA-256 of a model's parameters and persistent buffers: names, ties, types, shapes and bytes."""
     named = named_tensors(model)
-    return digest_tensors({name: whole(tensor) for name, tensor in distinct(named).items()}, aliases(named))
+    return digest_tensors(
+        {name: full_tensor(tensor) for name, tensor in distinct_tensors(named).items()}, tied_names(named)
+    )
 
 
 def optimizer_digest(optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
@@ -187,14 +193,14 @@ def _found(folder: Path) -> list[tuple[int, Path]]:
     return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
 
-def _load(path: Path, step: int, identity: str) -> Loaded:
+def _load(path: Path, step: int, identity: str) -> Checkpoint:
     tensors, document = read_tensors(path)
     if document.keys() != _PARTS or document["kind"] != "checkpoint" or document["step"] != step:
         raise damaged_error(path, "it is not the checkpoint that its name says it is")
     if document["identity"] != identity:
         what = f"this is the checkpoint of another trial, {document['identity']}"
         raise DamagedError(Problem(code="other-trial", location=str(path), message=what, valid=identity))
-    return Loaded(
+    return Checkpoint(
         path=path,
         step=step,
         generators=unpack(document["generators"], tensors, _CPU),

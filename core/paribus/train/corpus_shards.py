@@ -19,13 +19,23 @@ from paribus.errors import DataError, Problem, StoreError
 from paribus.slots.corpus import Corpus, Document, Split
 from paribus.slots.tokenizer import Tokenizer
 from paribus.storage.atomic import Json, damaged_error, digest, digest_json, read_json, write_bytes, write_json
-from paribus.train.encoding import KEY, SPLITS, Array, Flat, Progress, counted, encode, left_out, pairs
+from paribus.train.encoding import (
+    KEY,
+    SPLITS,
+    Array,
+    FlatDocuments,
+    Progress,
+    dropped_summary,
+    encode,
+    is_paired,
+    with_progress,
+)
 from paribus.train.worker_pool import Crew
 
 LETTERS: Final = 1 << 22  # of text in a shard, with which it is full
 DOCUMENTS: Final = 1 << 16  # the same
 
-_FIELDS: Final = len(Flat._fields)
+_FIELDS: Final = len(FlatDocuments._fields)
 _BEGUN: Final = "begun.json"
 _TOKENIZER: Final = "tokenizer"
 
@@ -50,8 +60,8 @@ class Shard:
     def sides(self) -> int:
         return len(self.meta["arrays"]) // _FIELDS
 
-    def side(self, number: int) -> Flat:
-        return Flat(*self._arrays(number * _FIELDS, (number + 1) * _FIELDS))
+    def side(self, number: int) -> FlatDocuments:
+        return FlatDocuments(*self._arrays(number * _FIELDS, (number + 1) * _FIELDS))
 
     def keys(self) -> Array:
         return self._arrays(-1, None)[0].reshape(-1, KEY)
@@ -97,13 +107,13 @@ class Shards:
         """Encodes what is not there yet, `processes` shards at a time."""
         found: dict[Split, list[Shard]] = {}
         for split in SPLITS:
-            paired = pairs(self.corpus.documents(split), self.tokenizer)
-            write = Writer(self.folder, self.tokenizer, split, paired, self._state)
-            shards = cut(counted(self.corpus.documents(split), split, self.progress))
+            paired = is_paired(self.corpus.documents(split), self.tokenizer)
+            write = ShardWriter(self.folder, self.tokenizer, split, paired, self._state)
+            shards = shard_documents(with_progress(self.corpus.documents(split), split, self.progress))
             with Crew(write, processes) as crew:
                 found[split] = list(crew.map(enumerate(shards), write.found))
             if not any(shard.count for shard in found[split]):
-                raise _nothing(split, {**self.corpus.dropped(), **dropped(found)})
+                raise _nothing(split, {**self.corpus.dropped(), **dropped_counts(found)})
         return found
 
     def _learned(self) -> bytes | None:
@@ -123,14 +133,14 @@ class _Texts:
         self._corpus, self._progress = corpus, progress
 
     def __iter__(self) -> Iterator[str]:
-        for document in counted(self._corpus.documents("train"), "tokenizer", self._progress):
+        for document in with_progress(self._corpus.documents("train"), "tokenizer", self._progress):
             yield document.text
             if document.target:
                 yield " ".join(document.target)
 
 
 @final
-class Writer:
+class ShardWriter:
     """Encodes a shard and writes it: its arrays, and then the document that says they are whole."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, split: Split, paired: bool, state: str) -> None:
@@ -180,7 +190,7 @@ class Writer:
         return digest_json([self.state, self.paired, len(documents), documents[0].name, documents[-1].name])
 
 
-def cut(documents: Iterable[Document]) -> Iterator[list[Document]]:
+def shard_documents(documents: Iterable[Document]) -> Iterator[list[Document]]:
     """Successive documents, until there is enough of them for a shard."""
     held: list[Document] = []
     letters = 0
@@ -194,7 +204,7 @@ def cut(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield held
 
 
-def dropped(shards: Mapping[Split, Iterable[Shard]]) -> Counter[str]:
+def dropped_counts(shards: Mapping[Split, Iterable[Shard]]) -> Counter[str]:
     found: Counter[str] = Counter()
     for shard in chain.from_iterable(shards.values()):
         found.update(shard.meta["dropped"])
@@ -202,7 +212,7 @@ def dropped(shards: Mapping[Split, Iterable[Shard]]) -> Counter[str]:
 
 
 def _nothing(split: Split, left: Mapping[str, int]) -> DataError:
-    why = left_out(left)
+    why = dropped_summary(left)
     what = f"no document is left in the split `{split}`" + (f" (left out: {why})" if why else "")
     return DataError(
         Problem(code="no-documents", path="corpus", message=what, valid="at least one document in each split")

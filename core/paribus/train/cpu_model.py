@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def processor() -> str:
+def processor_name() -> str:
     with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()

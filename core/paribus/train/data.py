@@ -18,15 +18,15 @@ from paribus.parts.batch import Batch, Stream
 from paribus.parts.draw import Draw, order
 from paribus.slots.objective import Objective
 from paribus.slots.tokens import Ints, Tokens
-from paribus.train.examples import Examples, bucketed, needed
-from paribus.train.token_store import Encoded
+from paribus.train.examples import Examples, bucket_order, padded_length
+from paribus.train.token_store import EncodedCorpus
 
-TOGETHER = 1 << 16  # tokens that are made at once, of as many steps as that takes
+BATCHED_TOKENS = 1 << 16  # tokens that are made at once, of as many steps as that takes
 VALIDATION = -1  # the epoch that validation draws are keyed by, with seed 0: the same for every trial of a study
 
 
 @dataclass(frozen=True)
-class Feed:
+class DataOptions:
     """What a spec says under `data:`."""
 
     batch: int
@@ -43,10 +43,10 @@ class Data(LightningDataModule):
 
     def __init__(
         self,
-        encoded: Encoded,
+        encoded: EncodedCorpus,
         trained: Mapping[str, Objective],
         evaluated: Mapping[str, Objective],
-        options: Feed,
+        options: DataOptions,
         *,
         length: int,
         seed: int,
@@ -109,14 +109,16 @@ class Data(LightningDataModule):
         if self._together > 1:
             return self._made(epoch, at)
         index = self._order[1][at * self.batch_size : (at + 1) * self.batch_size]
-        length = None if self._lengths is None else needed(self._lengths[index], self.train_examples.length)
+        length = None if self._lengths is None else padded_length(self._lengths[index], self.train_examples.length)
         draw = Draw(self.seed, epoch, torch.from_numpy(index), step / self.steps if self.steps else 0.0)
         batch = self.train_examples.batch(draw, length)
         self._timed = self._timed or draw.timed
         if self._together == 0:  # what depends on the step, and what is padded to the longest, is made alone
             alone = draw.timed or length is not None
             self._together = (
-                1 if alone else max(1, TOGETHER // sum(stream.tokens.numel() for stream in batch.streams.values()))
+                1
+                if alone
+                else max(1, BATCHED_TOKENS // sum(stream.tokens.numel() for stream in batch.streams.values()))
             )
         return batch
 
@@ -184,7 +186,7 @@ class Data(LightningDataModule):
         if self._lengths is None:
             return found
         window = self.options.bucket
-        return bucketed(found, self._lengths, self.batch_size, window, seed=self.seed, epoch=epoch)
+        return bucket_order(found, self._lengths, self.batch_size, window, seed=self.seed, epoch=epoch)
 
     def _loader(self, batches: _Batches, numbers: DistributedSampler[int], workers: int) -> DataLoader[Batch]:
         # fork: the default, a fork server of the worker's own, imports torch anew for each trial.

@@ -15,14 +15,14 @@ from paribus.parts.batch import Batch
 from paribus.parts.draw import Draw
 from paribus.storage.atomic import digest_json
 from paribus.train.data import VALIDATION, Data
-from paribus.train.evaluate import moved
+from paribus.train.evaluate import to_device
 from paribus.train.model import Model
 
-SHORT = 16  # hexadecimal digits kept of a digest that is only ever compared with its like
-MEASURED = 8  # validation examples whose digest stands for all
+DIGEST_LENGTH = 16  # hexadecimal digits kept of a digest that is only ever compared with its like
+DIGESTED_EXAMPLES = 8  # validation examples whose digest stands for all
 
 
-def beginnings(model: Model) -> dict[str, dict[str, Any]]:
+def initial_tensors(model: Model) -> dict[str, dict[str, Any]]:
     """Each parameter before the first step: what it was drawn from, what shaped it, and what it came to.
 
     A scale changes every value and no sign, so two that were drawn alike and scaled otherwise share their `signs`.
@@ -34,9 +34,9 @@ def beginnings(model: Model) -> dict[str, dict[str, Any]]:
         found[path] = {
             "shape": list(about.shape),
             "origin": origin,
-            "draws": digest_json([origin or model.seed, path, list(about.shape)])[:SHORT],
-            "shaped": digest_json([_scheme(model), about._replace(path="", shape=())])[:SHORT],
-            "value": tensor_digest(named[path])[:SHORT],
+            "draws": digest_json([origin or model.seed, path, list(about.shape)])[:DIGEST_LENGTH],
+            "shaped": digest_json([_scheme(model), about._replace(path="", shape=())])[:DIGEST_LENGTH],
+            "value": tensor_digest(named[path])[:DIGEST_LENGTH],
             "signs": _signs(named[path]),
         }
     for path, buffer in model.named_buffers():
@@ -52,9 +52,9 @@ def _buffer(model: Model, path: str, buffer: Tensor) -> dict[str, Any]:
     return {
         "shape": shape,
         "origin": "",
-        "draws": digest_json([model.seed, path, shape])[:SHORT],
-        "shaped": digest_json([told, model.spec["dims"], model.spec["topology"]])[:SHORT],
-        "value": tensor_digest(buffer)[:SHORT],
+        "draws": digest_json([model.seed, path, shape])[:DIGEST_LENGTH],
+        "shaped": digest_json([told, model.spec["dims"], model.spec["topology"]])[:DIGEST_LENGTH],
+        "value": tensor_digest(buffer)[:DIGEST_LENGTH],
         "signs": "",
         "buffer": True,
     }
@@ -69,13 +69,13 @@ def _nodes(spec: Any, slot: str) -> Iterator[Any]:
             yield from _nodes(value, slot)
 
 
-def manners(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, str]:
+def optimizer_options(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, str]:
     """How each parameter is trained: a digest of what the optimizer was told of its group, but the rate of the hour."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found: dict[str, str] = {}
     for group in optimizer.param_groups:
         told = {key: str(value) for key, value in group.items() if key not in ("params", "lr")}
-        digest = digest_json(told)[:SHORT]
+        digest = digest_json(told)[:DIGEST_LENGTH]
         found |= {names[id(each)]: digest for each in group["params"] if id(each) in names}
     return found
 
@@ -85,16 +85,16 @@ def _origin(model: Model, path: str) -> str:
     fate = model.adoption.begins.get(path) if model.adoption is not None else None
     if fate is None or fate.kind == "new":
         return ""
-    return f"{model.origin[:SHORT]} {fate.how or fate.kind}"
+    return f"{model.origin[:DIGEST_LENGTH]} {fate.how or fate.kind}"
 
 
-def outputs(model: Model, data: Data) -> str:
+def untrained_outputs_digest(model: Model, data: Data) -> str:
     """What the untrained model makes of the first validation batch: equal in two trials, the swap had no effect."""
     training = model.training
     model.eval()
     hashed = hashlib.sha256()
     with torch.no_grad():
-        run = model.run(moved(data.validation_batch(0), model))
+        run = model.run(to_device(data.validation_batch(0), model))
         for part in model.topology.parts:
             hashed.update(tensor_digest(run.output(part.path).hidden).encode())
         for name in model.evaluated:
@@ -106,7 +106,7 @@ def outputs(model: Model, data: Data) -> str:
 
 def validation_digest(data: Data) -> str:
     """What is measured: the first validation examples, however many of them make a batch."""
-    index = torch.arange(min(MEASURED, data.val_count))
+    index = torch.arange(min(DIGESTED_EXAMPLES, data.val_count))
     return batch_digest(data.val_examples.batch(Draw(0, VALIDATION, index)))
 
 
@@ -119,7 +119,7 @@ def batch_digest(batch: Batch) -> str:
     return hashed.hexdigest()
 
 
-def chained(before: str, now: str) -> str:
+def chain_digest(before: str, now: str) -> str:
     """A digest of a sequence, one link further."""
     return hashlib.sha256(f"{before}{now}".encode()).hexdigest()
 
@@ -137,7 +137,7 @@ def _signs(tensor: Tensor) -> str:
     plain = tensor.detach().cpu().reshape(-1)
     if not plain.numel() or bool((plain == plain[0]).all()):
         return ""
-    return hashlib.sha256(np.packbits(torch.signbit(plain).numpy()).data).hexdigest()[:SHORT]
+    return hashlib.sha256(np.packbits(torch.signbit(plain).numpy()).data).hexdigest()[:DIGEST_LENGTH]
 
 
 def _tensors(batch: Batch) -> Iterator[tuple[str, Tensor]]:

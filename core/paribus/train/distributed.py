@@ -27,11 +27,11 @@ from paribus.train.worker_pool import may_fork
 
 Record = TypeVar("Record")
 
-LOOK: Final = 0.05
-PATIENCE: Final = 30.0  # seconds for the others to end once the first has
+POLL_SECONDS: Final = 0.05
+EXIT_TIMEOUT_SECONDS: Final = 30.0  # seconds for the others to end once the first has
 
 
-class Ranks(NamedTuple):
+class ProcessRank(NamedTuple):
     """Which of a trial's processes this is, and what they must agree on."""
 
     rank: int = 0
@@ -58,7 +58,7 @@ class Ranks(NamedTuple):
         return bool(flag > 0)
 
 
-def wanted(trainer: Mapping[str, Any]) -> int:
+def process_count(trainer: Mapping[str, Any]) -> int:
     """How many processes a trainer asks for, on this machine."""
     count = counted(trainer)
     if count is not None:
@@ -66,39 +66,39 @@ def wanted(trainer: Mapping[str, Any]) -> int:
     return max(1, torch.cuda.device_count()) if trainer.get("accelerator", "auto") != "cpu" else 1
 
 
-def refuse(trainer: Mapping[str, Any]) -> None:
+def validate_devices(trainer: Mapping[str, Any]) -> None:
     """What a trial cannot be cut into."""
     for key, what, valid in uncut(trainer):
         raise _refused(key, what, valid)
 
 
-def strategy_of(trainer: Mapping[str, Any], count: int) -> Any:
+def lightning_strategy(trainer: Mapping[str, Any], count: int) -> Any:
     """Lightning's strategy. Its own `fsdp` takes CUDA; the one of torch's newer `fully_shard` runs on any device."""
     strategy = trainer.get("strategy", "auto")
     return ModelParallelStrategy(count, 1) if strategy == IN_PIECES else strategy
 
 
-def in_ranks(trainer: Mapping[str, Any], run: Callable[[Ranks], Record]) -> Record:
+def run_distributed(trainer: Mapping[str, Any], run: Callable[[ProcessRank], Record]) -> Record:
     """Runs it in as many processes as the trainer wants, of which this is the first, and returns what comes of it."""
-    count = wanted(trainer)
+    count = process_count(trainer)
     if count == 1 and not sharded(trainer):
-        return run(Ranks())
-    refuse(trainer)
+        return run(ProcessRank())
+    validate_devices(trainer)
     if not may_fork():
         what = f"{count} devices take a process each, and this one has threads, which a copy would not have"
         raise _refused("devices", what, "1, or a study: its trials have processes of their own")
     with _environment(count):
-        others = {_forked(Ranks(rank, count), run): rank for rank in range(1, count)}
+        others = {_forked(ProcessRank(rank, count), run): rank for rank in range(1, count)}
         try:
-            found = run(Ranks(0, count))
+            found = run(ProcessRank(0, count))
         except BaseException as error:
             _lost(_ended(others, 1.0), error)
             raise
-        _ended(others, PATIENCE)
+        _ended(others, EXIT_TIMEOUT_SECONDS)
         return found
 
 
-def _forked(ranks: Ranks, run: Callable[[Ranks], Any]) -> int:
+def _forked(ranks: ProcessRank, run: Callable[[ProcessRank], Any]) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -138,7 +138,7 @@ def _ended(others: Mapping[int, int], seconds: float) -> dict[int, int]:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             break
-        time.sleep(LOOK if left else 0)
+        time.sleep(POLL_SECONDS if left else 0)
     return codes
 
 

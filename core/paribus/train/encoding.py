@@ -22,7 +22,7 @@ Progress = Callable[[str, int], None]  # what is being read (tokenizer, train, v
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Flat(NamedTuple):
+class FlatDocuments(NamedTuple):
     """One side of some documents that come one after the other, by lengths: where they lie, whoever joins them says."""
 
     ids: Array
@@ -36,7 +36,7 @@ class Flat(NamedTuple):
 class Part(NamedTuple):
     """What became of some documents of one split."""
 
-    sides: tuple[Flat, ...]  # one; of a corpus of pairs two
+    sides: tuple[FlatDocuments, ...]  # one; of a corpus of pairs two
     keys: Array  # (documents, KEY) uint8, of their texts
     languages: tuple[str, ...]  # in the order in which they came
     dropped: Mapping[str, int]  # how many documents were left out, by reason
@@ -52,8 +52,8 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool)
     keys: list[bytes] = []
     length = 0
     for batch in batches(iter(documents)):
-        rows = rows_of(tokenizer, [document.sentences for document in batch])
-        others = rows_of(tokenizer, [document.target for document in batch])
+        rows = encode_sentences(tokenizer, [document.sentences for document in batch])
+        others = encode_sentences(tokenizer, [document.target for document in batch])
         for document, row, other in zip(batch, rows, others, strict=True):
             why = _unfit(document, row, other, paired)
             if why:
@@ -71,13 +71,13 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool)
     return Part(sides, found, tuple(languages), dropped, length)
 
 
-def pairs(documents: Iterable[Document], tokenizer: Tokenizer) -> bool:
+def is_paired(documents: Iterable[Document], tokenizer: Tokenizer) -> bool:
     """Whether documents have two sides, which the first that has any text decides for all."""
     for batch in batches(iter(documents)):
-        rows = rows_of(tokenizer, [document.sentences for document in batch])
+        rows = encode_sentences(tokenizer, [document.sentences for document in batch])
         for document, row in zip(batch, rows, strict=True):
             if row:
-                return bool(rows_of(tokenizer, [document.target])[0])
+                return bool(encode_sentences(tokenizer, [document.target])[0])
     return False
 
 
@@ -86,7 +86,7 @@ def batches(documents: Iterator[Document], size: int = _BATCH) -> Iterator[list[
         yield batch
 
 
-def counted(documents: Iterable[Document], what: str, progress: Progress) -> Iterator[Document]:
+def with_progress(documents: Iterable[Document], what: str, progress: Progress) -> Iterator[Document]:
     """The same documents, and word of how many there were so far."""
     done = 0
     for document in documents:
@@ -97,14 +97,14 @@ def counted(documents: Iterable[Document], what: str, progress: Progress) -> Ite
     progress(what, done)
 
 
-def rows_of(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+def encode_sentences(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
     """The ids of each sentence of each text, without the blank ones and those that have none."""
     kept = [[sentence for sentence in text if sentence.strip()] for text in texts]
     ids = iter(tokenizer.encode_batch([" " * (place > 0) + it for text in kept for place, it in enumerate(text)]))
     return [[row for row in islice(ids, len(text)) if row] for text in kept]
 
 
-def left_out(dropped: Mapping[str, int]) -> str:
+def dropped_summary(dropped: Mapping[str, int]) -> str:
     """How many were left out, by reason; nothing where none was."""
     return "; ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
 
@@ -155,12 +155,14 @@ class _Gathered:
         self._languages.append(language)
         self._labels.append(labels)
 
-    def flat(self) -> Flat:
+    def flat(self) -> FlatDocuments:
         ids = np.concatenate(self._ids) if self._ids else np.empty(0, self._kind)
         labels = np.fromiter(chain.from_iterable(self._labels), np.float64)
         counts = (self._sentences, self._documents, self._languages)
         sentences, documents, languages = (np.array(count, np.int64) for count in counts)
-        return Flat(ids, sentences, documents, languages, labels, np.array([len(it) for it in self._labels], np.int64))
+        return FlatDocuments(
+            ids, sentences, documents, languages, labels, np.array([len(it) for it in self._labels], np.int64)
+        )
 
 
 def _outside(name: str, position: int, token: int, size: int) -> DataError:

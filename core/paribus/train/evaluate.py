@@ -12,14 +12,14 @@ from typing import Final
 
 import torch
 
-from paribus.assembly.metric_names import likely
+from paribus.assembly.metric_names import has_likelihood
 from paribus.parts.batch import Batch
 from paribus.train.data import Data
 from paribus.train.model import Model
-from paribus.train.packing import end_mark
-from paribus.train.token_store import Encoded
+from paribus.train.packing import end_token
+from paribus.train.token_store import EncodedCorpus
 
-MOST_NATS: Final = 700.0  # whose perplexity is a number still
+MAX_NATS: Final = 700.0  # whose perplexity is a number still
 
 
 def evaluate(model: Model, data: Data, names: Sequence[str] | None = None) -> dict[str, float]:
@@ -27,26 +27,26 @@ def evaluate(model: Model, data: Data, names: Sequence[str] | None = None) -> di
 
     `names` are the objectives that it is evaluated with, unless they are its own.
     """
-    with used(model):
-        found = observed(model, data.val_dataloader(), names)
+    with evaluation_mode(model):
+        found = compute_metrics(model, data.val_dataloader(), names)
     for name in model.evaluated if names is None else names:
-        if likely(model.objective(name)):
-            found |= of_text(name, found[f"val/{name}/loss"], data.encoded)
+        if has_likelihood(model.objective(name)):
+            found |= text_metrics(name, found[f"val/{name}/loss"], data.encoded)
     return found
 
 
-def observed(model: Model, batches: Iterable[Batch], names: Sequence[str] | None = None) -> dict[str, float]:
+def compute_metrics(model: Model, batches: Iterable[Batch], names: Sequence[str] | None = None) -> dict[str, float]:
     """The metrics of some batches."""
     metrics = model.metrics(names)
     for metric in metrics.values():
         metric.sync_on_compute = False  # of several processes, each sees all of it
     for batch in batches:
-        model.observe(moved(batch, model), metrics, names)
+        model.observe(to_device(batch, model), metrics, names)
     return {name: float(metric.compute()) for name, metric in metrics.items()}
 
 
 @contextmanager
-def used(model: Model) -> Iterator[None]:
+def evaluation_mode(model: Model) -> Iterator[None]:
     """The model as it is used: it drops nothing, takes no gradient, and is left in the mode in which it was found."""
     training = model.training
     model.eval()
@@ -57,21 +57,21 @@ def used(model: Model) -> Iterator[None]:
         model.train(training)
 
 
-def moved(batch: Batch, model: Model) -> Batch:
+def to_device(batch: Batch, model: Model) -> Batch:
     """The batch on the model's device."""
-    moved: Batch = model.transfer_batch_to_device(batch, model.device, 0)
-    return moved
+    to_device: Batch = model.transfer_batch_to_device(batch, model.device, 0)
+    return to_device
 
 
-def of_text(name: str, nats: float, text: Encoded) -> dict[str, float]:
+def text_metrics(name: str, nats: float, text: EncodedCorpus) -> dict[str, float]:
     """What the nats of a token come to: perplexity, exp(nats), and bits of a byte, nats / ln 2 x tokens / bytes.
 
     Tokens and bytes are those of the whole validation split, marks at the ends of documents among the tokens. What is
     a byte does not depend on the tokenizer, so that bits per byte can be held against those of another.
     """
-    found = {f"val/{name}/perplexity": math.exp(min(nats, MOST_NATS)) if math.isfinite(nats) else nats}
+    found = {f"val/{name}/perplexity": math.exp(min(nats, MAX_NATS)) if math.isfinite(nats) else nats}
     if text.bytes:
-        marks = 0 if end_mark(text.vocabulary) is None else len(text.val.documents) - 1
+        marks = 0 if end_token(text.vocabulary) is None else len(text.val.documents) - 1
         tokens = len(text.val.ids) + marks
         found[f"val/{name}/bits-per-byte"] = nats / math.log(2) * tokens / text.bytes
     return found

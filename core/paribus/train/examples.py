@@ -18,7 +18,7 @@ from paribus.parts.draw import Draw
 from paribus.slots.objective import Objective, TrainingExamples
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.tokens import Ints, Tokens
-from paribus.train.packing import Flow, Packed
+from paribus.train.packing import ConcatenatedDocuments, PackedDocuments
 
 
 @final
@@ -37,18 +37,18 @@ class Examples:
         self.objectives = objectives
         self.length = length
         self.former = next((name for name, each in objectives.items() if each.traits.get("forms")), None)
-        self.packed: Packed | None = None  # where whole documents share rows
-        self._flow: Flow | None = None  # where documents are cut as they come
+        self.packed: PackedDocuments | None = None  # where whole documents share rows
+        self._flow: ConcatenatedDocuments | None = None  # where documents are cut as they come
         if self.former is not None:
             self.count = objectives[self.former].examples(tokens, length)
             return
         self.raw = max(objective.raw(length) for objective in objectives.values())
         told = any("sentences" in objective.traits.get("needs", []) for objective in objectives.values())
         if documents == "packed":
-            self.packed = Packed(tokens, vocabulary, self.raw, sentences=told)
+            self.packed = PackedDocuments(tokens, vocabulary, self.raw, sentences=told)
             self.count = self.packed.count
         else:
-            self._flow = Flow(tokens, vocabulary, apart=documents == "apart", sentences=told)
+            self._flow = ConcatenatedDocuments(tokens, vocabulary, apart=documents == "apart", sentences=told)
             self.count = self._flow.count(self.raw)
 
     def lengths(self) -> Ints:
@@ -103,10 +103,10 @@ def _all_alike(objective: str) -> SpecError:
     return SpecError(Problem(code="not-read", path="data.bucket", message=what, valid="0, or examples that are padded"))
 
 
-STEP: Final = 8  # lengths of batches are whole numbers of these: few shapes, and those that hardware likes
+LENGTH_MULTIPLE: Final = 8  # lengths of batches are whole numbers of these: few shapes, and those that hardware likes
 
 
-def bucketed(order: Ints, lengths: Ints, batch: int, window: int, *, seed: int, epoch: int) -> Ints:
+def bucket_order(order: Ints, lengths: Ints, batch: int, window: int, *, seed: int, epoch: int) -> Ints:
     """The examples of an epoch, batch behind batch: sorted by length within each `window` of batches.
 
     Those that are left over by whole batches are the ones that `order` has last, as if none were sorted; the batches of
@@ -122,6 +122,6 @@ def bucketed(order: Ints, lengths: Ints, batch: int, window: int, *, seed: int, 
     return np.concatenate(found) if found else kept
 
 
-def needed(lengths: Ints, most: int) -> int:
+def padded_length(lengths: Ints, most: int) -> int:
     """How many rows a batch of examples of these lengths is padded to."""
-    return min(most, -(-int(lengths.max()) // STEP) * STEP)
+    return min(most, -(-int(lengths.max()) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)

@@ -12,14 +12,14 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 
 from paribus.storage.atomic import parse_number
-from paribus.train.loggers import Run, made
-from paribus.train.trial_callback import Keeper
+from paribus.train.loggers import LoggerRun, make_logger
+from paribus.train.trial_callback import TrialCallback
 
-EVERY: Final = 1.0  # seconds between entries
+WRITE_SECONDS: Final = 1.0  # seconds between entries
 
 
 @final
-class Diary(Callback):
+class LoggerCallback(Callback):
     """Reads what the keeper has; a trial that goes on from a checkpoint tells its loggers all of it once more.
 
     A logger that fails is left, with a note: it neither ends the trial nor changes a bit of its record. What it draws
@@ -28,10 +28,10 @@ class Diary(Callback):
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: TrialCallback,
         spec: Mapping[str, Any],
         nodes: Sequence[Mapping[str, Any]],
-        run: Run,
+        run: LoggerRun,
         note: Callable[[str], None],
     ) -> None:
         self._keeper = keeper
@@ -50,7 +50,7 @@ class Diary(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: Any) -> None:
         points = len(self._keeper.curve)
-        if points > self._points or time.monotonic() - self._last >= EVERY:
+        if points > self._points or time.monotonic() - self._last >= WRITE_SECONDS:
             self._write()
 
     def close(self, status: str) -> None:
@@ -61,7 +61,7 @@ class Diary(Callback):
             self._trying(name, partial(logger.finalize, status_name))
 
     def _begin(self, node: Mapping[str, Any]) -> None:
-        logger = made(node, self._run)
+        logger = make_logger(node, self._run)
         logger.log_hyperparams({"variant": self._run.variant, "identity": self._run.identity, **_flat(self._spec)})
         self._loggers[node["name"]] = logger
 

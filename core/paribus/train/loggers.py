@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
-NAMED: Final = 80  # letters of a folder's name
+NAME_LENGTH: Final = 80  # letters of a folder's name
 
 
 @final
 @dataclass(frozen=True)
-class Run:
+class LoggerRun:
     """What a logger is to call a trial, and where it may write."""
 
     study: str
@@ -33,7 +33,7 @@ class Run:
     @property
     def name(self) -> str:
         """Of letters that every file system takes; the identity tells apart what they make alike."""
-        plain = re.sub(r"[^A-Za-z0-9._=-]+", "-", self.variant).strip("-.")[:NAMED]
+        plain = re.sub(r"[^A-Za-z0-9._=-]+", "-", self.variant).strip("-.")[:NAME_LENGTH]
         return f"{plain}-seed-{self.seed}-{self.identity[:6]}"
 
     def fresh(self, logger: str) -> Path:
@@ -42,19 +42,19 @@ class Run:
         return self.folder / logger
 
 
-def _csv(run: Run, options: Mapping[str, Any]) -> Logger:
+def _csv(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
     from lightning.pytorch.loggers import CSVLogger
 
     return CSVLogger(run.fresh("csv"), name=run.name, version="", **options)
 
 
-def _tensorboard(run: Run, options: Mapping[str, Any]) -> Logger:
+def _tensorboard(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
     from lightning.pytorch.loggers import TensorBoardLogger
 
     return TensorBoardLogger(run.fresh("tensorboard"), name=run.name, version="", default_hp_metric=False, **options)
 
 
-def _mlflow(run: Run, options: Mapping[str, Any]) -> Logger:
+def _mlflow(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
     from lightning.pytorch.loggers import MLFlowLogger
 
     database = run.folder / "mlflow" / "mlflow.db"
@@ -63,7 +63,7 @@ def _mlflow(run: Run, options: Mapping[str, Any]) -> Logger:
     return MLFlowLogger(run_name=run.name, **{**own, **options})
 
 
-def _wandb(run: Run, options: Mapping[str, Any]) -> Logger:
+def _wandb(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
     from lightning.pytorch.loggers import WandbLogger
 
     folder = run.fresh("wandb") / run.name
@@ -72,10 +72,10 @@ def _wandb(run: Run, options: Mapping[str, Any]) -> Logger:
 
 
 @final
-class Known(NamedTuple):
+class LoggerType(NamedTuple):
     """A logger: what makes it, the options that it takes here, and the package that it needs."""
 
-    make: Callable[[Run, Mapping[str, Any]], Logger]
+    make: Callable[[LoggerRun, Mapping[str, Any]], Logger]
     options: Mapping[str, type]
     package: str = ""
 
@@ -84,15 +84,15 @@ class Known(NamedTuple):
         return not self.package or find_spec(self.package) is not None
 
 
-LOGGERS: Final[Mapping[str, Known]] = {
-    "csv": Known(_csv, {"flush_logs_every_n_steps": int}),
-    "tensorboard": Known(_tensorboard, {}, "tensorboard"),
-    "mlflow": Known(_mlflow, {"experiment_name": str, "tracking_uri": str}, "mlflow"),
-    "wandb": Known(_wandb, {"project": str, "entity": str, "offline": bool}, "wandb"),
+LOGGERS: Final[Mapping[str, LoggerType]] = {
+    "csv": LoggerType(_csv, {"flush_logs_every_n_steps": int}),
+    "tensorboard": LoggerType(_tensorboard, {}, "tensorboard"),
+    "mlflow": LoggerType(_mlflow, {"experiment_name": str, "tracking_uri": str}, "mlflow"),
+    "wandb": LoggerType(_wandb, {"project": str, "entity": str, "offline": bool}, "wandb"),
 }
 
 
-def made(node: Mapping[str, Any], run: Run) -> Logger:
+def make_logger(node: Mapping[str, Any], run: LoggerRun) -> Logger:
     """The logger that a study names; W&B's is offline unless it is told otherwise."""
     options = {key: value for key, value in node.items() if key != "name"}
     if node["name"] == "wandb":

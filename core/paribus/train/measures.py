@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from paribus.assembly.components import Classes, make
-from paribus.assembly.forward_pass import Pass
-from paribus.assembly.metric_names import known_of
+from paribus.assembly.forward_pass import BatchForward
+from paribus.assembly.metric_names import trial_info
 from paribus.errors import Problem, SpecError
 from paribus.keyed import key32
 from paribus.parts.batch import Batch, Stream
@@ -20,12 +20,12 @@ from paribus.parts.draw import Draw
 from paribus.parts.shape import Shape
 from paribus.slots.measure import GeneratedPair, Measure, TrialInfo
 from paribus.slots.tokenizer import Vocabulary
-from paribus.train.assemble import longer
+from paribus.train.assemble import longer_examples
 from paribus.train.data import VALIDATION, Data
-from paribus.train.evaluate import moved, observed, used
+from paribus.train.evaluate import compute_metrics, evaluation_mode, to_device
 from paribus.train.examples import Examples
 from paribus.train.model import Model
-from paribus.train.token_store import Encoded
+from paribus.train.token_store import EncodedCorpus
 
 Point = Mapping[str, Any]
 
@@ -34,11 +34,11 @@ class Writer(Protocol):
     """Lets a model write, which is known above training: `decode.translating`, which is handed down."""
 
     def __call__(
-        self, model: Model, text: Encoded, examples: int, *, beam: int, length_penalty: float, tokens: int | None
+        self, model: Model, text: EncodedCorpus, examples: int, *, beam: int, length_penalty: float, tokens: int | None
     ) -> Sequence[GeneratedPair]: ...
 
 
-class Found(NamedTuple):
+class MeasureResults(NamedTuple):
     """What measures came to."""
 
     metrics: dict[str, float]  # val/<measure>/<name>
@@ -46,16 +46,16 @@ class Found(NamedTuple):
 
 
 @final
-class Measuring:
+class MeasureRunner:
     """The measures of a spec, asked of a model at each of its evaluations."""
 
-    def __init__(self, measures: Mapping[str, Measure], asked: Asked) -> None:
+    def __init__(self, measures: Mapping[str, Measure], asked: MeasuredModel) -> None:
         self.measures = measures
         self.asked = asked
 
-    def __call__(self, curve: Sequence[Point] = (), *, last: bool = True) -> Found:
+    def __call__(self, curve: Sequence[Point] = (), *, last: bool = True) -> MeasureResults:
         """What is found at the last point of the curve; on the way, of those measures that are asked often."""
-        found = Found({}, {})
+        found = MeasureResults({}, {})
         for name, measure in self.measures.items():
             if not last and not measure.traits.get("often"):
                 continue
@@ -63,8 +63,8 @@ class Measuring:
             self._ask(name, measure, found)
         return found
 
-    def _ask(self, name: str, measure: Measure, found: Found) -> None:
-        with used(self.asked.model):
+    def _ask(self, name: str, measure: Measure, found: MeasureResults) -> None:
+        with evaluation_mode(self.asked.model):
             answers = measure.measure(self.asked)
         missing = [each for each in measure.names(self.asked.known) if each not in answers]
         assert not missing, f"the measure `{name}` says nothing of {missing}, which it named"
@@ -77,27 +77,29 @@ class Measuring:
                 found.unmeasured[f"val/{name}/{each}"] = f"it is {answer}"
 
 
-def measuring(
+def measure_runner(
     spec: Mapping[str, Any], classes: Classes, model: Model, data: Data, writer: Writer | None = None
-) -> Measuring | None:
+) -> MeasureRunner | None:
     """The measures that a spec asks for, if it asks for any."""
     nodes = spec.get("measure") or []
     measures = {node["name"]: make(classes, "measure", node, kind=Measure) for node in nodes}
     if not measures:
         return None
-    found = asked(spec, classes, model, data, writer)
+    found = measured_model(spec, classes, model, data, writer)
     for measure in measures.values():
         measure.names(found.known)  # whoever lacks a library says so now, and not when the training is done
-    return Measuring(measures, found)
+    return MeasureRunner(measures, found)
 
 
-def asked(spec: Mapping[str, Any], classes: Classes, model: Model, data: Data, writer: Writer | None = None) -> Asked:
+def measured_model(
+    spec: Mapping[str, Any], classes: Classes, model: Model, data: Data, writer: Writer | None = None
+) -> MeasuredModel:
     """The model of a spec with its data, to be asked."""
-    return Asked(model, data, partial(longer, spec, classes, data), writer)
+    return MeasuredModel(model, data, partial(longer_examples, spec, classes, data), writer)
 
 
 @final
-class Asked:
+class MeasuredModel:
     """A model with its data; it is a `slots.measure.Subject`."""
 
     def __init__(
@@ -108,7 +110,7 @@ class Asked:
         self._longer = longer
         self._writer = writer
         self.curve: Sequence[Point] = ()
-        self.known: TrialInfo = known_of(model.spec, model.assembled)
+        self.known: TrialInfo = trial_info(model.spec, model.assembled)
         self._examples: dict[int, Examples] = {}
 
     @property
@@ -128,7 +130,7 @@ class Asked:
         count = min(examples, found.count, self.data.val_count if times == 1 else found.count)
         for first in range(0, count, self.data.batch_size):
             index = torch.arange(first, min(first + self.data.batch_size, count))
-            yield moved(found.batch(Draw(0, VALIDATION, index)), self.model)
+            yield to_device(found.batch(Draw(0, VALIDATION, index)), self.model)
 
     def examples(self, times: int) -> Examples:
         """The validation split in examples `times` as long; made once."""
@@ -138,7 +140,11 @@ class Asked:
 
     def metrics(self, batches: Iterable[Batch]) -> dict[str, float]:
         seen = list(batches)
-        return {name.removeprefix("val/"): value for name, value in observed(self.model, seen).items()} if seen else {}
+        return (
+            {name.removeprefix("val/"): value for name, value in compute_metrics(self.model, seen).items()}
+            if seen
+            else {}
+        )
 
     def rows(self, tokens: Tensor) -> Batch:
         return Batch({"body": Stream(tokens.to(self.device))}, {}, torch.arange(len(tokens)))
@@ -147,7 +153,7 @@ class Asked:
         return self.model.run(batch).scores(self.model.evaluated[0])
 
     def weights(self, batch: Batch) -> list[Tensor]:
-        run = Pass(self.model.topology, batch, capture=True)
+        run = BatchForward(self.model.topology, batch, capture=True)
         captured = (layer.get("weights") for layer in run.output("body").captured)
         return [weights[:, :, : weights.shape[-1]] for weights in captured if weights is not None]
 

@@ -12,8 +12,8 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
 from torchmetrics import Metric
 
-from paribus.assembly.build import Assembled
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.build import ModelParts
+from paribus.assembly.forward_pass import BatchForward
 from paribus.keyed import key32
 from paribus.parts.batch import Batch, Stream
 from paribus.parts.context import Capture, States, merge_captures
@@ -23,16 +23,16 @@ from paribus.slots.objective import LossTerm, Objective
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.topology import Topology, memory_of
-from paribus.train.sharding import cut, cut_up
-from paribus.train.training_clock import PARTS, Watch
+from paribus.train.sharding import is_sharded, shard
+from paribus.train.training_clock import SCHEDULE_STEPS, TrainingClock
 
 if TYPE_CHECKING:
     from typing import Self
 
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
 
-    from paribus.train.tokenizer_state import Text
-    from paribus.train.warm_start import Adoption
+    from paribus.train.tokenizer_state import TextCodec
+    from paribus.train.warm_start import WeightTransfer
 
 
 @final
@@ -41,7 +41,7 @@ class Model(LightningModule):
 
     def __init__(
         self,
-        assembled: Assembled,
+        assembled: ModelParts,
         *,
         spec: Any,
         optimizer: Optimizer,
@@ -60,16 +60,16 @@ class Model(LightningModule):
         self.evaluated = tuple(evaluated)
         self.seed = seed
         self.steps = steps
-        self.watch: Watch | None = None  # where time alone ends the training
+        self.watch: TrainingClock | None = None  # where time alone ends the training
         self.done = 0  # steps taken before this fit: a resumed run goes on counting
         self.optimizer = optimizer
         self._schedule = schedule
         self.about: dict[str, ParameterInfo] = {}  # what the initialisation was told of each parameter
-        self.adoption: Adoption | None = None  # what became of the tensors of the model that it began from
+        self.adoption: WeightTransfer | None = None  # what became of the tensors of the model that it began from
         self.origin = ""  # the sha256 of that model
         self.flops: int | None = None  # what its values took, with those that it began from, where that is known
         self.tokenizer = ""  # the fingerprint of what makes its tokens, where that is known
-        self.text: Text | None = None  # and what makes them, where that is at hand
+        self.text: TextCodec | None = None  # and what makes them, where that is at hand
         self._teacher: tuple[Model, ...] = ()  # a tuple, as it is none of this model's modules: it is never saved
         self.shares: Tensor | None = None  # the loss of the step so far, summed over its micro-batches
         self._metrics: dict[str, Metric] = {}
@@ -77,7 +77,7 @@ class Model(LightningModule):
         self._summed = 0
 
     @property
-    def assembled(self) -> Assembled:
+    def assembled(self) -> ModelParts:
         return self._assembled[0]
 
     @property
@@ -99,7 +99,7 @@ class Model(LightningModule):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return self
 
-    def run(self, batch: Batch, names: Sequence[str] | None = None, *, capture: Capture | None = None) -> Pass:
+    def run(self, batch: Batch, names: Sequence[str] | None = None, *, capture: Capture | None = None) -> BatchForward:
         """A forward pass over a batch, for the named objectives or all; the teacher's waits until one asks."""
         heads = {name: self.objective(name) for name in self.assembled.objectives}
         asking = list(heads.values()) if names is None else [heads[name] for name in names]
@@ -107,7 +107,7 @@ class Model(LightningModule):
         taught = None
         if self.teacher is not None:
             taught = self.teacher.run(batch, capture=merge_captures(each.teaches for each in asking))
-        return Pass(self.topology, batch, capture=wanted, heads=heads, teacher=taught)
+        return BatchForward(self.topology, batch, capture=wanted, heads=heads, teacher=taught)
 
     def objective(self, name: str) -> Objective:
         found = self._assembled[0].objectives[name]
@@ -159,7 +159,7 @@ class Model(LightningModule):
         """Empty decoding state for `batch` sequences of at most `length` tokens (dims.length)."""
         return self.topology.start(batch, length or int(self.spec["dims"]["length"]))
 
-    def terms(self, run: Pass, names: Sequence[str]) -> dict[str, LossTerm]:
+    def terms(self, run: BatchForward, names: Sequence[str]) -> dict[str, LossTerm]:
         """The terms of the named objectives' losses: `mlm/loss`, `nsp/loss`."""
         return {f"{name}/{term}": value for name in names for term, value in self.objective(name)(run.of(name)).items()}
 
@@ -186,8 +186,8 @@ class Model(LightningModule):
 
     def configure_model(self) -> None:
         strategy = self.trainer.strategy
-        if isinstance(strategy, ModelParallelStrategy) and not cut_up(self):
-            cut(self, strategy.root_device)
+        if isinstance(strategy, ModelParallelStrategy) and not is_sharded(self):
+            shard(self, strategy.root_device)
 
     def on_fit_start(self) -> None:
         self.flops = None  # whoever trains it counts
@@ -262,7 +262,7 @@ class Model(LightningModule):
         """What the schedule makes of a step; of one that only time will end, of how much of that has passed."""
         watch = self.watch
         if watch is not None:
-            return lambda step: self._schedule.factor(watch.part(), PARTS)
+            return lambda step: self._schedule.factor(watch.part(), SCHEDULE_STEPS)
         steps = self.steps or int(self.trainer.estimated_stepping_batches)
         return lambda step: self._schedule.factor(min(self.done + step, steps - 1), steps)
 

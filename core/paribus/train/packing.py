@@ -17,20 +17,20 @@ from paribus.slots.tokens import Tokens
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
-def end_mark(vocabulary: Vocabulary) -> int | None:
+def end_token(vocabulary: Vocabulary) -> int | None:
     """What closes a document, where the tokenizer has such an id."""
     return vocabulary.specials.get("eos", vocabulary.specials.get("sep"))
 
 
 @final
-class Flow:
+class ConcatenatedDocuments:
     """Each document closed by an end mark, one behind the other, each of its own language.
 
     The flow is never made as a whole: pieces of it are, from ids that may lie on a disk.
     """
 
     def __init__(self, tokens: Tokens, vocabulary: Vocabulary, *, apart: bool, sentences: bool = False) -> None:
-        self.mark = end_mark(vocabulary)
+        self.mark = end_token(vocabulary)
         ends = np.asarray(tokens.sentences)[np.asarray(tokens.documents)[1:]]
         self.ends = ends if self.mark is None else ends + np.arange(1, len(ends) + 1)
         self.size = int(self.ends[-1]) if len(self.ends) else 0
@@ -87,7 +87,7 @@ class Flow:
 WINDOW: Final = 1 << 18  # pieces that are packed together: what is sorted and held open at a time
 
 
-class Pieces(NamedTuple):
+class DocumentPieces(NamedTuple):
     """Documents, those that are longer than a row cut into several; an end mark behind each counts."""
 
     document: Array  # (P,) which one
@@ -96,7 +96,7 @@ class Pieces(NamedTuple):
 
 
 @final
-class Packed:
+class PackedDocuments:
     """Rows of documents that do not see each other, each at positions from 0 on, and padding behind them.
 
     A document longer than a row is cut, and what is left of it is a document of its own. Which pieces share a row
@@ -106,17 +106,17 @@ class Packed:
     def __init__(
         self, tokens: Tokens, vocabulary: Vocabulary, length: int, *, window: int = WINDOW, sentences: bool = False
     ) -> None:
-        self.mark = end_mark(vocabulary)
+        self.mark = end_token(vocabulary)
         self.length = length
         self._pad = vocabulary.specials.get("pad", self.mark or 0)  # no row sees it, whatever it is
         self._ids = tokens.ids
         self._ends = np.asarray(tokens.sentences)[np.asarray(tokens.documents)[1:]]
         self._languages = tokens.languages
         self._sentences = np.asarray(tokens.sentences)[1:] if sentences else None
-        found = pieces(tokens, length, marked=self.mark is not None)
-        row = packed(found.length, length, window)
+        found = split_documents(tokens, length, marked=self.mark is not None)
+        row = pack_lengths(found.length, length, window)
         order = np.argsort(row, kind="stable")
-        self._pieces = Pieces(*(vector[order] for vector in found))
+        self._pieces = DocumentPieces(*(vector[order] for vector in found))
         self._rows = np.concatenate(([0], np.cumsum(np.bincount(row)))) if len(row) else np.zeros(1, np.int64)
         self.count = len(self._rows) - 1
 
@@ -166,17 +166,17 @@ class Packed:
         )
 
 
-def pieces(tokens: Tokens, most: int, *, marked: bool) -> Pieces:
+def split_documents(tokens: Tokens, most: int, *, marked: bool) -> DocumentPieces:
     """The documents in order, cut where they are longer than `most`."""
     bounds = np.asarray(tokens.sentences)[np.asarray(tokens.documents)]
     sizes = np.diff(bounds) + marked
     counts = -(-sizes // most)
     document = np.repeat(np.arange(len(sizes)), counts)
     offset = (np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)) * most
-    return Pieces(document, bounds[:-1][document] + offset, np.minimum(sizes[document] - offset, most))
+    return DocumentPieces(document, bounds[:-1][document] + offset, np.minimum(sizes[document] - offset, most))
 
 
-def packed(lengths: Array, most: int, window: int = WINDOW) -> Array:
+def pack_lengths(lengths: Array, most: int, window: int = WINDOW) -> Array:
     """(P,) -> (P,): the row of each piece, rows numbered from 0 on in each window behind those of the one before."""
     rows = np.empty(len(lengths), np.int64)
     first = 0

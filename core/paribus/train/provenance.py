@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from paribus.train.cpu_model import processor
+from paribus.train.cpu_model import processor_name
 
 PACKAGES = ("paribus", "torch", "lightning", "numpy", "tokenizers", "sacrebleu")
 
 
-def watch_memory() -> None:
+def reset_peak_memory() -> None:
     """Starts the peak anew, as a process forked from another inherits that one's."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
@@ -52,7 +52,7 @@ def provenance(started: float, training_seconds: float, contended: bool, device:
 
 def machine(device: torch.device) -> dict[str, str]:
     """What speed depends on."""
-    name = torch.cuda.get_device_name() if device.type == "cuda" else processor()
+    name = torch.cuda.get_device_name() if device.type == "cuda" else processor_name()
     return {"device": device.type, "name": name, "threads": str(torch.get_num_threads())}
 
 

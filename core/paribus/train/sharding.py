@@ -22,20 +22,20 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from paribus.errors import Problem, SpecError, join_names
 from paribus.parts.layer import Layer
 
-CALLED: Final = ("training_step", "observe")  # of a model, what is done with its parameters gathered
+FORWARD_METHODS: Final = ("training_step", "observe")  # of a model, what is done with its parameters gathered
 
 
-def cut(model: nn.Module, device: torch.device) -> None:
+def shard(model: nn.Module, device: torch.device) -> None:
     """Cuts a model into pieces, of which this process keeps its own."""
     if numbers := [name for name, parameter in model.named_parameters() if not parameter.ndim]:
         what = f"a parameter that is a single number cannot be cut into pieces, as are {join_names(numbers)}"
         raise SpecError(Problem(code="trainer-refused", path="trainer.strategy", message=what, valid="ddp"))
     mesh = _mesh(device)
-    for unit in units(model):
+    for unit in shard_units(model):
         unit.register_forward_hook(_own)
         fully_shard(unit, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    for method in CALLED:
+    for method in FORWARD_METHODS:
         register_fsdp_forward_method(model, method)
 
 
@@ -53,7 +53,7 @@ def _own(module: nn.Module, given: object, output: Tensor | tuple[Tensor | None,
     return output.clone() if output._is_view() else output
 
 
-def units(model: nn.Module) -> list[nn.Module]:
+def shard_units(model: nn.Module) -> list[nn.Module]:
     """The attentions and feed-forwards of the layers, but for those that share a parameter with anything else."""
     layers = [module for module in model.modules() if isinstance(module, Layer)]
     parts = [part for layer in layers for part in (layer.attention, layer.cross, layer.feedforward) if part is not None]
@@ -68,12 +68,12 @@ def _alone(own: list[int], held: Counter[int], others: set[int]) -> bool:
     return bool(own) and all(held[each] == 1 and each not in others for each in own)
 
 
-def cut_up(model: nn.Module) -> bool:
+def is_sharded(model: nn.Module) -> bool:
     return isinstance(model, FSDPModule)
 
 
 @contextmanager
-def gathered(model: nn.Module) -> Iterator[None]:
+def unsharded(model: nn.Module) -> Iterator[None]:
     """The whole model in each process, for what may ask anything of it; as it was, where it is not in pieces."""
     pieces = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for module in pieces:
@@ -87,7 +87,7 @@ def gathered(model: nn.Module) -> Iterator[None]:
             module.set_reshard_after_forward(module is not model, recurse=False)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """A tensor that may lie in pieces, itself where it does not; all processes ask for the same one."""
     if not isinstance(tensor, DTensor):
         return tensor
@@ -95,7 +95,7 @@ def whole(tensor: Tensor) -> Tensor:
         return tensor.full_tensor().cpu()
 
 
-def like(tensor: Tensor, other: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
     """A whole tensor, in pieces if the other one is: as that one is cut where it has its shape, else all of it."""
     if not isinstance(other, DTensor) or not tensor.ndim:
         return tensor

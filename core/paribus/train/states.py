@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from paribus.errors import Problem, StoreError, join_names
 from paribus.storage.atomic import Json
-from paribus.train.sharding import like, whole
+from paribus.train.sharding import full_tensor, shard_like
 from paribus.train.tensor_file import pack, unpack
 
 
@@ -27,15 +27,15 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     return named
 
 
-def aliases(named: Mapping[str, Tensor]) -> dict[str, str]:
+def tied_names(named: Mapping[str, Tensor]) -> dict[str, str]:
     """For each tensor with several names (tied, or in a shared module): its later names, and the first of them."""
     first: dict[int, str] = {}
     return {name: kept for name in sorted(named) if (kept := first.setdefault(id(named[name]), name)) != name}
 
 
-def distinct(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def distinct_tensors(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Each tensor once, under the first of its names."""
-    later = aliases(named)
+    later = tied_names(named)
     return {name: tensor for name, tensor in named.items() if name not in later}
 
 
@@ -43,12 +43,12 @@ def fill_model(model: nn.Module, tensors: Mapping[str, Tensor], tied: Mapping[st
     """Copy tensors into a model that has exactly these, of these shapes, types and ties; or change nothing."""
     named = named_tensors(model)
     problems = _differences(named, {**tensors, **{name: tensors[kept] for name, kept in tied.items()}}, path)
-    problems += _ties(aliases(named), tied, path)
+    problems += _ties(tied_names(named), tied, path)
     if problems:
         raise StoreError(*problems)
     with torch.no_grad():
         for name, tensor in tensors.items():
-            named[name].copy_(like(tensor, named[name]))
+            named[name].copy_(shard_like(tensor, named[name]))
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Json]:
@@ -61,7 +61,7 @@ def pack_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: 
         raise StoreError(Problem(code="not-saved", message=what))
     options = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     state = {name: optimizer.state[parameter] for parameter, name in names.items() if parameter in optimizer.state}
-    state = {name: {key: _each(whole, value) for key, value in held.items()} for name, held in state.items()}
+    state = {name: {key: _each(full_tensor, value) for key, value in held.items()} for name, held in state.items()}
     return {
         "class": _class(optimizer),
         "groups": [sorted(group) for group in groups],
@@ -84,7 +84,7 @@ def fill_optimizer(
     hyperparameters = unpack(packed["options"], tensors, device)
     state = {
         parameters[name]: {
-            key: _each(partial(like, other=parameters[name]), unpack(value, tensors, parameters[name].device))
+            key: _each(partial(shard_like, other=parameters[name]), unpack(value, tensors, parameters[name].device))
             for key, value in held["dict"].items()
         }
         for name, held in packed["state"].items()
@@ -120,7 +120,7 @@ def check_optimizer(
 
 
 def _named_groups(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[dict[str, Tensor]]:
-    names = {id(tensor): name for name, tensor in distinct(named_tensors(model)).items()}
+    names = {id(tensor): name for name, tensor in distinct_tensors(named_tensors(model)).items()}
     groups: list[dict[str, Tensor]] = []
     for index, group in enumerate(optimizer.param_groups):
         foreign = [list(parameter.shape) for parameter in group["params"] if id(parameter) not in names]

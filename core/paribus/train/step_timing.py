@@ -12,28 +12,28 @@ from typing import Any, Final, final
 import torch
 
 from paribus.registry import Registry
-from paribus.train.adapt import beginning
-from paribus.train.assemble import data_of, text_of
+from paribus.train.adapt import initial_model
+from paribus.train.assemble import build_data, load_corpus
 
 TWIN: Final = "twin"  # the baseline once more, as a model of its own: what noise comes to
 ROUND_SECONDS: Final = 0.02  # of one contestant
-LEAST_ROUNDS: Final = 8  # fewer have no interval of 95 %
-MOST_ROUNDS: Final = 200
-FULL: Final = (None, 32, "32", "32-true")  # precisions that are what torch does by itself
-MIXED: Final = ("bf16-mixed",)
+MIN_ROUNDS: Final = 8  # fewer have no interval of 95 %
+MAX_ROUNDS: Final = 200
+FULL_PRECISION: Final = (None, 32, "32", "32-true")  # precisions that are what torch does by itself
+MIXED_PRECISION: Final = ("bf16-mixed",)
 
 Spec = Mapping[str, Any]
 
 
 @final
-class Steps:
+class TimedSteps:
     """A model in training, as it begins, whose steps can be taken one by one; nothing of it is kept."""
 
     def __init__(self, spec: Spec, classes: Registry, device: torch.device) -> None:
-        text = text_of(spec, classes)
-        self.model = beginning(spec, classes, text, measured=False)[0].to(device).train()
-        self.data = data_of(spec, classes, text)
-        self.mixed = (spec["trainer"] or {}).get("precision") in MIXED
+        text = load_corpus(spec, classes)
+        self.model = initial_model(spec, classes, text, measured=False)[0].to(device).train()
+        self.data = build_data(spec, classes, text)
+        self.mixed = (spec["trainer"] or {}).get("precision") in MIXED_PRECISION
         learned = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         matrices = [parameter for parameter in learned if parameter.ndim >= 2]
         self.optimizer = self.model.optimizer.build(matrices, [each for each in learned if each.ndim < 2])
@@ -60,19 +60,26 @@ class Steps:
         return torch.autocast(self.model.device.type, torch.bfloat16)
 
 
-def why_not(spec: Spec) -> str:
+def untimed_reason(spec: Spec) -> str:
     """Why steps that are taken here would not be those of the spec's trials; nothing where they are."""
     precision = (spec["trainer"] or {}).get("precision")
-    return "" if precision in (*FULL, *MIXED) else f"its precision, {precision}, is Lightning's own affair"
+    return (
+        ""
+        if precision in (*FULL_PRECISION, *MIXED_PRECISION)
+        else f"its precision, {precision}, is Lightning's own affair"
+    )
 
 
-def device_of(spec: Spec) -> torch.device:
+def training_device(spec: Spec) -> torch.device:
     asked = (spec["trainer"] or {}).get("accelerator", "auto")
     return torch.device("cuda" if asked in ("auto", "gpu", "cuda") and torch.cuda.is_available() else "cpu")
 
 
-def rounds(
-    contestants: Mapping[str, Steps], seconds: float, device: torch.device, asked: Callable[[], bool] = lambda: False
+def time_rounds(
+    contestants: Mapping[str, TimedSteps],
+    seconds: float,
+    device: torch.device,
+    asked: Callable[[], bool] = lambda: False,
 ) -> dict[str, list[float]]:
     """Seconds a step of each contestant, round after round, in an order that is rotated; no round where it is `asked`
     to stop. A round has as many steps of each as take a moment."""
@@ -93,7 +100,7 @@ def rounds(
 
 
 def _many(seconds: float, a_round: float) -> int:
-    return min(MOST_ROUNDS, max(LEAST_ROUNDS, int(seconds / a_round)))
+    return min(MAX_ROUNDS, max(MIN_ROUNDS, int(seconds / a_round)))
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
@@ -107,7 +114,7 @@ def _clock(device: torch.device) -> Callable[[], float]:
     return waited
 
 
-def _timed(steps: Steps, count: int, clock: Callable[[], float]) -> float:
+def _timed(steps: TimedSteps, count: int, clock: Callable[[], float]) -> float:
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -119,7 +126,7 @@ def _timed(steps: Steps, count: int, clock: Callable[[], float]) -> float:
             gc.enable()
 
 
-def measured(
+def time_groups(
     specs: Mapping[str, Spec],
     groups: Sequence[Sequence[str]],
     seconds: float,
@@ -130,13 +137,13 @@ def measured(
 
     `seconds` is for each contestant.
     """
-    device = device_of(specs[groups[0][0]])
+    device = training_device(specs[groups[0][0]])
     told: list[dict[str, Any]] = []
     tokens: dict[str, int] = {}
     for group in groups:
-        contestants = {name: Steps(specs[name], classes, device) for name in group}
-        contestants[TWIN] = Steps(specs[group[0]], classes, device)
+        contestants = {name: TimedSteps(specs[name], classes, device) for name in group}
+        contestants[TWIN] = TimedSteps(specs[group[0]], classes, device)
         tokens |= {name: each.tokens for name, each in contestants.items() if name != TWIN}
-        found = rounds(contestants, seconds * len(contestants), device, asked)
+        found = time_rounds(contestants, seconds * len(contestants), device, asked)
         told.append({"baseline": group[0], "rounds": found})
     return {"groups": told, "tokens": tokens, "clock": "cpu" if device.type == "cpu" else "wall"}

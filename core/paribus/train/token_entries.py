@@ -22,10 +22,10 @@ from paribus.train.corpus_shards import Shard
 from paribus.train.encoding import Array
 
 FORMAT: Final = 5
-WHOLE: Final = 256 << 20  # bytes that are read at each opening, whatever the stamp says
+FULL_CHECK_BYTES: Final = 256 << 20  # bytes that are read at each opening, whatever the stamp says
 BLOCK: Final = 4 << 20
-SAMPLE: Final = 8  # blocks that are read in spite of the stamp
-FRESH: Final = 24 * 3600.0  # seconds that a stamp is believed for
+SAMPLED_BLOCKS: Final = 8  # blocks that are read in spite of the stamp
+STAMP_SECONDS: Final = 24 * 3600.0  # seconds that a stamp is believed for
 _ALIGNED: Final = 8
 
 META: Final = "meta.json"
@@ -47,9 +47,9 @@ def write_entry(folder: Path, state: bytes, sides: Mapping[str, Sequence[Column]
     whole, blocks, size = _hashed(_bytes(state, sides))
     places: dict[str, Json] = {}
     end = _padded(len(state))
-    for name, columns in sides.items():
+    for name, side_columns in sides.items():
         placed: list[Json] = []
-        for column in columns:
+        for column in side_columns:
             placed.append([column.kind, end, column.size])
             end += _padded(column.size * np.dtype(column.kind).itemsize)
         places[name] = placed
@@ -71,7 +71,7 @@ def read_entry(folder: Path) -> tuple[dict[str, Any], Array]:
     count = -(-len(data) // BLOCK)
     if count != len(meta["blocks"]):
         raise damaged_error(path, f"it has {len(data):,} bytes, which is not what was written")
-    believed = len(data) > WHOLE and _believed(folder, path)
+    believed = len(data) > FULL_CHECK_BYTES and _believed(folder, path)
     asked = _some(count) if believed else range(count)
     for number in asked:
         if digest(data[number * BLOCK : (number + 1) * BLOCK].data) != meta["blocks"][number]:
@@ -83,7 +83,7 @@ def read_entry(folder: Path) -> tuple[dict[str, Any], Array]:
     return meta, data
 
 
-def columns(shards: Sequence[Shard], side: int, languages: Mapping[str, int]) -> list[Column]:
+def side_columns(shards: Sequence[Shard], side: int, languages: Mapping[str, int]) -> list[Column]:
     """The arrays of one side of a split: lengths become places, and languages the numbers that all shards share."""
     sizes = [[len(array) for array in shard.side(side)] for shard in shards]
     total = [sum(column) for column in zip(*sizes, strict=True)]
@@ -126,7 +126,7 @@ def columns(shards: Sequence[Shard], side: int, languages: Mapping[str, int]) ->
 def _bytes(state: bytes, sides: Mapping[str, Sequence[Column]]) -> Iterator[bytes | memoryview]:
     yield state
     yield bytes(_padded(len(state)) - len(state))
-    for column in (column for columns in sides.values() for column in columns):
+    for column in (column for side_columns in sides.values() for column in side_columns):
         size = 0
         for chunk in column.chunks():
             if chunk.size:
@@ -161,7 +161,7 @@ def _hashed(chunks: Iterable[bytes | memoryview]) -> tuple[str, list[str], int]:
 def _some(count: int) -> list[int]:
     """The first and the last block, and others by luck: over many openings all of them."""
     luck = np.random.default_rng()
-    return sorted({0, count - 1, *luck.integers(count, size=SAMPLE).tolist()})
+    return sorted({0, count - 1, *luck.integers(count, size=SAMPLED_BLOCKS).tolist()})
 
 
 # --- stamps ---
@@ -174,7 +174,7 @@ def _look(path: Path) -> list[int]:
 
 
 def _stamp(folder: Path, path: Path, size: int) -> None:
-    if size > WHOLE:
+    if size > FULL_CHECK_BYTES:
         with suppress(StoreError):  # in a cache that others fill, everything is read each time
             write_json(folder / STAMP, {"file": list(_look(path)), "at": time.time()})
 
@@ -184,4 +184,4 @@ def _believed(folder: Path, path: Path) -> bool:
         stamp = read_json(folder / STAMP)
     except StoreError:
         return False
-    return bool(stamp["file"] == _look(path)) and 0 <= time.time() - float(stamp["at"]) < FRESH
+    return bool(stamp["file"] == _look(path)) and 0 <= time.time() - float(stamp["at"]) < STAMP_SECONDS

@@ -28,12 +28,12 @@ from paribus.slots.corpus import Corpus, Document
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
 from paribus.slots.tokens import Ints, Labels, Tokens
 from paribus.storage.atomic import DamagedError, Json, digest, digest_json, make_folder, read_json, write_json
-from paribus.train.corpus_shards import Shard, Shards, dropped
-from paribus.train.encoding import KEY, SPLITS, Array, Progress, encode, pairs
-from paribus.train.token_entries import FORMAT, columns, read_entry, write_entry
+from paribus.train.corpus_shards import Shard, Shards, dropped_counts
+from paribus.train.encoding import KEY, SPLITS, Array, Progress, encode, is_paired
+from paribus.train.token_entries import FORMAT, read_entry, side_columns, write_entry
 from paribus.train.worker_pool import cores
 
-__all__ = ["Encoded", "Progress", "Side", "encoded", "read"]
+__all__ = ["EncodedCorpus", "Progress", "SplitTokens", "encode_corpus", "encode_documents"]
 
 _BUILDING: Final = "building"
 
@@ -42,7 +42,7 @@ _log = logging.getLogger("paribus")
 
 @final
 @dataclass
-class Side:
+class SplitTokens:
     """The ids of one split, as `Tokens` has them.
 
     A document's ids are those of its sentences one after the other; the space between two belongs to the later one.
@@ -58,7 +58,7 @@ class Side:
 
 @final
 @dataclass(frozen=True)
-class Encoded:
+class EncodedCorpus:
     """A corpus as ids, and the tokenizer that made them."""
 
     tokenizer: Tokenizer
@@ -85,7 +85,7 @@ class Encoded:
         return self.tokenizer.decode([int(token) for token in tokens.ids[rows]])
 
 
-def encoded(
+def encode_corpus(
     corpus: Corpus,
     tokenizer: Tokenizer,
     *,
@@ -96,7 +96,7 @@ def encoded(
     allow_overlap: bool = False,
     progress: Progress = lambda what, done: None,
     processes: int | None = None,
-) -> Encoded:
+) -> EncodedCorpus:
     """The corpus as ids, from the cache or built into it, by `processes` at once (None: one for each core).
 
     `tokenizer` comes untrained and leaves trained, on the training split and to at most `size` ids. `spec` is what the
@@ -104,8 +104,8 @@ def encoded(
     entry. `learned` is a tokenizer's state that is kept: nothing is learned of this corpus then.
     """
     fingerprint = _fingerprint(corpus, cache)
-    read = tokenizer.reads() if learned is None else digest(learned)
-    kept: list[Json] = [read] if read else []
+    encode_documents = tokenizer.reads() if learned is None else digest(learned)
+    kept: list[Json] = [encode_documents] if encode_documents else []
     folder = cache / digest_json([FORMAT, fingerprint, spec, _code(tokenizer), size, *kept])
     entry = _found(folder)
     built = False
@@ -123,7 +123,7 @@ def encoded(
     state = data[: meta["state"]].tobytes()
     tokenizer.load(state)
     train, val = (_side(meta["sides"], data, split) for split in SPLITS)
-    return Encoded(
+    return EncodedCorpus(
         tokenizer,
         tokenizer.vocabulary(),
         train,
@@ -139,17 +139,17 @@ def encoded(
     )
 
 
-def read(documents: Iterable[Document], tokenizer: Tokenizer) -> Side:
+def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> SplitTokens:
     """Documents of no split, as a tokenizer that is trained reads them; nothing of it is kept."""
     found = list(documents)
-    part = encode(found, tokenizer, paired=pairs(found, tokenizer))
-    sides: list[Side] = []
+    part = encode(found, tokenizer, paired=is_paired(found, tokenizer))
+    sides: list[SplitTokens] = []
     for flat in reversed(part.sides):
         sentences, ends, labelled = (
             np.insert(np.cumsum(sizes), 0, 0) for sizes in (flat.sentences, flat.documents, flat.labelled)
         )
         told = Labels(flat.labels, labelled) if len(flat.labels) else None
-        sides.append(Side(flat.ids, sentences, ends, sides[-1] if sides else None, labels=told))
+        sides.append(SplitTokens(flat.ids, sentences, ends, sides[-1] if sides else None, labels=told))
     return sides[-1]
 
 
@@ -231,13 +231,13 @@ def _build(
             raise _changed()
         languages = _numbered(shard for split in SPLITS for shard in found[split])
         sides = {
-            name: columns(found[split], side, languages)
+            name: side_columns(found[split], side, languages)
             for split in SPLITS
             for side, name in enumerate((split, f"{split} targets")[: found[split][0].sides])
         }
         images = corpus.traits.get("modality") == "images"  # whose letters are no text
         said: dict[str, Json] = {
-            "dropped": {**corpus.dropped(), **dropped(found)},
+            "dropped": {**corpus.dropped(), **dropped_counts(found)},
             "overlap": overlap([shard.keys() for shard in found["train"]], [shard.keys() for shard in found["val"]]),
             "held": sum(shard.count for shard in found["val"]),
             "languages": list(languages),
@@ -275,14 +275,14 @@ def _whole(keys: Array) -> Array:
     return np.ascontiguousarray(keys).view(f"S{KEY}").reshape(-1)
 
 
-def _side(sides: Mapping[str, Any], data: Ints, name: str) -> Side:
+def _side(sides: Mapping[str, Any], data: Ints, name: str) -> SplitTokens:
     ids, sentences, documents, languages, labels, labelled = (
         data[start : start + length * np.dtype(kind).itemsize].view(kind) for kind, start, length in sides[name]
     )
     targets = f"{name} targets"
     other = _side(sides, data, targets) if targets in sides else None
     told = Labels(labels, labelled) if len(labelled) else None
-    return Side(ids, sentences, documents, other, languages if len(languages) else None, told)
+    return SplitTokens(ids, sentences, documents, other, languages if len(languages) else None, told)
 
 
 # --- what can be wrong ---

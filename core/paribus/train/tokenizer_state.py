@@ -16,12 +16,12 @@ from paribus.errors import Problem, StoreError
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
 from paribus.storage.atomic import FILES, Files, damaged_error, digest, read_json, write_json
 from paribus.storage.saved_model import TEXT, SavedModel
-from paribus.train.token_store import Encoded
+from paribus.train.token_store import EncodedCorpus
 
 
 @final
 @dataclass(frozen=True)
-class Text:
+class TextCodec:
     """A trained tokenizer, and what its corpus calls languages and classes, by their numbers, where it tells any apart.
 
     In a text that is read, a token that is none of the text's stands as it is shown: `<mask>`, `<sentinel 0>`.
@@ -32,7 +32,7 @@ class Text:
     classes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, encoded: Encoded) -> Text:
+    def of(cls, encoded: EncodedCorpus) -> TextCodec:
         return cls(encoded.tokenizer, encoded.languages, encoded.classes)
 
     @property
@@ -68,7 +68,7 @@ class Text:
         return self.tokenizer.decode(ids)
 
 
-def write_text(folder: Path, text: Text | None, *, files: Files = FILES) -> None:
+def write_text(folder: Path, text: TextCodec | None, *, files: Files = FILES) -> None:
     """Puts it beside the weights of a model: data, sealed with its hash. What another model left there goes."""
     if text is None:
         with suppress(FileNotFoundError):
@@ -79,7 +79,7 @@ def write_text(folder: Path, text: Text | None, *, files: Files = FILES) -> None
     write_json(folder / TEXT, document, files=files)
 
 
-def read_text(found: SavedModel, spec: Mapping[str, Any], classes: Classes) -> Text | None:
+def read_text(found: SavedModel, spec: Mapping[str, Any], classes: Classes) -> TextCodec | None:
     """What stands beside the weights of a saved model, held against what these were trained with; None where nothing
     does."""
     read = _read(found)
@@ -87,10 +87,10 @@ def read_text(found: SavedModel, spec: Mapping[str, Any], classes: Classes) -> T
         return None
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     tokenizer.load(read[0])
-    return Text(tokenizer, read[1], read[2])
+    return TextCodec(tokenizer, read[1], read[2])
 
 
-def state_of(found: SavedModel) -> bytes | None:
+def saved_tokenizer_state(found: SavedModel) -> bytes | None:
     """What the tokenizer of a saved model has learned, where that stands beside its weights."""
     read = _read(found)
     return None if read is None else read[0]

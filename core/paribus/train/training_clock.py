@@ -9,11 +9,11 @@ from typing import Final, final
 
 import torch
 
-PARTS: Final = 10_000  # into which a training that is cut by time is divided, for a schedule
+SCHEDULE_STEPS: Final = 10_000  # into which a training that is cut by time is divided, for a schedule
 
 
 @final
-class Watch:
+class TrainingClock:
     """Two clocks that run while steps are taken.
 
     `seconds` is by the wall. `spent` is what a limit is held against: on a CPU it is CPU time of this process, which
@@ -58,7 +58,7 @@ class Watch:
 
     def part(self) -> int:
         """The same in whole parts, for a schedule that counts steps."""
-        return min(int(self.share() * PARTS), PARTS - 1)
+        return min(int(self.share() * SCHEDULE_STEPS), SCHEDULE_STEPS - 1)
 
     def so_far(self) -> float:
         return self.spent + (0.0 if self._began is None else self._now()[1] - self._began[1])
@@ -68,6 +68,6 @@ class Watch:
         return wall, time.process_time() if self.clock == "cpu" else wall
 
 
-def due(share: float, done: int, points: int) -> bool:
+def is_evaluation_due(share: float, done: int, points: int) -> bool:
     """Whether the next of `points` evaluations is due, evenly over the time, `done` of which there were."""
     return done < points and share >= (done + 1) / points

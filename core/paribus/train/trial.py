@@ -15,39 +15,45 @@ from lightning import Callback, Trainer
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-from paribus.assembly.build import listed
-from paribus.assembly.cost import costs, training
+from paribus.assembly.build import as_list
+from paribus.assembly.cost import model_cost, training_flops
 from paribus.errors import Problem, SpecError
 from paribus.registry import Registry
 from paribus.specs.trainer_options import lasting
 from paribus.storage.atomic import FILES, Files, write_json
 from paribus.storage.saved_model import RECORD, WEIGHTS
-from paribus.train.ablation_probe import probed
-from paribus.train.adapt import beginning
-from paribus.train.assemble import data_of, text_of
+from paribus.train.ablation_probe import probe_variant
+from paribus.train.adapt import initial_model
+from paribus.train.assemble import build_data, load_corpus
 from paribus.train.checkpoint import (
-    Loaded,
-    Lost,
-    latest,
+    Checkpoint,
+    UnusableCheckpoints,
+    environment_fingerprint,
+    load_latest,
     optimizer_digest,
     parameter_digest,
     save_weights,
-    surroundings,
 )
 from paribus.train.data import Data
-from paribus.train.digests import beginnings, outputs, tensor_digest, validation_digest
-from paribus.train.distributed import Ranks, in_ranks, strategy_of
-from paribus.train.encoding import left_out
-from paribus.train.logger_callback import Diary
-from paribus.train.loggers import Run
-from paribus.train.measures import Measuring, Writer, measuring
+from paribus.train.digests import initial_tensors, tensor_digest, untrained_outputs_digest, validation_digest
+from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed
+from paribus.train.encoding import dropped_summary
+from paribus.train.logger_callback import LoggerCallback
+from paribus.train.loggers import LoggerRun
+from paribus.train.measures import MeasureRunner, Writer, measure_runner
 from paribus.train.model import Model
-from paribus.train.provenance import provenance, watch_memory
-from paribus.train.sharding import gathered
-from paribus.train.tokenizer_state import Text, write_text
-from paribus.train.training_clock import Watch
-from paribus.train.trial_callback import OPEN, DivergedError, InterruptedTrialError, Keeper, keeping
-from paribus.train.unigram_baseline import frequencies
+from paribus.train.provenance import provenance, reset_peak_memory
+from paribus.train.sharding import unsharded
+from paribus.train.tokenizer_state import TextCodec, write_text
+from paribus.train.training_clock import TrainingClock
+from paribus.train.trial_callback import (
+    UNLIMITED_STEPS,
+    DivergedError,
+    InterruptedTrialError,
+    TrialCallback,
+    checkpoint_writer,
+)
+from paribus.train.unigram_baseline import unigram_baselines
 
 CHECKPOINTS = "checkpoints"
 DEFAULT_STEPS = 200
@@ -74,11 +80,11 @@ class TrialContext:
     baseline_values: Mapping[str, Any] = field(default_factory=dict)  # what its baseline has in these places
     files: Files = field(default=FILES)
     loggers: Sequence[Mapping[str, Any]] = ()  # Lightning's, that are told of it
-    logger_run: Run | None = None  # what they call it, where there are any
-    ranks: Ranks = Ranks()  # which of the trial's processes this is
+    logger_run: LoggerRun | None = None  # what they call it, where there are any
+    ranks: ProcessRank = ProcessRank()  # which of the trial's processes this is
     writer: Writer | None = None  # lets measures have the model write; None: they have the reason in place of a number
 
-    def for_rank(self, ranks: Ranks) -> TrialContext:
+    def for_rank(self, ranks: ProcessRank) -> TrialContext:
         """For one of the trial's processes: the first is the one that is heard and asked."""
         if ranks.first:
             return replace(self, ranks=ranks)
@@ -89,38 +95,40 @@ class TrialContext:
 
 def run_trial(spec: Spec, classes: Registry, terms: TrialContext) -> Record:
     """Trains, evaluates and writes the record; a trial that diverges has a record too."""
-    return in_ranks(spec["trainer"] or {}, lambda ranks: _run(spec, classes, terms.for_rank(ranks)))
+    return run_distributed(spec["trainer"] or {}, lambda ranks: _run(spec, classes, terms.for_rank(ranks)))
 
 
 def _run(spec: Spec, classes: Registry, terms: TrialContext) -> Record:
     started = time.time()
     _hush()
-    text = text_of(spec, classes)
-    found = probed(spec, terms.changes, classes, text, terms.baseline_values)
-    watch_memory()
-    if text.built and left_out(text.dropped):  # once a study, not for each of its trials
-        terms.on_message(f"left out of the corpus: {left_out(text.dropped)}")
-    model, adapted = beginning(spec, classes, text, measured=True)
-    data = data_of(spec, classes, text)
-    watch = Watch(lasting(spec["trainer"]))
+    text = load_corpus(spec, classes)
+    found = probe_variant(spec, terms.changes, classes, text, terms.baseline_values)
+    reset_peak_memory()
+    if text.built and dropped_summary(text.dropped):  # once a study, not for each of its trials
+        terms.on_message(f"left out of the corpus: {dropped_summary(text.dropped)}")
+    model, adapted = initial_model(spec, classes, text, measured=True)
+    data = build_data(spec, classes, text)
+    watch = TrainingClock(lasting(spec["trainer"]))
     given = (spec["trainer"] or {}).get("max_steps") or (DEFAULT_STEPS if watch.limit is None else None)
-    steps = given or OPEN
+    steps = given or UNLIMITED_STEPS
     model.steps = data.steps = given
     model.watch = None if given else watch
     flops = model.flops
-    examples = left_out({why: count for why, count in data.left_out.items() if why not in text.dropped})
+    examples = dropped_summary({why: count for why, count in data.left_out.items() if why not in text.dropped})
     if examples:
         terms.on_message(f"left out of the examples: {examples}")
     began = {
-        "tensors": beginnings(model),
-        "outputs": outputs(model, data),
+        "tensors": initial_tensors(model),
+        "outputs": untrained_outputs_digest(model, data),
         "validation": validation_digest(data),
     }
     _knows_its_end(data)
-    keeper = _keeper(model, data, steps, watch, terms, measuring(spec, classes, model, data, terms.writer))
+    keeper = _keeper(model, data, steps, watch, terms, measure_runner(spec, classes, model, data, terms.writer))
     diverged: DivergedError | None = None
     diary = (
-        Diary(keeper, spec, terms.loggers, terms.logger_run, terms.on_message) if terms.logger_run is not None else None
+        LoggerCallback(keeper, spec, terms.loggers, terms.logger_run, terms.on_message)
+        if terms.logger_run is not None
+        else None
     )
     trainer = _trainer(
         spec, steps - keeper.step if given else -1, [keeper] if diary is None else [keeper, diary], terms
@@ -159,7 +167,7 @@ def _run(spec: Spec, classes: Registry, terms: TrialContext) -> Record:
     if not terms.ranks.first:
         return record
     if diverged is None:
-        write_text(terms.folder, Text.of(text), files=terms.files)
+        write_text(terms.folder, TextCodec.of(text), files=terms.files)
     write_json(terms.folder / RECORD, record, files=terms.files)
     if terms.hooks is not None:
         terms.hooks.trial_finished(spec=spec, record=record)
@@ -175,9 +183,9 @@ def _knows_its_end(data: Data) -> None:
 
 
 def _keeper(
-    model: Model, data: Data, steps: int, watch: Watch, terms: TrialContext, measures: Measuring | None
-) -> Keeper:
-    fingerprint = surroundings(model.device)
+    model: Model, data: Data, steps: int, watch: TrainingClock, terms: TrialContext, measures: MeasureRunner | None
+) -> TrialCallback:
+    fingerprint = environment_fingerprint(model.device)
     last = time.monotonic()
 
     def due(step: int) -> bool:
@@ -190,12 +198,12 @@ def _keeper(
         return True
 
     checkpoints, points = terms.folder / CHECKPOINTS, data.options.evaluations
-    keeper = Keeper(
+    keeper = TrialCallback(
         model,
         data,
         steps=steps,
         points=[-(-steps * (at + 1) // points) for at in range(points)],
-        keep=keeping(checkpoints, terms.identity, fingerprint, terms.files),
+        keep=checkpoint_writer(checkpoints, terms.identity, fingerprint, terms.files),
         due=due,
         asked=terms.should_stop,
         tell=terms.on_step,
@@ -203,11 +211,11 @@ def _keeper(
         watch=watch,
     )
     keeper.ranks = terms.ranks
-    found = latest(checkpoints, terms.identity, fingerprint, files=terms.files)
-    if isinstance(found, (Loaded, Lost)):
+    found = load_latest(checkpoints, terms.identity, fingerprint, files=terms.files)
+    if isinstance(found, (Checkpoint, UnusableCheckpoints)):
         for line in found.notes:
             terms.on_message(line)
-    if isinstance(found, Loaded):
+    if isinstance(found, Checkpoint):
         keeper.resume(found)
     return keeper
 
@@ -228,7 +236,7 @@ def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: TrialConte
     for asked in terms.hooks.configure_trainer(spec=spec) if terms.hooks is not None else ():
         own.update(asked or {})
     own.update(spec["trainer"] or {})
-    own["strategy"] = strategy_of(own, terms.ranks.of)
+    own["strategy"] = lightning_strategy(own, terms.ranks.of)
     own.pop("max_time", None)  # Lightning's own clock counts evaluations, and forgets what a resumed trial took before
     if steps < 0:
         own["max_epochs"] = -1
@@ -261,15 +269,15 @@ def _result(
     spec: Spec,
     model: Model,
     data: Data,
-    keeper: Keeper,
+    keeper: TrialCallback,
     trainer: Trainer,
     began: Mapping[str, Any],
     diverged: DivergedError | None,
 ) -> dict[str, Any]:
     """All that must come out bitwise the same when the trial is run again."""
     length = spec["dims"]["length"]
-    with gathered(model):
-        cost, unigrams = costs(model.assembled, length), frequencies(model, data)
+    with unsharded(model):
+        cost, unigrams = model_cost(model.assembled, length), unigram_baselines(model, data)
     text = data.encoded
     result: dict[str, Any] = {
         "state": "done" if diverged is None else "diverged",
@@ -289,7 +297,7 @@ def _result(
             "whole": data.val_count == data.val_examples.count,  # whether all of the validation split is evaluated
             **({} if data.fill is None else {"fill": data.fill}),
         },
-        "objectives": [node["name"] for node in listed(spec["objective"])],
+        "objectives": [node["name"] for node in as_list(spec["objective"])],
         "certificate": {
             **began,
             "batches": keeper.batches,
@@ -317,8 +325,8 @@ def _flops(model: Model, examples: int, before: int | None) -> dict[str, int]:
     """What the training took, and what it took with all that the model began from, where that is known."""
     length = model.spec["dims"]["length"]
     teacher = None if model.teacher is None else model.teacher.assembled
-    with gathered(model):
-        own = examples * training(model.assembled, length, teacher)
+    with unsharded(model):
+        own = examples * training_flops(model.assembled, length, teacher)
     return {"training_flops": own, **({} if before is None else {"total_flops": before + own})}
 
 

@@ -16,29 +16,29 @@ from torch import Tensor, nn
 
 from paribus.parts.batch import Batch
 from paribus.storage.atomic import FILES, Files
-from paribus.train.checkpoint import Loaded, restore, save
+from paribus.train.checkpoint import Checkpoint, restore, save
 from paribus.train.data import Data, join_shares
-from paribus.train.digests import batch_digest, chained, manners
-from paribus.train.distributed import Ranks
+from paribus.train.digests import batch_digest, chain_digest, optimizer_options
+from paribus.train.distributed import ProcessRank
 from paribus.train.evaluate import evaluate
-from paribus.train.measures import Measuring
+from paribus.train.measures import MeasureRunner
 from paribus.train.model import Model
-from paribus.train.sharding import cut_up, gathered, whole
-from paribus.train.training_clock import Watch, due
+from paribus.train.sharding import full_tensor, is_sharded, unsharded
+from paribus.train.training_clock import TrainingClock, is_evaluation_due
 
-EACH: Final = 8  # first steps, all of which are looked at
+CHECKED_STEPS: Final = 8  # first steps, all of which are looked at
 
 
-def looked_at(step: int, steps: int) -> bool:
+def should_check_gradients(step: int, steps: int) -> bool:
     """Whether gradients are looked at before this step: the first ones, then ever more rarely, and the last one.
 
     What begins behind a gate of 0 has its first gradient late, and a layer that is left out by lot at some steps has
     one at others: so one step says nothing. All steps would cost time for a model with experts that nobody asks.
     """
-    return step < EACH or step & (step - 1) == 0 or step == steps - 1
+    return step < CHECKED_STEPS or step & (step - 1) == 0 or step == steps - 1
 
 
-def untouched(model: nn.Module, names: Sequence[str]) -> list[str]:
+def parameters_without_gradient(model: nn.Module, names: Sequence[str]) -> list[str]:
     """Those of `names` whose parameters have no gradient now, or one that is 0 throughout; the device waits once."""
     parameters = dict(model.named_parameters())
     known = [(name, _any(parameters[name].grad)) for name in names]
@@ -53,11 +53,11 @@ def untouched(model: nn.Module, names: Sequence[str]) -> list[str]:
 def _any(gradient: Tensor | None) -> Tensor | None:
     if gradient is None:
         return None
-    return (gradient.coalesce().values() if gradient.is_sparse else whole(gradient)).any()
+    return (gradient.coalesce().values() if gradient.is_sparse else full_tensor(gradient)).any()
 
 
-OPEN = 1 << 62  # steps of a training that time alone ends
-UNSYNCED = 20  # on an accelerator, losses are read this many steps at a time, so that no step waits
+UNLIMITED_STEPS = 1 << 62  # steps of a training that time alone ends
+LOSS_READ_INTERVAL = 20  # on an accelerator, losses are read this many steps at a time, so that no step waits
 
 
 @final
@@ -76,7 +76,7 @@ class InterruptedTrialError(Exception):
 
 
 @final
-class Keeper(Callback):
+class TrialCallback(Callback):
     """Keeps a trial: all that it knows goes into a checkpoint and comes back out of it."""
 
     def __init__(
@@ -86,12 +86,12 @@ class Keeper(Callback):
         *,
         steps: int,
         points: Sequence[int],
-        keep: Callable[[Keeper, Trainer], None],
+        keep: Callable[[TrialCallback, Trainer], None],
         due: Callable[[int], bool],
         asked: Callable[[], bool],
         tell: Callable[[int, float], None],
-        measure: Measuring | None = None,
-        watch: Watch | None = None,
+        measure: MeasureRunner | None = None,
+        watch: TrainingClock | None = None,
     ) -> None:
         self.model = model
         self.data = data
@@ -101,7 +101,7 @@ class Keeper(Callback):
         self.due = due
         self.asked = asked
         self.tell = tell
-        self.ranks = Ranks()
+        self.ranks = ProcessRank()
         self.measure = measure
         self.unmeasured: dict[str, str] = {}  # what measures could not find, and why
         self.step = 0
@@ -112,8 +112,8 @@ class Keeper(Callback):
         self.along: dict[str, str] = {}  # the batches as of each power of two: what trials of other lengths share
         self.no_gradient: list[str] = []
         self.manners: dict[str, str] = {}  # how the optimizer treats each parameter
-        self.watch = watch or Watch()  # evaluations and checkpoints not counted
-        self.loaded: Loaded | None = None
+        self.watch = watch or TrainingClock()  # evaluations and checkpoints not counted
+        self.loaded: Checkpoint | None = None
         self._micro_batches: list[Batch] = []  # of the current step
         self._unread: list[tuple[Tensor, int, str, str]] = []  # a loss, its step, and the digests as of then
 
@@ -131,7 +131,7 @@ class Keeper(Callback):
             "spent": self.watch.spent,
         }
 
-    def resume(self, loaded: Loaded) -> None:
+    def resume(self, loaded: Checkpoint) -> None:
         """Goes on from a checkpoint; parameters and optimizer follow once Lightning has made the optimizer."""
         self.loaded = loaded
         self.step = self.model.done = self.data.done = loaded.step
@@ -145,7 +145,7 @@ class Keeper(Callback):
     # -- what Lightning calls ------------------------------------------------------------------------------------
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.manners = manners(self.model, trainer.optimizers[0])
+        self.manners = optimizer_options(self.model, trainer.optimizers[0])
         if self.loaded is not None:
             restore(self.loaded, self.model, trainer.optimizers[0])
         self.watch.go(self.model.device)
@@ -162,16 +162,16 @@ class Keeper(Callback):
                 return
             batch = join_shares(self._micro_batches)
             self._micro_batches = []
-        self.batches = chained(self.batches, batch_digest(batch))
-        self.order = chained(self.order, str(batch.index.tolist()))
+        self.batches = chain_digest(self.batches, batch_digest(batch))
+        self.order = chain_digest(self.order, str(batch.index.tolist()))
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
         if self.step == 0:
             self.no_gradient = [name for name, _ in self.model.named_parameters()]
-        if self.no_gradient and looked_at(self.step, self.steps):
-            self.no_gradient = untouched(self.model, self.no_gradient)
+        if self.no_gradient and should_check_gradients(self.step, self.steps):
+            self.no_gradient = parameters_without_gradient(self.model, self.no_gradient)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
@@ -184,7 +184,7 @@ class Keeper(Callback):
         assert self.model.shares is not None
         self._unread.append((self.ranks.summed(self.model.shares), self.step, self.batches, self.order))
         ending = self.step == self.steps or self.watch.over()
-        if self.model.device.type == "cpu" or len(self._unread) >= UNSYNCED or ending:
+        if self.model.device.type == "cpu" or len(self._unread) >= LOSS_READ_INTERVAL or ending:
             self.read()
         if ending or self._is_point():
             self._evaluate(last=ending)
@@ -195,7 +195,7 @@ class Keeper(Callback):
         if asked or self.due(self.step):
             self.watch.pause()
             self.read()
-            if self.ranks.first or cut_up(self.model):
+            if self.ranks.first or is_sharded(self.model):
                 self.keep(self, trainer)
             self.watch.go(self.model.device)
         if asked:
@@ -204,7 +204,7 @@ class Keeper(Callback):
     def _asked(self) -> bool:
         """Several processes ask each other, which an accelerator is not to wait for at each step."""
         device = self.model.device
-        if self.ranks.of > 1 and device.type != "cpu" and self.step % UNSYNCED:
+        if self.ranks.of > 1 and device.type != "cpu" and self.step % LOSS_READ_INTERVAL:
             return False
         return self.ranks.agreed(self.asked(), device)
 
@@ -225,15 +225,15 @@ class Keeper(Callback):
 
     def _is_point(self) -> bool:
         """Whether it is to be evaluated now: at one of the steps that were named, or of as many parts of the time."""
-        if self.steps < OPEN:
+        if self.steps < UNLIMITED_STEPS:
             return self.step in self.points
-        return due(self.watch.share(), len(self.curve), self.data.options.evaluations)
+        return is_evaluation_due(self.watch.share(), len(self.curve), self.data.options.evaluations)
 
     def _evaluate(self, *, last: bool) -> None:
         self.watch.pause()
         self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
         if self.measure is not None:
-            with gathered(self.model):
+            with unsharded(self.model):
                 found = self.measure(self.curve, last=last)
             self.curve[-1].update(found.metrics)
             self.unmeasured = found.unmeasured
@@ -243,12 +243,12 @@ class Keeper(Callback):
         self.watch.pause()
 
 
-def keeping(
+def checkpoint_writer(
     folder: Path, identity: str, fingerprint: dict[str, str], files: Files = FILES
-) -> Callable[[Keeper, Trainer], None]:
+) -> Callable[[TrialCallback, Trainer], None]:
     """Writes a checkpoint of the keeper's trial into `folder`."""
 
-    def keep(keeper: Keeper, trainer: Trainer) -> None:
+    def keep(keeper: TrialCallback, trainer: Trainer) -> None:
         save(
             folder,
             keeper.step,

@@ -10,44 +10,44 @@ import torch
 from torch import Tensor
 
 from paribus.assembly.cost import scores_the_vocabulary
-from paribus.assembly.forward_pass import taught
-from paribus.assembly.metric_names import likely
+from paribus.assembly.forward_pass import needs_teacher
+from paribus.assembly.metric_names import has_likelihood
 from paribus.parts.batch import IGNORED, Batch
 from paribus.parts.draw import Draw, order
 from paribus.slots.tokens import Ints
 from paribus.train.data import VALIDATION, Data
-from paribus.train.evaluate import of_text
+from paribus.train.evaluate import text_metrics
 from paribus.train.model import Model
 
 _PIECE: Final = 1 << 22  # ids that are counted at a time
 
 
-def frequencies(model: Model, data: Data) -> dict[str, float]:
+def unigram_baselines(model: Model, data: Data) -> dict[str, float]:
     """Each loss that is evaluated, on the labels that it is evaluated on: the same examples, spoilt in the same way.
 
     A model that does no better has learned which tokens are frequent, or which classes, and nothing else.
     """
     found: dict[str, float] = {}
-    told = validated(data)
+    told = validation_targets(data)
     for name in model.evaluated:
         objective = model.objective(name)
         if "loss" not in objective.terms:
             continue
         nats = objective.frequencies(data.encoded.train, told[name])
-        if nats is None and not taught(objective) and scores_the_vocabulary(objective, model.assembled):
-            nats = of_tokens(data, name, objective.terms["loss"], told[name])
+        if nats is None and not needs_teacher(objective) and scores_the_vocabulary(objective, model.assembled):
+            nats = token_unigram_loss(data, name, objective.terms["loss"], told[name])
         if nats is not None:
             found[f"val/{name}/loss"] = nats
-            found |= of_text(name, nats, data.encoded) if likely(objective) else {}
+            found |= text_metrics(name, nats, data.encoded) if has_likelihood(objective) else {}
     return found
 
 
-def validated(data: Data) -> Mapping[str, Mapping[str, Tensor]]:
+def validation_targets(data: Data) -> Mapping[str, Mapping[str, Tensor]]:
     """The targets of all examples that are evaluated, by objective."""
     return _targets(data.validation_batch(number) for number in range(-(-data.val_count // data.batch_size)))
 
 
-def of_tokens(data: Data, name: str, key: str, targets: Mapping[str, Tensor]) -> float | None:
+def token_unigram_loss(data: Data, name: str, key: str, targets: Mapping[str, Tensor]) -> float | None:
     """Nats a label by how often each token is in the training split, and one more.
 
     The labels are those that the objective has under `key` in its targets. What it puts among them may be in no text,

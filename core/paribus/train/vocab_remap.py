@@ -20,19 +20,19 @@ Spec = Mapping[str, Any]
 
 
 @final
-class Recoded(NamedTuple):
+class RemappedTables(NamedTuple):
     """What becomes of the tensors that have a row for each id."""
 
     tables: frozenset[str]  # all of the model's
     made: Mapping[str, ConvertedTensor]  # of those that the saved model has as well
 
 
-def recoded(model: Model, source: Model, new: Tokenizer, old: Tokenizer, classes: Classes) -> Recoded:
+def remap_tables(model: Model, source: Model, new: Tokenizer, old: Tokenizer, classes: Classes) -> RemappedTables:
     """`new` numbers the ids of `model`, and `old` those of `source`; a piece that only `new` has begins as drawn."""
-    both = shared(new, old)
+    both = shared_tokens(new, old)
     ours, theirs = named_tensors(model), named_tensors(source)
-    tables = of_vocabulary(model.spec, classes, new.vocabulary())
-    there = of_vocabulary(source.spec, classes, old.vocabulary())
+    tables = vocabulary_tensors(model.spec, classes, new.vocabulary())
+    there = vocabulary_tensors(source.spec, classes, old.vocabulary())
     to, of = (torch.tensor(ids, dtype=torch.long) for ids in ([*both], [*both.values()]))
     made: dict[str, ConvertedTensor] = {}
     for path in sorted(tables & there):
@@ -41,16 +41,16 @@ def recoded(model: Model, source: Model, new: Tokenizer, old: Tokenizer, classes
             value[to] = theirs[path].detach()[of].to(value)
             drawn = len(value) - len(both)
             made[path] = ConvertedTensor(value, f"the rows of {len(both):,} pieces that both have kept, {drawn:,} new")
-    return Recoded(tables, made)
+    return RemappedTables(tables, made)
 
 
-def shared(new: Tokenizer, old: Tokenizer) -> dict[int, int]:
+def shared_tokens(new: Tokenizer, old: Tokenizer) -> dict[int, int]:
     """The ids of `new` whose pieces `old` has as well, and their ids there; one that two ids share tells neither."""
     ours, theirs = _pieces(new), _pieces(old)
     return {token: theirs[piece] for piece, token in ours.items() if piece in theirs}
 
 
-def of_vocabulary(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> frozenset[str]:
+def vocabulary_tensors(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> frozenset[str]:
     """The tensors with a row for each id: those that would be longer, were there one id more."""
     plain = {**spec, "dims": {**spec["dims"], "vocabulary": None}}
     shapes = [

@@ -14,15 +14,15 @@ from paribus.parts.shape import Role
 from paribus.parts.weight_conversion import ConvertedTensor, WeightConverter
 from paribus.slots.component import Component
 from paribus.train.model import Model
-from paribus.train.states import aliases, distinct, named_tensors
-from paribus.train.vocab_remap import Recoded
+from paribus.train.states import distinct_tensors, named_tensors, tied_names
+from paribus.train.vocab_remap import RemappedTables
 
 Kind = Literal["kept", "converted", "new", "dropped"]
 _SILENT: Final[tuple[Kind, ...]] = ("kept", "dropped")  # of these there is no more to say than which
 _TELLING: Final[tuple[Kind, ...]] = ("converted", "new")
 
 
-class Fate(NamedTuple):
+class TensorTransfer(NamedTuple):
     """What became of one tensor; `how` it was converted, or what a new one begins as."""
 
     path: str
@@ -33,17 +33,17 @@ class Fate(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class Adoption:
+class WeightTransfer:
     """What became of every tensor on either side."""
 
-    fates: tuple[Fate, ...]
+    fates: tuple[TensorTransfer, ...]
 
-    def of(self, kind: Kind) -> tuple[Fate, ...]:
+    def of(self, kind: Kind) -> tuple[TensorTransfer, ...]:
         """Those that were kept, converted, are new, or were dropped."""
         return tuple(fate for fate in self.fates if fate.kind == kind)
 
     @property
-    def begins(self) -> dict[str, Fate]:
+    def begins(self) -> dict[str, TensorTransfer]:
         """The fate of each tensor that the model has, by its path."""
         return {fate.path: fate for fate in self.fates if fate.kind != "dropped"}
 
@@ -53,7 +53,7 @@ class Adoption:
         return {**told, **{kind: {fate.path: fate.how for fate in self.of(kind)} for kind in _TELLING}}
 
 
-def adopt(model: Model, source: Model, ids: Recoded | None = None) -> Adoption:
+def transfer_weights(model: Model, source: Model, ids: RemappedTables | None = None) -> WeightTransfer:
     """Puts what `source` has into `model`, which has its first values; `source` is left as it is.
 
     A tensor is kept where path, shape and role are the same. Where several layers share one, the first that was saved
@@ -67,9 +67,9 @@ def adopt(model: Model, source: Model, ids: Recoded | None = None) -> Adoption:
         made = {path: converted for path, converted in made.items() if path not in tables}
         made |= {ours.first(path): converted for path, converted in ids.made.items()}
     _possible(made, ours.named)
-    fates: list[Fate] = []
+    fates: list[TensorTransfer] = []
     used: set[str] = set()
-    for path, tensor in distinct(ours.named).items():
+    for path, tensor in distinct_tensors(ours.named).items():
         names = ours.names(path)
         at = None if path in tables else next((name for name in names if _fits(name, ours, theirs)), None)
         kind: Kind = "new"
@@ -82,9 +82,9 @@ def adopt(model: Model, source: Model, ids: Recoded | None = None) -> Adoption:
             used.add(theirs.first(at))
         with torch.no_grad():
             tensor.copy_(value)
-        fates.append(Fate(path, kind, tensor.numel(), how))
-    left = [(path, tensor) for path, tensor in distinct(theirs.named).items() if path not in used]
-    return Adoption((*fates, *(Fate(path, "dropped", tensor.numel()) for path, tensor in left)))
+        fates.append(TensorTransfer(path, kind, tensor.numel(), how))
+    left = [(path, tensor) for path, tensor in distinct_tensors(theirs.named).items() if path not in used]
+    return WeightTransfer((*fates, *(TensorTransfer(path, "dropped", tensor.numel()) for path, tensor in left)))
 
 
 @final
@@ -94,7 +94,7 @@ class _Side:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.named = named_tensors(model)
-        self._tied = aliases(self.named)
+        self._tied = tied_names(self.named)
 
     def first(self, path: str) -> str:
         """The name that counts, of a tensor with several."""

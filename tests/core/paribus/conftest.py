@@ -13,10 +13,10 @@ from paribus.registry import Registry, installed
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.tokens import Labels
 from paribus.specs import resolved
-from paribus.train.assemble import assembled, data_of
+from paribus.train.assemble import build_data, build_model
 from paribus.train.data import Data
 from paribus.train.model import Model
-from paribus.train.token_store import Encoded, Side
+from paribus.train.token_store import EncodedCorpus, SplitTokens
 
 SMALL = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.length=16", "dims.vocabulary=null")
 UNTOLD: Any = None  # the tokenizer of ids that no text gave
@@ -54,61 +54,63 @@ def assemble(components: Registry, vocabulary: Vocabulary) -> Callable[..., Mode
 
     def assemble(preset: str, *overrides: str, registry: Registry | None = None) -> Model:
         classes = registry or components
-        return assembled(resolved(preset, *SMALL, *overrides, registry=classes), classes, vocabulary)
+        return build_model(resolved(preset, *SMALL, *overrides, registry=classes), classes, vocabulary)
 
     return assemble
 
 
 @pytest.fixture(scope="session")
-def text(vocabulary: Vocabulary) -> Encoded:
+def text(vocabulary: Vocabulary) -> EncodedCorpus:
     """Some documents of sentences of words, without a tokenizer."""
     train, val = (_documents(vocabulary, count, 2, 7, seed) for count, seed in ((60, 1), (20, 2)))
-    return Encoded(UNTOLD, vocabulary, train, val, "corpus", "tokenizer", {}, 0)
+    return EncodedCorpus(UNTOLD, vocabulary, train, val, "corpus", "tokenizer", {}, 0)
 
 
 @pytest.fixture(scope="session")
-def pairs(vocabulary: Vocabulary) -> Encoded:
+def pairs(vocabulary: Vocabulary) -> EncodedCorpus:
     """Some documents of a sentence, each with another beside it."""
 
-    def side(count: int, seed: int) -> Side:
+    def side(count: int, seed: int) -> SplitTokens:
         source, target = (_documents(vocabulary, count, 1, 2, seed + 10 * at) for at in range(2))
         return replace(source, targets=target)
 
-    return Encoded(UNTOLD, vocabulary, side(60, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
+    return EncodedCorpus(UNTOLD, vocabulary, side(60, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
 
 
-def _documents(vocabulary: Vocabulary, count: int, fewest: int, most: int, seed: int) -> Side:
+def _documents(vocabulary: Vocabulary, count: int, fewest: int, most: int, seed: int) -> SplitTokens:
     """Documents of `fewest` up to, not including, `most` sentences of three words and more."""
     luck = np.random.default_rng(seed)
     lengths = luck.integers(fewest, most, size=count)
     sentences = np.insert(np.cumsum(luck.integers(3, 9, size=lengths.sum())), 0, 0)
     ids = luck.integers(15, vocabulary.size, size=sentences[-1])
-    return Side(ids, sentences, np.insert(np.cumsum(lengths), 0, 0))
+    return SplitTokens(ids, sentences, np.insert(np.cumsum(lengths), 0, 0))
 
 
 @pytest.fixture(scope="session")
-def pictures() -> Encoded:
+def pictures() -> EncodedCorpus:
     """Some images of 16 by 16, each of one of 8 classes."""
 
-    def side(count: int, seed: int) -> Side:
+    def side(count: int, seed: int) -> SplitTokens:
         luck, numbers = np.random.default_rng(seed), np.arange(count + 1)
         labels = Labels(luck.integers(8, size=count).astype(float), numbers)
-        return Side(luck.integers(256, size=256 * count), 256 * numbers, numbers, labels=labels)
+        return SplitTokens(luck.integers(256, size=256 * count), 256 * numbers, numbers, labels=labels)
 
-    return Encoded(UNTOLD, Vocabulary(257, {"mask": 256}), side(40, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
+    return EncodedCorpus(UNTOLD, Vocabulary(257, {"mask": 256}), side(40, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
 
 
 @pytest.fixture(scope="session")
-def feed(components: Registry, text: Encoded, pairs: Encoded, pictures: Encoded) -> Callable[..., Data]:
+def feed(
+    components: Registry, text: EncodedCorpus, pairs: EncodedCorpus, pictures: EncodedCorpus
+) -> Callable[..., Data]:
     """The data of a preset in a small size: that text, those pairs or those pictures, as its corpus would have it."""
 
-    def feed(preset: str, *overrides: str, registry: Registry | None = None, text: Encoded = text) -> Data:
+    def feed(preset: str, *overrides: str, registry: Registry | None = None, text: EncodedCorpus = text) -> Data:
         classes = registry or components
         spec = resolved(preset, *SMALL, "data.batch=8", *overrides, registry=classes)
         traits = classes.index.find("corpus", spec["corpus"]["name"]).traits
         if traits.get("modality") == "images":
-            return data_of(spec, classes, pictures)
-        return data_of(spec, classes, pairs if "pairs" in traits.get("provides", []) else text)
+            return build_data(spec, classes, pictures)
+        return build_data(spec, classes, pairs if "pairs" in traits.get("provides", []) else text)
 
     return feed
 

@@ -9,8 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import paribus
 from paribus import Load, Shape, Stream
-from paribus.assembly.build import Assembled, build
-from paribus.assembly.cost import costs, parameters
+from paribus.assembly.build import ModelParts, build
+from paribus.assembly.cost import count_parameters, model_cost
 from paribus.kernels import KERNELS
 from paribus.registry import Registry, installed
 from paribus.slots.tokenizer import Vocabulary
@@ -129,17 +129,17 @@ def test_a_model_has_a_narrow_table_and_a_projection_for_each_stack(
     lost = (64 - 8) * (300 + 64 * len(stacks))  # of the table, and of the places of each stack
     gained = len(stacks) * (8 * 64 + 64)
     head = {"mlm": 56 * 64 + 56 + 2 * 56, "clm": -8 * 64, "span-corruption": -8 * 64}[objective]
-    assert parameters(plain.children()) - parameters(model.children()) == lost - gained + head
+    assert count_parameters(plain.children()) - count_parameters(model.children()) == lost - gained + head
 
 
 def test_the_declared_cost_of_a_model_is_correct(registry: Registry) -> None:
     model = made(registry, "gpt-tiny", "embedding={name: factorised, width: 8}", "dims.vocabulary=300")
-    line = next(line for line in costs(model, 16).lines if line.path == "embedding")
+    line = next(line for line in model_cost(model, 16).lines if line.path == "embedding")
     assert line.flops == 2 * 16 * 8 * (300 + 64)
     assert line.parameters == 300 * 8 + 8 * 64 + 64
 
 
-def made(registry: Registry, preset: str, *overrides: str) -> Assembled:
+def made(registry: Registry, preset: str, *overrides: str) -> ModelParts:
     spec = resolved(preset, *overrides, registry=registry)
     specials = {name: place for place, name in enumerate(("pad", "cls", "sep", "mask", "bos", "eos"))}
     return build(spec, registry, Vocabulary(300, specials, tuple(range(268, 300))), KERNELS)

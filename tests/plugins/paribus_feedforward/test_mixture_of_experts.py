@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import paribus
 from paribus import FeedForward, Load, Shape
-from paribus.assembly.cost import costs
+from paribus.assembly.cost import model_cost
 from paribus_feedforward.gated_linear_unit import GatedLinearUnit
 from paribus_feedforward.mixture_of_experts import MixtureOfExperts, balance_loss
 from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
@@ -156,7 +156,7 @@ def test_cost_counts_used_experts_only(top: int, shape: Shape) -> None:
 def test_parameters_count_all_experts_and_flops_the_used_ones() -> None:
     def of(*overrides: str) -> tuple[int, int]:
         spec = paribus.spec("gpt-tiny", "dims.layers=1", *overrides)
-        line = next(x for x in costs(paribus.assemble(spec).assembled, 64).lines if x.path == "body.feedforward")
+        line = next(x for x in model_cost(paribus.assemble(spec).assembled, 64).lines if x.path == "body.feedforward")
         return line.parameters, line.flops
 
     parameters, flops = of("feedforward=mlp")

@@ -9,7 +9,7 @@ import torch
 
 import paribus
 from paribus import Draw, Registry, SpecError
-from paribus.train.assemble import longer
+from paribus.train.assemble import longer_examples
 from paribus_measure.induction_score import InductionScore
 from paribus_measure.length_extrapolation import LengthExtrapolation
 from paribus_measure.position_sensitivity import PositionSensitivity
@@ -84,7 +84,7 @@ def test_longer_questions_are_those_that_the_corpus_draws(ask: Ask, registry: Re
     assert all(math.isfinite(value) for value in found.values())
     spec = paribus.spec("gpt-tiny", "corpus=probed", *TINY, "measure=longer", registry=registry)
     data = paribus.data(spec, registry=registry)
-    rows = longer(spec, registry, data, 3).batch(DRAW).streams["body"].tokens
+    rows = longer_examples(spec, registry, data, 3).batch(DRAW).streams["body"].tokens
     shown = [data.encoded.tokenizer.decode(row.tolist()) for row in rows]
     drawn = [document.text for document, _ in zip(Copy(examples=64, held_out=20).longer(3), range(4), strict=False)]
     assert [text.split(" > ")[0] + " >" for text in shown] == drawn

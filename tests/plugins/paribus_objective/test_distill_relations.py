@@ -12,7 +12,7 @@ from torch import Tensor
 
 import paribus
 from paribus import IGNORED, PADDING, Load, Objective, SpecError, Stream, Vocabulary
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.parts.context import Capture
 from paribus.registry import installed
@@ -105,7 +105,7 @@ def test_of_queries_and_keys_it_is_how_much_rows_attend_to_each_other() -> None:
     model = paribus.assemble(resolved("gpt-tiny", "position=rope"), registry=installed(no_plugins=True)).double()
     batch = Batch({"body": Stream(torch.arange(24).reshape(2, 12))}, {}, torch.arange(2))
     with torch.no_grad():
-        kept = Pass(model.topology, batch, capture=Capture(weights=True, heads=(2,))).output("body").captured[1]
+        kept = BatchForward(model.topology, batch, capture=Capture(weights=True, heads=(2,))).output("body").captured[1]
     seen = visible(None, torch.zeros(2, 12), causal=True)
     found = related(kept["q"], kept["k"], 4, 4, seen).exp()
     torch.testing.assert_close(found, kept["weights"], rtol=0, atol=1e-12)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus import Capture, Draw, SpecError, Stream
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
@@ -31,7 +31,7 @@ def passed(made: Specimen, stream: Stream) -> tuple[Any, Any]:
         for name, parameter in objective.named_parameters():
             parameter.add_(noise(name, *parameter.shape), alpha=0.3)
     streams, targets = objective.corrupt({"body": stream}, {}, Draw(0, 0, torch.arange(2)))
-    return objective, Pass(
+    return objective, BatchForward(
         made.topology, Batch(streams, {"emd": targets}, torch.arange(2)), capture=objective.captures
     ).of("emd")
 
@@ -107,7 +107,7 @@ def test_a_hidden_row_knows_its_place_and_its_position_may_say_another(component
     objective, here = passed(made, Stream(text, positions=places))
     with torch.no_grad():
         moved = Batch({"body": here.streams["body"]._replace(positions=places + 1)}, {"emd": here.targets}, places[0])
-        there = Pass(made.topology, moved, capture=Capture(last_layer_input=True)).of("emd")
+        there = BatchForward(made.topology, moved, capture=Capture(last_layer_input=True)).of("emd")
         torch.testing.assert_close(there.hidden(), here.hidden(), rtol=0, atol=0)
         assert (objective.decoded(there) - objective.decoded(here)).abs().amax(-1).min() > 1e-3
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 import paribus
 from paribus import IGNORED, PADDING, Draw, Objective, Shape, SpecError, Stream, TrainingExamples, Vocabulary
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus_objective.prefix_language_modelling import PrefixLanguageModelling
 
@@ -107,7 +107,7 @@ def test_a_model_sees_its_prefix_both_ways_and_nothing_that_is_to_be_predicted()
     assert body.order is not None
 
     def hidden(stream: Stream) -> torch.Tensor:
-        run = Pass(model.topology, Batch({"body": stream}, {"prefix-lm": batch.targets}, torch.arange(3)))
+        run = BatchForward(model.topology, Batch({"body": stream}, {"prefix-lm": batch.targets}, torch.arange(3)))
         return run.of("prefix-lm").hidden("body")
 
     whole = hidden(body)

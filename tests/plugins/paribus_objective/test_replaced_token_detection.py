@@ -11,15 +11,15 @@ from scipy import stats
 from torch import Tensor, nn
 
 from paribus import IGNORED, PADDING, Draw, ForwardPass, Objective, Stream, TrainingExamples, Vocabulary
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.assemble import assembled, data_of, text_of
+from paribus.train.assemble import build_data, build_model, load_corpus
 from paribus.train.data import _share
 from paribus.train.model import Model
 from paribus.train.trial import TrialContext, run_trial
-from paribus.train.unigram_baseline import of_tokens, validated
+from paribus.train.unigram_baseline import token_unigram_loss, validation_targets
 from paribus_objective.replaced_token_detection import sampled
 
 Build = Callable[..., Objective]
@@ -201,7 +201,7 @@ def components() -> Registry:
 def model(request: pytest.FixtureRequest, components: Registry) -> Model:
     overrides = ["dims.width=16", "dims.vocabulary=100", "parts.generator.dims.width=8", "embedding.width=6"]
     spec = resolved("electra-tiny", *overrides, f"topology.sharing={request.param}", registry=components)
-    return assembled(spec, components, Vocabulary(100, SPECIALS, tuple(range(80, 100)))).double()
+    return build_model(spec, components, Vocabulary(100, SPECIALS, tuple(range(80, 100)))).double()
 
 
 def batch_of(model: Model, rows: int = 5) -> Batch:
@@ -213,7 +213,7 @@ def batch_of(model: Model, rows: int = 5) -> Batch:
 
 def taught(model: Model, term: str) -> set[str]:
     """What has a gradient of one term, however small: what is None was never reached."""
-    total = model.terms(Pass(model.topology, batch_of(model)), ["rtd"])[f"rtd/{term}"].total
+    total = model.terms(BatchForward(model.topology, batch_of(model)), ["rtd"])[f"rtd/{term}"].total
     named = dict(model.named_parameters())
     grads = torch.autograd.grad(total, [*named.values()], allow_unused=True)
     return {name for name, grad in zip(named, grads, strict=True) if grad is not None}
@@ -256,8 +256,11 @@ def test_nothing_is_drawn_from_the_global_generator(model: Model) -> None:
 def test_both_learn_more_than_how_frequent_things_are(components: Registry, tmp_path: Path) -> None:
     spec = resolved("electra-tiny", "trainer.max_steps=400", "data.validation=256", registry=components)
     found = run_trial(spec, components, TrialContext("tiny", tmp_path))["result"]["metrics"]
-    data = data_of(spec, components, text_of(spec, components))
-    share, tokens = found["val/rtd/replaced"], of_tokens(data, "rtd", "labels", validated(data)["rtd"])
+    data = build_data(spec, components, load_corpus(spec, components))
+    share, tokens = (
+        found["val/rtd/replaced"],
+        token_unigram_loss(data, "rtd", "labels", validation_targets(data)["rtd"]),
+    )
     assert tokens is not None
     assert found["val/rtd/generator"] < tokens - 0.2
     assert found["val/rtd/detection"] < -share * math.log(share) - (1 - share) * math.log(1 - share)
@@ -268,7 +271,7 @@ def test_the_body_runs_once_and_so_does_the_generator(model: Model) -> None:
     calls: list[str] = []
     for path in ("body", "generator"):
         model.topology.get_submodule(path).register_forward_hook(lambda *_, path=path: calls.append(path))
-    run = Pass(model.topology, batch_of(model))
+    run = BatchForward(model.topology, batch_of(model))
     model.terms(run, ["rtd"])
     model.objective("rtd").observe(run.of("rtd"), model.objective("rtd").metrics())
     assert sorted(calls) == ["body", "generator"]

@@ -11,9 +11,9 @@ import pytest
 
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.assemble import data_of, text_of
+from paribus.train.assemble import build_data, load_corpus
 from paribus.train.trial import TrialContext, run_trial
-from paribus.train.unigram_baseline import of_tokens, validated
+from paribus.train.unigram_baseline import token_unigram_loss, validation_targets
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -87,9 +87,9 @@ def test_it_learns_more_than_how_frequent_things_are(
 
 def of_two_networks(spec: dict[str, Any], registry: Registry, metrics: dict[str, float]) -> dict[str, float]:
     """ELECTRA's generator is held against the frequency of tokens, its discriminator against that of replaced ones."""
-    data, share = data_of(spec, registry, text_of(spec, registry)), metrics["val/rtd/replaced"]
+    data, share = build_data(spec, registry, load_corpus(spec, registry)), metrics["val/rtd/replaced"]
     entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
-    tokens = of_tokens(data, "rtd", "labels", validated(data)["rtd"])
+    tokens = token_unigram_loss(data, "rtd", "labels", validation_targets(data)["rtd"])
     assert tokens is not None
     return {"val/rtd/generator": tokens, "val/rtd/detection": entropy}
 

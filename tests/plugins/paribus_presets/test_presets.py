@@ -11,7 +11,7 @@ import yaml
 
 import paribus_presets
 from paribus.assembly.build import build
-from paribus.assembly.cost import parameters
+from paribus.assembly.cost import count_parameters
 from paribus.conversion.api import families
 from paribus.kernels import KERNELS
 from paribus.registry import Registry, installed
@@ -58,7 +58,7 @@ def test_a_preset_says_in_its_first_line_what_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-tiny")])
 def test_a_tiny_preset_is_tiny(registry: Registry, name: str) -> None:
-    assert parameters(shapes(registry, resolved(name, registry=registry)).children()) < 500_000
+    assert count_parameters(shapes(registry, resolved(name, registry=registry)).children()) < 500_000
 
 
 @pytest.mark.parametrize("name", ["distilbert", "minilm", "xtremedistil"])
@@ -201,7 +201,7 @@ ARCHITECTURE = ("topology", "dims", "embedding", "attention", "position", "norm"
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_preset_has_the_published_size(registry: Registry, name: str) -> None:
-    assert parameters(shapes(registry, resolved(name, registry=registry)).children()) == PUBLISHED[name]
+    assert count_parameters(shapes(registry, resolved(name, registry=registry)).children()) == PUBLISHED[name]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -3,9 +3,9 @@
 import pytest
 
 import paribus
-from paribus.assembly.cost import parameters
+from paribus.assembly.cost import count_parameters
 from paribus.registry import installed
-from paribus.train.assemble import shapes_of
+from paribus.train.assemble import meta_model
 
 LSTM = 4 * (1024 * 1024 + 1024 * 1024 + 2 * 1024)  # four gates, with the two biases of torch
 RNNSEARCH = {  # K = 1000, E = 620, R = 500, and 30,000 words on either side, after the appendix of the paper
@@ -35,4 +35,4 @@ SIZES = {
 
 @pytest.mark.parametrize(("name", "count"), SIZES.items(), ids=SIZES)
 def test_a_preset_has_the_size_that_its_paper_describes(name: str, count: int) -> None:
-    assert parameters(shapes_of(paribus.spec(name), installed()).children()) == count
+    assert count_parameters(meta_model(paribus.spec(name), installed()).children()) == count

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paribus.train.token_store import encoded
+from paribus.train.token_store import encode_corpus
 from paribus_text import glancing
 from paribus_text.bytes import Bytes
 from paribus_text.text import Text
@@ -61,7 +61,7 @@ def test_what_was_glanced_at_is_not_read_again(corpus: Text, tmp_path: Path, mon
     monkeypatch.setattr(Text, "fingerprint", noted)
 
     def build() -> Any:
-        return encoded(
+        return encode_corpus(
             Text(path=("*.txt",), documents="paragraph"), Bytes(), spec=None, size=None, cache=tmp_path / "c"
         )
 

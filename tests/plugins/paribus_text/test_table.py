@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paribus import DataError, Document, SpecError
-from paribus.train.token_store import encoded
+from paribus.train.token_store import encode_corpus
 from paribus_text.bytes import Bytes
 from paribus_text.table import Table
 
@@ -130,6 +130,6 @@ def test_options_that_contradict_each_other_are_refused() -> None:
 def test_labels_come_with_their_documents(tmp_path: Path) -> None:
     table(*((f"Text {at}.", at % 3) for at in range(30)))
     corpus = Table(path=("a.csv",), label="label", classes=3)
-    found = encoded(corpus, Bytes(), spec=None, size=None, cache=tmp_path / "cache")
+    found = encode_corpus(corpus, Bytes(), spec=None, size=None, cache=tmp_path / "cache")
     assert found.train.labels is not None
     assert found.train.labels.values.tolist() == [it.labels[0] for it in corpus.documents("train")]

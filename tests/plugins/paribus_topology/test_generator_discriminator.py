@@ -9,12 +9,12 @@ from torch import Tensor
 
 import paribus
 from paribus import Stream
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
-from paribus.train.assemble import assembled
+from paribus.train.assemble import build_model
 from paribus.train.model import Model
 
 TOKENS = torch.randint(8, 40, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -33,14 +33,14 @@ def components() -> Registry:
 def made(components: Registry) -> Build:
     def made(*overrides: str) -> Model:
         spec = resolved("electra-tiny", *SMALL, *overrides, registry=components)
-        return assembled(spec, components, VOCABULARY).double()
+        return build_model(spec, components, VOCABULARY).double()
 
     return made
 
 
 def hidden(model: Model, part: str, tokens: Tensor = TOKENS) -> Tensor:
     batch = Batch({"body": Stream(tokens), "generator": Stream(tokens)}, {}, torch.arange(3))
-    return Pass(model.topology, batch).output(part).hidden
+    return BatchForward(model.topology, batch).output(part).hidden
 
 
 def taught(model: Model, part: str) -> set[str]:

@@ -10,10 +10,10 @@ from torch import Tensor
 
 import paribus
 from paribus import Output, SpecError, StepInput, Stream, memory_of
-from paribus.assembly.cost import costs, given_to_parts
+from paribus.assembly.cost import model_cost, tokens_per_part
 from paribus.registry import installed
 from paribus.testing.forward_checks import counting
-from paribus.train.assemble import shapes_of
+from paribus.train.assemble import meta_model
 from paribus.train.model import Model
 
 SOURCES, TARGETS = [[30, 14, 41, 51, 92], [65, 35, 89]], [[79, 32, 38, 46], [26, 43, 38, 32]]
@@ -155,9 +155,9 @@ def test_a_different_attention_changes_no_other_tensor() -> None:
 
 @pytest.mark.parametrize("manner", [*MANNERS.values(), ("rnnsearch-tiny", "attention=mha")], ids=[*MANNERS, "mha"])
 def test_cost_matches_the_torch_flop_counter(manner: tuple[str, ...]) -> None:
-    model = shapes_of(paribus.spec(*manner, "dims.length=16"), installed())
-    lines = {line.path: line.flops for line in costs(model, 16).lines}
-    rows = {path: given.rows for path, given in given_to_parts(model, 16).items()}
+    model = meta_model(paribus.spec(*manner, "dims.length=16"), installed())
+    lines = {line.path: line.flops for line in model_cost(model, 16).lines}
+    rows = {path: given.rows for path, given in tokens_per_part(model, 16).items()}
     tokens = {path: Stream(torch.zeros(1, count, dtype=torch.long, device="meta")) for path, count in rows.items()}
     with counting() as counter:
         memory = memory_of(model.topology.run(tokens, "encoder"))
@@ -169,7 +169,7 @@ def test_cost_matches_the_torch_flop_counter(manner: tuple[str, ...]) -> None:
 def test_the_decoding_state_has_the_declared_size(recurrent: Recurrent) -> None:
     for manner in (MANNERS["rnnsearch"], MANNERS["luong"]):
         model = recurrent(*manner)
-        said = sum(line.state for line in costs(model.assembled, 16).lines)
+        said = sum(line.state for line in model_cost(model.assembled, 16).lines)
         states = model.topology.start(1, 16)
         memory = memory_of(model.topology.run({"encoder": Stream(torch.full((1, 16), 30))}, "encoder"))
         model.topology.run({"body": Stream(torch.full((1, 1), 30))}, "body", memory=memory, states=states)

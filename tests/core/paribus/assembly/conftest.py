@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from paribus import Stream
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.train.model import Model
 
@@ -91,6 +91,6 @@ def hidden() -> Callable[..., Tensor]:
     def run(model: Model, body: Stream, source: Stream | None = None) -> Tensor:
         usual = torch.arange(27, 36).expand(len(body.tokens), -1)
         batch = Batch({"body": body, "encoder": source or Stream(usual)}, {}, torch.arange(len(body.tokens)))
-        return Pass(model.topology, batch).output("body").hidden
+        return BatchForward(model.topology, batch).output("body").hidden
 
     return run

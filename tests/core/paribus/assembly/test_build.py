@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from paribus import Pair, Position, Role, Shape, SpecError, Traits
-from paribus.assembly.build import Assembled
+from paribus.assembly.build import ModelParts
 from paribus.parts.stack import Stack
 from paribus.registry import Registry
 from paribus.specs import resolved
-from paribus.train.assemble import shapes_of
+from paribus.train.assemble import meta_model
 from paribus.train.model import Model
 
 Assemble = Callable[..., Model]
@@ -37,7 +37,7 @@ def test_a_model_is_built_without_storage_and_at_once(preset: str, components: R
     spec = resolved(preset, registry=components)
     spec["dims"]["vocabulary"] = spec["dims"]["vocabulary"] or 400
     began = time.process_time()
-    model = shapes_of(spec, components)
+    model = meta_model(spec, components)
     assert time.process_time() - began < 2
     held = [each for child in model.children().values() for each in (*child.parameters(), *child.buffers())]
     assert held
@@ -282,7 +282,7 @@ def test_the_position_of_a_cross_attention_belongs_to_whom_it_says(
 
 
 def test_the_modules_of_a_model_stand_under_the_first_word_of_their_paths(assemble: Assemble) -> None:
-    assembled: Assembled = assemble("seq2seq-tiny").assembled
+    assembled: ModelParts = assemble("seq2seq-tiny").assembled
     assert list(assembled.children()) == ["embedding", "body", "encoder", "objectives"]
 
 

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus.assembly.build import Assembled
-from paribus.assembly.cost import Costs, costs, given_to_parts, parameters
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.build import ModelParts
+from paribus.assembly.cost import ModelCost, count_parameters, model_cost, tokens_per_part
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch, Stream
 from paribus.parts.context import Capture
 from paribus.registry import Registry
 from paribus.specs import resolved
-from paribus.train.assemble import shapes_of
+from paribus.train.assemble import meta_model
 from paribus.train.data import Data
 from paribus.train.model import Model
 
@@ -65,13 +65,13 @@ def test_declared_operations_are_those_that_torch_counts(spec: list[str], assemb
     model = assemble(*spec)
     batch = on_meta(feed(*spec).step(0))
     counted = count(model.to("meta").assembled, batch)
-    assert costs(model.assembled, int(model.spec["dims"]["length"])).flops * len(batch.index) == counted
+    assert model_cost(model.assembled, int(model.spec["dims"]["length"])).flops * len(batch.index) == counted
 
 
-def count(model: Assembled, batch: Batch) -> int:
+def count(model: ModelParts, batch: Batch) -> int:
     """Torch's own count of one forward pass; on the meta device, as it counts no fused attention on a CPU."""
     with FlopCounterMode(display=False) as counter:
-        run = Pass(model.topology, batch, capture=Capture(last_layer_input=True))
+        run = BatchForward(model.topology, batch, capture=Capture(last_layer_input=True))
         for name in model.trained:
             model.objectives[name](run.of(name))
     return int(counter.get_total_flops())
@@ -89,8 +89,8 @@ def on_meta(batch: Batch) -> Batch:
 @pytest.mark.parametrize("window", [1, 3, 8])
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny"])
 def test_a_window_saves_the_pairs_that_it_hides(preset: str, window: int, assemble: Assemble) -> None:
-    full = costs(assemble(preset).assembled, 16)
-    windowed = costs(assemble(preset, "attention=restricted", f"attention.window={window}").assembled, 16)
+    full = model_cost(assemble(preset).assembled, 16)
+    windowed = model_cost(assemble(preset, "attention=restricted", f"attention.window={window}").assembled, 16)
     span = window if preset == "gpt-tiny" else 2 * window - 1
     layers, width = 2, 16
     assert full.flops - windowed.flops == layers * 4 * 16 * (16 - span) * width
@@ -102,8 +102,8 @@ def test_operations_grow_with_the_square_of_the_length_and_with_the_window_alone
 ) -> None:
     def pairs(length: int, *overrides: str) -> int:
         spec = resolved("gpt-tiny", "position=rope", f"dims.length={length}", *overrides, registry=components)
-        model = shapes_of(spec, components)
-        attention = next(line for line in costs(model, length).lines if line.path == "body.attention")
+        model = meta_model(spec, components)
+        attention = next(line for line in model_cost(model, length).lines if line.path == "body.attention")
         projections = 2 * 4 * 2 * length * 64 * 64
         return attention.flops - projections
 
@@ -116,10 +116,10 @@ def test_operations_grow_with_the_square_of_the_length_and_with_the_window_alone
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
 def test_parameters_are_the_distinct_numbers_that_a_model_learns(spec: list[str], assemble: Assemble) -> None:
     model = assemble(*spec)
-    found = costs(model.assembled, 16)
+    found = model_cost(model.assembled, 16)
     numbers = sum(parameter.numel() for parameter in model.parameters())
     assert found.parameters == numbers == sum(line.parameters for line in found.lines)
-    assert parameters(model.assembled.children()) == numbers
+    assert count_parameters(model.assembled.children()) == numbers
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_parameters_are_the_distinct_numbers_that_a_model_learns(spec: list[str]
 def test_what_a_position_learns_stands_in_its_own_line_whoever_holds_it(
     position: str, numbers: int, assemble: Assemble
 ) -> None:
-    lines = costs(assemble("gpt-tiny", f"position={position}").assembled, 16).lines
+    lines = model_cost(assemble("gpt-tiny", f"position={position}").assembled, 16).lines
     assert next(line.parameters for line in lines if line.path == "body.position") == numbers
 
 
@@ -149,7 +149,7 @@ def test_declared_state_is_what_decoding_keeps(spec: list[str], assemble: Assemb
     states = model.start(1)
     model(tokens[:, :3], states, **({"source": tokens} if spec[0] == "seq2seq-tiny" else {}))
     held = sum(tensor.numel() for tensor in kept(states.layers))
-    found = costs(model.assembled, 16)
+    found = model_cost(model.assembled, 16)
     assert found.state == held
     assert found.cache_bytes_per_token(2) == held * 2 / 16
 
@@ -162,13 +162,13 @@ def kept(layers: Any) -> Iterator[Tensor]:
 
 @pytest.mark.parametrize("preset", ["encoder-tiny", "bert-tiny"])
 def test_what_does_not_decode_keeps_no_state(preset: str, assemble: Assemble) -> None:
-    assert costs(assemble(preset).assembled, 16).state == 0
+    assert model_cost(assemble(preset).assembled, 16).state == 0
 
 
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
 def test_the_rows_of_each_part_are_those_of_its_batches(spec: list[str], assemble: Assemble, feed: Feed) -> None:
     model, batch = assemble(*spec), feed(*spec).step(0)
-    given = given_to_parts(model.assembled, int(model.spec["dims"]["length"]))
+    given = tokens_per_part(model.assembled, int(model.spec["dims"]["length"]))
     asked = {
         path: 0 if stream.query_positions is None else stream.query_positions.shape[1]
         for path, stream in batch.streams.items()
@@ -177,11 +177,11 @@ def test_the_rows_of_each_part_are_those_of_its_batches(spec: list[str], assembl
 
 
 def test_an_objective_that_is_only_evaluated_costs_nothing(assemble: Assemble) -> None:
-    trained = costs(assemble("bert-tiny", "objective=[mlm, nsp]").assembled, 16)
+    trained = model_cost(assemble("bert-tiny", "objective=[mlm, nsp]").assembled, 16)
     assembled = assemble("bert-tiny", "objective=[mlm, nsp]").assembled
-    evaluated = costs(assembled._replace(trained=("nsp",)), 16)
+    evaluated = model_cost(assembled._replace(trained=("nsp",)), 16)
 
-    def line(found: Costs, path: str) -> Any:
+    def line(found: ModelCost, path: str) -> Any:
         return next(each for each in found.lines if each.path == path)
 
     assert line(trained, "objectives.mlm").flops > line(evaluated, "objectives.mlm").flops == 0
@@ -196,12 +196,12 @@ PUBLISHED = {"gpt2": 124_439_808, "bert-base": 110_106_428}
 def test_a_published_model_has_as_many_parameters_as_published(
     preset: str, published: int, components: Registry
 ) -> None:
-    model = shapes_of(resolved(preset, registry=components), components)
-    assert costs(model, 512).parameters == published
+    model = meta_model(resolved(preset, registry=components), components)
+    assert model_cost(model, 512).parameters == published
 
 
 def test_a_tied_tensor_is_counted_where_it_is_met_first() -> None:
     one = nn.Linear(3, 2, bias=False)
     other = nn.Linear(3, 2, bias=False)
     other.weight = one.weight
-    assert parameters({"one": one, "other": other}) == 6
+    assert count_parameters({"one": one, "other": other}) == 6

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus import Capture, Cost, FeedForward, Load, Shape, SpecError, Stream
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.train.model import Model
@@ -37,7 +37,7 @@ def test_a_sum_of_objectives_costs_one_pass(assemble: Assemble) -> None:
         "mlm": {"pick": torch.tensor([[0, 3], [1, 2]]), "labels": torch.tensor([[1, 2], [3, -100]])},
         "nsp": {"labels": torch.tensor([0, 1])},
     }
-    run = Pass(model.topology, batch(**targets))
+    run = BatchForward(model.topology, batch(**targets))
     terms = model.terms(run, ["mlm", "nsp"])
     assert {name: int(term.count) for name, term in terms.items()} == {"mlm/loss": 3, "nsp/loss": 2}
     for name in ("mlm", "nsp"):
@@ -48,7 +48,7 @@ def test_a_sum_of_objectives_costs_one_pass(assemble: Assemble) -> None:
 def test_a_memory_is_computed_once_for_all_that_ask(assemble: Assemble) -> None:
     model = assemble("seq2seq-tiny")
     calls = counted(model.topology.get_submodule("encoder"))
-    run = Pass(model.topology, batch())
+    run = BatchForward(model.topology, batch())
     one = run.of("one")
     assert one.hidden("body") is one.hidden()
     assert one.hidden("encoder") is run.of("other").hidden("encoder")
@@ -57,10 +57,10 @@ def test_a_memory_is_computed_once_for_all_that_ask(assemble: Assemble) -> None:
 
 def test_a_part_reads_tokens_that_an_objective_made_and_what_they_gave_is_its_own(assemble: Assemble) -> None:
     model = assemble("encoder-tiny")
-    run = Pass(model.topology, batch())
+    run = BatchForward(model.topology, batch())
     one, other = run.of("one"), run.of("other")
     made = TOKENS.flip(1)
-    expected = Pass(model.topology, Batch({"body": Stream(made)}, {}, torch.arange(2))).output("body").hidden
+    expected = BatchForward(model.topology, Batch({"body": Stream(made)}, {}, torch.arange(2))).output("body").hidden
     calls = counted(model.topology.get_submodule("body"))
     rows = one.hidden(tokens=made, key="turned")
     assert torch.equal(rows, expected)
@@ -73,7 +73,7 @@ def test_a_part_reads_tokens_that_an_objective_made_and_what_they_gave_is_its_ow
 
 
 def test_an_objective_sees_its_own_targets_and_remembers_what_it_made(assemble: Assemble) -> None:
-    run = Pass(assemble("encoder-tiny").topology, batch(one={"labels": torch.ones(1)}))
+    run = BatchForward(assemble("encoder-tiny").topology, batch(one={"labels": torch.ones(1)}))
     one, other = run.of("one"), run.of("other")
     assert (list(one.targets), list(other.targets)) == (["labels"], [])
     assert one.streams is run.batch.streams
@@ -87,7 +87,7 @@ def test_logits_are_freed_with_the_pass_and_do_not_wait_for_a_collection(assembl
     collects = gc.isenabled()
     gc.disable()
     try:
-        run = Pass(assemble("encoder-tiny").topology, batch())
+        run = BatchForward(assemble("encoder-tiny").topology, batch())
         logits = weakref.ref(run.of("one").once("logits", lambda: torch.zeros(1)))
         assert logits() is not None
         del run
@@ -99,25 +99,25 @@ def test_logits_are_freed_with_the_pass_and_do_not_wait_for_a_collection(assembl
 
 def test_rows_are_scored_by_the_embedding(assemble: Assemble) -> None:
     model = assemble("encoder-tiny")
-    run = Pass(model.topology, batch()).of("mlm")
+    run = BatchForward(model.topology, batch()).of("mlm")
     expected = run.hidden() @ model.get_parameter("embedding.tokens.weight").T
     torch.testing.assert_close(run.unembed(run.hidden()), expected)
 
 
 def test_weights_are_captured_of_every_layer_where_somebody_asks(assemble: Assemble) -> None:
     model = assemble("gpt-tiny", "attention=[gqa, mha]")
-    run = Pass(model.topology, batch(), capture=True)
+    run = BatchForward(model.topology, batch(), capture=True)
     captured = run.output("body").captured
     assert [tuple(each["weights"].shape) for each in captured] == [(2, 4, 12, 12)] * 2
     for each in captured:
         torch.testing.assert_close(each["weights"].sum(-1), torch.ones(2, 4, 12))
         assert not each["weights"].triu(1).any()
-    assert not Pass(model.topology, batch()).output("body").captured
+    assert not BatchForward(model.topology, batch()).output("body").captured
 
 
 def test_rows_and_heads_are_kept_of_the_layers_that_somebody_asks_for_and_of_no_other(assemble: Assemble) -> None:
     model = assemble("gpt-tiny", "attention=[gqa, mha]", "position=none")
-    run = Pass(model.topology, batch(), capture=Capture(heads=(-2,), hidden=(0, 1, -1)))
+    run = BatchForward(model.topology, batch(), capture=Capture(heads=(-2,), hidden=(0, 1, -1)))
     assert [set(kept) for kept in run.output("body").captured] == [{"input", "q", "k", "v", "hidden"}, {"hidden"}]
     seen = run.of("clm")
     assert [seen.layer(1, name).shape[1] for name in "qkv"] == [4, 2, 2]  # heads, and those that they share
@@ -130,29 +130,32 @@ def test_rows_and_heads_are_kept_of_the_layers_that_somebody_asks_for_and_of_no_
 
 def test_queries_meet_keys_and_values_as_they_are_kept(assemble: Assemble) -> None:
     model = assemble("gpt-tiny", "position=rope").double()
-    wanted = Pass(model.topology, batch(), capture=Capture(weights=True, heads=(2,)))
+    wanted = BatchForward(model.topology, batch(), capture=Capture(weights=True, heads=(2,)))
     kept = wanted.output("body").captured[1]
     scores = kept["q"] @ kept["k"].transpose(-1, -2) / kept["q"].shape[-1] ** 0.5
     later = torch.ones(12, 12, dtype=torch.bool).triu(1)
     torch.testing.assert_close(scores.masked_fill(later, -torch.inf).softmax(-1), kept["weights"], rtol=0, atol=1e-12)
-    asked, plain = Pass(model.topology, batch(), capture=Capture(heads=(1,))), Pass(model.topology, batch())
+    asked, plain = (
+        BatchForward(model.topology, batch(), capture=Capture(heads=(1,))),
+        BatchForward(model.topology, batch()),
+    )
     assert torch.equal(asked.output("body").hidden, plain.output("body").hidden)  # on the kernel that it has anyway
 
 
 def test_a_layer_that_is_not_there_is_named_and_so_is_one_without_heads(assemble: Assemble) -> None:
     model = assemble("encoder-tiny", "attention=[mha, fourier]", "position=learned")
     with pytest.raises(SpecError, match="there is no layer 3; valid: 0 to 2, or -1 to -2"):
-        Pass(model.topology, batch(), capture=Capture(hidden=(3,))).output("body")
-    run = Pass(model.topology, batch(), capture=Capture(heads=(1, 2)))
+        BatchForward(model.topology, batch(), capture=Capture(hidden=(3,))).output("body")
+    run = BatchForward(model.topology, batch(), capture=Capture(heads=(1, 2)))
     with pytest.raises(SpecError, match="layer 2 has no `q` to show: its attention compares no queries with keys"):
         run.layer(2, "q")
 
 
 def test_what_the_last_layer_read_is_kept_for_who_asks_for_it_alone(assemble: Assemble) -> None:
     model = assemble("encoder-tiny")
-    assert Pass(model.topology, batch()).output("body").last_layer_input is None
+    assert BatchForward(model.topology, batch()).output("body").last_layer_input is None
     assert (
-        Pass(model.topology, batch(), capture=Capture(last_layer_input=True)).output("body").last_layer_input
+        BatchForward(model.topology, batch(), capture=Capture(last_layer_input=True)).output("body").last_layer_input
         is not None
     )
 
@@ -190,7 +193,7 @@ def test_what_layers_add_to_the_loss_is_summed_over_the_parts_that_ran(taxed: Mo
         for name, parameter in taxed.named_parameters():
             if name.endswith("price"):
                 parameter.fill_(1.0)
-    run = Pass(taxed.topology, batch())
+    run = BatchForward(taxed.topology, batch())
     assert run.auxiliary() is None
     run.output("encoder")
     assert run.auxiliary() == 3.0  # one layer of the encoder has a price
@@ -202,7 +205,7 @@ def test_what_layers_add_to_the_loss_is_summed_over_the_parts_that_ran(taxed: Mo
 def test_each_micro_batch_pays_its_share_of_what_layers_add(shares: int, taxed: Model) -> None:
     labels = {"labels": torch.zeros(2, 12, dtype=torch.long)}
     whole = batch(**{"span-corruption": labels})._replace(micro_batches=shares)
-    run = Pass(taxed.topology, whole)
+    run = BatchForward(taxed.topology, whole)
     (term,) = taxed.terms(run, ["span-corruption"]).values()
     auxiliary = run.auxiliary()
     assert auxiliary is not None

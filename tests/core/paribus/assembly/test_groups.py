@@ -10,7 +10,7 @@ from torch import Tensor
 
 import paribus
 from paribus import SpecError
-from paribus.assembly.build import sharing
+from paribus.assembly.build import shared_layers
 from paribus.train.checkpoint import save_weights
 from paribus.train.model import Model
 
@@ -43,7 +43,7 @@ def tokens() -> Tensor:
 )
 def test_each_group_has_one_layer_of_every_kind(groups: int | None, attentions: int, expected: list[int]) -> None:
     spec = {"dims": {"groups": groups}, "attention": [{"name": "mha"}, {"name": "mqa"}][:attentions]}
-    assert sharing(spec, 4) == expected
+    assert shared_layers(spec, 4) == expected
 
 
 def test_layers_of_a_group_are_one_and_the_others_are_not() -> None:

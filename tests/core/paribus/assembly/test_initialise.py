@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus.assembly.initialise import unit
+from paribus.assembly.initialise import standard_normal
 from paribus.train.model import Model
 
 DRAWN = {"query", "key", "value", "residual", "inner", "embedding", "head", "weight"}
@@ -106,7 +106,7 @@ def test_double_models_are_the_float32_draws_and_no_other(assemble: Callable[...
 
 
 def test_draws_are_standard_normal() -> None:
-    drawn = unit(3, "body.layers.0.attention.heads.q.weight", (500, 400)).double().flatten()
+    drawn = standard_normal(3, "body.layers.0.attention.heads.q.weight", (500, 400)).double().flatten()
     moments = [float((drawn**power).mean()) for power in (1, 2, 3, 4)]
     deviations = [n * len(drawn) ** -0.5 for n in (1.0, 2**0.5, 15**0.5, 96**0.5)]
     for found, expected, deviation in zip(moments, (0, 1, 0, 3), deviations, strict=True):
@@ -115,13 +115,13 @@ def test_draws_are_standard_normal() -> None:
 
 def test_draws_of_two_paths_or_of_two_seeds_have_nothing_in_common() -> None:
     keys = [(0, "a"), (1, "a"), (0, "b"), (2**32, "a"), (0, "aa"), (-1, "a"), (0, "0.a")]
-    drawn = torch.stack([unit(seed, path, (10_000,)) for seed, path in keys]).double()
+    drawn = torch.stack([standard_normal(seed, path, (10_000,)) for seed, path in keys]).double()
     apart = torch.corrcoef(drawn) - torch.eye(len(keys))
     assert apart.abs().max() < 5 * 10_000**-0.5
 
 
 def test_a_tensor_without_axes_is_drawn_as_well() -> None:
-    assert unit(0, "gate", ()).shape == ()
+    assert standard_normal(0, "gate", ()).shape == ()
 
 
 @pytest.mark.parametrize("scheme", ["normal", "gpt2", "xavier"])
@@ -134,7 +134,7 @@ def test_a_parameter_is_its_draws_times_one_number_that_its_role_and_shape_decid
     assert found.keys() == model.about.keys()
     for path, about in model.about.items():
         if about.role in DRAWN:
-            expected = unit(5, path, about.shape) * scale(
+            expected = standard_normal(5, path, about.shape) * scale(
                 scheme, about.role, about.shape, preset == "seq2seq-tiny", path
             )
             torch.testing.assert_close(found[path], expected, rtol=1e-6, atol=0)

@@ -30,8 +30,8 @@ from paribus import (
     Traits,
     token_layout,
 )
-from paribus.assembly.cost import costs
-from paribus.assembly.initialise import unit
+from paribus.assembly.cost import model_cost
+from paribus.assembly.initialise import standard_normal
 from paribus.registry import Registry
 from paribus.train.checkpoint import load_weights, save_weights
 from paribus.train.model import Model
@@ -86,7 +86,7 @@ def test_a_tie_outlives_materialisation_copies_and_casts(tied: Callable[[], Mode
 def test_a_tied_parameter_is_drawn_once_by_its_first_path(tied: Callable[[], Model], assemble: Assemble) -> None:
     model, plain = tied(), assemble("gpt-tiny")
     assert torch.equal(model.get_parameter("embedding.head.weight"), plain.get_parameter("embedding.tokens.weight"))
-    assert costs(model.assembled, 16).parameters == costs(plain.assembled, 16).parameters
+    assert model_cost(model.assembled, 16).parameters == model_cost(plain.assembled, 16).parameters
     assert len(list(model.parameters())) == len({id(each) for each in model.parameters()})
 
 
@@ -164,7 +164,7 @@ def test_a_buffer_made_in_prepare_is_keyed_by_its_path(odd: Callable[..., Model]
     model = odd(lambda module: None, prepare=prepare)
     for layer in range(2):
         drawn = model.get_buffer(f"body.layers.{layer}.feedforward.features")
-        assert torch.equal(drawn, unit(0, f"body.layers.{layer}.feedforward.features", (4, 3)))
+        assert torch.equal(drawn, standard_normal(0, f"body.layers.{layer}.feedforward.features", (4, 3)))
 
 
 def test_a_vector_without_a_role_is_refused(odd: Callable[..., Model]) -> None:

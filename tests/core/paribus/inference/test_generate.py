@@ -17,7 +17,7 @@ from paribus.slots.tokenizer import Vocabulary
 from paribus.storage.saved_model import TEXT
 from paribus.testing.small_model import noise
 from paribus.train.model import Model
-from paribus.train.tokenizer_state import Text
+from paribus.train.tokenizer_state import TextCodec
 
 Assembled = Callable[..., Model]
 PROMPTS = ("The import statement", "A", "Something else ")
@@ -272,7 +272,7 @@ def test_options_that_are_no_options_are_told(gpt: Model) -> None:
 
 def test_a_text_is_of_the_class_that_is_asked_for_by_name_or_number(assembled: Assembled) -> None:
     model = assembled("ctrl-tiny", "corpus=sections", "tokenizer.sentinels=6")
-    model.text = Text(text_needed(model).tokenizer, classes=("library", "howto"))
+    model.text = TextCodec(text_needed(model).tokenizer, classes=("library", "howto"))
     named, first = (paribus.generate(model, "A", tokens=5, label=label) for label in ("howto", None))
     assert named.written == paribus.generate(model, "A", tokens=5, label="1").written
     assert named.written[0][0].score != first.written[0][0].score
@@ -283,7 +283,7 @@ def test_a_text_is_of_the_class_that_is_asked_for_by_name_or_number(assembled: A
         'did you mean "howto"? valid: library, howto',
         label="howtoo",
     )
-    model.text = Text(model.text.tokenizer)
+    model.text = TextCodec(model.text.tokenizer)
     refused(
         model,
         "A",

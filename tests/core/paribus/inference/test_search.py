@@ -18,7 +18,7 @@ from paribus.slots.objective import Prompt
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
 from paribus.testing.small_model import noise
-from paribus.train.assemble import assembled
+from paribus.train.assemble import build_model
 from paribus.train.model import Model
 
 SIZE = MOST = 4
@@ -32,7 +32,7 @@ def voice(seed: int) -> Voice:
     """A decoder of four tokens, far off where it starts, so that what is probable now may not be so in the end."""
     small = ("dims={width: 8, heads: 2, layers: 1, length: 16, vocabulary: null}", "position=rope")
     spec = resolved("gpt-tiny", *small, registry=installed())
-    model = assembled(spec, installed(), Vocabulary(SIZE, {"bos": 0, "eos": 3})).double().eval()
+    model = build_model(spec, installed(), Vocabulary(SIZE, {"bos": 0, "eos": 3})).double().eval()
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             parameter.add_(noise(f"{path} {seed}", *parameter.shape), alpha=0.7)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.assembly.metric_names import measured
+from paribus.assembly.metric_names import metric_names
 from paribus.cli.main import main
 from paribus.errors import EXIT_SPEC, SpecError
 from paribus.registry import Registry
 from paribus.specs.resolve import resolved
-from paribus.train.assemble import assembled, known_vocabulary
+from paribus.train.assemble import build_model, expected_vocabulary
 
 PRESETS = sorted(paribus.installed(no_plugins=True).index.presets)
 TINY = [name for name in PRESETS if name.endswith("tiny")]
@@ -62,10 +62,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("name", TINY)
 def test_what_a_spec_will_measure_is_what_its_model_measures(name: str, registry: Registry) -> None:
     spec = resolved(name, "dims.vocabulary=300", registry=registry)
-    model = assembled(spec, registry, known_vocabulary(spec, registry))
+    model = build_model(spec, registry, expected_vocabulary(spec, registry))
     likely = [f"val/{name}/" for name in model.evaluated if model.objective(name).traits.get("likelihood")]
     text = [f"{of}{name}" for of in likely for name in ("perplexity", "bits-per-byte")]
-    assert measured(spec, registry, registry.index) == [*model.metrics(), *text]
+    assert metric_names(spec, registry, registry.index) == [*model.metrics(), *text]
 
 
 @pytest.mark.parametrize(("changes", "code", "words"), REFUSED.values(), ids=list(REFUSED))

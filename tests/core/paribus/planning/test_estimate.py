@@ -14,7 +14,7 @@ from paribus.planning.api import PlannedStudy, study
 from paribus.planning.estimate import Row, estimate
 from paribus.registry import Registry
 from paribus.studies.designs import BASELINE
-from paribus.train.counting import count, flops_a_step
+from paribus.train.counting import count_quantity, flops_per_step
 
 MakeSpec = Callable[..., dict[str, Any]]
 
@@ -43,10 +43,10 @@ def test_it_counts_what_a_record_will(told: tuple[PlannedStudy, dict[str, Row], 
     found, every, _ = told
     for variant in found.plan.variants:
         spec, row = dict(found.plan.trials_of(variant.name)[0].spec), every[variant.name]
-        assert row.training_flops == 40 * flops_a_step(spec, registry)
-        assert row.parameters == count("params", spec, registry)
-        assert row.cache_bytes_per_token * spec["dims"]["length"] == count("kv", spec, registry)
-        assert row.flops_per_token * spec["dims"]["length"] == pytest.approx(count("flops", spec, registry))
+        assert row.training_flops == 40 * flops_per_step(spec, registry)
+        assert row.parameters == count_quantity("params", spec, registry)
+        assert row.cache_bytes_per_token * spec["dims"]["length"] == count_quantity("kv", spec, registry)
+        assert row.flops_per_token * spec["dims"]["length"] == pytest.approx(count_quantity("flops", spec, registry))
 
 
 def test_a_trial_starts_trains_and_is_evaluated(told: tuple[PlannedStudy, dict[str, Row], Path]) -> None:

@@ -18,7 +18,7 @@ from paribus.specs.resolve import resolved
 from paribus.storage.atomic import canonical_json, read_json
 from paribus.storage.saved_model import RECORD, WEIGHTS
 from paribus.storage.store import Trial
-from paribus.train.distributed import Ranks, in_ranks, refuse, wanted
+from paribus.train.distributed import ProcessRank, process_count, run_distributed, validate_devices
 from paribus.train.tensor_file import read_tensors
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
@@ -31,7 +31,7 @@ MakeSpec = Callable[..., dict[str, Any]]
 
 @pytest.mark.parametrize(("devices", "count"), [(None, 1), (2, 2), ([0, 3, 5], 3), ("auto", 1), ("4", 4), ("0,1", 2)])
 def test_a_process_for_each_device(devices: Any, count: int) -> None:
-    assert wanted({} if devices is None else {"devices": devices}) == count
+    assert process_count({} if devices is None else {"devices": devices}) == count
 
 
 @pytest.mark.parametrize(
@@ -48,35 +48,35 @@ def test_a_process_for_each_device(devices: Any, count: int) -> None:
 )
 def test_what_a_trial_cannot_be_cut_into_is_refused(trainer: Mapping[str, Any], says: str) -> None:
     with pytest.raises(SpecError, match=f"trainer-refused.*{says}"):
-        refuse({"devices": 2, **trainer})
+        validate_devices({"devices": 2, **trainer})
 
 
 @pytest.mark.usefixtures("one_thread")
 def test_the_first_process_returns_what_it_found_and_the_others_end(tmp_path: Path) -> None:
-    def run(ranks: Ranks) -> int:
+    def run(ranks: ProcessRank) -> int:
         (tmp_path / f"{ranks.rank} of {ranks.of}, {os.environ['LOCAL_RANK']}").touch()
         return os.getpid()
 
-    assert in_ranks(BOTH, run) == os.getpid()
+    assert run_distributed(BOTH, run) == os.getpid()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0 of 2, 0", "1 of 2, 1"]
     assert "LOCAL_RANK" not in os.environ
-    assert in_ranks({}, lambda ranks: ranks) == Ranks(0, 1)
+    assert run_distributed({}, lambda ranks: ranks) == ProcessRank(0, 1)
 
 
 @pytest.mark.usefixtures("one_thread")
 def test_where_another_process_failed_first_that_is_what_is_told(capfd: pytest.CaptureFixture[str]) -> None:
-    def run(ranks: Ranks) -> None:
+    def run(ranks: ProcessRank) -> None:
         raise ValueError("broken there" if ranks.rank else "connection closed by peer")
 
     with pytest.raises(RuntimeError, match="process 1 of the trial's failed first, see the log; here: connection"):
-        in_ranks(BOTH, run)
+        run_distributed(BOTH, run)
     assert "ValueError: broken there" in capfd.readouterr().err
 
 
 def test_a_process_with_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["paribus.train.distributed"], "may_fork", lambda: False)
     with pytest.raises(SpecError, match=r"2 devices take a process each, and this one has threads.*or a study"):
-        in_ranks(BOTH, lambda ranks: ranks)
+        run_distributed(BOTH, lambda ranks: ranks)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from paribus.registry import Registry
 from paribus.storage.atomic import FILES, Files, canonical_json, read_json
 from paribus.storage.saved_model import RECORD
 from paribus.train.trial import TrialContext, run_trial
-from paribus.train.trial_callback import DivergedError, InterruptedTrialError, Keeper
+from paribus.train.trial_callback import DivergedError, InterruptedTrialError, TrialCallback
 
 STEPS = 8
 EVERY = 4  # so that one could fall on the last step
@@ -140,7 +140,7 @@ def test_a_cut_ahead_of_a_divergence_changes_nothing(
 
 def test_what_was_done_between_a_divergence_and_its_discovery_does_not_show() -> None:
     nothing: Any = None
-    keeper = Keeper(
+    keeper = TrialCallback(
         nothing, nothing, steps=9, points=[], keep=nothing, due=nothing, asked=nothing, tell=lambda step, loss: None
     )
     keeper.step, keeper.batches, keeper.order = 4, "b4", "o4"

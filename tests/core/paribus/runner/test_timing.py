@@ -28,7 +28,7 @@ from paribus.runner.worker import WorkerRequest, run_request
 from paribus.storage.atomic import write_json
 from paribus.storage.saved_model import RECORD
 from paribus.studies.designs import BASELINE
-from paribus.train.step_timing import LEAST_ROUNDS, TWIN, Steps, rounds, why_not
+from paribus.train.step_timing import MIN_ROUNDS, TWIN, TimedSteps, time_rounds, untimed_reason
 
 MakeSpec = Callable[..., dict[str, Any]]
 CPU = torch.device("cpu")
@@ -93,7 +93,7 @@ def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStud
     assert set(group["rounds"]) == {base, deep, TWIN}
     assert group["baseline"] == base
     assert len({len(times) for times in group["rounds"].values()}) == 1
-    assert min(map(len, group["rounds"].values())) >= LEAST_ROUNDS
+    assert min(map(len, group["rounds"].values())) >= MIN_ROUNDS
     assert found["tokens"] == {base: 4 * 16, deep: 4 * 16}
     assert {"host", "machine", "versions", "clock", "left_out"} <= set(found)
     assert timing_plan(planned, asked=True) == {}  # all has been timed
@@ -120,7 +120,7 @@ def test_options_that_only_lightning_reads_are_skipped_with_a_reason(planned: Pl
     assert found is not None
     assert found["left_out"] == {deep: "its precision, 64-true, is Lightning's own affair"}
     assert set(found["groups"][0]["rounds"]) == {turns["groups"][0][0], TWIN}
-    assert why_not({"trainer": {"precision": "bf16-mixed"}}) == ""
+    assert untimed_reason({"trainer": {"precision": "bf16-mixed"}}) == ""
 
 
 class Fake:
@@ -136,19 +136,19 @@ class Fake:
 
 def test_the_order_is_rotated_so_that_nobody_is_always_first() -> None:
     turns: list[str] = []
-    contestants: dict[str, Steps] = {name: Fake(name, turns) for name in "abc"}  # type: ignore[misc]  # it takes turns
-    found = rounds(contestants, 0.0, CPU)
-    assert {len(times) for times in found.values()} == {LEAST_ROUNDS}
+    contestants: dict[str, TimedSteps] = {name: Fake(name, turns) for name in "abc"}  # type: ignore[misc]  # it takes turns
+    found = time_rounds(contestants, 0.0, CPU)
+    assert {len(times) for times in found.values()} == {MIN_ROUNDS}
     after = turns[6:]  # two rounds only warm up
-    starts = [after[3 * number] for number in range(LEAST_ROUNDS)]
+    starts = [after[3 * number] for number in range(MIN_ROUNDS)]
     assert starts[:6] == list("abcabc")
-    assert all(sorted(after[3 * number : 3 * number + 3]) == list("abc") for number in range(LEAST_ROUNDS))
+    assert all(sorted(after[3 * number : 3 * number + 3]) == list("abc") for number in range(MIN_ROUNDS))
 
 
 def test_whoever_asks_it_to_stop_waits_for_no_more_than_a_round() -> None:
     turns: list[str] = []
-    contestants: dict[str, Steps] = {name: Fake(name, turns) for name in "ab"}  # type: ignore[misc]  # it takes turns
-    found = rounds(contestants, 100.0, CPU, asked=lambda: len(turns) >= 8)
+    contestants: dict[str, TimedSteps] = {name: Fake(name, turns) for name in "ab"}  # type: ignore[misc]  # it takes turns
+    found = time_rounds(contestants, 100.0, CPU, asked=lambda: len(turns) >= 8)
     assert {name: len(times) for name, times in found.items()} == {"a": 2, "b": 2}
 
 

@@ -15,7 +15,7 @@ from paribus.planning.rehearsal import first_step
 from paribus.registry import Registry
 from paribus.specs.trainer_options import lasting
 from paribus.studies.designs import BASELINE
-from paribus.train.counting import flops_a_step
+from paribus.train.counting import flops_per_step
 from paribus.train.trial import Record, TrialContext, run_trial
 
 MakeSpec = Callable[..., dict[str, Any]]
@@ -50,7 +50,7 @@ def test_what_a_record_counts_meets_a_budget_of_operations_to_half_a_step(
     records: list[tuple[dict[str, Any], Record]], registry: Registry
 ) -> None:
     for spec, record in records:
-        step = flops_a_step(spec, registry)
+        step = flops_per_step(spec, registry)
         assert record["result"]["total_flops"] == record["result"]["steps"] * step
         assert abs(record["result"]["total_flops"] - FLOPS) <= step / 2
     assert len({record["result"]["steps"] for _, record in records}) > 1

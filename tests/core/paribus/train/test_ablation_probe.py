@@ -11,9 +11,9 @@ from paribus import Norm, Optimizer, Range, Role
 from paribus.registry import Registry
 from paribus.specs.resolve import resolved
 from paribus.train import ablation_probe
-from paribus.train.ablation_probe import Probed, Subject, outline, probed, settings
-from paribus.train.assemble import assembled
-from paribus.train.token_store import Encoded
+from paribus.train.ablation_probe import ProbeContext, ProbeResult, parameter_shapes, probe_variant, varied_options
+from paribus.train.assemble import build_model
+from paribus.train.token_store import EncodedCorpus
 
 SMALL = {"preset": "encoder-tiny", "dims": {"width": 16, "layers": 1, "heads": 4, "length": 16}}
 FEW = {"batch": 4, "validation": 8}
@@ -23,24 +23,26 @@ def spec(components: Registry, **changes: Any) -> dict[str, Any]:
     return dict(resolved({**SMALL, "data": FEW, **changes}, registry=components))
 
 
-def found_of(components: Registry, text: Encoded, instead: dict[str, Any] | None = None, **varied: Any) -> Probed:
-    return probed(spec(components, **varied), varied, components, text, instead)
+def found_of(
+    components: Registry, text: EncodedCorpus, instead: dict[str, Any] | None = None, **varied: Any
+) -> ProbeResult:
+    return probe_variant(spec(components, **varied), varied, components, text, instead)
 
 
 def test_an_option_is_found_wherever_a_study_named_it(components: Registry) -> None:
     attention = {"name": "gqa", "kv_heads": 1, "scores": {"qk_norm": True}}
     whole = spec(components, attention=attention, optimizer={"name": "adamw", "lr": 0.1})
     ways: dict[str, Any] = {"attention": attention, "dims.width": 16, "optimizer.lr": 0.1}
-    found = {each.path: (each.value, each.others[0]) for each in settings(whole, ways, components.index)}
+    found = {each.path: (each.value, each.others[0]) for each in varied_options(whole, ways, components.index)}
     assert found.keys() == {"attention.kv_heads", "attention.scores.qk_norm", "optimizer.lr"}
     assert found["attention.scores.qk_norm"] == (True, False)
     dotted = {"attention": "gqa", "attention.kv_heads": 1, "norm": "rmsnorm"}
-    assert [each.path for each in settings(whole, dotted, components.index)] == ["attention.kv_heads"]
+    assert [each.path for each in varied_options(whole, dotted, components.index)] == ["attention.kv_heads"]
 
 
 def test_of_one_change_alone_nothing_is_asked(components: Registry) -> None:
     unread: Any = None  # nothing is encoded, nothing is built
-    assert probed(spec(components, attention="mqa"), {"attention": "mqa"}, components, unread) == Probed()
+    assert probe_variant(spec(components, attention="mqa"), {"attention": "mqa"}, components, unread) == ProbeResult()
 
 
 @pytest.mark.parametrize(
@@ -52,25 +54,25 @@ def test_of_one_change_alone_nothing_is_asked(components: Registry) -> None:
     ],
 )
 def test_what_has_a_say_is_not_ignored_and_asking_draws_nothing(
-    components: Registry, text: Encoded, attention: dict[str, Any], asked: tuple[str, ...]
+    components: Registry, text: EncodedCorpus, attention: dict[str, Any], asked: tuple[str, ...]
 ) -> None:
     before = torch.get_rng_state()
-    assert found_of(components, text, attention=attention, norm="rmsnorm") == Probed(asked=asked)
+    assert found_of(components, text, attention=attention, norm="rmsnorm") == ProbeResult(asked=asked)
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_what_a_component_would_have_chosen_by_itself_is_not_ignored(components: Registry, text: Encoded) -> None:
+def test_what_a_component_would_have_chosen_by_itself_is_not_ignored(components: Registry, text: EncodedCorpus) -> None:
     """`inner: null` is a width of the component's own choice, and may be the very one that was set."""
-    small = Subject(components, text)
+    small = ProbeContext(components, text)
     glu = {"name": "glu"}
-    default = outline(spec(components, feedforward=glu), small)
+    default = parameter_shapes(spec(components, feedforward=glu), small)
     chosen = next(
         each
         for each in range(32, 65)
-        if outline(spec(components, feedforward={**glu, "inner": each}), small) == default
+        if parameter_shapes(spec(components, feedforward={**glu, "inner": each}), small) == default
     )
     found = found_of(components, text, feedforward={**glu, "inner": chosen}, norm="rmsnorm")
-    assert found == Probed(asked=("feedforward.inner",))
+    assert found == ProbeResult(asked=("feedforward.inner",))
 
 
 @final
@@ -116,21 +118,21 @@ def _strange(components: Registry) -> Registry:
     return components.with_(norm={"idling": Idling}, optimizer={"plain": Plain})
 
 
-def test_an_option_that_no_value_of_gives_a_say_is_ignored(strange: Registry, text: Encoded) -> None:
+def test_an_option_that_no_value_of_gives_a_say_is_ignored(strange: Registry, text: EncodedCorpus) -> None:
     norm = {"name": "idling", "unread": 3.0, "chosen": 2}
     found = found_of(strange, text, norm=norm, attention="mqa", optimizer={"name": "plain", "nesterov": True})
     assert found.ignored == ("norm.unread", "norm.chosen", "optimizer.nesterov")  # a null default is no way out
     assert found.idle == ()
 
 
-def test_what_only_short_rows_or_single_ones_would_show_is_told_apart(strange: Registry, text: Encoded) -> None:
+def test_what_only_short_rows_or_single_ones_would_show_is_told_apart(strange: Registry, text: EncodedCorpus) -> None:
     varied: dict[str, Any] = {"norm": {"name": "idling", "least": 2e-5, "single": 2.0}, "position": "none"}
     whole = spec(strange, preset="gpt-tiny", **varied)
-    found = probed(whole, varied, strange, text)
-    assert found == Probed(asked=("norm.least", "norm.single"), idle=("norm.least", "norm.single"))
+    found = probe_variant(whole, varied, strange, text)
+    assert found == ProbeResult(asked=("norm.least", "norm.single"), idle=("norm.least", "norm.single"))
 
 
-def test_a_swap_that_hides_behind_another_is_dead(components: Registry, text: Encoded) -> None:
+def test_a_swap_that_hides_behind_another_is_dead(components: Registry, text: EncodedCorpus) -> None:
     instead = {key: spec(components)[key] for key in ("attention", "norm")}
     wide: dict[str, Any] = {"attention": {"name": "restricted", "window": 16}, "norm": "rmsnorm"}
     assert found_of(components, text, instead, **wide).dead == ("attention",)
@@ -139,41 +141,43 @@ def test_a_swap_that_hides_behind_another_is_dead(components: Registry, text: En
 
 
 def test_a_schedule_and_an_optimizer_are_asked_without_a_model(components: Registry, monkeypatch: Any) -> None:
-    monkeypatch.setattr(ablation_probe, "assembled", None)
+    monkeypatch.setattr(ablation_probe, "build_model", None)
     varied: dict[str, Any] = {
         "optimizer": {"name": "adamw", "weight_decay": 0.5},
         "schedule": {"name": "warmup-cosine", "warmup": 0.5},
     }
     unread: Any = None
-    found = probed(spec(components, **varied), varied, components, unread)
-    assert found == Probed(asked=("optimizer.weight_decay", "schedule.warmup"))
+    found = probe_variant(spec(components, **varied), varied, components, unread)
+    assert found == ProbeResult(asked=("optimizer.weight_decay", "schedule.warmup"))
 
 
 def test_what_changes_a_shape_is_told_without_running_anything(
-    components: Registry, text: Encoded, monkeypatch: Any
+    components: Registry, text: EncodedCorpus, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(ablation_probe, "assembled", None)
+    monkeypatch.setattr(ablation_probe, "build_model", None)
     found = found_of(components, text, attention={"name": "gqa", "kv_heads": 1}, norm="rmsnorm")
-    assert found == Probed(asked=("attention.kv_heads",))
+    assert found == ProbeResult(asked=("attention.kv_heads",))
 
 
 def test_of_a_model_that_is_too_large_to_be_run_nothing_is_said(
-    components: Registry, text: Encoded, monkeypatch: Any
+    components: Registry, text: EncodedCorpus, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(ablation_probe, "LARGE", 1)
+    monkeypatch.setattr(ablation_probe, "MAX_WORK", 1)
     found = found_of(components, text, attention={"name": "gqa", "kv_heads": 1}, norm={"name": "rmsnorm", "eps": 0.5})
-    assert found == Probed(asked=("attention.kv_heads",))
+    assert found == ProbeResult(asked=("attention.kv_heads",))
 
 
-def test_most_options_are_told_by_few_of_the_layers(components: Registry, text: Encoded, monkeypatch: Any) -> None:
+def test_most_options_are_told_by_few_of_the_layers(
+    components: Registry, text: EncodedCorpus, monkeypatch: Any
+) -> None:
     seen: list[int] = []
 
     def counting(spec: Any, *rest: Any) -> Any:
         seen.append(spec["dims"]["layers"])
-        return assembled(spec, *rest)
+        return build_model(spec, *rest)
 
-    monkeypatch.setattr(ablation_probe, "assembled", counting)
+    monkeypatch.setattr(ablation_probe, "build_model", counting)
     dims = {**SMALL["dims"], "layers": 6}  # type: ignore[dict-item]  # it is a mapping
     found = found_of(components, text, dims=dims, attention="mqa", norm={"name": "rmsnorm", "eps": 0.5})
-    assert found == Probed(asked=("norm.eps",))
+    assert found == ProbeResult(asked=("norm.eps",))
     assert seen == [2, 2]

@@ -15,7 +15,7 @@ from paribus.storage.saved_model import RECORD, WEIGHTS
 from paribus.train.api import assemble as assemble_spec
 from paribus.train.api import data as data_of_spec
 from paribus.train.api import load
-from paribus.train.assemble import shapes_of, text_of
+from paribus.train.assemble import load_corpus, meta_model
 from paribus.train.checkpoint import save_weights
 from paribus.train.model import Model
 
@@ -64,7 +64,7 @@ def test_a_vocabulary_may_be_larger_than_the_tokenizers_and_never_smaller(files:
     assert assemble_spec(larger, registry=components)(torch.zeros(1, 3, dtype=torch.long))[0].shape == (1, 3, 512)
     smaller = resolved("encoder-tiny", *SMALL, files, "dims.vocabulary=200", registry=components)
     with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] dims.vocabulary: the tokenizer `bytes` cannot"):
-        text_of(smaller, components)
+        load_corpus(smaller, components)
 
 
 def test_languages_reach_the_rows_and_each_needs_one_of_the_table(tmp_path: Path, components: Registry) -> None:
@@ -90,7 +90,7 @@ def test_languages_reach_the_rows_and_each_needs_one_of_the_table(tmp_path: Path
     with pytest.raises(
         SpecError, match=r"the corpus has 3 languages \(.*\), but `embedding.languages` is 2; valid: ≥ 3"
     ):
-        text_of(few, components)
+        load_corpus(few, components)
 
 
 @final
@@ -121,7 +121,7 @@ def test_a_tokenizer_that_takes_more_ids_than_it_was_given_is_found_out(files: s
         r"error\[vocabulary-too-small\] dims.vocabulary: it is 200, but the tokenizer `stubborn` has 300 ids; valid: ≥"
     )
     with pytest.raises(SpecError, match=match):
-        text_of(chosen, classes)
+        load_corpus(chosen, classes)
 
 
 @pytest.mark.parametrize("overrides", [[], ["dims.vocabulary=null"], ["dims.vocabulary=999"]], ids=str)
@@ -130,7 +130,7 @@ def test_a_model_has_the_shapes_that_were_counted(
     preset: str, overrides: list[str], files: str, components: Registry
 ) -> None:
     chosen = resolved(preset, *SMALL, files, *overrides, registry=components)
-    model, shapes = assemble_spec(chosen, registry=components), shapes_of(chosen, components)
+    model, shapes = assemble_spec(chosen, registry=components), meta_model(chosen, components)
     found = {path: tuple(value.shape) for path, value in model.state_dict().items()}
     counted = {
         f"{name}.{path}": tuple(value.shape)

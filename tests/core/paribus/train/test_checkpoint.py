@@ -22,16 +22,16 @@ from paribus.errors import EXIT_STORE, StoreError
 from paribus.storage.atomic import FILES, DamagedError, Files, Json, canonical_json, digest
 from paribus.train import checkpoint, tensor_file
 from paribus.train.checkpoint import (
-    Loaded,
-    Lost,
-    latest,
+    Checkpoint,
+    UnusableCheckpoints,
+    environment_fingerprint,
+    load_latest,
     load_weights,
     optimizer_digest,
     parameter_digest,
     restore,
     save,
     save_weights,
-    surroundings,
 )
 from paribus.train.states import fill_model
 from paribus.train.tensor_file import pack, read_tensors, unpack, write_tensors
@@ -102,9 +102,9 @@ def saved(folder: Path, step: int = 1, *, seed: int = 0, **other: Any) -> Path:
     return save(folder, step, **{**options, "fingerprint": HERE, **other})
 
 
-def loaded(folder: Path) -> Loaded:
-    found = latest(folder, TRIAL, HERE)
-    assert isinstance(found, Loaded)
+def loaded(folder: Path) -> Checkpoint:
+    found = load_latest(folder, TRIAL, HERE)
+    assert isinstance(found, Checkpoint)
     return found
 
 
@@ -411,23 +411,23 @@ def test_state_of_what_is_no_parameter_is_not_lost_in_silence() -> None:
 def test_a_trial_is_not_resumed_elsewhere(tmp_path: Path, now: Mapping[str, str], words: str) -> None:
     path = saved(tmp_path)
     with pytest.raises(StoreError, match=words):
-        latest(tmp_path, TRIAL, now)
+        load_latest(tmp_path, TRIAL, now)
     assert path.exists()
 
 
 def test_the_surroundings_are_those_of_this_process() -> None:
     expected = {"torch": torch.__version__, "threads": str(torch.get_num_threads()), "device": "cpu"}
-    assert surroundings(CPU) == expected
+    assert environment_fingerprint(CPU) == expected
 
 
 # --- which checkpoint is found ---
 
 
 def test_none_is_found_only_where_there_was_none(tmp_path: Path) -> None:
-    assert latest(tmp_path / "missing", TRIAL, HERE) is None
+    assert load_latest(tmp_path / "missing", TRIAL, HERE) is None
     (tmp_path / "step-1.txt").touch()
     (tmp_path / ".paribus-1-ab.tmp").touch()
-    assert latest(tmp_path, TRIAL, HERE) is None
+    assert load_latest(tmp_path, TRIAL, HERE) is None
 
 
 def test_the_newest_two_are_kept_and_strays_are_cleared(tmp_path: Path) -> None:
@@ -485,12 +485,12 @@ def test_where_no_checkpoint_is_whole_that_is_said_and_said_again(tmp_path: Path
     for step in (1, 2):
         path = saved(tmp_path, step)
         path.write_bytes(b"PK")
-    found = latest(tmp_path, TRIAL, HERE)
-    assert isinstance(found, Lost)
+    found = load_latest(tmp_path, TRIAL, HERE)
+    assert isinstance(found, UnusableCheckpoints)
     assert ["step-00000002" in found.notes[0], "step-00000001" in found.notes[1]] == [True, True]
     assert found.notes[-1] == "no checkpoint of this trial can be used: it begins again at step 0"
-    again = latest(tmp_path, TRIAL, HERE)  # the run that was told so ended before it had saved
-    assert isinstance(again, Lost)
+    again = load_latest(tmp_path, TRIAL, HERE)  # the run that was told so ended before it had saved
+    assert isinstance(again, UnusableCheckpoints)
     assert again.notes[0].endswith(".bad was set aside earlier")
     assert again.notes[-1] == found.notes[-1]
 
@@ -499,8 +499,8 @@ def test_a_bad_checkpoint_that_cannot_be_moved_is_still_fallen_back_from(tmp_pat
     saved(tmp_path, 1)
     saved(tmp_path, 2).write_bytes(b"")
     files, _ = next(faults(errno.EROFS))
-    found = latest(tmp_path, TRIAL, HERE, files=files)
-    assert isinstance(found, Loaded)
+    found = load_latest(tmp_path, TRIAL, HERE, files=files)
+    assert isinstance(found, Checkpoint)
     assert found.step == 1
     assert "left where it is, as error[cannot-write]" in found.notes[0]
     assert "Read-only file system" in found.notes[0]
@@ -516,7 +516,7 @@ def test_a_checkpoint_that_cannot_be_read_just_now_is_not_called_bad(
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(StoreError, match="could not be read: Too many open files"):
-        latest(tmp_path, TRIAL, HERE)
+        load_latest(tmp_path, TRIAL, HERE)
     assert path.exists()
 
 
@@ -529,9 +529,9 @@ def test_a_pickle_under_the_name_of_a_checkpoint_is_never_run(tmp_path: Path) ->
 
     path = tmp_path / "step-00000001.safetensors"
     path.write_bytes(pickle.dumps(Malicious()))
-    assert isinstance(latest(tmp_path, TRIAL, HERE), Lost)
+    assert isinstance(load_latest(tmp_path, TRIAL, HERE), UnusableCheckpoints)
     torch.save({"a": Malicious()}, path)
-    assert isinstance(latest(tmp_path, TRIAL, HERE), Lost)
+    assert isinstance(load_latest(tmp_path, TRIAL, HERE), UnusableCheckpoints)
     assert not marker.exists()
 
 

@@ -16,7 +16,7 @@ import pytest
 from paribus import Corpus, DataError, Document, Split
 from paribus.train import corpus_shards as module
 from paribus.train.encoding import SPLITS
-from paribus.train.token_store import Encoded, encoded
+from paribus.train.token_store import EncodedCorpus, encode_corpus
 from paribus.train.worker_pool import may_fork
 from paribus_text.bytes import Bytes
 from paribus_text.word_piece import WordPiece
@@ -62,13 +62,13 @@ class Made(Corpus):
         return f"{self.counts} {self.paired}"
 
 
-def build(cache: Path, corpus: Corpus | None = None, **options: Any) -> Encoded:
+def build(cache: Path, corpus: Corpus | None = None, **options: Any) -> EncodedCorpus:
     made = corpus or Made()
     tokenizer = options.pop("tokenizer", None) or Bytes()
-    return encoded(made, tokenizer, spec=None, size=None, cache=cache, allow_overlap=True, **options)
+    return encode_corpus(made, tokenizer, spec=None, size=None, cache=cache, allow_overlap=True, **options)
 
 
-def held(found: Encoded) -> list[Any]:
+def held(found: EncodedCorpus) -> list[Any]:
     """All that an entry says, for comparison."""
     sides = [found.train, found.val, found.train.targets, found.val.targets]
     arrays: list[Any] = []
@@ -103,13 +103,13 @@ def test_neither_shards_nor_processes_show_in_what_is_built(
     whole = held(build(tmp_path / "whole", Made(paired=paired)))
     monkeypatch.setattr(module, "LETTERS", 1500)
     numbers: list[int] = []
-    write = module.Writer.__call__
+    write = module.ShardWriter.__call__
 
-    def noted(self: module.Writer, number: int, documents: list[Document]) -> module.Shard:
+    def noted(self: module.ShardWriter, number: int, documents: list[Document]) -> module.Shard:
         numbers.append(number)
         return write(self, number, documents)
 
-    monkeypatch.setattr(module.Writer, "__call__", noted)
+    monkeypatch.setattr(module.ShardWriter, "__call__", noted)
     assert held(build(tmp_path / "cut", Made(paired=paired), processes=processes)) == whole
     # Others write into no list of ours; where a test before left a thread, there are none.
     assert (len(numbers) > 6) == (processes == 1 or not may_fork())
@@ -133,25 +133,25 @@ def test_a_building_that_was_cut_goes_on_where_it_was(
 ) -> None:
     whole = held(build(tmp_path / "whole", tokenizer=WordPiece(), processes=1))
     written: list[int] = []
-    write = module.Writer.__call__
+    write = module.ShardWriter.__call__
 
-    def wearily(self: module.Writer, number: int, documents: list[Document]) -> module.Shard:
+    def wearily(self: module.ShardWriter, number: int, documents: list[Document]) -> module.Shard:
         if len(written) == after:
             raise KeyboardInterrupt("cut")
         written.append(number)
         return write(self, number, documents)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.Writer, "__call__", wearily)
+        patch.setattr(module.ShardWriter, "__call__", wearily)
         with pytest.raises(KeyboardInterrupt, match="cut"):
             build(tmp_path / "cut", tokenizer=WordPiece(), processes=1)
     written.clear()
     after = -1
-    monkeypatch.setattr(module.Writer, "__call__", wearily)
+    monkeypatch.setattr(module.ShardWriter, "__call__", wearily)
     monkeypatch.setattr(WordPiece, "train", lambda self, *rest: pytest.fail("it has learned already"))
     left = len(list((tmp_path / "cut").rglob("*.shard")))
     assert held(build(tmp_path / "cut", tokenizer=WordPiece(), processes=1)) == whole
-    assert len(written) + left == sum(len(list(module.cut(Made().documents(split)))) for split in SPLITS)
+    assert len(written) + left == sum(len(list(module.shard_documents(Made().documents(split)))) for split in SPLITS)
     assert not list((tmp_path / "cut").rglob("building"))
 
 

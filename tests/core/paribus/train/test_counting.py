@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from paribus.assembly.cost import costs, kept
+from paribus.assembly.cost import decoding_state, model_cost
 from paribus.errors import SpecError
 from paribus.planning.api import study
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
-from paribus.train.assemble import shapes_of
-from paribus.train.counting import COUNTS, count
+from paribus.train.assemble import meta_model
+from paribus.train.counting import QUANTITIES, count_quantity
 
 SMALL = ("dims.width=32", "dims.layers=2", "dims.heads=4", "dims.length=16")
 BASE = {"preset": "gpt-tiny", "dims.width": 32, "dims.layers": 2, "dims.heads": 4, "dims.length": 16}
@@ -29,27 +29,27 @@ def spec(registry: Registry, *overrides: str) -> dict[str, Any]:
 
 def test_keys_and_values_grow_with_every_token_and_leave_nothing_behind(registry: Registry) -> None:
     own = spec(registry)
-    assert count("kv", own, registry) == 4 * 2 * 2 * 32 * 16  # bytes, keys and values, layers, width, rows
-    assert count("state", own, registry) == 0
+    assert count_quantity("kv", own, registry) == 4 * 2 * 2 * 32 * 16  # bytes, keys and values, layers, width, rows
+    assert count_quantity("state", own, registry) == 0
 
 
 def test_a_recurrence_keeps_as_much_after_any_number_of_tokens(registry: Registry) -> None:
     own = spec(registry, "attention=gru", "position=none")
-    assert count("state", own, registry) == count("kv", own, registry) > 0
-    assert kept(shapes_of(own, registry), 1) == kept(shapes_of(own, registry), 10_000)
+    assert count_quantity("state", own, registry) == count_quantity("kv", own, registry) > 0
+    assert decoding_state(meta_model(own, registry), 1) == decoding_state(meta_model(own, registry), 10_000)
 
 
 def test_what_is_matched_on_is_what_a_record_says(registry: Registry) -> None:
     own = spec(registry, "attention={name: gqa, kv_heads: 2}")
-    found = costs(shapes_of(own, registry), 16)
-    assert count("params", own, registry) == found.parameters
-    assert count("flops", own, registry) == found.flops
-    assert count("kv", own, registry) == 16 * found.cache_bytes_per_token()
+    found = model_cost(meta_model(own, registry), 16)
+    assert count_quantity("params", own, registry) == found.parameters
+    assert count_quantity("flops", own, registry) == found.flops
+    assert count_quantity("kv", own, registry) == 16 * found.cache_bytes_per_token()
 
 
 def test_an_encoder_keeps_nothing(registry: Registry) -> None:
     own = resolved("encoder-tiny", registry=registry)
-    assert [count(on, own, registry) for on in ("kv", "state")] == [0, 0]
+    assert [count_quantity(on, own, registry) for on in ("kv", "state")] == [0, 0]
 
 
 def test_variants_are_matched_on_their_cache(registry: Registry) -> None:
@@ -87,6 +87,6 @@ def test_what_cannot_be_matched_is_said_once(registry: Registry, match: dict[str
 
 def test_everything_that_is_offered_can_be_counted(registry: Registry) -> None:
     own = spec(registry)
-    assert {on: isinstance(COUNTS[on](shapes_of(own, registry), 16), int) for on in COUNTS} == dict.fromkeys(
-        COUNTS, True
+    assert {on: isinstance(QUANTITIES[on](meta_model(own, registry), 16), int) for on in QUANTITIES} == dict.fromkeys(
+        QUANTITIES, True
     )

@@ -16,8 +16,8 @@ from paribus.train import data as module
 from paribus.train.data import Data, join_shares
 from paribus.train.digests import batch_digest
 from paribus.train.examples import Examples
-from paribus.train.packing import Flow
-from paribus.train.token_store import Encoded, Side
+from paribus.train.packing import ConcatenatedDocuments
+from paribus.train.token_store import EncodedCorpus, SplitTokens
 
 Feed = Callable[..., Data]
 PRESETS = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")
@@ -159,7 +159,7 @@ def test_no_more_is_evaluated_than_was_asked_for(feed: Feed) -> None:
 
 @pytest.mark.parametrize("length", [5, 16])
 def test_an_example_of_a_flow_is_the_text_and_an_end_mark_behind_each_document(
-    length: int, feed: Feed, text: Encoded
+    length: int, feed: Feed, text: EncodedCorpus
 ) -> None:
     data = feed("gpt-tiny", f"dims.length={length}")
     flow = [token for document in documents(text.train) for token in [*document, 6]]
@@ -177,7 +177,7 @@ def documents(tokens: Any) -> Iterator[list[int]]:
         yield tokens.ids[tokens.sentences[first] : tokens.sentences[last]].tolist()
 
 
-def test_rows_of_documents_that_are_kept_apart_say_so(feed: Feed, text: Encoded) -> None:
+def test_rows_of_documents_that_are_kept_apart_say_so(feed: Feed, text: EncodedCorpus) -> None:
     data = feed("gpt-tiny", "data.documents=apart")
     owners = [number for number, document in enumerate(documents(text.train)) for _ in range(len(document) + 1)]
     for step in range(3):
@@ -192,8 +192,8 @@ def test_rows_of_documents_that_are_kept_apart_say_so(feed: Feed, text: Encoded)
     assert feed("gpt-tiny").step(0).streams["body"].documents is None
 
 
-def test_a_flow_tells_the_sentences_of_its_tokens_where_they_are_asked_for(text: Encoded) -> None:
-    flow = Flow(text.train, text.vocabulary, apart=False, sentences=True)
+def test_a_flow_tells_the_sentences_of_its_tokens_where_they_are_asked_for(text: EncodedCorpus) -> None:
+    flow = ConcatenatedDocuments(text.train, text.vocabulary, apart=False, sentences=True)
     owners: list[int] = []
     for first, last in itertools.pairwise(text.train.documents.tolist()):
         for sentence in range(first, last):
@@ -205,7 +205,7 @@ def test_a_flow_tells_the_sentences_of_its_tokens_where_they_are_asked_for(text:
         assert told is not None
         piece = owners[at * 16 : (at + 1) * 16]
         assert told[0].tolist() == [owner - piece[0] for owner in piece]
-    assert Flow(text.train, text.vocabulary, apart=False).cut(np.array([0]), 16).sentences is None
+    assert ConcatenatedDocuments(text.train, text.vocabulary, apart=False).cut(np.array([0]), 16).sentences is None
 
 
 def test_a_draw_knows_how_much_of_the_training_lies_behind_it(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,25 +236,25 @@ def test_steps_that_are_made_together_are_what_each_is_alone(
     assert together._together > alone._together == 1
 
 
-def test_a_tokenizer_without_an_end_mark_closes_documents_with_what_it_has(text: Encoded) -> None:
+def test_a_tokenizer_without_an_end_mark_closes_documents_with_what_it_has(text: EncodedCorpus) -> None:
     for specials, mark in (({"sep": 3}, [3]), ({"pad": 0}, [])):
-        bare = Encoded(text.tokenizer, Vocabulary(40, specials), text.train, text.val, "", "", {}, 0)
-        flow = Flow(bare.train, bare.vocabulary, apart=True)
+        bare = EncodedCorpus(text.tokenizer, Vocabulary(40, specials), text.train, text.val, "", "", {}, 0)
+        flow = ConcatenatedDocuments(bare.train, bare.vocabulary, apart=True)
         cut = flow.cut(np.arange(flow.size), 1)
         assert cut.tokens.flatten().tolist() == [
             token for document in documents(text.train) for token in [*document, *mark]
         ]
 
 
-def test_a_corpus_that_is_too_small_is_said_to_be(feed: Feed, text: Encoded) -> None:
-    small = Side(np.arange(15, 35), np.array([0, 10, 20]), np.array([0, 2]))
-    little = Encoded(text.tokenizer, text.vocabulary, small, text.val, "", "", {}, 0)
+def test_a_corpus_that_is_too_small_is_said_to_be(feed: Feed, text: EncodedCorpus) -> None:
+    small = SplitTokens(np.arange(15, 35), np.array([0, 10, 20]), np.array([0, 2]))
+    little = EncodedCorpus(text.tokenizer, text.vocabulary, small, text.val, "", "", {}, 0)
     match = (
         r"error\[too-little-data\] data.batch: the training split gives 1 examples, but 8 are needed; valid: a larger"
     )
     with pytest.raises(DataError, match=match):
         feed("encoder-tiny", text=little)
-    little = Encoded(text.tokenizer, text.vocabulary, text.train, small, "", "", {}, 0)
+    little = EncodedCorpus(text.tokenizer, text.vocabulary, text.train, small, "", "", {}, 0)
     match = r"error\[too-little-data\] corpus: the validation split gives 0 examples, but 1 are needed"
     with pytest.raises(DataError, match=match):
         feed("encoder-tiny", "dims.length=64", "data.batch=2", text=little)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paribus import Corpus, DataError, Document, Split, Tokenizer, Vocabulary
 from paribus.train.encoding import Progress
-from paribus.train.token_store import Encoded, encoded, overlap
+from paribus.train.token_store import EncodedCorpus, encode_corpus, overlap
 
 
 @final
@@ -65,9 +65,9 @@ split = st.lists(st.lists(sentence, min_size=1, max_size=4), min_size=1, max_siz
 VAL = [Document("held", ("x", "y"))]
 
 
-def encode(corpus: Corpus, tokenizer: Tokenizer, progress: Progress = lambda what, done: None) -> Encoded:
+def encode(corpus: Corpus, tokenizer: Tokenizer, progress: Progress = lambda what, done: None) -> EncodedCorpus:
     with TemporaryDirectory() as cache:
-        return encoded(
+        return encode_corpus(
             corpus, tokenizer, spec=None, size=None, cache=Path(cache), allow_overlap=True, progress=progress
         )
 

@@ -9,15 +9,15 @@ import torch
 
 from paribus import IGNORED, DataError, SpecError
 from paribus.assembly.components import make
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.forward_pass import BatchForward
 from paribus.registry import installed
 from paribus.slots.corpus import Corpus
 from paribus.specs import resolved
-from paribus.train.assemble import assembled, data_of, text_of
+from paribus.train.assemble import build_data, build_model, load_corpus
 from paribus.train.data import Data
-from paribus.train.evaluate import evaluate, moved, of_text
+from paribus.train.evaluate import evaluate, text_metrics, to_device
 from paribus.train.model import Model
-from paribus.train.unigram_baseline import frequencies
+from paribus.train.unigram_baseline import unigram_baselines
 
 Assemble = Callable[..., Model]
 Shake = Callable[[Model], Model]
@@ -33,7 +33,7 @@ def test_a_metric_is_the_mean_over_all_labels(preset: str, assemble: Assemble, s
     with torch.no_grad():
         for number in range(-(-data.val_count // 5)):
             batch = data.validation_batch(number)
-            for name, term in model.terms(Pass(model.topology, batch), model.evaluated).items():
+            for name, term in model.terms(BatchForward(model.topology, batch), model.evaluated).items():
                 total, count = sums.setdefault(f"val/{name}", [0.0, 0.0])
                 sums[f"val/{name}"] = [total + float(term.total), count + float(term.count)]
     found = evaluate(model, data)
@@ -71,7 +71,7 @@ def test_accuracy_is_how_often_the_best_guess_is_right(assemble: Assemble, shake
     with torch.no_grad():
         for batch in data.val_dataloader():
             labels = batch.targets["clm"]["labels"]
-            run = Pass(model.topology, batch).of("clm")
+            run = BatchForward(model.topology, batch).of("clm")
             guessed = run.unembed(run.hidden()).argmax(-1)
             right += int((guessed == labels).sum())
             labelled += int((labels != IGNORED).sum())
@@ -92,7 +92,7 @@ def test_what_is_no_number_is_not_left_out(assemble: Assemble, feed: Feed) -> No
 
 def test_a_batch_is_moved_whole(assemble: Assemble, feed: Feed) -> None:
     batch: Any = feed("bert-tiny").step(0)
-    there = moved(batch, assemble("bert-tiny").to("meta"))
+    there = to_device(batch, assemble("bert-tiny").to("meta"))
     assert there.streams["body"].tokens.is_meta
     assert there.streams["body"].documents.is_meta  # type: ignore[union-attr]  # pairs of segments are padded
     assert there.targets["mlm"]["labels"].is_meta
@@ -115,8 +115,8 @@ def both(preset: str, *overrides: str) -> tuple[Model, Data]:
     """A model, and the data that it is measured on."""
     small = ("dims.width=16", "dims.layers=1", "data.validation=16", "data.batch=4")
     spec = resolved(preset, *small, *overrides)
-    text = text_of(spec, installed())
-    return assembled(spec, installed(), text.vocabulary), data_of(spec, installed(), text)
+    text = load_corpus(spec, installed())
+    return build_model(spec, installed(), text.vocabulary), build_data(spec, installed(), text)
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "wordpiece"])
@@ -134,7 +134,7 @@ def test_perplexity_and_bits_per_byte_are_of_the_text_and_not_of_its_tokens(toke
     assert found["val/clm/bits-per-byte"] == pytest.approx(math.log2(600) * tokens / text.bytes)
     if tokenizer == "bytes":
         assert tokens == text.bytes + len(documents)
-    known = frequencies(model, data)
+    known = unigram_baselines(model, data)
     assert known["val/clm/perplexity"] == pytest.approx(math.exp(known["val/clm/loss"]))
     assert known["val/clm/bits-per-byte"] < found["val/clm/bits-per-byte"]
 
@@ -142,14 +142,14 @@ def test_perplexity_and_bits_per_byte_are_of_the_text_and_not_of_its_tokens(toke
 def test_bits_per_byte_are_those_of_a_whole_text_where_all_of_it_is_predicted() -> None:
     _, data = both("gpt-tiny")
     nats = torch.rand(len(data.encoded.val.ids) + len(data.encoded.val.documents) - 1, dtype=torch.float64)
-    found = of_text("clm", float(nats.mean()), data.encoded)["val/clm/bits-per-byte"]
+    found = text_metrics("clm", float(nats.mean()), data.encoded)["val/clm/bits-per-byte"]
     assert found == pytest.approx(float(nats.sum()) / math.log(2) / data.encoded.bytes)
 
 
 def test_a_loss_that_is_no_number_has_no_perplexity() -> None:
     text = both("gpt-tiny")[1].encoded
-    assert math.isnan(of_text("clm", math.nan, text)["val/clm/perplexity"])
-    assert math.isfinite(of_text("clm", 1e6, text)["val/clm/perplexity"])
+    assert math.isnan(text_metrics("clm", math.nan, text)["val/clm/perplexity"])
+    assert math.isfinite(text_metrics("clm", 1e6, text)["val/clm/perplexity"])
 
 
 def test_images_have_no_bytes_of_text_and_hidden_tokens_no_likelihood() -> None:

@@ -6,7 +6,7 @@ import torch
 
 from paribus.registry import installed
 from paribus.specs import resolved
-from paribus.train.assemble import data_of, text_of
+from paribus.train.assemble import build_data, load_corpus
 
 
 def test_validation_examples_are_made_as_evaluate_says_and_training_examples_as_the_objective_says() -> None:
@@ -15,7 +15,7 @@ def test_validation_examples_are_made_as_evaluate_says_and_training_examples_as_
     for rate in (0.15, 0.4):
         words = [f"objective.rate={rate}", "evaluate=[{name: mlm, rate: 0.2}]"]
         spec = resolved("encoder-tiny", *words, registry=registry)
-        data = data_of(spec, registry, text_of(spec, registry))
+        data = build_data(spec, registry, load_corpus(spec, registry))
         batches.append((data.step(0), data.validation_batch(0)))
     (train, val), (other_train, other_val) = batches
     assert torch.equal(val.streams["body"].tokens, other_val.streams["body"].tokens)

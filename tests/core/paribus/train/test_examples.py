@@ -14,7 +14,7 @@ from paribus import IGNORED, SpecError
 from paribus.parts.draw import order
 from paribus.train.data import Data
 from paribus.train.digests import batch_digest
-from paribus.train.examples import bucketed, needed
+from paribus.train.examples import bucket_order, padded_length
 
 Feed = Callable[..., Data]
 PAIRED = ("bert-tiny", "dims.length=64", "data.batch=4")
@@ -26,7 +26,7 @@ def test_an_epoch_has_the_same_examples_in_batches_of_like_lengths(
 ) -> None:
     lengths = np.random.default_rng(count).integers(1, 100, count)
     plain = order(5, epoch, count)
-    found = bucketed(plain, lengths, batch, window, seed=5, epoch=epoch)
+    found = bucket_order(plain, lengths, batch, window, seed=5, epoch=epoch)
     kept = count // batch * batch
     assert sorted(found.tolist()) == sorted(plain[:kept].tolist())
     for start in range(0, kept, batch * window):
@@ -34,21 +34,21 @@ def test_an_epoch_has_the_same_examples_in_batches_of_like_lengths(
         assert sorted(found[part].tolist()) == sorted(plain[:kept][part].tolist())
         spans = sorted((lengths[rows].min(), lengths[rows].max()) for rows in found[part].reshape(-1, batch))
         assert all(before[1] <= after[0] for before, after in pairwise(spans))
-    assert found.tolist() == bucketed(plain, lengths, batch, window, seed=5, epoch=epoch).tolist()
+    assert found.tolist() == bucket_order(plain, lengths, batch, window, seed=5, epoch=epoch).tolist()
 
 
 def test_batches_of_a_window_do_not_come_by_length() -> None:
     lengths = np.arange(512)
-    found = bucketed(order(0, 0, 512), lengths, 4, 64, seed=0, epoch=0).reshape(-1, 4)
+    found = bucket_order(order(0, 0, 512), lengths, 4, 64, seed=0, epoch=0).reshape(-1, 4)
     first = lengths[found[:64]].mean(axis=1)
     assert (np.diff(first) < 0).sum() > 16
-    other = bucketed(order(0, 0, 512), lengths, 4, 64, seed=0, epoch=1).reshape(-1, 4)
+    other = bucket_order(order(0, 0, 512), lengths, 4, 64, seed=0, epoch=1).reshape(-1, 4)
     assert not np.array_equal(np.argsort(first), np.argsort(lengths[other[:64]].mean(axis=1)))
 
 
 @pytest.mark.parametrize(("lengths", "most", "rows"), [([1], 64, 8), ([8, 3], 64, 8), ([9], 64, 16), ([63], 60, 60)])
 def test_a_batch_has_as_many_rows_as_its_longest_example_needs(lengths: list[int], most: int, rows: int) -> None:
-    assert needed(np.array(lengths), most) == rows
+    assert padded_length(np.array(lengths), most) == rows
 
 
 def rows(data: Data, steps: int) -> dict[int, tuple[Any, ...]]:

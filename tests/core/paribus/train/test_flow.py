@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from paribus.slots.tokenizer import Vocabulary
-from paribus.train.packing import Flow
-from paribus.train.token_store import Side
+from paribus.train.packing import ConcatenatedDocuments
+from paribus.train.token_store import SplitTokens
 
 
-def side(lengths: list[int], languages: bool = False) -> Side:
+def side(lengths: list[int], languages: bool = False) -> SplitTokens:
     """Documents of one sentence each; ids count up from 100, so that each says where it stood."""
     bounds = np.cumsum([0, *lengths])
     told = np.arange(len(lengths)) % 3 if languages else None
-    return Side(np.arange(100, 100 + bounds[-1]), bounds, np.arange(len(bounds)), languages=told)
+    return SplitTokens(np.arange(100, 100 + bounds[-1]), bounds, np.arange(len(bounds)), languages=told)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 16, 50])
@@ -27,7 +27,7 @@ def test_a_piece_is_what_it_would_be_of_the_whole(length: int, mark: int | None)
         document = [*tokens.ids[first:last].tolist(), *([] if mark is None else [mark])]
         whole += document
         owners += [number] * len(document)
-    flow = Flow(tokens, Vocabulary(1000, {} if mark is None else {"eos": mark}), apart=True)
+    flow = ConcatenatedDocuments(tokens, Vocabulary(1000, {} if mark is None else {"eos": mark}), apart=True)
     assert (flow.size, flow.count(length)) == (len(whole), len(whole) // length)
     index = luck.permutation(flow.count(length))
     cut = flow.cut(index, length)

@@ -18,7 +18,7 @@ from paribus.planning.identity import identity_of
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.storage.atomic import canonical_json
-from paribus.train.digests import SHORT, tensor_digest
+from paribus.train.digests import DIGEST_LENGTH, tensor_digest
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
@@ -79,7 +79,7 @@ def test_what_fits_begins_as_it_was_saved_and_is_called_so(run: Run, saved: Path
     assert begun["new"] == {}
     theirs = paribus.load(saved).state_dict()
     for path in begun["kept"]:
-        assert entry.certificate["tensors"][path]["value"] == tensor_digest(theirs[path])[:SHORT]
+        assert entry.certificate["tensors"][path]["value"] == tensor_digest(theirs[path])[:DIGEST_LENGTH]
     loss = begun["damage"]["val/clm/loss"]
     assert loss["before"] == paribus.adapt(saved).report.damage[0].before
     assert loss["before"] != loss["after"] != loss["fresh"]

@@ -14,7 +14,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
 from paribus.train import loggers
-from paribus.train.loggers import Known, Run
+from paribus.train.loggers import LoggerRun, LoggerType
 from paribus.train.trial import Record, TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
@@ -35,7 +35,7 @@ def train(registry: Registry, tmp_path: Path) -> Train:
 
     def train(folder: str, nodes: Sequence[Mapping[str, Any]], **over: Any) -> Record:
         (tmp_path / folder).mkdir(exist_ok=True)
-        called = Run("study", "attention=gqa(kv_heads=2) /../x", 0, "0123456789ab", tmp_path / "logs")
+        called = LoggerRun("study", "attention=gqa(kv_heads=2) /../x", 0, "0123456789ab", tmp_path / "logs")
         terms = TrialContext(
             identity="0123456789ab", folder=tmp_path / folder, loggers=nodes, logger_run=called, **over
         )
@@ -93,7 +93,7 @@ def test_a_logger_that_fails_or_draws_ends_nothing(train: Train, monkeypatch: py
         def log_hyperparams(self, *params: Any, **more: Any) -> None:
             torch.rand(3)
 
-    monkeypatch.setattr(loggers, "LOGGERS", {"bad": Known(lambda run, options: Bad(), {})})
+    monkeypatch.setattr(loggers, "LOGGERS", {"bad": LoggerType(lambda run, options: Bad(), {})})
     notes: list[str] = []
     assert train("a", [{"name": "bad"}], note=notes.append)["result"] == train("b", [])["result"]
     (note,) = [note for note in notes if "logger" in note]
@@ -101,7 +101,7 @@ def test_a_logger_that_fails_or_draws_ends_nothing(train: Train, monkeypatch: py
 
 
 def test_a_run_is_called_by_letters_that_every_file_system_takes(tmp_path: Path) -> None:
-    name = Run("s", "attention=gqa(kv_heads=2) /../x", 3, "0123456789ab", tmp_path).name
+    name = LoggerRun("s", "attention=gqa(kv_heads=2) /../x", 3, "0123456789ab", tmp_path).name
     assert name == "attention=gqa-kv_heads=2-..-x-seed-3-012345"
     assert Path(name).name == name
 

@@ -9,12 +9,12 @@ import torch
 
 import paribus
 from paribus import EvaluatedModel, Example, GeneratedPair, Measure, Problem, Range, SpecError, Traits, TrialInfo
-from paribus.assembly.metric_names import measured
+from paribus.assembly.metric_names import metric_names
 from paribus.planning.identity import components_of
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.train.evaluate import evaluate
-from paribus.train.measures import Asked, Measuring, asked
+from paribus.train.measures import MeasuredModel, MeasureRunner, measured_model
 from paribus.train.model import Model
 from paribus.train.trial import TrialContext, run_trial
 
@@ -102,8 +102,8 @@ class Pairing(Measure):
             return {"pairs": error.problems[0].message}
 
 
-def ask(model: Model, data: Any, registry: Registry) -> Asked:
-    return asked(model.spec, registry, model, data)
+def ask(model: Model, data: Any, registry: Registry) -> MeasuredModel:
+    return measured_model(model.spec, registry, model, data)
 
 
 @final
@@ -170,17 +170,17 @@ PAIRS = (*TINY, "dims.length=32", "trainer.max_steps=1", "corpus={name: dates, p
 
 
 def test_a_model_writes_where_whoever_runs_it_lets_it(registry: Registry, tmp_path: Path) -> None:
-    asked: dict[str, Any] = {}
+    measured_model: dict[str, Any] = {}
 
     def writer(model: Model, text: Any, examples: int, **manner: Any) -> list[GeneratedPair]:
-        asked.update(manner, examples=examples, training=model.training)
+        measured_model.update(manner, examples=examples, training=model.training)
         return [GeneratedPair("one", "eins", "zwei")] * examples
 
     spec = resolved("transformer-tiny", *PAIRS, "measure=pairing", registry=registry)
     (tmp_path / "b").mkdir()
     result = run_trial(spec, registry, TrialContext("a", tmp_path, writer=writer))["result"]
     assert result["metrics"]["val/pairing/pairs"] == 3
-    assert asked == {"beam": 2, "length_penalty": 0.0, "tokens": None, "examples": 3, "training": False}
+    assert measured_model == {"beam": 2, "length_penalty": 0.0, "tokens": None, "examples": 3, "training": False}
     result = run_trial(spec, registry, TrialContext("b", tmp_path / "b"))["result"]
     assert result["unmeasured"] == {"val/pairing/pairs": "whoever runs this lets no model write"}
 
@@ -195,7 +195,7 @@ def test_a_measure_that_lacks_what_it_needs_says_so_before_the_first_step(regist
 
 def test_what_a_spec_will_measure_is_known_before_it_runs(registry: Registry) -> None:
     spec = paribus.spec("gpt-tiny", *TINY, "measure=[nine, weighing]", registry=registry)
-    names = measured(spec, registry, registry.index)
+    names = metric_names(spec, registry, registry.index)
     own = ["val/clm/loss", "val/clm/accuracy", "val/clm/perplexity", "val/clm/bits-per-byte"]
     assert names == [*own, "val/nine/is", "val/nine/step", "val/weighing/largest"]
 
@@ -291,9 +291,9 @@ def test_metrics_of_all_are_those_of_the_evaluation(assemble: Assemble, feed: Fe
     model, data = assemble("gpt-tiny"), feed("gpt-tiny")
     subject = ask(model.eval(), data, components)
     found = subject.metrics(subject.batches(data.val_count))
-    measured = evaluate(model, data)
+    metric_names = evaluate(model, data)
     assert {f"val/{name}": value for name, value in found.items()} == pytest.approx(
-        {f"val/{name}": measured[f"val/{name}"] for name in found}
+        {f"val/{name}": metric_names[f"val/{name}"] for name in found}
     )
     assert {"clm/loss", "clm/accuracy"} <= found.keys()
     assert subject.metrics([]) == {}
@@ -301,7 +301,7 @@ def test_metrics_of_all_are_those_of_the_evaluation(assemble: Assemble, feed: Fe
 
 def test_a_model_is_asked_in_use_and_left_as_it_was(assemble: Assemble, feed: Feed, components: Registry) -> None:
     model = assemble("gpt-tiny", "dropout=0.5").train()
-    first, again = (Measuring({"w": Weighing()}, ask(model, feed("gpt-tiny"), components))() for _ in range(2))
+    first, again = (MeasureRunner({"w": Weighing()}, ask(model, feed("gpt-tiny"), components))() for _ in range(2))
     assert first == again
     assert first.metrics.keys() == {"val/w/largest"}
     assert model.training

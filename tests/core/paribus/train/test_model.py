@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus import IGNORED, PADDING, SpecError, Stream
-from paribus.assembly.build import listed
-from paribus.assembly.forward_pass import Pass
+from paribus.assembly.build import as_list
+from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.train.data import Data
@@ -51,7 +51,7 @@ def test_every_parameter_of_every_preset_learns_from_its_objective(
     found = gradients(model, feed(preset, *layers).step(0))
     assert found.keys() == dict(model.named_parameters()).keys()
     dead = {name for name, grad in found.items() if grad.abs().max() < 1e-9}
-    moved = all(moves_keys(components, node) for node in listed(model.spec.get("position", [])))
+    moved = all(moves_keys(components, node) for node in as_list(model.spec.get("position", [])))
     # Else what is added to all keys moves no weight; and what leans to segments has none to lean to in plain text.
     still = {name for name in found if name.endswith("heads.k.bias") and (not moved or ".cross." in name)}
     assert dead == still | {name for name in found if "position" in name and "segment" in name}
@@ -136,7 +136,7 @@ def test_a_batch_with_nothing_to_predict_has_a_loss_of_0_and_no_gradient(
 @pytest.mark.parametrize("preset", TINY)
 def test_an_untrained_model_guesses(preset: str, assemble: Assemble, feed: Feed) -> None:
     model = assemble(preset, "initialisation=normal")
-    terms = model.terms(Pass(model.topology, feed(preset).step(0)), model.trained)
+    terms = model.terms(BatchForward(model.topology, feed(preset).step(0)), model.trained)
     for name, term in terms.items():
         classes = 2 if name == "nsp/loss" else 40
         assert float((term.total / term.count).detach()) == pytest.approx(math.log(classes), rel=0.02)
@@ -144,7 +144,7 @@ def test_an_untrained_model_guesses(preset: str, assemble: Assemble, feed: Feed)
 
 def test_a_weight_of_a_term_weighs_it(assemble: Assemble, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = assemble("bert-tiny"), feed("bert-tiny").step(0)
-    terms = model.terms(Pass(model.topology, batch), model.trained)
+    terms = model.terms(BatchForward(model.topology, batch), model.trained)
     heavy = {name: term._replace(weight=3.0) if name == "nsp/loss" else term for name, term in terms.items()}
     monkeypatch.setattr(type(model), "terms", lambda *_: heavy)
     parts = {name: term.total / term.count for name, term in terms.items()}
@@ -224,7 +224,7 @@ def test_a_model_keeps_to_the_dtype_that_it_was_cast_to(
 
 
 def body(model: Model, batch: Batch) -> Tensor:
-    return Pass(model.topology, batch).output("body").hidden
+    return BatchForward(model.topology, batch).output("body").hidden
 
 
 # -- what is optimised -------------------------------------------------------------------------------------------

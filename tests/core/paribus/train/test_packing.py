@@ -16,23 +16,25 @@ from paribus.parts.batch import PADDING, Batch
 from paribus.slots.tokenizer import Vocabulary
 from paribus.train.data import Data
 from paribus.train.model import Model
-from paribus.train.packing import Packed, packed
-from paribus.train.token_store import Encoded, Side
+from paribus.train.packing import PackedDocuments, pack_lengths
+from paribus.train.token_store import EncodedCorpus, SplitTokens
 
 MARK = 7
 VOCABULARY = Vocabulary(5000, {"pad": 3, "eos": MARK})
 
 
-def side(lengths: list[int]) -> Side:
+def side(lengths: list[int]) -> SplitTokens:
     """Documents of one sentence each; ids count up from 100, so that each says where it stood."""
     bounds = np.cumsum([0, *lengths])
-    return Side(np.arange(100, 100 + bounds[-1]), bounds, np.arange(len(bounds)), languages=np.arange(len(lengths)) % 3)
+    return SplitTokens(
+        np.arange(100, 100 + bounds[-1]), bounds, np.arange(len(bounds)), languages=np.arange(len(lengths)) % 3
+    )
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 32), st.sampled_from([3, 1000]))
 def test_each_document_lies_in_rows_once_at_positions_of_its_own(lengths: list[int], most: int, window: int) -> None:
     tokens = side(lengths)
-    rows = Packed(tokens, VOCABULARY, most, window=window)
+    rows = PackedDocuments(tokens, VOCABULARY, most, window=window)
     cut = rows.cut(np.arange(rows.count))
     assert cut.documents is not None
     assert cut.positions is not None
@@ -64,15 +66,15 @@ def test_each_document_lies_in_rows_once_at_positions_of_its_own(lengths: list[i
 
 
 def test_sentences_are_told_where_they_are_asked_for() -> None:
-    tokens = Side(np.arange(100, 112), np.array([0, 3, 5, 9, 12]), np.array([0, 2, 4]))
-    told = Packed(tokens, VOCABULARY, 16, sentences=True).cut(np.array([0])).sentences
+    tokens = SplitTokens(np.arange(100, 112), np.array([0, 3, 5, 9, 12]), np.array([0, 2, 4]))
+    told = PackedDocuments(tokens, VOCABULARY, 16, sentences=True).cut(np.array([0])).sentences
     assert told is not None
     assert told[0].tolist() == [0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 4, 4, 4, 5, 0, 0]
 
 
 @given(st.lists(st.integers(1, 32), min_size=1, max_size=200))
 def test_no_row_is_opened_while_another_has_room(lengths: list[int]) -> None:
-    rows = packed(np.array(lengths), 32)
+    rows = pack_lengths(np.array(lengths), 32)
     loads = np.bincount(rows, weights=lengths)
     assert loads.max() <= 32
     assert sorted(set(rows.tolist())) == list(range(len(loads)))
@@ -85,12 +87,12 @@ def test_rows_are_filled_to_97_of_a_hundred(spread: float) -> None:
     """Documents as long as those of corpora are: their logarithms are normal, about rows of several sizes."""
     lengths = np.random.default_rng(0).lognormal(5.0, spread, 20_000).astype(int) + 1
     for most in (128, 512, 1024):
-        assert Packed(side(lengths.tolist()), VOCABULARY, most).fill >= 0.97, (spread, most)
+        assert PackedDocuments(side(lengths.tolist()), VOCABULARY, most).fill >= 0.97, (spread, most)
 
 
 def test_packing_takes_the_time_of_lengths_and_not_of_documents() -> None:
     lengths = np.random.default_rng(0).integers(1, 257, 300_000)
-    rows = packed(lengths, 256, window=1 << 20)
+    rows = pack_lengths(lengths, 256, window=1 << 20)
     assert np.bincount(rows, weights=lengths).max() <= 256
     assert lengths.sum() / (256 * (rows.max() + 1)) > 0.99
 
@@ -166,7 +168,7 @@ def test_documents_that_share_rows_learn_what_they_would_alone(
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny"])
-def test_padding_is_neither_predicted_nor_counted(preset: str, feed: Feed, text: Encoded) -> None:
+def test_padding_is_neither_predicted_nor_counted(preset: str, feed: Feed, text: EncodedCorpus) -> None:
     data = feed(preset, "data.documents=packed", "dims.length=48")
     assert data.train_examples.packed is not None
     assert 0.5 < data.train_examples.packed.fill < 1

@@ -11,8 +11,8 @@ from torch import nn
 from paribus.errors import SpecError
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
-from paribus.train.assemble import shapes_of
-from paribus.train.sharding import cut, cut_up, gathered, like, units, whole
+from paribus.train.assemble import meta_model
+from paribus.train.sharding import full_tensor, is_sharded, shard, shard_like, shard_units, unsharded
 
 SMALL = ("dims.width=16", "dims.heads=2", "dims.length=16", "dims.layers=2")
 
@@ -25,8 +25,8 @@ def registry() -> Registry:
 def cuts(registry: Registry, preset: str, *more: str) -> set[str]:
     """The paths of what a preset would be cut into."""
     spec = resolved(preset, *SMALL, *more, registry=registry)
-    model = nn.ModuleDict(shapes_of(spec, registry).children())
-    found = units(model)
+    model = nn.ModuleDict(meta_model(spec, registry).children())
+    found = shard_units(model)
     return {name for name, module in model.named_modules() if any(module is unit for unit in found)}
 
 
@@ -52,7 +52,7 @@ def test_what_shares_a_parameter_with_anything_else_stays_with_the_rest() -> Non
     layers = nn.ModuleList(
         [layer(shared, alone), layer(shared, borrows), layer(once, tied), layer(once, nn.Identity())]
     )
-    found = units(nn.ModuleDict({"layers": layers, "head": head}))
+    found = shard_units(nn.ModuleDict({"layers": layers, "head": head}))
     assert len(found) == 2
     assert found[0] is shared  # one module at work in two layers is gathered for each
     assert found[1] is once
@@ -62,13 +62,13 @@ def test_a_parameter_that_is_a_single_number_is_named() -> None:
     model = nn.Module()
     model.gate = nn.Parameter(torch.tensor(0.5))
     with pytest.raises(SpecError, match=r"trainer.strategy: a parameter that is a single number.*gate.*valid: ddp"):
-        cut(model, torch.device("cpu"))
+        shard(model, torch.device("cpu"))
 
 
 def test_what_is_not_in_pieces_is_itself() -> None:
     model = nn.Linear(2, 2)
-    assert whole(model.weight) is model.weight
-    assert like(model.bias, model.weight) is model.bias
-    assert not cut_up(model)
-    with gathered(model):
-        assert whole(model.weight) is model.weight
+    assert full_tensor(model.weight) is model.weight
+    assert shard_like(model.bias, model.weight) is model.bias
+    assert not is_sharded(model)
+    with unsharded(model):
+        assert full_tensor(model.weight) is model.weight

@@ -17,9 +17,9 @@ from paribus.train.token_entries import Column, read_entry, write_entry
 @pytest.fixture
 def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A large one: of more than ten blocks, of which some are read."""
-    monkeypatch.setattr(token_entries, "WHOLE", 1000)
+    monkeypatch.setattr(token_entries, "FULL_CHECK_BYTES", 1000)
     monkeypatch.setattr(token_entries, "BLOCK", 256)
-    monkeypatch.setattr(token_entries, "SAMPLE", 2)
+    monkeypatch.setattr(token_entries, "SAMPLED_BLOCKS", 2)
     values = np.arange(1001, dtype=np.uint16)
     columns = [Column("<u2", 1001, lambda: iter((values[:300], values[300:300], values[300:])))]
     columns += [Column("<i8", 3, lambda: iter((np.arange(3),)))]
@@ -98,7 +98,7 @@ def test_a_bit_that_no_file_system_saw_flip_is_found_when_the_stamp_is_old(
     monkeypatch.setattr(token_entries, "_some", lambda count: [0])
     read_entry(entry)
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + token_entries.FRESH)
+    monkeypatch.setattr(time, "time", lambda: now + token_entries.STAMP_SECONDS)
     with pytest.raises(DamagedError, match="it does not have the hash"):
         read_entry(entry)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from paribus import Corpus, DataError, Document, Split, StoreError, Tokenizer, Vocabulary, labels_of
-from paribus.train.token_store import Encoded, Side, encoded
+from paribus.train.token_store import EncodedCorpus, SplitTokens, encode_corpus
 
 TRAIN = [Document("a", ("One.", "Two.")), Document("b", ("Three.",))]
 VAL = [Document("c", ("Four.",))]
@@ -66,22 +66,22 @@ class Letters(Tokenizer):
         self.letters = state.decode()
 
 
-def build(cache: Path, corpus: Corpus | None = None, **options: Any) -> Encoded:
+def build(cache: Path, corpus: Corpus | None = None, **options: Any) -> EncodedCorpus:
     options = {"spec": None, "size": None, **options}
-    return encoded(corpus or Listed(), Letters(), cache=cache, **options)
+    return encode_corpus(corpus or Listed(), Letters(), cache=cache, **options)
 
 
-def same(one: Encoded, other: Encoded) -> bool:
+def same(one: EncodedCorpus, other: EncodedCorpus) -> bool:
     sides = [(one.train, other.train), (one.val, other.val)]
     names = ("ids", "sentences", "documents", "languages")
     arrays = [(getattr(a, name), getattr(b, name)) for a, b in sides for name in names]
     return one.tokenizer_fingerprint == other.tokenizer_fingerprint and all(np.array_equal(a, b) for a, b in arrays)
 
 
-def aside(found: Encoded) -> Encoded:
+def aside(found: EncodedCorpus) -> EncodedCorpus:
     """The same in memory: a file that is cut while it is mapped takes the process with it."""
     train, val = (
-        Side(side.ids.copy(), side.sentences.copy(), side.documents.copy()) for side in (found.train, found.val)
+        SplitTokens(side.ids.copy(), side.sentences.copy(), side.documents.copy()) for side in (found.train, found.val)
     )
     return replace(found, train=train, val=val)
 
@@ -162,7 +162,7 @@ def test_a_class_without_a_file_is_never_taken_for_one_of_another_time(tmp_path:
     )
     exec(f"class Loose(Tokenizer):\n    letters = ''\n{methods}", namespace | {"L": Letters}, namespace)
     for count in (1, 2):
-        encoded(Listed(), namespace["Loose"](), spec=None, size=None, cache=tmp_path)
+        encode_corpus(Listed(), namespace["Loose"](), spec=None, size=None, cache=tmp_path)
         assert len(list(tmp_path.iterdir())) == count
 
 
@@ -214,7 +214,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_many_can_build_at_once(tmp_path: Path) -> None:
     wait = threading.Barrier(4)
-    found: list[Encoded] = []
+    found: list[EncodedCorpus] = []
 
     def work() -> None:
         wait.wait()

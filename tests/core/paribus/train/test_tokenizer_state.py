@@ -13,7 +13,7 @@ from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.storage.atomic import read_json, write_json
 from paribus.storage.saved_model import MODEL, RECORD, TEXT, WEIGHTS
-from paribus.train.tokenizer_state import Text
+from paribus.train.tokenizer_state import TextCodec
 from paribus.train.trial import TrialContext, run_trial
 
 SENTENCE = "The 7th paragraph says nothing."
@@ -151,7 +151,7 @@ def test_a_special_that_is_shown_as_nothing_is_never_read(trial: Path, monkeypat
 def test_it_knows_the_languages_and_classes_of_its_corpus_by_their_numbers(trial: Path, tmp_path: Path) -> None:
     model = paribus.load(trial)
     assert model.text is not None
-    model.text = Text(model.text.tokenizer, ("de", "en"), ("yes", "no"))
+    model.text = TextCodec(model.text.tokenizer, ("de", "en"), ("yes", "no"))
     paribus.save(model, tmp_path / "two")
     found = paribus.load(tmp_path / "two").text
     assert found is not None

@@ -13,7 +13,7 @@ from paribus.errors import SpecError
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
 from paribus.specs.trainer_options import lasting
-from paribus.train.training_clock import PARTS, Watch, due
+from paribus.train.training_clock import SCHEDULE_STEPS, TrainingClock, is_evaluation_due
 from paribus.train.trial import Record, TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
@@ -53,7 +53,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, Clock]:
 
 def test_a_limit_is_held_against_cpu_time_and_not_against_what_others_take(clocks: tuple[Clock, Clock]) -> None:
     own, wall = clocks
-    watch = Watch(10)
+    watch = TrainingClock(10)
     watch.go(CPU)
     wall.now += 1000  # somebody else has the core
     own.now += 4
@@ -65,14 +65,14 @@ def test_a_limit_is_held_against_cpu_time_and_not_against_what_others_take(clock
     watch.go(CPU)
     own.now += 6
     assert watch.over()
-    assert watch.part() == PARTS - 1
+    assert watch.part() == SCHEDULE_STEPS - 1
     watch.pause()
     assert (watch.spent, watch.seconds) == (10, 1000)
 
 
 def test_on_an_accelerator_the_clock_is_the_walls(clocks: tuple[Clock, Clock]) -> None:
     own, wall = clocks
-    watch = Watch(10)
+    watch = TrainingClock(10)
     watch.go(torch.device("cuda"))
     own.now += 100  # a thread of its own that waits
     assert not watch.over()
@@ -84,7 +84,7 @@ def test_evaluations_lie_evenly_over_the_time() -> None:
     done = 0
     at = []
     for percent in range(101):
-        if due(percent / 100, done, 4):
+        if is_evaluation_due(percent / 100, done, 4):
             done += 1
             at.append(percent)
     assert at == [25, 50, 75, 100]

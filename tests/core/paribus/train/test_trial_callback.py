@@ -10,28 +10,38 @@ from torch import nn
 
 from paribus.registry import Registry
 from paribus.train.trial import TrialContext, run_trial
-from paribus.train.trial_callback import EACH, looked_at, untouched
+from paribus.train.trial_callback import CHECKED_STEPS, parameters_without_gradient, should_check_gradients
 
 
 def test_none_and_zero_throughout_are_no_gradient_and_one_number_is_one() -> None:
     model = nn.ParameterDict({name: nn.Parameter(torch.ones(3)) for name in ("none", "zero", "some")})
     model["zero"].grad = torch.zeros(3)
     model["some"].grad = torch.tensor([0.0, 0.0, -1e-30])
-    assert untouched(model, ["none", "zero", "some"]) == ["none", "zero"]
+    assert parameters_without_gradient(model, ["none", "zero", "some"]) == ["none", "zero"]
     model["zero"].grad = torch.ones(3)
-    assert untouched(model, ["none", "zero"]) == ["none"]
-    assert untouched(model, ["none"]) == ["none"]
+    assert parameters_without_gradient(model, ["none", "zero"]) == ["none"]
+    assert parameters_without_gradient(model, ["none"]) == ["none"]
 
 
 def test_a_sparse_gradient_is_one() -> None:
     table = nn.Embedding(10, 2, sparse=True)
-    assert untouched(table, ["weight"]) == ["weight"]
+    assert parameters_without_gradient(table, ["weight"]) == ["weight"]
     table(torch.tensor([3])).sum().backward()
-    assert untouched(table, ["weight"]) == []
+    assert parameters_without_gradient(table, ["weight"]) == []
 
 
 def test_the_first_steps_and_the_last_are_looked_at_and_few_between() -> None:
-    assert [step for step in range(1000) if looked_at(step, 1000)] == [*range(EACH), 8, 16, 32, 64, 128, 256, 512, 999]
+    assert [step for step in range(1000) if should_check_gradients(step, 1000)] == [
+        *range(CHECKED_STEPS),
+        8,
+        16,
+        32,
+        64,
+        128,
+        256,
+        512,
+        999,
+    ]
 
 
 @pytest.mark.parametrize("accumulate", [2, 3])

@@ -12,19 +12,19 @@ from paribus import IGNORED
 from paribus.parts.draw import Draw, order
 from paribus.registry import installed
 from paribus.specs import resolved
-from paribus.train.assemble import assembled, data_of, text_of
+from paribus.train.assemble import build_data, build_model, load_corpus
 from paribus.train.data import VALIDATION, Data
 from paribus.train.evaluate import evaluate
 from paribus.train.model import Model
-from paribus.train.unigram_baseline import frequencies, of_tokens, validated
+from paribus.train.unigram_baseline import token_unigram_loss, unigram_baselines, validation_targets
 
 SMALL = ("dims.width=16", "dims.layers=1", "data.batch=4")
 
 
 def both(preset: str, *overrides: str) -> tuple[Model, Data]:
     spec = resolved(preset, *SMALL, *overrides)
-    text = text_of(spec, installed())
-    return assembled(spec, installed(), text.vocabulary), data_of(spec, installed(), text)
+    text = load_corpus(spec, installed())
+    return build_model(spec, installed(), text.vocabulary), build_data(spec, installed(), text)
 
 
 def knowing(model: Model, bias: str, shares: np.ndarray) -> Model:
@@ -41,7 +41,7 @@ def test_a_loss_is_held_to_what_a_model_has_that_knows_frequencies_and_nothing_e
     model, data = both("bert-tiny", "data.validation=16")
     counts = np.bincount(data.encoded.train.ids, minlength=data.encoded.vocabulary.size) + 1
     found = evaluate(knowing(model, "objectives.mlm.bias", counts / counts.sum()), data)
-    known = frequencies(model, data)
+    known = unigram_baselines(model, data)
     assert known == {"val/mlm/loss": pytest.approx(found["val/mlm/loss"], rel=1e-5), "val/nsp/loss": math.log(2)}
 
 
@@ -56,11 +56,11 @@ def test_classes_are_counted_in_the_share_that_is_evaluated(tmp_path: Path) -> N
     model, data = both("encoder-tiny", corpus, "objective=classify", "dims.length=32", "data.validation=8")
     shares = np.array([51 / 62, 11 / 62])
     found = evaluate(knowing(model, "objectives.classify.head.scores.bias", shares), data)
-    known = frequencies(model, data)
+    known = unigram_baselines(model, data)
     assert known == {"val/classify/loss": pytest.approx(-math.log(11 / 62))}
     assert known["val/classify/loss"] == pytest.approx(found["val/classify/loss"], rel=1e-5)
     _, whole = both("encoder-tiny", corpus, "objective=classify", "dims.length=32")
-    assert frequencies(model, whole)["val/classify/loss"] == pytest.approx(-np.log(shares) @ [32 / 40, 8 / 40])
+    assert unigram_baselines(model, whole)["val/classify/loss"] == pytest.approx(-np.log(shares) @ [32 / 40, 8 / 40])
 
 
 def test_tokens_are_counted_in_the_share_that_is_evaluated(tmp_path: Path) -> None:
@@ -69,16 +69,16 @@ def test_tokens_are_counted_in_the_share_that_is_evaluated(tmp_path: Path) -> No
     (tmp_path / "val.txt").write_text("b" * 300 + "a" * 900, encoding="utf-8")
     corpus = f"corpus={{name: text, path: ['{tmp_path}/train.txt'], validation: ['{tmp_path}/val.txt']}}"
     model, data = both("gpt-tiny", corpus, "dims.length=32", "data.validation=8")
-    found = frequencies(model, data)["val/clm/loss"]
+    found = unigram_baselines(model, data)["val/clm/loss"]
     assert found == pytest.approx(-math.log(101 / (1000 + data.encoded.vocabulary.size)))
     _, whole = both("gpt-tiny", corpus, "dims.length=32")
-    assert frequencies(model, whole)["val/clm/loss"] < found - 1
+    assert unigram_baselines(model, whole)["val/clm/loss"] < found - 1
 
 
 def test_what_stands_for_a_span_is_as_frequent_as_it_is_among_the_labels_of_training() -> None:
     _, data = both("t5-tiny", "data.validation=16")
     name, marks = "span-corruption", data.encoded.vocabulary.reserved
-    asked = [label for label in validated(data)[name]["labels"].flatten().tolist() if label != IGNORED]
+    asked = [label for label in validation_targets(data)[name]["labels"].flatten().tolist() if label != IGNORED]
     assert 0.1 < sum(label in marks for label in asked) / len(asked) < 0.6
     examples = data.examples(data.encoded.train, data.val_examples.objectives, data.val_examples.length)
     index = torch.from_numpy(order(0, VALIDATION, examples.count)[:16])
@@ -93,21 +93,21 @@ def test_what_stands_for_a_span_is_as_frequent_as_it_is_among_the_labels_of_trai
         -math.log(share * (said[each] + 1) / few if each in absent else (1 - share) * (text[each] + 1) / many)
         for each in asked
     ]
-    found = of_tokens(data, name, "labels", validated(data)[name])
+    found = token_unigram_loss(data, name, "labels", validation_targets(data)[name])
     assert found == pytest.approx(sum(nats) / len(nats), rel=1e-9)
 
 
 def test_nothing_is_told_where_nothing_is_a_label() -> None:
     _, data = both("gpt-tiny", "data.validation=4")
-    assert of_tokens(data, "clm", "labels", {"labels": torch.full((4, 8), IGNORED)}) is None
+    assert token_unigram_loss(data, "clm", "labels", {"labels": torch.full((4, 8), IGNORED)}) is None
 
 
 def test_images_are_held_against_the_frequencies_of_their_classes() -> None:
     """And not against those of the values of their pixels."""
     model, data = both("vit-tiny", "corpus.images=24", "corpus.held_out=8", "dims.width=8", "data.batch=8")
-    labels = validated(data)["image-classify"]["labels"].tolist()
+    labels = validation_targets(data)["image-classify"]["labels"].tolist()
     counts = Counter(int(label) for label in data.encoded.train.labels.values)  # type: ignore[union-attr]  # it has
     nats = [-math.log((counts[label] + 1) / (24 + 8)) for label in labels]
-    assert frequencies(model, data) == {"val/image-classify/loss": pytest.approx(sum(nats) / len(nats))}
+    assert unigram_baselines(model, data) == {"val/image-classify/loss": pytest.approx(sum(nats) / len(nats))}
     assert {name: int(count) for name, count in (data.step(0).counts or {}).items()} == {"image-classify/loss": 8}
     assert evaluate(model, data).keys() == {"val/image-classify/loss", "val/image-classify/accuracy"}

@@ -13,9 +13,9 @@ from paribus.errors import SpecError
 from paribus.planning.identity import identity_of
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.assemble import text_of
+from paribus.train.assemble import load_corpus
 from paribus.train.trial import TrialContext, run_trial
-from paribus.train.vocab_remap import of_vocabulary, shared
+from paribus.train.vocab_remap import shared_tokens, vocabulary_tensors
 
 GENERAL = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
 DOMAIN = "\n\n".join(f"A {number}th molecule binds {number * number} receptors in vivo." for number in range(200))
@@ -64,10 +64,10 @@ def test_the_pretrained_vocabulary_reads_another_corpus(
     assert tuned.tokenizer == source.tokenizer
     assert (begun["converted"], begun["new"], begun["dropped"]) == ({}, {}, [])
     assert begun["damage"]["val/clm/loss"]["before"] == begun["damage"]["val/clm/loss"]["after"]
-    alone = text_of(resolved({**domain(base, pretrained), "from": None}, registry=registry), registry)
+    alone = load_corpus(resolved({**domain(base, pretrained), "from": None}, registry=registry), registry)
     assert alone.tokenizer_fingerprint != source.tokenizer  # its own would have been another
     again = resolved({**domain(base, pretrained), "from": str(tmp_path)}, registry=registry)  # and on from there
-    assert text_of(again, registry).tokenizer_fingerprint == source.tokenizer
+    assert load_corpus(again, registry).tokenizer_fingerprint == source.tokenizer
     moved = {**spec, "from": {key: value for key, value in spec["from"].items() if key != "learned"}}
     assert identity_of(moved, "", "") == identity_of(spec, "", "")  # the hash of the model tells of its vocabulary
 
@@ -78,8 +78,8 @@ def test_rows_of_pieces_that_both_have_are_kept_and_the_others_drawn(
     spec = resolved(domain(base, pretrained, vocabulary="new"), registry=registry)
     source, tuned = paribus.load(pretrained), paribus.assemble(spec)
     fresh = paribus.assemble({**spec, "from": None})
-    old, new = text_of(source.spec, registry).tokenizer, text_of(spec, registry).tokenizer
-    both = shared(new, old)
+    old, new = load_corpus(source.spec, registry).tokenizer, load_corpus(spec, registry).tokenizer
+    both = shared_tokens(new, old)
     ours, theirs = ({each.piece(token): token for token in range(each.vocabulary().size)} for each in (new, old))
     assert both == {ours[piece]: theirs[piece] for piece in ours.keys() & theirs.keys()}
     assert 100 < len(both) < len(ours)
@@ -96,7 +96,7 @@ def test_rows_of_pieces_that_both_have_are_kept_and_the_others_drawn(
 
 def test_what_has_a_row_for_each_id_is_found_whatever_else_is_as_long(base: dict[str, Any], registry: Registry) -> None:
     spec = resolved({**base, "feedforward.expand": 25, "embedding.tie": False}, registry=registry)  # 16 x 25 = 400
-    found = of_vocabulary(spec, registry, text_of(spec, registry).vocabulary)
+    found = vocabulary_tensors(spec, registry, load_corpus(spec, registry).vocabulary)
     assert found == {"embedding.tokens.weight", "embedding.head.weight", "objectives.clm.bias"}
 
 

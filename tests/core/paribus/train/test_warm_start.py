@@ -12,19 +12,19 @@ from paribus.errors import PluginError, StoreError
 from paribus.parts.heads import Heads
 from paribus.parts.weight_conversion import ConvertedTensor
 from paribus.train.model import Model
-from paribus.train.warm_start import Adoption, Fate, adopt
+from paribus.train.warm_start import TensorTransfer, WeightTransfer, transfer_weights
 
 Assemble = Callable[..., Model]
 Shake = Callable[[Model], Model]
 
 
-def paths(fates: tuple[Fate, ...]) -> set[str]:
+def paths(fates: tuple[TensorTransfer, ...]) -> set[str]:
     return {fate.path for fate in fates}
 
 
-def adopted(model: Model, source: Model) -> tuple[Model, Adoption]:
+def adopted(model: Model, source: Model) -> tuple[Model, WeightTransfer]:
     made = model.double().eval()
-    return made, adopt(made, source)
+    return made, transfer_weights(made, source)
 
 
 def scores(model: Model, rows: int = 16) -> Tensor:
@@ -183,7 +183,7 @@ def test_every_number_on_either_side_is_accounted_for(assemble: Assemble, shake:
 
 def test_what_is_kept_in_another_precision_is_said_to_be_rounded(assemble: Assemble, shake: Shake) -> None:
     source, model = shake(assemble("gpt-tiny")), assemble("gpt-tiny")
-    assert {fate.how for fate in adopt(model, source).of("kept")} == {"rounded to float32"}
+    assert {fate.how for fate in transfer_weights(model, source).of("kept")} == {"rounded to float32"}
     name = "embedding.tokens.weight"
     assert torch.equal(model.state_dict()[name], source.state_dict()[name].float())
 
@@ -208,7 +208,7 @@ def test_what_is_converted_into_nothing_that_the_model_has_is_a_plugins_mistake(
 ) -> None:
     monkeypatch.setattr(Heads, "adopt", lambda own, other: {name: ConvertedTensor(torch.zeros(shape), "anyhow")})
     with pytest.raises(PluginError, match=message):
-        adopt(assemble("gpt-tiny", "attention={name: gqa, kv_heads: 2}"), assemble("gpt-tiny"))
+        transfer_weights(assemble("gpt-tiny", "attention={name: gqa, kv_heads: 2}"), assemble("gpt-tiny"))
 
 
 def test_a_source_that_is_not_finite_is_refused_by_name(assemble: Assemble) -> None:
@@ -217,5 +217,5 @@ def test_a_source_that_is_not_finite_is_refused_by_name(assemble: Assemble) -> N
     with torch.no_grad():
         source.topology.embedding.get_parameter("tokens.weight")[3, 1] = float("nan")
     with pytest.raises(StoreError, match=r"NaN or infinity in them: embedding\.tokens\.weight"):
-        adopt(model, source)
+        transfer_weights(model, source)
     assert torch.equal(model.state_dict()["embedding.tokens.weight"], before)
