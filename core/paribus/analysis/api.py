@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paribus.analysis.compare import compare_settings
+from paribus.analysis.compare import codes_by_setting, compare_settings
 from paribus.analysis.early_stopping import seeds_by_variant, variant_states
 from paribus.analysis.factorial import factorial_cells
 from paribus.analysis.select_trials import select
@@ -52,9 +52,18 @@ def _untimed(planned: PlannedStudy) -> Iterator[Section]:
         yield Section(key="matching", title="matched on time", lines=lines, document=document, ok=False)
 
 
-def trial_entries(planned: PlannedStudy) -> list[TrialEntry]:
-    """The trials of the first setting, as its store has them."""
-    return _entries(planned, planned.plan.settings[0], read_records(planned.store))
+def table_trials(planned: PlannedStudy, *, accept_code: Collection[str] = ()) -> dict[str, list[TrialEntry]]:
+    """Return the trials in the table of each setting: no stale record that was not accepted."""
+    settings = entries_by_setting(planned.again())
+    codes = codes_by_setting([entries for entries, _ in settings], accept_code)
+    return {
+        spec.setting: [
+            entry
+            for variant_trials in select(entries, spec, accepted).trials.values()
+            for entry in variant_trials.values()
+        ]
+        for (entries, spec), accepted in zip(settings, codes, strict=True)
+    }
 
 
 def entries_by_setting(planned: PlannedStudy) -> list[tuple[list[TrialEntry], ComparisonSpec]]:

@@ -146,6 +146,10 @@ class TrialEntry:
     parent: TrialEntry | None = None  # of a study with stages: the trial that it begins from
 
     @property
+    def identity(self) -> str:
+        return str((self.record or self.trial)["identity"])
+
+    @property
     def result(self) -> Mapping[str, Any]:
         """All that comes out the same when the trial is run again; empty where there is no record."""
         result: Mapping[str, Any] = self.record["result"] if self.record else {}

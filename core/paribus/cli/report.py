@@ -18,11 +18,10 @@ from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, StoreError
 @click.pass_obj
 def verb(session: Session, study: str, output: Path | None, store: Path, accept_code: tuple[str, ...]) -> int:
     """Write what STUDY has found on one page: its table, intervals, learning curves and certificates."""
-    from paribus.analysis.api import compare, trial_entries
-    from paribus.planning.api import records
+    from paribus.analysis.api import compare, table_trials
     from paribus.planning.api import study as planned_of
     from paribus.report.html import html_page
-    from paribus.report.results import git_commit
+    from paribus.report.provenance import git_commit
     from paribus.storage.atomic import write_bytes
 
     planned = planned_of(study, registry=session.index(), store=store)
@@ -31,7 +30,7 @@ def verb(session: Session, study: str, output: Path | None, store: Path, accept_
     table = compare(planned, accept_code=accept_code)
     for line in planned.store.messages:
         note(line)
-    text = html_page(table, records(planned), trial_entries(planned), git_commit().replace("`", ""))
+    text = html_page(table, table_trials(planned, accept_code=accept_code), git_commit())
     write_bytes(path, text.encode())
     out(f"written: {path}")
     return EXIT_OK if table.ok else EXIT_FAILED

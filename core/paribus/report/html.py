@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from html import escape
-from typing import Any, Final
+from typing import Final
 
-from paribus.analysis.costs import machine_key
 from paribus.analysis.formatting import clean
 from paribus.analysis.grid import Grid
 from paribus.analysis.table import Table
 from paribus.analysis.trials import TrialEntry
-from paribus.errors import join_names
 from paribus.report import cells, table_views
-from paribus.report.svg import curves, forest
+from paribus.report.provenance import entry_runs, provenance_lines
+from paribus.report.svg import curve_points, curves, forest
 
 MADE: Final = '<meta name="generator" content="paribus report">'
-MOST: Final = 8
+Trials = Mapping[str, Sequence[TrialEntry]]  # the trials in the table of each setting
+
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1d2327; --soft: #66727a; --rule: #d5dbdf; --page: #fff; }
 @media (prefers-color-scheme: dark) {
@@ -47,16 +46,12 @@ li { margin: .2rem 0; }
 """
 
 
-def html_page(
-    table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[TrialEntry], revision: str = ""
-) -> str:
-    """One HTML document. Nothing in it is loaded from elsewhere, and nothing runs."""
-    return "\n".join([*_lines(table, points, entries, revision), ""])
+def html_page(table: Table, trials: Trials, commit: str = "") -> str:
+    """Return the table of a study as one HTML document that loads nothing and runs no script."""
+    return "\n".join([*_lines(table, trials, commit), ""])
 
 
-def _lines(
-    table: Table, points: Sequence[Mapping[str, Any]], entries: Sequence[TrialEntry], revision: str
-) -> Iterator[str]:
+def _lines(table: Table, trials: Trials, commit: str) -> Iterator[str]:
     title = escape(cells.title(table))
     yield "<!doctype html>"
     yield f'<html lang="en"><head><meta charset="utf-8">{MADE}'
@@ -65,16 +60,17 @@ def _lines(
     yield f"<title>{title}</title><style>{STYLE}</style></head><body>"
     yield f"<h1>{title}</h1>"
     if table.other_settings:
-        yield from _several(table, points)
+        yield from _several(table, trials)
     else:
         yield from _sections(table)
-        yield from (*_warned(table), *_body(table, points, "h2"), *_read(table))
+        yield from (*_warned(table), *_body(table, trials, "h2"), *_read(table))
     yield "<h2>Where this is from</h2>"
-    yield _list([f"{name}: {told}" for name, told in _origin(entries, revision)], "small")
+    runs, planned = entry_runs(entry for entries in trials.values() for entry in entries)
+    yield _list([f"{label}: {text}" for label, text in provenance_lines(runs, planned, commit)], "small")
     yield "</body></html>"
 
 
-def _several(table: Table, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _several(table: Table, trials: Trials) -> Iterator[str]:
     """All settings at a glance, what is said of all of them, and each in full with what is said of it alone."""
     common, own = table_views.split_notes(table)
     yield from _warned(common)
@@ -82,7 +78,7 @@ def _several(table: Table, points: Sequence[Mapping[str, Any]]) -> Iterator[str]
     yield from _sections(table)
     for each in own:
         yield f"<h2>{_said(each.setting)}</h2>"
-        yield from (*_warned(each), *_body(each, points, "h3"), *_read(each, "h3"))
+        yield from (*_warned(each), *_body(each, trials, "h3"), *_read(each, "h3"))
     yield from _read(common)
 
 
@@ -96,7 +92,7 @@ def _warned(table: Table) -> Iterator[str]:
     yield from (f'<p class="warning">{_said(line)}</p>' for line in table.warnings)
 
 
-def _body(table: Table, points: Sequence[Mapping[str, Any]], heading: str) -> Iterator[str]:
+def _body(table: Table, trials: Trials, heading: str) -> Iterator[str]:
     """The table, its pictures, the families besides, and the certificates of each."""
 
     def under(title: str) -> str:
@@ -106,8 +102,7 @@ def _body(table: Table, points: Sequence[Mapping[str, Any]], heading: str) -> It
     if table.rows:
         yield under("Differences") + forest(table)
     names = [row.variant for row in (table.baseline, *table.rows)]
-    own = [point for point in points if point.get("setting", "") in ("", table.setting)]
-    if drawn := curves(own, table.metric, names):
+    if drawn := curves(curve_points(trials.get(table.setting, ())), table.metric, names):
         yield under(f"{table.metric} by step") + drawn
     if table.certificates:
         yield under("Certificates") + _certificates(table_views.certificate_lines(table.certificates))
@@ -153,22 +148,3 @@ def _list(lines: Sequence[str], name: str = "") -> str:
 
 def _said(text: str) -> str:
     return escape(clean(text))
-
-
-def _origin(entries: Sequence[TrialEntry], revision: str) -> Iterator[tuple[str, str]]:
-    """When, on what, with what: of all trials that have a record."""
-    ran = [entry for entry in entries if entry.record is not None]
-    yield "trials", f"{len(ran)} of {len(entries)}"
-    if revision:
-        yield "commit", revision
-    days = sorted({datetime.fromtimestamp(entry.provenance["ended"], UTC).date() for entry in ran})
-    if days:
-        yield "date", str(days[0]) if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    yield (
-        "machine",
-        join_names(dict.fromkeys(" ".join(value for _, value in machine_key(entry)) for entry in ran), MOST),
-    )
-    told = (", ".join(f"{name} {found}" for name, found in entry.provenance["versions"].items()) for entry in ran)
-    yield "versions", join_names(dict.fromkeys(told), MOST)
-    codes = dict.fromkeys(str(entry.trial.get("code"))[:12] for entry in ran)
-    yield "code of the components", join_names(codes, MOST)

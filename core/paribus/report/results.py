@@ -1,20 +1,16 @@
-"""What is kept of a study beside its file: its table with where and when it ran, and a line for each trial."""
+"""RESULTS.md and records.jsonl: the table of a study with its provenance, and a line for each trial."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import paribus
 from paribus.analysis.table import Table
-from paribus.errors import join_names
 from paribus.planning.api import PlannedStudy
 from paribus.report.markdown import code, escaped, markdown
+from paribus.report.provenance import TrialRun, git_commit, provenance_lines
 from paribus.storage.atomic import FILES, Files, make_folder, write_bytes
 from paribus.storage.store import Trial
 
@@ -83,48 +79,13 @@ def _lines(table: Table, kept: Kept, planned: int, about: str) -> Iterator[str]:
     yield ""
     yield "## Where this is from"
     yield ""
-    for name, told in _origin(kept, planned):
-        yield f"- {name}: {told}"
+    runs = [TrialRun(trial.code, record["provenance"]) for trial, record in kept]
+    for label, text in provenance_lines(runs, planned, git_commit()):
+        commit, comma, changes = text.partition(",")
+        yield f"- {label}: {code(commit) + comma + changes if label == 'commit' else escaped(text)}"
     yield ""
     command = code(f"paribus compare {table.study} --results FOLDER")
     yield f"Written by {command}: what was found, whatever it is. Times are what these trials"
     yield "took beside all else that the machine did, and no benchmark. What is kept of each trial"
     yield f"is a line of [{RECORDS}]({RECORDS}); the study is [study.yaml](study.yaml)."
     yield ""
-
-
-def _origin(kept: Kept, planned: int) -> Iterator[tuple[str, str]]:
-    ran: Sequence[Mapping[str, Any]] = [record["provenance"] for _, record in kept]
-    seconds = sum(each["training_seconds"] for each in ran)
-    yield "trials", f"{len(kept)} of {planned}, {seconds / 60:,.0f} minutes of training in all"
-    if not ran:
-        return
-    first, last = (datetime.fromtimestamp(edge(each["ended"] for each in ran), UTC).date() for edge in (min, max))
-    yield "date", str(last) if first == last else f"{first} to {last}"
-    if commit := git_commit():
-        yield "commit", commit
-    yield "machine", join_names(_distinct(_machine(each["machine"]) for each in ran))
-    versions = _distinct(", ".join(f"{name} {found}" for name, found in each["versions"].items()) for each in ran)
-    yield "versions", " · ".join(versions)
-
-
-def _machine(machine: Mapping[str, str]) -> str:
-    threads = machine["threads"]
-    return escaped(f"{machine['name']} ({machine['device']}, {threads} thread{'s' * (threads != '1')} a trial)")
-
-
-def _distinct(texts: Iterator[str]) -> list[str]:
-    return list(dict.fromkeys(texts))
-
-
-def git_commit() -> str:
-    """The commit of the checkout that paribus runs from; nothing, where it was installed from a wheel."""
-    git = shutil.which("git")
-    here = str(Path(paribus.__file__).resolve().parent)
-    found = []
-    for asked in ("ls-files --error-unmatch __init__.py", "rev-parse HEAD", "status --porcelain --untracked-files=no"):
-        ran = git and subprocess.run([git, "-C", here, *asked.split()], capture_output=True, text=True, check=False)
-        if not ran or ran.returncode:
-            return ""
-        found.append(ran.stdout.strip())
-    return f"`{found[1][:12]}`{', with changes' if found[2] else ''}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
 from paribus.analysis.formatting import clean
 from paribus.analysis.table import Row, Table
+from paribus.analysis.trials import TrialEntry
 from paribus.report.forest import bounds
 
 WIDTH: Final = 760
@@ -56,6 +57,15 @@ def _interval(row: Row, y: float, x: Any) -> Iterator[str]:
         yield f'<circle cx="{x(row.difference):.1f}" cy="{y:.1f}" r="4" class="{row.kind}{hollow}"/>'
     else:
         yield _text(x(0) + 8, y + 4, _short(row.verdict), name="tick")
+
+
+def curve_points(entries: Iterable[TrialEntry]) -> list[dict[str, Any]]:
+    """Return the evaluations of each trial; those of the trial that it began from belong to another stage."""
+    return [
+        {"variant": entry.variant, "identity": entry.identity, **point}
+        for entry in entries
+        for point in entry.result.get("curve") or ()
+    ]
 
 
 def curves(points: Sequence[Mapping[str, Any]], metric: str, names: Sequence[str]) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 
@@ -14,12 +13,14 @@ from paribus.analysis.formatting import clean
 from paribus.analysis.table import Family, Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report.html import html_page
-from paribus.report.svg import curves, forest
+from paribus.report.provenance import entry_runs
+from paribus.report.svg import curve_points, curves, forest
 
 Make = Callable[..., TrialEntry]
 Ask = Callable[..., ComparisonSpec]
 Study = Callable[..., list[TrialEntry]]
 
+METRIC = "val/mlm/loss"
 NASTY = "<script>alert(1)</script>\"'&\x1b[31m\u202e"
 VOID = {"meta", "rect", "line", "circle", "polyline"}
 
@@ -56,15 +57,6 @@ def read(text: str) -> Reader:
     return reader
 
 
-def points(entries: list[TrialEntry]) -> list[dict[str, Any]]:
-    return [
-        {"variant": entry.variant, "seed": entry.seed, "identity": entry.record["identity"], **point}
-        for entry in entries
-        if entry.record
-        for point in entry.result["curve"]
-    ]
-
-
 @pytest.fixture(name="entries", scope="module")
 def _entries(make: Make, study: Study) -> list[TrialEntry]:
     base = [2.00, 2.10, 1.90, 2.05, 1.95]
@@ -80,7 +72,7 @@ def _table(entries: list[TrialEntry], ask: Ask) -> Table:
 
 @pytest.fixture(name="found", scope="module")
 def _found(table: Table, entries: list[TrialEntry]) -> Reader:
-    return read(html_page(table, points(entries), entries, "0123456789ab, with changes"))
+    return read(html_page(table, {"": entries}, "0123456789ab, with changes"))
 
 
 def test_all_of_a_table_is_on_the_page(found: Reader, table: Table) -> None:
@@ -120,12 +112,12 @@ def test_a_forest_draws_each_interval_where_it_lies(table: Table) -> None:
 
 def test_a_curve_is_drawn_for_each_trial_in_the_color_of_its_variant(table: Table, entries: list[TrialEntry]) -> None:
     names = [row.variant for row in (table.baseline, *table.rows)]
-    drawn = read(curves(points(entries), table.metric, names))
+    drawn = read(curves(curve_points(entries), table.metric, names))
     lines = [names for tag, names in drawn.seen if tag == "polyline"]
     assert len(lines) == sum(entry.done for entry in entries)
     assert len({names["stroke"] for names in lines}) == 5
     assert curves([], table.metric, names) == ""
-    assert curves(points(entries), "val/other/loss", names) == ""
+    assert curves(curve_points(entries), "val/other/loss", names) == ""
 
 
 def test_a_step_is_told_where_it_lies() -> None:
@@ -140,7 +132,7 @@ def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(
 ) -> None:
     other = replace(table, setting="flops", warnings=("it was hot", *table.warnings))
     both = replace(table, setting="params", other_settings=(other,))
-    text = html_page(both, points(entries), entries)
+    text = html_page(both, {"params": entries, "flops": entries})
     found = read(text)
     assert [tag for tag, _ in found.seen].count("table") == 3
     first, *_ = text.split("</table>")
@@ -150,12 +142,32 @@ def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(
         assert text.count(f">{escape(clean(line))}<") == 1
     assert text.index("<h2>flops</h2>") < text.index("it was hot") < text.index("<h2>How to read it</h2>")
     assert text.count("<h3>Differences</h3>") == 2
+    done = sum(entry.done for entry in entries)
+    assert text.count("<polyline") == 2 * done  # a trial that both settings share is drawn in both
+    runs, planned = entry_runs(entries)
+    assert f"trials: {len(runs)} of {planned}" in text
+
+
+def test_a_curve_has_no_point_of_the_stage_before(make: Make, ask: Ask) -> None:
+    pretrained = make(edits={"result/curve": [{"step": step, METRIC: 9.0} for step in (1000, 2000)]})
+    tuned = replace(make(loss=2.5), parent=pretrained)
+    steps = {point["step"] for point in curve_points([tuned])}
+    assert steps == {25, 100}
+
+
+def test_provenance_counts_each_trial_and_its_parents_once(make: Make) -> None:
+    parents = [make(seed=seed) for seed in range(2)]
+    changes = {"attention": "mqa"}
+    tuned = [replace(make("mqa", seed, varied=changes), parent=parents[seed]) for seed in range(2)]
+    waiting = make("gqa", varied={"attention": "gqa"}, state="pending")
+    runs, planned = entry_runs([*tuned, *tuned, waiting])
+    assert (len(runs), planned) == (4, 5)
 
 
 def test_each_step_of_a_ladder_shows_its_certificate(table: Table, entries: list[TrialEntry]) -> None:
     rows = (replace(table.rows[0], baseline="gqa"),)
     certificates = {rows[0].variant: next(iter(table.certificates.values()))}
     steps = Family(key="steps", title="steps", rows=rows, caption=("how",), certificates=certificates)
-    text = html_page(replace(table, families=(steps,)), points(entries), entries)
+    text = html_page(replace(table, families=(steps,)), {"": entries})
     assert f"{rows[0].variant}, from gqa: " in text
     assert text.index("<h2>Certificates</h2>") < text.index("<h2>steps</h2>")
