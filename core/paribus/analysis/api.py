@@ -54,7 +54,7 @@ def _untimed(planned: PlannedStudy) -> Iterator[Section]:
 
 def table_trials(planned: PlannedStudy, *, accept_code: Collection[str] = ()) -> dict[str, list[TrialEntry]]:
     """Return the trials in the table of each setting: no stale record that was not accepted."""
-    settings = entries_by_setting(planned.again())
+    settings = entries_by_setting(planned.replan())
     codes = codes_by_setting([entries for entries, _ in settings], accept_code)
     return {
         spec.setting: [
