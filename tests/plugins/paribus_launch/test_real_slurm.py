@@ -22,11 +22,6 @@ from paribus.storage.store import Store
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 
 LAUNCHER = {"name": "slurm", "partition": "main", "cpus": 1, "memory": 4, "minutes": 20}
-STUDY: Mapping[str, Any] = {
-    "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]},
-    "seeds": 2,
-    "metric": {"name": "val/clm/loss", "better": "lower"},
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,11 +33,11 @@ def slurm() -> None:
 
 @pytest.fixture
 def write_study(tmp_path: Path) -> Callable[..., Path]:
-    """Write the same study for a launcher and return its path: `write_study("local", {"name": "local"}, steps=6)`."""
+    """Write the same study for a launcher, with `seeds` variants and seeds, and return its path."""
     for number in range(12):
         (tmp_path / f"{number}.txt").write_text(f"{number}. The cat sat on the mat. It was warm. " * (number % 3 + 4))
 
-    def write(name: str, launcher: Mapping[str, Any], *, steps: int) -> Path:
+    def write(name: str, launcher: Mapping[str, Any], *, steps: int, seeds: int) -> Path:
         base = {
             "preset": "gpt-tiny",
             "dims": {"width": 16, "layers": 1, "heads": 4, "length": 16},
@@ -51,7 +46,10 @@ def write_study(tmp_path: Path) -> Callable[..., Path]:
             "corpus": {"name": "text", "path": [f"{tmp_path}/*.txt"]},
             "data": {"batch": 4, "validation": 8},
         }
-        document = {"base": base, **STUDY, "budget": {"steps": steps}, "launcher": launcher}
+        vary = {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}][:seeds]}
+        metric = {"name": "val/clm/loss", "better": "lower"}
+        document = {"base": base, "vary": vary, "seeds": seeds, "metric": metric, "budget": {"steps": steps}}
+        document["launcher"] = launcher
         path = tmp_path / name / "study.yaml"
         path.parent.mkdir()
         path.write_text(json.dumps(document))  # JSON is YAML
@@ -97,9 +95,9 @@ def runner() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
 
 
 def test_records_equal_those_of_local_trials(write_study: Callable[..., Path]) -> None:
-    expected = run_study(write_study("local", {"name": "local"}, steps=6))
+    expected = run_study(write_study("local", {"name": "local"}, steps=6, seeds=2))
     assert len(expected) == 6
-    assert run_study(write_study("cluster", LAUNCHER, steps=6)) == expected
+    assert run_study(write_study("cluster", LAUNCHER, steps=6, seeds=2)) == expected
 
 
 def running_jobs() -> list[str]:
@@ -111,8 +109,8 @@ def running_jobs() -> list[str]:
 def test_a_requeued_job_goes_on_from_its_checkpoint(
     write_study: Callable[..., Path], runner: Callable[[Path], subprocess.Popen[bytes]]
 ) -> None:
-    expected = run_study(write_study("local", {"name": "local"}, steps=1500))
-    path = write_study("cluster", LAUNCHER, steps=1500)
+    expected = run_study(write_study("local", {"name": "local"}, steps=1500, seeds=1))
+    path = write_study("cluster", LAUNCHER, steps=1500, seeds=1)
     process = runner(path)
     runs = path.parent / "runs"
     wait_until(lambda: any('"step": 1' in file.read_text() for file in runs.glob("*/*/progress.jsonl")))
