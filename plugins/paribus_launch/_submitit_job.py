@@ -12,6 +12,7 @@ from paribus import Job, JobEnded, JobEnvironment, JobProcess
 
 STATE_FILE: Final = "state.json"
 REQUEUED: Final = "requeued"
+TERMINATED: Final = "terminated"  # by a signal of Slurm, which may requeue the job
 POLL_SECONDS: Final = 0.5  # seconds between checks for a requested signal
 CHECKPOINT_SECONDS: Final = 75.0  # seconds for a checkpoint; Slurm sends its signal 90 seconds before the end
 
@@ -24,6 +25,7 @@ class SubmititJob:
         self.job = job
         self.home = home
         self.folder = folder
+        self._terminated = False
 
     def __call__(self) -> None:
         process = self._process = JobProcess(self.job, self.home)
@@ -35,7 +37,8 @@ class SubmititJob:
             if requested_signal != sent_signal:
                 process.send(requested_signal)
                 sent_signal = requested_signal
-        self._write_state("ended", result)
+        interrupted = result.code in (INTERRUPTED, None) and not sent_signal
+        self._write_state(TERMINATED if self._terminated and interrupted else "ended", result)
 
     def checkpoint(self) -> Any:
         """Make the trial write its checkpoint and end; the requeued job resumes from there."""
@@ -58,7 +61,11 @@ class SubmititJob:
             preemption_handler = signals.getsignal(signals.SIGUSR2)
             if callable(preemption_handler):
                 signals.signal(signals.SIGUSR1, preemption_handler)
-            signals.signal(signals.SIGTERM, lambda number, frame: self._process.send(signals.SIGTERM))
+            signals.signal(signals.SIGTERM, self._on_terminate)
+
+    def _on_terminate(self, number: int, frame: Any) -> None:
+        self._terminated = True
+        self._process.send(signals.SIGTERM)
 
     def _requested_signal(self) -> int:
         with suppress(OSError, ValueError):

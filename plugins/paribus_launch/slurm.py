@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal as signals
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, final
 
 from paribus import Job, JobEnded, JobEnvironment, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins, Range
 from paribus_launch._optional_import import import_extra
-from paribus_launch._submitit_job import REQUEUED, SubmititJob, read_state
+from paribus_launch._submitit_job import REQUEUED, TERMINATED, SubmititJob, read_state
 
 JOBS_FOLDER: Final = ".slurm"
 SCHEDULER_SECONDS: Final = 30.0  # seconds between queries of the scheduler; state files are read more often
@@ -19,7 +21,7 @@ POLL_SECONDS: Final = 0.5
 FILE_SECONDS: Final = 30.0  # seconds until a file is visible on this machine
 ENDED_STATES: Final = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "FINISHED", "INTERRUPTED", "NODE_FAIL",
-    "NO PROCESS AND NO RESULT", "OUT_OF_MEMORY", "TIMEOUT",
+    "NO PROCESS AND NO RESULT", "NOT_FOUND", "OUT_OF_MEMORY", "TIMEOUT",
 )  # fmt: skip
 
 
@@ -174,15 +176,15 @@ class Slurm(Launcher):
         if not submission.started:
             submission.started = True
             yield JobStarted(name, state["where"])
-        if "last" in state and state["status"] != REQUEUED:
+        if "last" in state and state["status"] not in (REQUEUED, TERMINATED):
             del self._jobs[name]
             yield JobEnded(name, state["code"], state["signal"], state["last"])
 
     def _scheduler_events(self, name: str, submission: _Submission) -> Iterator[LauncherEvent]:
-        """Yield events of a job that ended without writing its state file."""
+        """Yield events of a job that ended without writing its end, or that Slurm terminated and did not requeue."""
         is_first = submission is next(iter(self._jobs.values()))
         info = submission.job.get_info(mode="force" if is_first else "cache")  # one query answers for all jobs
-        state = str(info.get("jobState") or info.get("State") or "UNKNOWN")
+        state = str(info.get("jobState") or info.get("State") or _controller_state(submission.job.job_id))
         if not state.startswith(ENDED_STATES):
             submission.ended_since = None
             return
@@ -191,8 +193,25 @@ class Slurm(Launcher):
         grace = 2 * POLL_SECONDS if self._executor == "local" else FILE_SECONDS
         if time.monotonic() - submission.ended_since > grace:
             del self._jobs[name]
+            written = read_state(submission.folder)
+            if written is not None and written["status"] == TERMINATED:
+                yield JobEnded(name, written["code"], written["signal"], written["last"])
+                return
             signal = signals.SIGTERM if state.startswith("CANCELLED") else signals.SIGKILL
             yield JobEnded(name, None, signal, f"Slurm reports {state} for job {submission.job.job_id}")
 
 
 SUBMIT_FAILED: Final = 74  # EX_IOERR: a retry may succeed
+
+
+def _controller_state(job_id: str) -> str:
+    """Return the state of a job from the controller, for clusters without accounting, where `sacct` has none."""
+    command = ["scontrol", "show", "job", job_id, "--oneliner"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SCHEDULER_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return "UNKNOWN"
+    if "Invalid job id" in done.stderr:
+        return "NOT_FOUND"  # the controller forgets a job some minutes after its end
+    match = re.search(r"\bJobState=(\w+)", done.stdout)
+    return match[1] if match else "UNKNOWN"

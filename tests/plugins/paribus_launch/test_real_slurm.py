@@ -116,7 +116,21 @@ def test_a_requeued_job_goes_on_from_its_checkpoint(
     wait_until(lambda: any('"step": 1' in file.read_text() for file in runs.glob("*/*/progress.jsonl")))
     (job, *_) = running_jobs()
     subprocess.run(["scontrol", "requeue", job], check=True)
+    subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)  # Slurm would wait two minutes
     assert process.wait(timeout=600) == 0
     assert results(Store(runs, "cluster")) == expected
     requeued = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True, check=True).stdout
     assert "Restarts=1" in requeued
+
+
+def test_a_cancelled_job_ends_the_trial_as_interrupted(
+    write_study: Callable[..., Path], runner: Callable[[Path], subprocess.Popen[bytes]]
+) -> None:
+    path = write_study("cluster", LAUNCHER, steps=1500, seeds=1)
+    process = runner(path)
+    runs = path.parent / "runs"
+    wait_until(lambda: len(list(runs.glob("*/*/progress.jsonl"))) == 2)
+    for job in running_jobs():
+        subprocess.run(["scancel", job], check=True)
+    assert process.wait(timeout=300) != 0
+    assert results(Store(runs, "cluster")) == {}
