@@ -68,7 +68,7 @@ class FactorisedTable(Embedding, WeightConverter):
     def tables(self) -> Tables:
         return Tables(self.tokens, self.segments, self.languages, self.head)
 
-    def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
+    def stack_part(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
         return None if shape.width == self.width else nn.ModuleDict({"project": nn.Linear(self.width, shape.width)})
 
     def forward(
@@ -85,9 +85,9 @@ class FactorisedTable(Embedding, WeightConverter):
         return score_tokens(h, self.tokens, self.head, bias)
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * self.width * self.vocabulary)
+        return Cost(flops=2 * load.head_positions * self.width * self.vocabulary)
 
-    def own_cost(self, shape: Shape, load: Load) -> Cost:
+    def stack_part_cost(self, shape: Shape, load: Load) -> Cost:
         return Cost() if shape.width == self.width else Cost(flops=2 * load.queries * self.width * shape.width)
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:

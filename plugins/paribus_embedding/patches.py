@@ -49,7 +49,7 @@ class Patches(Embedding):
         if shape.length != tokens:
             grid = f"{self.across} x {self.across} patches and `cls`"
             raise ValueError(f"`dims.length` must be {tokens} ({grid}), got {shape.length}")
-        self.whole = image * image * channels
+        self.values_per_example = image * image * channels
         self.patches = nn.Linear(channels * patch * patch, shape.width)
         self.cls = nn.Parameter(torch.empty(shape.width))
         self.dropout = shape.dropout
@@ -66,10 +66,10 @@ class Patches(Embedding):
 
     def cut(self, values: Tensor) -> Tensor:
         """Cut images into patches: (B, P) -> (B, (image / patch)^2, channels x patch x patch), from -1 to 1."""
-        if values.shape[1] != self.whole:
+        if values.shape[1] != self.values_per_example:
             side = self.across * self.patch
-            message = f"an image of {side} x {side} x {self.channels} has {self.whole} values, got {values.shape[1]}"
-            raise ValueError(message)
+            expected = f"an image of {side} x {side} x {self.channels} has {self.values_per_example} values"
+            raise ValueError(f"{expected}, got {values.shape[1]}")
         grid = values.to(self.cls.dtype).view(-1, self.across, self.patch, self.across, self.patch, self.channels)
         return grid.permute(0, 1, 3, 5, 2, 4).flatten(3).flatten(1, 2) / HALF - 1
 

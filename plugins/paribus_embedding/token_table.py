@@ -80,7 +80,7 @@ class TokenTable(Embedding, WeightConverter):
     def tables(self) -> Tables:
         return Tables(self.tokens, self.segments, self.languages, self.head)
 
-    def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
+    def stack_part(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
         return nn.ModuleDict({"norm": norm()}) if self.normed else None
 
     def forward(
@@ -98,7 +98,7 @@ class TokenTable(Embedding, WeightConverter):
         return score_tokens(h, self.tokens, self.head, bias)
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * self.scored * self.vocabulary)
+        return Cost(flops=2 * load.head_positions * self.scored * self.vocabulary)
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         """Convert a larger or smaller vocabulary: copy shared ids; a separate head starts as the tied table."""

@@ -28,17 +28,17 @@ class AssociativeRecall(Measure):
     def __init__(self, *, examples: Annotated[int, "validation examples that are looked at", Range(1)] = 64) -> None:
         self.examples = examples
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         return NAMES
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        sums = torch.zeros(5, dtype=torch.float64, device=subject.device)
-        for batch in subject.batches(self.examples):
-            scores = subject.scores(batch)
-            if scores.shape[:2] != batch.streams["body"].tokens.shape or scores.shape[-1] < subject.vocabulary.size:
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        sums = torch.zeros(5, dtype=torch.float64, device=model.device)
+        for batch in model.batches(self.examples):
+            scores = model.logits(batch)
+            if scores.shape[:2] != batch.streams["body"].tokens.shape or scores.shape[-1] < model.vocabulary.size:
                 return dict.fromkeys(NAMES, "the first objective does not score the tokens of the body")
             again, counted = came_before(batch), predicts(batch)
-            hits, rest, lost = again & counted, ~again & counted, nats(subject, batch)
+            hits, rest, lost = again & counted, ~again & counted, nats(model, batch)
             right = scores[:, :-1].argmax(-1) == batch.streams["body"].tokens[:, 1:]
             sums += torch.stack([each.sum().double() for each in (lost * hits, right & hits, hits, lost * rest, rest)])
         loss, right, hits, others, rest = sums.tolist()

@@ -25,11 +25,11 @@ class AttentionEntropy(Measure):
     def __init__(self, *, examples: Annotated[int, "validation examples that are looked at", Range(1)] = 32) -> None:
         self.examples = examples
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         return SUMMARY
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        return summary(by_head(subject, self.examples, _evenness))
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        return summary(by_head(model, self.examples, _evenness))
 
 
 def _evenness(weights: Tensor, seen: Seen) -> Tensor:

@@ -36,31 +36,31 @@ class InductionScore(Measure):
         self.tokens = tokens
         self.examples = examples
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         return NAMES
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        tokens = repeated(subject, self.tokens, self.examples)
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        tokens = repeated(model, self.tokens, self.examples)
         count = tokens.shape[1] // 2
         if count < 2:
             return dict.fromkeys(NAMES, "there is no room for two tokens and the same again")
-        rows = torch.arange(count, 2 * count - 1, device=subject.device)  # each but the last: nothing came after that
+        rows = torch.arange(count, 2 * count - 1, device=model.device)  # each but the last: nothing came after that
         heads, losses = [], []
         for some in tokens.split(8):
-            batch = subject.rows(some)
-            layers = [weights[:, :, rows, rows - count + 1] for weights in subject.weights(batch)]  # (B, H, N)
+            batch = model.token_batch(some)
+            layers = [weights[:, :, rows, rows - count + 1] for weights in model.attention_weights(batch)]  # (B, H, N)
             heads.append(torch.cat(layers, dim=1).double().mean(-1))
-            losses.append(nats(subject, batch)[:, [*range(count - 1), *range(count, 2 * count - 1)]])
+            losses.append(nats(model, batch)[:, [*range(count - 1), *range(count, 2 * count - 1)]])
         by_head = torch.cat(heads).mean(0)
         first, second = (float(half.mean()) for half in torch.cat(losses).split(count - 1, dim=1))
         return {"score": float(by_head.max()), "mean": float(by_head.mean()), "loss": second, "gain": first - second}
 
 
-def repeated(subject: EvaluatedModel, most: int, examples: int) -> Tensor:
+def repeated(model: EvaluatedModel, most: int, examples: int) -> Tensor:
     """(examples, 2 * N): N different tokens of text, drawn anew for each, and the same again."""
-    reserved = subject.vocabulary.reserved
-    known = torch.tensor([token for token in range(subject.vocabulary.size) if token not in reserved])
-    count = min(most, subject.known.length // 2, len(known))
-    order = subject.draw(examples).uniform("induction", len(known)).argsort(dim=1, stable=True)
-    tokens = known[order[:, :count]]
-    return torch.cat([tokens, tokens], dim=1).to(subject.device)
+    reserved = model.vocabulary.reserved
+    trial = torch.tensor([token for token in range(model.vocabulary.size) if token not in reserved])
+    count = min(most, model.trial.length // 2, len(trial))
+    order = model.draw(examples).uniform("induction", len(trial)).argsort(dim=1, stable=True)
+    tokens = trial[order[:, :count]]
+    return torch.cat([tokens, tokens], dim=1).to(model.device)

@@ -26,25 +26,25 @@ class LengthExtrapolation(Measure):
         self.times = tuple(dict.fromkeys(times))
         self.examples = examples
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
-        within = [times for times in self.times if known.longest is None or times * known.length <= known.longest]
-        return [_name(metric, times) for times in within for metric in known.metrics]
+    def names(self, trial: TrialInfo) -> Sequence[str]:
+        within = [times for times in self.times if trial.max_length is None or times * trial.length <= trial.max_length]
+        return [_name(metric, times) for times in within for metric in trial.metrics]
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
         found: dict[str, float | str] = {}
         for times in self.times:
-            metrics = self._asked(subject, times)
-            known = dict.fromkeys(subject.known.metrics, metrics) if isinstance(metrics, str) else metrics
-            found |= {_name(metric, times): value for metric, value in known.items()}
+            metrics = self._asked(model, times)
+            trial = dict.fromkeys(model.trial.metrics, metrics) if isinstance(metrics, str) else metrics
+            found |= {_name(metric, times): value for metric, value in trial.items()}
         return found
 
-    def _asked(self, subject: EvaluatedModel, times: int) -> Mapping[str, float] | str:
+    def _asked(self, model: EvaluatedModel, times: int) -> Mapping[str, float] | str:
         """The metrics, or why there are none."""
-        length, longest = times * subject.known.length, subject.known.longest
+        length, longest = times * model.trial.length, model.trial.max_length
         if longest is not None and length > longest:
             return f"the model has places for {longest} rows, and these are {length}"
         try:
-            metrics = subject.metrics(subject.batches(self.examples, times=times))
+            metrics = model.metrics(model.batches(self.examples, times=times))
         except ParibusError as error:  # nothing is so long, or nothing may be
             return error.problems[0].message
         return metrics or f"the validation split has no example of {length} rows"

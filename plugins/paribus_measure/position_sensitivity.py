@@ -26,24 +26,24 @@ class PositionSensitivity(Measure):
     def __init__(self, *, examples: Annotated[int, "validation examples that are looked at", Range(1)] = 32) -> None:
         self.examples = examples
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         return NAMES
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        sums = torch.zeros(3, dtype=torch.float64, device=subject.device)
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        sums = torch.zeros(3, dtype=torch.float64, device=model.device)
         seen = 0
-        for batch in subject.batches(self.examples):
+        for batch in model.batches(self.examples):
             body = batch.streams["body"]
             length = body.tokens.shape[1] // 2
-            if length < 2 or subject.scores(batch).shape[1] != body.tokens.shape[1]:
+            if length < 2 or model.logits(batch).shape[1] != body.tokens.shape[1]:
                 return dict.fromkeys(NAMES, "the model places its rows itself, or has too few to move any")
             vectors = body._replace(query_positions=None)
             half = Stream(*(None if vector is None else vector[:, :length] for vector in vectors))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
             places = half.positions if half.positions is not None else _places(half.tokens)
-            luck = subject.draw(self.examples).uniform("positions", length)[seen : seen + len(places)]
+            luck = model.draw(self.examples).uniform("positions", length)[seen : seen + len(places)]
             seen += len(places)
             plain, shifted, shuffled = (
-                subject.scores(_placed(batch, half, at)).double().softmax(-1)
+                model.logits(_placed(batch, half, at)).double().softmax(-1)
                 for at in (places, places + length, _shuffled(places, half.documents, luck.to(places.device)))
             )
             rows = torch.ones_like(places) if half.documents is None else (half.documents != PADDING).long()

@@ -11,7 +11,7 @@ from paribus import Batch, EvaluatedModel
 
 def nats(subject: EvaluatedModel, batch: Batch) -> Tensor:
     """(B, T - 1) float64: what each row but the last loses on the token of the next one."""
-    scores = subject.scores(batch)[:, :-1].double()
+    scores = subject.logits(batch)[:, :-1].double()
     wanted = batch.streams["body"].tokens[:, 1:]
     return functional.cross_entropy(scores.transpose(1, 2), wanted, reduction="none")
 

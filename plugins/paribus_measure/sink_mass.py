@@ -25,12 +25,12 @@ class SinkMass(Measure):
     def __init__(self, *, examples: Annotated[int, "validation examples that are looked at", Range(1)] = 32) -> None:
         self.examples = examples
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         return (*SUMMARY, "nowhere")
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        first = summary(by_head(subject, self.examples, _first))
-        return {**first, "nowhere": summary(by_head(subject, self.examples, _nowhere))["mean"]}
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        first = summary(by_head(model, self.examples, _first))
+        return {**first, "nowhere": summary(by_head(model, self.examples, _nowhere))["mean"]}
 
 
 def _first(weights: Tensor, seen: Seen) -> Tensor:

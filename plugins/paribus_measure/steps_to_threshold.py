@@ -28,14 +28,14 @@ class StepsToThreshold(Measure):
         self.at = at
         self.below = below
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         return ("steps", "reached")
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        points = [point for point in subject.curve if self.metric in point]
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        points = [point for point in model.learning_curve if self.metric in point]
         if not points:
-            known = ", ".join(name for point in subject.curve[-1:] for name in point if name != "step")
-            return dict.fromkeys(("steps", "reached"), f"no evaluation has `{self.metric}`; valid: {known or 'none'}")
+            trial = ", ".join(name for point in model.learning_curve[-1:] for name in point if name != "step")
+            return dict.fromkeys(("steps", "reached"), f"no evaluation has `{self.metric}`; valid: {trial or 'none'}")
         passed = [point for point in points if self._passes(point[self.metric])]
         return {"steps": float((passed or points[-1:])[0]["step"]), "reached": float(bool(passed))}
 

@@ -48,25 +48,25 @@ class Translation(Measure):
         self.tokenize, self.lowercase = tokenize, lowercase
         self._manner: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "tokens": tokens}
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         if self.scores:
             _library()
         return (*self.scores, "exact", "pairs")
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        names = self.names(subject.known)
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        names = self.names(model.trial)
         try:
-            found = subject.write(self.examples, **self._manner)
+            found = model.generate(self.examples, **self._manner)
         except ParibusError as error:  # it cannot write, or nobody lets it
             return dict.fromkeys(names, error.problems[0].message)
         if not found:
             return dict.fromkeys(names, "no pair of the validation split fits `dims.length`")
-        exact = sum(each.written == each.target for each in found) / len(found)
+        exact = sum(each.generated == each.target for each in found) / len(found)
         return {**self._scored(found), "exact": exact, "pairs": float(len(found))}
 
     def _scored(self, found: Sequence[GeneratedPair]) -> dict[str, float]:
         """Of the whole corpus: the mean over sentences is something else."""
-        written, targets = [each.written for each in found], [[each.target for each in found]]
+        written, targets = [each.generated for each in found], [[each.target for each in found]]
         return {name: float(metric.corpus_score(written, targets).score) for name, metric in self.metrics().items()}
 
     def metrics(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def by_head(subject: EvaluatedModel, examples: int, value: Value) -> Tensor | No
     totals: list[Tensor] = []
     rows = torch.zeros((), dtype=torch.float64, device=subject.device)
     for batch in subject.batches(examples):
-        layers = subject.weights(batch)
+        layers = subject.attention_weights(batch)
         seen = seen_by(batch, layers[0].shape[-1], causal=subject.shape.causal)
         counted = (seen.among > 1)[:, None].expand(layers[0].shape[0], 1, -1)  # (B, 1, T)
         sums = [(value(weights.double(), seen) * counted).sum((0, 2)) for weights in layers]

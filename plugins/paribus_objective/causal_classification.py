@@ -72,15 +72,15 @@ class CausalClassification(Objective):
         self.head = Plain(shape.width, classes)
         self.narrow = Narrow(shape)
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         labelled.one_each(tokens, "classify-causal")
         labelled.within(labelled.told(tokens).values, self.classes, "classify-causal")
         return len(tokens.documents) - 1
 
-    def lengths(self, tokens: Tokens, length: int) -> labelled.Array:
+    def example_lengths(self, tokens: Tokens, length: int) -> labelled.Array:
         return self.texts.lengths(tokens, length)
 
-    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.texts.left_out(tokens, length)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
@@ -104,25 +104,25 @@ class CausalClassification(Objective):
             "auxiliary": next_._replace(weight=self.auxiliary),
         }
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         """With one added to each class that is scored."""
         return scoring.prior(scoring.counted(labels_of(train), self.classes), targets["labels"])
 
     def cost(self, load: Load) -> Cost:
-        return self.head.cost(load) + self.narrow.cost(load._replace(picks=load.picks * load.queries))
+        return self.head.cost(load) + self.narrow.cost(load._replace(head_positions=load.head_positions * load.queries))
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return 1
 
-    def scored(self, length: int) -> int:
+    def unembed_positions(self, length: int) -> int:
         return length
 
     def metrics(self) -> Mapping[str, Metric]:
         return scoring.of_classes(self.classes)
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         for name in scoring.OF_CLASSES:
             scoring.update(metrics[name], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(pooled(run, "last"), run.unembed))
+        return run.cached("logits", lambda: self.logits(pooled(run, "last"), run.unembed))

@@ -70,15 +70,15 @@ class Classification(Objective):
         self.texts = labelled.Texts(shape, vocabulary, "classify")
         self.head = Pooled(shape.width, classes) if pooler else Plain(shape.width, classes)
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         labelled.one_each(tokens, "classify")
         labelled.within(labelled.told(tokens).values, self.classes, "classify")
         return len(tokens.documents) - 1
 
-    def lengths(self, tokens: Tokens, length: int) -> labelled.Array:
+    def example_lengths(self, tokens: Tokens, length: int) -> labelled.Array:
         return self.texts.lengths(tokens, length)
 
-    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.texts.left_out(tokens, length)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
@@ -95,22 +95,22 @@ class Classification(Objective):
         smoothing = self.smoothing if self.training else 0.0
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"], smoothing)}
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         """With one added to each class that is scored."""
         return scoring.prior(scoring.counted(labels_of(train), self.classes), targets["labels"])
 
     def cost(self, load: Load) -> Cost:
         return self.head.cost(load)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return 1
 
     def metrics(self) -> Mapping[str, Metric]:
         return scoring.of_classes(self.classes)
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         for name in scoring.OF_CLASSES:
             scoring.update(metrics[name], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(pooled(run, self.pool), run.unembed))
+        return run.cached("logits", lambda: self.logits(pooled(run, self.pool), run.unembed))

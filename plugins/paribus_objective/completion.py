@@ -73,13 +73,13 @@ class Completion(Objective, WeightConverter):
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=bias)
         self.pairs = Answers(shape, vocabulary, "completion", separator=separator, stop=stop, marks=marks, long=long)
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         return len(self.pairs.kept(tokens).at)
 
-    def lengths(self, tokens: Tokens, length: int) -> Ints:
+    def example_lengths(self, tokens: Tokens, length: int) -> Ints:
         return self.pairs.lengths(tokens)
 
-    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.pairs.left_out(tokens)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
@@ -88,7 +88,7 @@ class Completion(Objective, WeightConverter):
     def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         return Prompt((*ids, *self.pairs.sep), stop=self.pairs.eos)
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         return scoring.prior(self.pairs.counted(train), targets["labels"])
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
@@ -100,19 +100,19 @@ class Completion(Objective, WeightConverter):
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return length
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes), "exact": scoring.exact()}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         logits, labels = self._logits(run), run.targets["labels"]
         scoring.update(metrics["accuracy"], logits, labels)
         scoring.update_exact(metrics["exact"], logits, labels)
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
+        return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

@@ -76,7 +76,7 @@ class Control(Objective, WeightConverter):
         self.mark = specials.needed(vocabulary, "eos", "control")
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=bias)
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         return len(self.index(tokens, length).start)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
@@ -121,17 +121,17 @@ class Control(Objective, WeightConverter):
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return length
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
+        return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

@@ -70,12 +70,12 @@ class Detection(Objective):
         return {"loss": detecting.loss(self._told(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
-        return self.detector.cost(load.picks)
+        return self.detector.cost(load.head_positions)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return length
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
         share = self.masking.rate * (1 - 1 / len(self.masking.words))  # a random token may be the text's own
         labels = targets["labels"][targets["labels"] != IGNORED]
         replaced = float((labels == 1).double().mean())
@@ -84,8 +84,8 @@ class Detection(Objective):
     def metrics(self) -> Mapping[str, Metric]:
         return detecting.metrics()
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         detecting.update(metrics, self._told(run), run.targets["labels"])
 
     def _told(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(run.hidden(), run.unembed)).squeeze(-1)
+        return run.cached("logits", lambda: self.logits(run.hidden(), run.unembed)).squeeze(-1)

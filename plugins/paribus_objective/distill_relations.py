@@ -72,7 +72,7 @@ class DistillRelations(Objective):
         self.relations, self.heads = relations, heads
         self.layer, self.of, self.weight = layer, of, weight
         self.causal, self.width = shape.causal, shape.heads * shape.head_width
-        self.captures, self.teaches = Capture(heads=(layer,)), Capture(heads=(of,))
+        self.captures, self.teacher_captures = Capture(heads=(layer,)), Capture(heads=(of,))
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         return all_rows(streams)
@@ -83,7 +83,7 @@ class DistillRelations(Objective):
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         rows = run.targets["rows"]
         seen = visible(run.streams["body"].documents, rows, causal=self.causal)
-        ours, theirs = ({name: each.layer(at, name) for name in "qkv"} for each, at in self._sides(run))
+        ours, theirs = ({name: each.captured(at, name) for name in "qkv"} for each, at in self._sides(run))
         heads = self._alike(ours["q"], theirs["q"])
         apart = torch.zeros_like(rows, dtype=ours["q"].dtype)
         for one, other in self.relations:
@@ -92,9 +92,9 @@ class DistillRelations(Objective):
         return {"loss": summed(apart, rows, self.weight)}
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * load.keys * self.width * len(self.relations))
+        return Cost(flops=2 * load.head_positions * load.keys * self.width * len(self.relations))
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return length
 
     def _sides(self, run: ForwardPass) -> tuple[tuple[ForwardPass, int], tuple[ForwardPass, int]]:

@@ -71,7 +71,7 @@ class DistillRows(Objective):
         self.enter = nn.Linear(shape.width, width, bias=False) if width is not None and 0 in layers else None
         self.apart = _cosine if loss == "cosine" else _squared
         self.pairs = tuple(zip(layers, of, strict=True))
-        self.captures, self.teaches = Capture(hidden=layers), Capture(hidden=of)
+        self.captures, self.teacher_captures = Capture(hidden=layers), Capture(hidden=of)
         self.weight = weight
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
@@ -87,9 +87,11 @@ class DistillRows(Objective):
     def cost(self, load: Load) -> Cost:
         times = max(1, sum(layer != 0 for layer, _ in self.pairs))
         used = [(self.project, times), (self.enter, sum(layer == 0 for layer, _ in self.pairs))]
-        return Cost(flops=sum(2 * load.picks * each.weight.numel() * n for each, n in used if each is not None))
+        return Cost(
+            flops=sum(2 * load.head_positions * each.weight.numel() * n for each, n in used if each is not None)
+        )
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return length
 
     def _rows(self, run: ForwardPass) -> Iterator[tuple[Tensor, Tensor]]:
@@ -97,8 +99,8 @@ class DistillRows(Objective):
             yield self.logits(run.hidden(), run.unembed), run.teacher.hidden()
         for layer, of in self.pairs:
             brought = self.project if layer else self.enter
-            rows = run.layer(layer, "hidden")
-            yield rows if brought is None else brought(rows), run.teacher.layer(of, "hidden")
+            rows = run.captured(layer, "hidden")
+            yield rows if brought is None else brought(rows), run.teacher.captured(of, "hidden")
 
     def _apart(self, ours: Tensor, theirs: Tensor) -> Tensor:
         alike(ours, theirs, "has rows of so many numbers", "`width`: the teacher's")

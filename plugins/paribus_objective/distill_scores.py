@@ -65,7 +65,7 @@ class DistillScores(Objective):
         return unembed(hidden)
 
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        ours, theirs = run.scores(self.of), run.teacher.scores(self.of)
+        ours, theirs = run.head_logits(self.of), run.teacher.head_logits(self.of)
         alike(ours, theirs, "scores so many classes", "the same vocabulary")
         told, known = (functional.log_softmax(scores / self.temperature, -1) for scores in (ours, theirs))
         apart = functional.kl_div(told, known, reduction="none", log_target=True).sum(-1)
@@ -74,5 +74,5 @@ class DistillScores(Objective):
     def cost(self, load: Load) -> Cost:
         return Cost()  # the head is another's
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return length

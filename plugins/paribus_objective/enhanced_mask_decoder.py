@@ -71,12 +71,12 @@ class EnhancedMaskDecoder(Objective, WeightConverter):
         super().__init__()
         self.classes, self.last = shape.vocabulary, shape.length - 1
         self.masking = masking.Masking(vocabulary, rate, mask, random, picking(spans, rate, vocabulary))
-        self.again = steps
+        self.last_layer_reruns = steps
         self.places = nn.Embedding(shape.length, shape.width)
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm)
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
-        body, pick, labels = self.masking(streams["body"], self.picks(streams["body"].tokens.shape[1]), draw)
+        body, pick, labels = self.masking(streams["body"], self.head_positions(streams["body"].tokens.shape[1]), draw)
         return TrainingExamples({**streams, "body": body}, {"pick": pick, "labels": labels})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
@@ -87,28 +87,28 @@ class EnhancedMaskDecoder(Objective, WeightConverter):
         pick = run.targets["pick"]
         positions = token_layout(run.streams["body"]).positions.expand(pick.shape[0], -1).gather(1, pick)
         placed = self.places(positions.clamp(0, self.last))  # padding may stand beyond either end
-        return run.again(masking.rows(run.read(), pick) + placed, pick, self.again)
+        return run.rerun_last_layer(masking.rows(run.last_layer_input(), pick) + placed, pick, self.last_layer_reruns)
 
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
-    def fills(self, run: ForwardPass) -> Tensor:
+    def fill_logits(self, run: ForwardPass) -> Tensor:
         return self._logits(run)
 
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return self.masking.most(length)
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(self.decoded(run), run.unembed))
+        return run.cached("logits", lambda: self.logits(self.decoded(run), run.unembed))
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

@@ -86,16 +86,16 @@ class Extraction(Objective):
         self.windows = Once(partial(contexts, most=most, question=min(question, most // 2), stride=stride))
         self.head = nn.Linear(shape.width, 2)
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         _checked(tokens)
         return len(self.windows(tokens).start)
 
-    def lengths(self, tokens: Tokens, length: int) -> Array:
+    def example_lengths(self, tokens: Tokens, length: int) -> Array:
         found = self.windows(tokens)
         rows: Array = np.minimum(found.asked + found.length + MARKS, length)
         return rows
 
-    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         found = self.windows(tokens)
         every = np.arange(len(tokens.documents) - 1)
         answers, whole = _answers(tokens, found.document), np.zeros(len(every), dtype=bool)
@@ -133,7 +133,7 @@ class Extraction(Objective):
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._scores(run), run.targets["labels"])}
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
         """Nothing answers as often as in `train`, and else any row of the window is as likely as another."""
         found = self.windows(train)
         none = ~_inside(_answers(train, found.document), found)
@@ -143,9 +143,9 @@ class Extraction(Objective):
         return float(nats.mean())
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * self.head.weight.numel())
+        return Cost(flops=2 * load.head_positions * self.head.weight.numel())
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return length
 
     def metrics(self) -> Mapping[str, Metric]:
@@ -153,7 +153,7 @@ class Extraction(Objective):
 
         return {name: measures.Spans(exact=name == "exact", threshold=self.threshold) for name in MEASURED}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         targets = run.targets
         best = spanned(self._scores(run), self.answer)
         span = torch.stack([best.first, best.last], dim=1) + targets["offset"].unsqueeze(1)
@@ -167,7 +167,7 @@ class Extraction(Objective):
             scores = self.logits(run.hidden("body"), run.unembed).transpose(1, 2)
             return scores.masked_fill(~run.targets["open"].unsqueeze(1), torch.finfo(scores.dtype).min)
 
-        return run.once("scores", made)
+        return run.cached("scores", made)
 
 
 class Best(NamedTuple):

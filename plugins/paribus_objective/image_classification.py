@@ -76,7 +76,7 @@ class ImageClassification(Objective):
         self.smoothing = smoothing
         self.head = nn.Linear(shape.width, classes) if head == "linear" else Pooled(shape.width, classes)
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         return len(tokens.documents) - 1
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
@@ -97,26 +97,26 @@ class ImageClassification(Objective):
         smoothing = self.smoothing if self.training else 0.0
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"], smoothing)}
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         """With one added to each class that is scored."""
         return scoring.prior(scoring.counted(labels_of(train), self.classes), targets["labels"])
 
     def cost(self, load: Load) -> Cost:
         if isinstance(self.head, Pooled):
             return self.head.cost(load)
-        return Cost(flops=2 * load.picks * self.head.weight.numel())
+        return Cost(flops=2 * load.head_positions * self.head.weight.numel())
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return 1
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(run.hidden("body")[:, 0], run.unembed))
+        return run.cached("logits", lambda: self.logits(run.hidden("body")[:, 0], run.unembed))
 
 
 def _uneven(sizes: Ints) -> DataError:

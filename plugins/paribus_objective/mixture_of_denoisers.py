@@ -110,7 +110,7 @@ class MixtureOfDenoisers(Objective, WeightConverter):
         self.sentinels, self.modes = np.array(vocabulary.sentinels[:cut], dtype=np.int64), vocabulary.sentinels[cut:]
         self._check(shape.length)
 
-    def raw(self, length: int) -> int:
+    def text_length(self, length: int) -> int:
         """The longest text of which both sides fit `length` rows, however it is spoilt."""
         text = 2
         while max(self._rows(text + 1)) <= length:
@@ -146,17 +146,17 @@ class MixtureOfDenoisers(Objective, WeightConverter):
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load)
 
-    def picks(self, length: int) -> int:
-        return self._rows(self.raw(length))[1]
+    def head_positions(self, length: int) -> int:
+        return self._rows(self.text_length(length))[1]
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
+        return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)
@@ -172,7 +172,7 @@ class MixtureOfDenoisers(Objective, WeightConverter):
             raise SpecError(
                 Problem(code="too-short", path="dims.length", message=what, valid=f"≥ {max(self._rows(2))}")
             )
-        text = self.raw(length)
+        text = self.text_length(length)
         needed = max(each.amount(text).spans for each in self.denoisers) + MODES
         had = len(self.sentinels) + len(self.modes)
         if needed > had:

@@ -30,4 +30,4 @@ class Narrow(nn.Module):
         return h if self.weight is None else functional.linear(h, self.weight)
 
     def cost(self, load: Load) -> Cost:
-        return Cost() if self.weight is None else Cost(flops=2 * load.picks * self.weight.numel())
+        return Cost() if self.weight is None else Cost(flops=2 * load.head_positions * self.weight.numel())

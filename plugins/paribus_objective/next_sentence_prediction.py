@@ -56,10 +56,10 @@ class NextSentencePrediction(Objective):
         self.index = Index("nsp", documents=2, rows=shape.length)
         self.head = Pooled(shape.width, 2)
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         return len(self.index(tokens, length).first)
 
-    def lengths(self, tokens: Tokens, length: int) -> Array:
+    def example_lengths(self, tokens: Tokens, length: int) -> Array:
         return self.index(tokens, length).lengths(length)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
@@ -80,21 +80,21 @@ class NextSentencePrediction(Objective):
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
         """Of two labels at even odds."""
         return math.log(2)
 
     def cost(self, load: Load) -> Cost:
         return self.head.cost(load)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return 1
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(2)}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(run.hidden("body")[:, 0], run.unembed))
+        return run.cached("logits", lambda: self.logits(run.hidden("body")[:, 0], run.unembed))

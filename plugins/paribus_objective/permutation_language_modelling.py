@@ -78,7 +78,7 @@ class PermutationLanguageModelling(Objective, WeightConverter):
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body = streams["body"]
         tokens = body.tokens.numpy()
-        outside, most = specials.outside(body, self.reserved), self.picks(tokens.shape[1])
+        outside, most = specials.outside(body, self.reserved), self.head_positions(tokens.shape[1])
         pick, left, _ = self.pick(outside, body, self.rate, most, draw)
         labels = np.where(left, IGNORED, np.take_along_axis(tokens, pick, axis=1))
         luck = np.where(left, 2.0, draw.uniform("rank", pick.shape[1]).numpy())
@@ -97,18 +97,18 @@ class PermutationLanguageModelling(Objective, WeightConverter):
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return min(length, max(1, math.ceil(self.rate * length)))
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
         asking = run.targets["labels"].shape[1]
-        return run.once("logits", lambda: self.logits(run.hidden()[:, -asking:], run.unembed))
+        return run.cached("logits", lambda: self.logits(run.hidden()[:, -asking:], run.unembed))
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

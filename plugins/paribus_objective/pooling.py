@@ -30,7 +30,7 @@ class Pooled(nn.Module):
         return scores
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * (self.dense.weight.numel() + self.scores.weight.numel()))
+        return Cost(flops=2 * load.head_positions * (self.dense.weight.numel() + self.scores.weight.numel()))
 
 
 @final
@@ -49,7 +49,7 @@ class Plain(nn.Module):
         return scores
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * self.scores.weight.numel())
+        return Cost(flops=2 * load.head_positions * self.scores.weight.numel())
 
 
 def pooled(run: ForwardPass, pool: Pool) -> Tensor:

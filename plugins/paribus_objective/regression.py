@@ -67,14 +67,14 @@ class Regression(Objective):
         self.texts = labelled.Texts(shape, vocabulary, "regress")
         self.head = Pooled(shape.width, 1) if pooler else Plain(shape.width, 1)
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         labelled.one_each(tokens, "regress")
         return len(tokens.documents) - 1
 
-    def lengths(self, tokens: Tokens, length: int) -> labelled.Array:
+    def example_lengths(self, tokens: Tokens, length: int) -> labelled.Array:
         return self.texts.lengths(tokens, length)
 
-    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.texts.left_out(tokens, length)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
@@ -96,7 +96,7 @@ class Regression(Objective):
     def cost(self, load: Load) -> Cost:
         return self.head.cost(load)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return 1
 
     def metrics(self) -> Mapping[str, Metric]:
@@ -104,10 +104,10 @@ class Regression(Objective):
 
         return {kind: measures.Correlation(kind) for kind in MEASURED}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         for name in MEASURED:
             metrics[name].update(self._said(run), run.targets["scores"])
 
     def _said(self, run: ForwardPass) -> Tensor:
         """(B,)."""
-        return run.once("said", lambda: self.logits(pooled(run, self.pool), run.unembed).squeeze(-1))
+        return run.cached("said", lambda: self.logits(pooled(run, self.pool), run.unembed).squeeze(-1))

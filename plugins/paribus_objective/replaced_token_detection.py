@@ -78,7 +78,7 @@ class ReplacedTokenDetection(Objective):
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body = streams["body"]
-        most = self.picks(body.tokens.shape[1])
+        most = self.head_positions(body.tokens.shape[1])
         hidden, pick, labels = self.masking(body, most, draw)
         found = {"pick": pick, "labels": labels, "luck": draw.uniform("filled", most), "told": detecting.told(body)}
         return TrainingExamples({**streams, "generator": hidden}, found)
@@ -93,23 +93,23 @@ class ReplacedTokenDetection(Objective):
             "detection": detecting.loss(self._told(run), self._replaced(run), self.weight),
         }
 
-    def fills(self, run: ForwardPass) -> Tensor:
+    def fill_logits(self, run: ForwardPass) -> Tensor:
         """It is the generator that fills."""
         return self._filled(run)
 
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self.generator, load) + self.detector.cost(load.queries)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return self.masking.most(length)
 
-    def scored(self, length: int) -> int:
-        return self.picks(length)
+    def unembed_positions(self, length: int) -> int:
+        return self.head_positions(length)
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"generator-accuracy": scoring.accuracy(self.classes), **detecting.metrics()}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["generator-accuracy"], self._filled(run), run.targets["labels"])
         detecting.update(metrics, self._told(run), self._replaced(run))
 
@@ -120,7 +120,7 @@ class ReplacedTokenDetection(Objective):
             scores: Tensor = self.generator(masking.rows(run.hidden("generator"), run.targets["pick"]), run.unembed)
             return scores
 
-        return run.once("filled", make)
+        return run.cached("filled", make)
 
     def _tokens(self, run: ForwardPass) -> Tensor:
         """(B, T): the text, with what the generator drew in it."""
@@ -130,7 +130,7 @@ class ReplacedTokenDetection(Objective):
             drawn = sampled(self._filled(run).detach(), run.targets["luck"])
             return tokens.scatter(1, pick, drawn.where(labels != IGNORED, tokens.gather(1, pick)))
 
-        return run.once("tokens", make)
+        return run.cached("tokens", make)
 
     def _replaced(self, run: ForwardPass) -> Tensor:
         """(B, T): 1 where a token is none of the text's, 0 where it is; IGNORED where there is none."""
@@ -138,7 +138,7 @@ class ReplacedTokenDetection(Objective):
 
     def _told(self, run: ForwardPass) -> Tensor:
         """(B, T): above 0 where the body holds a token to be replaced."""
-        return run.once("told", lambda: self.detector(run.hidden(tokens=self._tokens(run), key="filled")).squeeze(-1))
+        return run.cached("told", lambda: self.detector(run.hidden(tokens=self._tokens(run), key="filled")).squeeze(-1))
 
 
 @final

@@ -86,13 +86,13 @@ class ScheduledSampling(Objective):
         self.narrow = Narrow(shape)
         self.pairs = Pairing(shape, vocabulary, "scheduled-sampling", languages, long, backwards=reversed)
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         return len(self.pairs.kept(tokens))
 
-    def lengths(self, tokens: Tokens, length: int) -> Array:
+    def example_lengths(self, tokens: Tokens, length: int) -> Array:
         return self.pairs.lengths(tokens)
 
-    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.pairs.left_out(tokens)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
@@ -113,7 +113,7 @@ class ScheduledSampling(Objective):
     def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         return self.pairs.prompt(ids, wish)
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         return scoring.prior(self.pairs.counted(train), targets["labels"])
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
@@ -125,18 +125,18 @@ class ScheduledSampling(Objective):
     def cost(self, load: Load) -> Cost:
         return self.narrow.cost(load)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return length
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes), "exact": scoring.exact()}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
         scoring.update_exact(metrics["exact"], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(self._hidden(run), run.unembed))
+        return run.cached("logits", lambda: self.logits(self._hidden(run), run.unembed))
 
     def _hidden(self, run: ForwardPass) -> Tensor:
         """(B, T, R), of rows that read their own words where the coins say so."""
@@ -151,7 +151,7 @@ class ScheduledSampling(Objective):
             scores = self.logits(said, run.unembed)
             return self.fed(scores, row, own[:, row], target[:, row], run.targets["keys"])
 
-        return run.led(feed)
+        return run.hidden_with_feedback(feed)
 
     def fed(self, scores: Tensor, row: int, own: Tensor, target: Tensor, keys: Tensor) -> StepInput:
         """(B, V) scores, and (B,) each -> what the row reads: the target's token, or the model's own."""

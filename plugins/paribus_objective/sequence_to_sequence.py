@@ -75,13 +75,13 @@ class SequenceToSequence(Objective):
         self.narrow = Narrow(shape)
         self.pairs = Pairing(shape, vocabulary, "seq2seq", languages, long, backwards=reversed)
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         return len(self.pairs.kept(tokens))
 
-    def lengths(self, tokens: Tokens, length: int) -> Array:
+    def example_lengths(self, tokens: Tokens, length: int) -> Array:
         return self.pairs.lengths(tokens)
 
-    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         return self.pairs.left_out(tokens)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
@@ -91,7 +91,7 @@ class SequenceToSequence(Objective):
         """Of two languages the source is in the other one, unless it begins with the token of its own."""
         return self.pairs.prompt(ids, wish)
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         return scoring.prior(self.pairs.counted(train), targets["labels"])
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
@@ -104,15 +104,15 @@ class SequenceToSequence(Objective):
     def cost(self, load: Load) -> Cost:
         return self.narrow.cost(load)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return length
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes), "exact": scoring.exact()}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
         scoring.update_exact(metrics["exact"], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
+        return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))

@@ -68,7 +68,7 @@ class SpanBoundaryObjective(Objective, WeightConverter):
         self.boundary = Boundary(shape, norm, spans.longest, places)
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
-        body, pick, labels = self.masking(streams["body"], self.picks(streams["body"].tokens.shape[1]), draw)
+        body, pick, labels = self.masking(streams["body"], self.head_positions(streams["body"].tokens.shape[1]), draw)
         found = borders(pick.numpy(), labels.numpy() == IGNORED, body)
         told = {
             "before": torch.from_numpy(found.before),
@@ -88,27 +88,27 @@ class SpanBoundaryObjective(Objective, WeightConverter):
             "boundary": scoring.cross_entropy(self._framed(run), run.targets["framed"]),
         }
 
-    def fills(self, run: ForwardPass) -> Tensor:
+    def fill_logits(self, run: ForwardPass) -> Tensor:
         return self._logits(run)
 
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load) + self.boundary.cost(load)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return self.masking.most(length)
 
-    def scored(self, length: int) -> int:
-        return 2 * self.picks(length)
+    def unembed_positions(self, length: int) -> int:
+        return 2 * self.head_positions(length)
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes), "boundary_accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
         scoring.update(metrics["boundary_accuracy"], self._framed(run), run.targets["framed"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))
+        return run.cached("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))
 
     def _framed(self, run: ForwardPass) -> Tensor:
         def made() -> Tensor:
@@ -116,7 +116,7 @@ class SpanBoundaryObjective(Objective, WeightConverter):
             scores: Tensor = self.boundary(before, behind, run.targets["place"], run.unembed)
             return scores
 
-        return run.once("framed", made)
+        return run.cached("framed", made)
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)
@@ -150,4 +150,4 @@ class Boundary(nn.Module):
         return unembed(self.norms["outer"](functional.gelu(self.outer(h))), self.bias)
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * (self.inner.weight.numel() + self.outer.weight.numel()))
+        return Cost(flops=2 * load.head_positions * (self.inner.weight.numel() + self.outer.weight.numel()))

@@ -71,7 +71,7 @@ class SpanCorruption(Objective):
         self.sentinels = np.array(vocabulary.sentinels, dtype=np.int64)
         self._check(shape.length)
 
-    def raw(self, length: int) -> int:
+    def text_length(self, length: int) -> int:
         """The longest text of which both sides fit `length` rows."""
         text = 2
         while max(sides(text + 1, amount(text + 1, self.rate, self.mean_span))) <= length:
@@ -96,24 +96,24 @@ class SpanCorruption(Objective):
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load)
 
-    def picks(self, length: int) -> int:
-        text = self.raw(length)
+    def head_positions(self, length: int) -> int:
+        text = self.text_length(length)
         return sides(text, amount(text, self.rate, self.mean_span))[1]
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
+        return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
     def _check(self, length: int) -> None:
         if length < 3:
             what = f"span-corruption needs rows for a token, a sentinel and eos, but there are {length}"
             raise SpecError(Problem(code="too-short", path="dims.length", message=what, valid="≥ 3"))
-        text = self.raw(length)
+        text = self.text_length(length)
         needed = amount(text, self.rate, self.mean_span).spans
         if needed > len(self.sentinels):
             what = (

@@ -75,7 +75,7 @@ class Tagging(Objective):
         self.runs = Once(partial(runs, most=self.most))
         self.head = nn.Linear(shape.width, classes)
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         labels = labelled.told(tokens)
         counts, words = np.diff(labels.documents), np.diff(np.asarray(tokens.documents))
         wrong = np.flatnonzero(counts != words)
@@ -85,12 +85,12 @@ class Tagging(Objective):
         labelled.within(labels.values[labels.values != IGNORED], self.classes, "tag")
         return len(self.runs(tokens).first)
 
-    def lengths(self, tokens: Tokens, length: int) -> Array:
+    def example_lengths(self, tokens: Tokens, length: int) -> Array:
         found = self.runs(tokens)
         rows: Array = np.minimum(self._span(tokens, found).length + MARKS - 1, length)
         return rows
 
-    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         found, bounds = self.runs(tokens), np.asarray(tokens.sentences)
         cut = bounds[found.last] - bounds[found.first] - self._span(tokens, found).length
         return {"tokens of words that are longer than their rows": int(cut.sum())}
@@ -111,21 +111,21 @@ class Tagging(Objective):
         smoothing = self.smoothing if self.training else 0.0
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"], smoothing)}
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         """With one added to each tag that is scored."""
         told = labelled.told(train).values.astype(np.int64)
         return scoring.prior(scoring.counted(told, self.classes), targets["labels"])
 
     def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.picks * self.head.weight.numel())
+        return Cost(flops=2 * load.head_positions * self.head.weight.numel())
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return length
 
     def metrics(self) -> Mapping[str, Metric]:
         return scoring.of_classes(self.classes)
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         for name in scoring.OF_CLASSES:
             scoring.update(metrics[name], self._logits(run), run.targets["labels"])
 
@@ -135,7 +135,7 @@ class Tagging(Objective):
         return Span(bounds[found.first], np.minimum(bounds[found.last] - bounds[found.first], self.most))
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(run.hidden("body"), run.unembed))
+        return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
 
 def _at_first_pieces(tokens: Tokens, found: Words, span: Span, length: int) -> Array:

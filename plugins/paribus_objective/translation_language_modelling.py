@@ -80,17 +80,17 @@ class TranslationLanguageModelling(Objective, WeightConverter):
             shape, norm, transform=transform, bias=bias
         )
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         return len(tokens.documents) - 1
 
-    def lengths(self, tokens: Tokens, length: int) -> masking.Array:
+    def example_lengths(self, tokens: Tokens, length: int) -> masking.Array:
         return self.layout.lengths(tokens, length)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         return TrainingExamples({"body": self.layout(tokens, length, self.single, draw)}, {})
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
-        body, pick, labels = self.masking(streams["body"], self.picks(streams["body"].tokens.shape[1]), draw)
+        body, pick, labels = self.masking(streams["body"], self.head_positions(streams["body"].tokens.shape[1]), draw)
         return TrainingExamples({**streams, "body": body}, {"pick": pick, "labels": labels})
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
@@ -99,24 +99,24 @@ class TranslationLanguageModelling(Objective, WeightConverter):
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         """Of the tokens of both sides, with one added to each."""
         return scoring.prior(_counted(train, self.classes), targets["labels"])
 
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load)
 
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         return self.masking.most(length)
 
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": scoring.accuracy(self.classes)}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
 
     def _logits(self, run: ForwardPass) -> Tensor:
-        return run.once("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))
+        return run.cached("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         return vocabulary_head.adopted(self, other)

@@ -66,10 +66,10 @@ def logits(head: Headed, hidden: Tensor, unembed: Unembed, activation: Curve = f
 
 
 def cost(head: Headed, load: Load) -> Cost:
-    """What it does for `load.picks` rows, up to where they are scored."""
+    """What it does for `load.head_positions` rows, up to where they are scored."""
     if head.narrow is not None:
         return head.narrow.cost(load)
-    return Cost() if head.dense is None else Cost(flops=2 * load.picks * head.dense.weight.numel())
+    return Cost() if head.dense is None else Cost(flops=2 * load.head_positions * head.dense.weight.numel())
 
 
 def adopted(head: Headed, other: nn.Module) -> Mapping[str, ConvertedTensor]:

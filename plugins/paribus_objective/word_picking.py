@@ -40,12 +40,12 @@ class WordPicking:
     """
 
     def __init__(self, spans: Spans, vocabulary: Vocabulary) -> None:
-        if vocabulary.begins is None:
+        if vocabulary.word_starts is None:
             raise SpecError(Problem(code="no-words", path="tokenizer", message=UNTOLD, valid="`words: false`"))
         self.ends = spans.chances().cumsum()[:-1]
         self.longest, self.together = spans.longest, spans.together
         self.begins = np.zeros(max(vocabulary.size, 1), dtype=bool)
-        self.begins[sorted(vocabulary.begins)] = True
+        self.begins[sorted(vocabulary.word_starts)] = True
 
     def __call__(self, outside: Array, stream: Stream, rate: float, most: int, draw: Draw) -> Picked:
         length = outside.shape[1]

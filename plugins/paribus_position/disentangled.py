@@ -53,10 +53,10 @@ class Disentangled(Position):
         self.table = nn.Embedding(2 * (buckets or distance), shape.width)
         self.norm = nn.LayerNorm(shape.width, eps=1e-7) if normed else None
 
-    def own(self, shape: Shape) -> Projections | None:
+    def layer_part(self, shape: Shape) -> Projections | None:
         return Projections(shape, self.scores) if self.separate_projections else None
 
-    def terms(self) -> int:
+    def score_terms(self) -> int:
         return 3 if self.scores == "both" else 2
 
     def bias(self, pair: Pair) -> Tensor:
@@ -104,7 +104,7 @@ class Disentangled(Position):
         scored_tokens = {"both": load.queries + load.keys, "c2p": load.queries, "p2c": load.keys}[self.scores]
         return Cost(flops=2 * table * width * (projected * self.width + scored_tokens))
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None
 
 

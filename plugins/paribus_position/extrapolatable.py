@@ -71,5 +71,5 @@ class Extrapolatable(Position):
         """(B, H, T, K) -> (B, H, T, K)."""
         return rotate_pairs(x, tables.query if side == "query" else tables.key)
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None

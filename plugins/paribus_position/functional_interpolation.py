@@ -71,5 +71,5 @@ class FunctionalInterpolation(Position):
         """Return the cost for a single example; one bias serves all examples at the same positions."""
         return Cost(flops=2 * load.queries * load.keys * self.outer.in_features * self.outer.out_features)
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None

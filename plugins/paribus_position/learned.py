@@ -68,7 +68,7 @@ class Learned(Position, WeightConverter):
                 )
             )
 
-    def reach(self) -> int:
+    def position_limit(self) -> int:
         return self.length
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:

@@ -31,7 +31,7 @@ class LinearBiases(Position):
         negative_slopes = torch.tensor(slopes(pair.heads), dtype=dtype, device=distance.device).neg()
         return negative_slopes[:, None, None] * distance.unsqueeze(1).to(dtype)
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None
 
 

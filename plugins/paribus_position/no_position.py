@@ -16,5 +16,5 @@ class NoPosition(Position):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None

@@ -55,7 +55,7 @@ class RelativeBuckets(Position):
         biases = by_offset.contiguous().index_select(1, index.flatten())
         return biases.view(-1, *index.shape).transpose(0, 1)
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None
 
 

@@ -70,5 +70,5 @@ class Rotary(Position):
         valid = ", ".join(valid_fractions) or "a head width of at least 2"
         raise SpecError(Problem(code="odd-rotation", path="position", message=f"{message}got {rotated:g}", valid=valid))
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None

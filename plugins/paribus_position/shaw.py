@@ -35,7 +35,7 @@ class Shaw(Position):
         self.keys = nn.Embedding(2 * distance + 1, shape.head_width)
         self.values = nn.Embedding(2 * distance + 1, shape.head_width) if values else None
 
-    def mixes(self) -> bool:
+    def uses_mix(self) -> bool:
         return self.values is not None
 
     def bias(self, pair: Pair) -> Tensor:
@@ -62,5 +62,5 @@ class Shaw(Position):
         table_flops = 2 * self.shape.head_width * (2 * self.distance + 1)
         return Cost(flops=load.queries * self.shape.heads * table_flops * tables)
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None

@@ -71,5 +71,5 @@ class Sinusoidal(Position):
             exponents = torch.arange(0, self.width, 2, dtype=torch.float64, device=device) / self.width
         return self.base**-exponents
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None

@@ -45,7 +45,7 @@ class TransformerXL(Position):
         self.leanings = None if untied else QueryBiases(shape, segments=segments)
         self._q_waves, self._k_waves = (PositionCache[Tensor]() for _ in range(2))
 
-    def own(self, shape: Shape) -> LayerProjection:
+    def layer_part(self, shape: Shape) -> LayerProjection:
         return LayerProjection(shape, 2 * self.pairs, untied=self.untied, segments=self.segments)
 
     def bias(self, pair: Pair) -> Tensor:
@@ -122,7 +122,7 @@ class TransformerXL(Position):
         segment_flops = 2 * load.queries if self.segments else 0
         return Cost(flops=2 * self.heads * (bias_flops + (load.keys + segment_flops) * self.head_width))
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None
 
 

@@ -35,7 +35,7 @@ class ModularAddition(Corpus):
     def documents(self, split: Split) -> Iterator[Document]:
         return self._drawn.documents(split)
 
-    def longer(self, times: int) -> Iterator[Document]:
+    def longer_documents(self, times: int) -> Iterator[Document]:
         return self._drawn.longer(times)
 
     def fingerprint(self) -> str:

@@ -80,7 +80,7 @@ class BytePair(Tokenizer):
     def vocabulary(self) -> Vocabulary:
         first = self._reserved.size
         begins = frozenset(first + at for at, piece in enumerate(self._pieces) if piece[0] in BLANKS)
-        return self._reserved._replace(size=first + len(self._pieces), begins=begins)
+        return self._reserved._replace(size=first + len(self._pieces), word_starts=begins)
 
     def state(self) -> bytes:
         merges = [list(merge) for merge in self._merges]

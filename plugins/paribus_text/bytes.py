@@ -58,7 +58,7 @@ class Bytes(Tokenizer):
 
 
 def _vocabulary(sentinels: int) -> Vocabulary:
-    return reserved(BYTES, sentinels)._replace(begins=BLANKS)
+    return reserved(BYTES, sentinels)._replace(word_starts=BLANKS)
 
 
 def _text(run: bytes) -> str:

@@ -97,7 +97,7 @@ class Datasets(Corpus):
     def fingerprint(self) -> str:
         return self._splits.fingerprint()
 
-    def glance(self) -> str | None:
+    def quick_fingerprint(self) -> str | None:
         revision = self._source["revision"]
         if not isinstance(revision, str) or not _COMMIT.fullmatch(revision) or "data_files" in self._source:
             return None
@@ -106,7 +106,7 @@ class Datasets(Corpus):
     def classes(self) -> tuple[str, ...]:
         return tuple(self._columns.names)
 
-    def dropped(self) -> dict[str, int]:
+    def skipped_inputs(self) -> dict[str, int]:
         return self._splits.dropped()
 
     def _reading(self, split: Split, dropped: Counter[str]) -> _Reading:

@@ -46,7 +46,7 @@ class Digits(Corpus):
     def fingerprint(self) -> str:
         return digest([str(self._share), *(array.tobytes().hex() for array in self._read())])
 
-    def dropped(self) -> dict[str, int]:
+    def skipped_inputs(self) -> dict[str, int]:
         self._read()
         return {"images that repeat another": self._repeated}
 

@@ -46,7 +46,7 @@ class Follows(Corpus):
     def fingerprint(self) -> str:
         return self._derived.fingerprint()
 
-    def dropped(self) -> dict[str, int]:
+    def skipped_inputs(self) -> dict[str, int]:
         return self._derived.dropped()
 
     def _made(self, topics: tuple[Topic, ...], dropped: Counter[str]) -> Iterator[Document]:

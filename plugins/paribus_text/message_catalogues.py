@@ -60,11 +60,11 @@ class MessageCatalogues(Corpus):
         self._scanned = None  # always of what the files hold now
         return self._scan().fingerprint
 
-    def glance(self) -> str | None:
+    def quick_fingerprint(self) -> str | None:
         files = machine() if self._path is None else matching(self._path, [])
         return glance([self._path, self._languages, self._source, self._share, str(Path.cwd())], files)
 
-    def dropped(self) -> dict[str, int]:
+    def skipped_inputs(self) -> dict[str, int]:
         return dict(self._scan().dropped)
 
     def _scan(self) -> _Scan:

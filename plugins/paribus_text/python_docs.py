@@ -35,5 +35,5 @@ class PythonDocs(Corpus):
     def fingerprint(self) -> str:
         return self._reference.fingerprint()
 
-    def dropped(self) -> dict[str, int]:
+    def skipped_inputs(self) -> dict[str, int]:
         return {"paragraphs that repeat another topic's": self._reference.repeated()}

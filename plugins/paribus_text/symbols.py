@@ -44,7 +44,7 @@ class Symbols(Tokenizer):
 
     def vocabulary(self) -> Vocabulary:
         size = self._reserved.size + len(self._words)
-        return self._reserved._replace(size=size, begins=frozenset(range(self._reserved.size, size)))
+        return self._reserved._replace(size=size, word_starts=frozenset(range(self._reserved.size, size)))
 
     def state(self) -> bytes:
         return packed("symbols", {"words": list(self._words), "sentinels": self._sentinels})

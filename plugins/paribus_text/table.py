@@ -72,7 +72,7 @@ class Table(Corpus):
     def fingerprint(self) -> str:
         return self._splits.fingerprint()
 
-    def glance(self) -> str | None:
+    def quick_fingerprint(self) -> str | None:
         found = (self._reading(split, Counter()).files for split in SPLITS)
         options = [self._patterns, self._share, self._columns, str(Path.cwd())]
         return glance(options, (path for files in found for path in files.paths()))
@@ -80,7 +80,7 @@ class Table(Corpus):
     def classes(self) -> tuple[str, ...]:
         return tuple(self._columns.names)
 
-    def dropped(self) -> dict[str, int]:
+    def skipped_inputs(self) -> dict[str, int]:
         return self._splits.dropped()
 
     def _reading(self, split: Split, dropped: Counter[str]) -> _Reading:

@@ -51,11 +51,11 @@ class Text(Corpus):
     def fingerprint(self) -> str:
         return self._splits.fingerprint()
 
-    def glance(self) -> str | None:
+    def quick_fingerprint(self) -> str | None:
         found = (self._reading(split, Counter()).files for split in SPLITS)
         return glance([*self._options, str(Path.cwd())], (path for files in found for path in files.paths()))
 
-    def dropped(self) -> dict[str, int]:
+    def skipped_inputs(self) -> dict[str, int]:
         return self._splits.dropped()
 
     def _reading(self, split: Split, dropped: Counter[str]) -> Reading:

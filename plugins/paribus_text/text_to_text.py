@@ -55,8 +55,8 @@ class TextToText(Corpus):
         code = Path(__file__).read_text(encoding="utf-8")
         return digest([self._of.fingerprint(), self._task, str(self._step), code])
 
-    def dropped(self) -> dict[str, int]:
-        return {**self._of.dropped(), **self._dropped}
+    def skipped_inputs(self) -> dict[str, int]:
+        return {**self._of.skipped_inputs(), **self._dropped}
 
     def _asked(self, document: Document) -> str:
         text, other = document.text, " ".join(document.target)

@@ -69,7 +69,7 @@ class TokenizerFile(Tokenizer):
         self._library: Library | None = None
         self._known = Vocabulary(0, {})
 
-    def reads(self) -> str:
+    def external_fingerprint(self) -> str:
         return hashlib.sha256(self._read()).hexdigest()
 
     def train(self, texts: Iterable[str], size: int | None) -> None:

@@ -93,7 +93,7 @@ class Unigram(Tokenizer):
 
     def vocabulary(self) -> Vocabulary:
         begins = frozenset(number for piece, number in self._numbers.items() if piece[0] in (BLANK, *_SPACES))
-        return self._reserved._replace(size=self._first + len(self._pieces), begins=begins)
+        return self._reserved._replace(size=self._first + len(self._pieces), word_starts=begins)
 
     def state(self) -> bytes:
         options = {"lowercase": self._lowercase, "compose": self._compose, "fallback": self._fallback}

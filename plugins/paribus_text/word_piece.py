@@ -76,7 +76,7 @@ class WordPiece(Tokenizer):
     def vocabulary(self) -> Vocabulary:
         first = self._reserved.size
         begins = frozenset(first + at for at, piece in enumerate(self._pieces) if not _inside(piece))
-        return self._reserved._replace(size=first + len(self._pieces), begins=begins)
+        return self._reserved._replace(size=first + len(self._pieces), word_starts=begins)
 
     def state(self) -> bytes:
         return packed(

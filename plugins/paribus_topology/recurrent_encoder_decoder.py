@@ -58,7 +58,7 @@ class RecurrentEncoderDecoder(Topology):
     ) -> None:
         super().__init__()
         self.embedding = build.embedding(width=embedding_width, scored=readout_width)
-        shape, encoder_shape = build.place("body"), build.place("encoder")
+        shape, encoder_shape = build.shape_of("body"), build.shape_of("encoder")
         if shape.layers != encoder_shape.layers:
             raise ValueError(
                 "encoder and decoder need the same number of layers, because states are copied layer by layer; got "
@@ -70,15 +70,20 @@ class RecurrentEncoderDecoder(Topology):
         self.body = RecurrentDecoder(
             shape,
             output_shape,
-            build.owned("body"),
-            build.crossing("body", width),
+            build.embedding_part("body"),
+            build.cross_attention("body", width),
             DecoderOptions(cell, query == "previous", input_feeding, readout, backwards=bidirectional),
             input_width=input_width,
             memory_width=width,
         )
-        table = None if shared_embedding else build.table()
+        table = None if shared_embedding else build.separate_embedding()
         self.encoder = RecurrentEncoder(
-            encoder_shape, build.owned("encoder"), table, kind=cell, input_width=input_width, directions=directions
+            encoder_shape,
+            build.embedding_part("encoder"),
+            table,
+            kind=cell,
+            input_width=input_width,
+            directions=directions,
         )
 
     def run(
@@ -104,7 +109,9 @@ class RecurrentEncoderDecoder(Topology):
         output: Output = self.body(x, rows, memory, states, capture)
         return output
 
-    def led(self, streams: Mapping[str, Stream], feed: StepInputFunction, memory: Memory | None) -> Output:
+    def run_with_feedback(
+        self, streams: Mapping[str, Stream], feed: StepInputFunction, memory: Memory | None
+    ) -> Output:
         assert memory is not None, "the decoder needs the encoder's output as memory"
         stream = streams["body"]
         x, rows = self.embedding(stream, 0, without_positions, self.body.embedding)

@@ -101,7 +101,7 @@ def seen_feedforward(component: type[Any], options: Mapping[str, Any]) -> Tensor
 
 def seen_embedding(component: type[Any], options: Mapping[str, Any]) -> Tensor:
     embedding: Any = filled(component(SHAPE, norm, **options))
-    own = embedding.own(SHAPE, norm)
+    own = embedding.stack_part(SHAPE, norm)
     x, _ = embedding(Stream(torch.arange(6).view(2, 3)), 0, lambda x, positions: x, own and filled(own))
     return torch.cat([x, embedding.unembed(rows(embedding.width or SHAPE.width))], dim=-1)
 

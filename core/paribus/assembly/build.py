@@ -189,7 +189,7 @@ class SpecBuilder:
             self._embedding = self._table(self._embedded)
         return self._embedding
 
-    def table(self) -> Embedding:
+    def separate_embedding(self) -> Embedding:
         """Another one, which scores no rows."""
         return self._table(dataclasses.replace(self._embedded, unembed_width=0))
 
@@ -199,16 +199,16 @@ class SpecBuilder:
     def _embeddings(self, shape: Shape) -> Norms:
         return self.norm(self.spec, shape.width, 0, f"embedding `{self.spec['embedding']['name']}`")
 
-    def place(self, path: str) -> Shape:
+    def shape_of(self, path: str) -> Shape:
         """What a part that is no stack is built for."""
         return self.shape(self.parts[path])
 
-    def owned(self, path: str) -> nn.ModuleDict | None:
+    def embedding_part(self, path: str) -> nn.ModuleDict | None:
         """What a part that is no stack has of the embedding for itself."""
         shape = dataclasses.replace(self.shape(self.parts[path]), width=self._embedded.width)
-        return self.embedding().own(shape, self._embeddings(shape))
+        return self.embedding().stack_part(shape, self._embeddings(shape))
 
-    def crossing(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
+    def cross_attention(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
         """The attention by which a recurrent part reads a memory as it stands, and what runs it."""
         part = self.parts[path]
         shape = dataclasses.replace(self.shape(part), causal=False, memory_width=memory_width, raw_memory=True)
@@ -244,7 +244,7 @@ class SpecBuilder:
         others = [id(position) for _, position in lent]
         held = [position for position in (*shared, *across) if id(position) not in others]
         positions = [position for position in held if position.traits["owner"] == "stack"]
-        embedding = self.embedding().own(shape, self._embeddings(shape))
+        embedding = self.embedding().stack_part(shape, self._embeddings(shape))
         return Stack(shape, layers, positions, wiring, final_norm, self.kernels, embedding)
 
     def _shared(self, nodes: Sequence[Node], shape: Shape, lent: Sequence[tuple[Node, Position]]) -> list[Position]:
@@ -304,4 +304,4 @@ def _only_places(position: Position) -> bool:
 
 def _of_the_layer(position: Position, shape: Shape) -> nn.Module | None:
     """What a layer holds of a position: all of one that is its own, and of one of the stack's the part that is."""
-    return position if position.traits["owner"] == "layer" else position.own(shape)
+    return position if position.traits["owner"] == "layer" else position.layer_part(shape)

@@ -104,7 +104,7 @@ def tokens_per_part(model: ModelParts, length: int) -> dict[str, TokenCounts]:
     """How many rows each part has of one example: an objective may give one more of them than another."""
     trained = [_objective(model, name) for name in model.trained]
     forming = [objective for objective in trained if objective.traits.get("forms")]
-    raw = length if forming else max(objective.raw(length) for objective in trained)
+    raw = length if forming else max(objective.text_length(length) for objective in trained)
     whole = Stream(torch.zeros(1, raw, dtype=torch.long, device="cpu"))
     formed = ["body", *(path for objective in forming for path in objective.traits.get("parts", []))]
     streams: Mapping[str, Stream] = dict.fromkeys(formed, whole)
@@ -124,10 +124,10 @@ def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
     given = tokens_per_part(model, length)
     embedding = model.topology.embedding
     scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
-    flops = embedding.cost(Load(length, length, picks=scored)).flops
+    flops = embedding.cost(Load(length, length, head_positions=scored)).flops
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
         rows = sum(given[part.path])
-        flops += embedding.own_cost(stage.input_shape, Load(rows, rows)).flops
+        flops += embedding.stack_part_cost(stage.input_shape, Load(rows, rows)).flops
     owned = [stage.embedding for stage in _stages(model) if stage.embedding is not None]
     yield CostLine("embedding", sum(_fresh(module, seen) for module in (embedding, *owned)), flops, 0)
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
@@ -143,9 +143,9 @@ def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
             yield CostLine(name, left, 0, 0)  # what a topology has of its own
     for name in model.objectives:
         objective = _objective(model, name)
-        flops = objective.cost(Load(length, length, picks=objective.picks(length))).flops
-        if objective.again:
-            flops += objective.again * _last(model, given["body"].rows, objective.picks(length))
+        flops = objective.cost(Load(length, length, head_positions=objective.head_positions(length))).flops
+        if objective.last_layer_reruns:
+            flops += objective.last_layer_reruns * _last(model, given["body"].rows, objective.head_positions(length))
         yield CostLine(f"objectives.{name}", _fresh(objective, seen), flops if name in model.trained else 0, 0)
 
 
@@ -168,10 +168,10 @@ def _objective(model: ModelParts, name: str) -> Objective:
 
 def _scored(objective: Objective, model: ModelParts, length: int) -> int:
     """How many rows the objective has scored against the whole vocabulary."""
-    told = objective.scored(length)
+    told = objective.unembed_positions(length)
     if told is not None:
         return told
-    return objective.picks(length) if scores_the_vocabulary(objective, model) else 0
+    return objective.head_positions(length) if scores_the_vocabulary(objective, model) else 0
 
 
 def scores_the_vocabulary(objective: Objective, model: ModelParts) -> bool:

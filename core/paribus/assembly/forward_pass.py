@@ -58,7 +58,7 @@ class BatchForward:
         except ValueError as error:
             raise SpecError(Problem(code="no-layer", path="objective", message=str(error))) from None
 
-    def layer(self, layer: int, name: str) -> Tensor:
+    def captured(self, layer: int, name: str) -> Tensor:
         """What was kept of a layer of the body."""
         captured = self.output("body").captured
         found = captured[layer_number(layer, len(captured)) - 1 if layer else 0] if captured else {}
@@ -75,7 +75,7 @@ class BatchForward:
         found = [output.auxiliary for output in self.outputs.values() if output.auxiliary is not None]
         return sum(found[1:], found[0]) if found else None
 
-    def again(self, asking: Tensor, at: Tensor, times: int) -> Tensor:
+    def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int) -> Tensor:
         output, stack = self.output("body"), self.topology.get_submodule("body")
         assert isinstance(stack, Stack), "a rule lets nobody ask this of a topology that does not provide it"
         assert output.last_layer_input is not None, "an objective that asks again says so in `captures`"
@@ -83,12 +83,12 @@ class BatchForward:
         memory = memory_of(self.output(crosses)) if crosses else None
         return stack.rerun_last_layer(output.last_layer_input, asking, at, times, memory)
 
-    def led(self, feed: StepInputFunction) -> Tensor:
+    def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
         crosses = next(each.cross for each in self.topology.parts if each.path == "body")
         memory = memory_of(self.output(crosses)) if crosses else None
-        return self.topology.led(self.batch.streams, feed, memory).hidden
+        return self.topology.run_with_feedback(self.batch.streams, feed, memory).hidden
 
-    def scores(self, of: str | None) -> Tensor:
+    def head_logits(self, of: str | None) -> Tensor:
         """What a head says of all rows of the body; it may be asked of a model and of its teacher."""
         known = [
             name for name, head in self.heads.items() if head.traits.get("unembeds", True) and not needs_teacher(head)
@@ -124,30 +124,30 @@ class ObjectiveRun:
     def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
         return self.shared.output(part, tokens, f"{self.name}/{key}" if key else "").hidden
 
-    def read(self) -> Tensor:
+    def last_layer_input(self) -> Tensor:
         read = self.shared.output("body").last_layer_input
         assert read is not None, "an objective that reads it says so in `captures`"
         return read.x[:, : read.layout.positions.shape[-1]]
 
-    def layer(self, layer: int, name: str) -> Tensor:
-        return self.shared.layer(layer, name)
+    def captured(self, layer: int, name: str) -> Tensor:
+        return self.shared.captured(layer, name)
 
-    def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
-        return self.shared.again(asking, at, times)
+    def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
+        return self.shared.rerun_last_layer(asking, at, times)
 
-    def led(self, feed: StepInputFunction) -> Tensor:
-        return self.shared.led(feed)
+    def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
+        return self.shared.hidden_with_feedback(feed)
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return self.shared.topology.embedding.unembed(h, bias)
 
-    def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+    def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
 
-    def scores(self, of: str | None = None) -> Tensor:
-        return self.shared.scores(of)
+    def head_logits(self, of: str | None = None) -> Tensor:
+        return self.shared.head_logits(of)
 
     @property
     def teacher(self) -> ObjectiveRun:

@@ -50,7 +50,7 @@ def trial_info(spec: Mapping[str, Any], model: ModelParts) -> TrialInfo:
 
 def max_length(topology: Topology) -> int | None:
     """How many rows its stacks can read; None: as many as one likes."""
-    reaches = [module.reach() for module in topology.modules() if isinstance(module, Position)]
+    reaches = [module.position_limit() for module in topology.modules() if isinstance(module, Position)]
     lengths = [
         topology.stage("body").shape.length
         for module in topology.modules()

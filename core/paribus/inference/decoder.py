@@ -134,7 +134,7 @@ class Reader:
         positions, order = None, None
         if documents is not None:
             positions = columns - (documents < 0).sum(1, keepdim=True)
-        both = torch.tensor([[prompt.both] for prompt in self.prompts], device=tokens.device)
+        both = torch.tensor([[prompt.bidirectional] for prompt in self.prompts], device=tokens.device)
         if both.any():
             order = torch.where(both, length - 1, columns)
         return Stream(tokens, documents, positions, order, languages=_all(tokens, self.voice.language))

@@ -86,7 +86,7 @@ def _known(pool: str, batch: int) -> None:
 
 def _around(model: Model, part: str | None) -> Around:
     """The part that is asked: the one that the body attends to, if it attends to one."""
-    if model.topology.embedding.whole is not None:
+    if model.topology.embedding.values_per_example is not None:
         what = "this model reads images, and texts are to be embedded"
         raise SpecError(Problem(code="no-text", path="embedding", message=what, valid="a model of text"))
     parts = {each.path: each for each in model.topology.parts}

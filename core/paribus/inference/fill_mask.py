@@ -71,7 +71,7 @@ def _scores(model: Model, ids: Sequence[int], places: Sequence[int]) -> Tensor:
         with torch.inference_mode():
             run = model.run(Batch(streams, targets, torch.zeros(1, dtype=torch.long)))
             for name in model.trained:
-                scores = model.objective(name).fills(run.of(name))
+                scores = model.objective(name).fill_logits(run.of(name))
                 if scores is not None:
                     return scores[0]
     finally:

@@ -224,7 +224,7 @@ def reach_of(topology: Topology, path: str) -> int | None:
     """How many rows the positions of a part can tell apart; None: any number."""
     own = [m for m in topology.get_submodule(path).modules() if isinstance(m, Position)]
     found = own or [m for m in topology.modules() if isinstance(m, Position)]  # another part may lend its own
-    reaches = [reach for position in found if (reach := position.reach()) is not None]
+    reaches = [reach for position in found if (reach := position.position_limit()) is not None]
     return min(reaches, default=None)
 
 

@@ -58,7 +58,7 @@ class Attend(nn.Module):
         self._position = (position,)
         self._part = () if part is None else (part,)
         self._reads = position.traits["bias"] == "content"
-        self._mixes = position.mixes()
+        self._mixes = position.uses_mix()
         self.plan = plan
 
     @property
@@ -86,7 +86,7 @@ class Attend(nn.Module):
 
     @property
     def scale(self) -> float:
-        return 1.0 / math.sqrt(self.head_width * self.position.terms()) if self.scaled else 1.0
+        return 1.0 / math.sqrt(self.head_width * self.position.score_terms()) if self.scaled else 1.0
 
     def forward(self, heads: Projections, x: Tensor, ctx: Context, scoring: ScoreFunctions | None = None) -> Tensor:
         """(B, T, D) -> (B, H, T, K)."""

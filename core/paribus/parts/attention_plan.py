@@ -106,7 +106,7 @@ def kernel_request(attend: Attend, position: Position, cross: bool) -> KernelReq
         bias=position.traits["bias"],
         distance_bias=position.traits.get("distances", False),
         soft_cap=attend.soft_cap is not None,
-        has_mix=position.mixes(),
+        has_mix=position.uses_mix(),
         has_sinks=attend.sinks is not None,
         has_score_functions=attend.has_score_functions,
         aligned=not cross,

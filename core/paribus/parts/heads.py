@@ -98,7 +98,7 @@ class Heads(nn.Module, WeightConverter):
         self.head_width = shape.head_width
         self.q = nn.Linear(shape.width, shape.heads * shape.head_width, bias=bias)
         self.k = nn.Linear(source, kv_heads * shape.head_width, bias=bias and key_bias)
-        self.raw = shape.raw_memory
+        self.raw_memory = shape.raw_memory
         if shape.raw_memory:
             validate_memory_columns(source, kv_heads)
             return
@@ -112,14 +112,14 @@ class Heads(nn.Module, WeightConverter):
         return self.split(self.k(x), self.kv_heads)
 
     def values(self, x: Tensor) -> Tensor:
-        return split_memory_columns(x, self.kv_heads) if self.raw else self.split(self.v(x), self.kv_heads)
+        return split_memory_columns(x, self.kv_heads) if self.raw_memory else self.split(self.v(x), self.kv_heads)
 
     def split(self, x: Tensor, heads: int) -> Tensor:
         headed = x.view(*x.shape[:-1], heads, self.head_width)  # (B, T, H*K) -> (B, T, H, K)
         return headed.transpose(-3, -2)
 
     def merge(self, x: Tensor) -> Tensor:
-        if self.raw:
+        if self.raw_memory:
             return merge_memory_columns(x, self.kv_heads)
         merged: Tensor = self.o(x.transpose(-3, -2).flatten(-2))  # (B, H, T, K) -> (B, T, H*K) -> (B, T, D)
         return merged
@@ -133,7 +133,7 @@ class Heads(nn.Module, WeightConverter):
         if not isinstance(other, Heads) or (other.heads, other.head_width) != (self.heads, self.head_width):
             return {}
         sides = {"k": (self.k, other.k)} if other.kv_heads != self.kv_heads else {}
-        if sides and not (self.raw or other.raw):
+        if sides and not (self.raw_memory or other.raw_memory):
             sides["v"] = self.v, other.v
         return {
             f"{name}.{kind}": convert_kv_heads(theirs, own, self.heads, (other.kv_heads, self.kv_heads))

@@ -36,7 +36,9 @@ from paribus.studies.study import Study, read_study
 def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
     """What the corpus of a spec has in it now, and what its tokenizer reads besides, if anything."""
     found = make(_classes("corpus", spec, index), "corpus", spec["corpus"], kind=Corpus).fingerprint()
-    read = make(_classes("tokenizer", spec, index), "tokenizer", spec["tokenizer"], kind=Tokenizer).reads()
+    read = make(
+        _classes("tokenizer", spec, index), "tokenizer", spec["tokenizer"], kind=Tokenizer
+    ).external_fingerprint()
     return digest_json([found, read]) if read else found
 
 

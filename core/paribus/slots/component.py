@@ -93,7 +93,7 @@ class Load(NamedTuple):
     queries: int  # more than keys where rows are appended that only ask
     keys: int
     memory: int = 0  # rows of the memory that a cross-attention reads
-    picks: int = 0  # rows that an objective's head runs on
+    head_positions: int = 0  # rows that an objective's head runs on
 
 
 class KeyedDraws(Protocol):
@@ -114,7 +114,9 @@ class Component:
     injects: ClassVar[tuple[str, ...]] = ()
     traits: ClassVar[Traits] = {}
     roles: ClassVar[Mapping[str, Role]] = {}
-    alone: ClassVar[bool] = False  # whether its tensors mean nothing to another class, were they alike in all else
+    class_specific: ClassVar[bool] = (
+        False  # whether its tensors mean nothing to another class, were they alike in all else
+    )
 
     def prepare(self, keyed: KeyedDraws) -> None:
         """Makes buffers, once the parameters have been drawn; what can be derived in `forward` needs none."""

@@ -42,7 +42,7 @@ class Corpus(Component, ABC):
     def fingerprint(self) -> str:
         """sha256 of all that decides what `documents` yields: contents, not paths or times."""
 
-    def glance(self) -> str | None:
+    def quick_fingerprint(self) -> str | None:
         """What is known of a large corpus without reading it, such as sizes and times of files: as long as that is the
         same, so is the fingerprint. None: it is quick to read, or nothing short of reading tells."""
         return None
@@ -51,13 +51,13 @@ class Corpus(Component, ABC):
         """The names of what labels or tags number, in their order, where they have names."""
         return ()
 
-    def longer(self, times: int) -> Iterator[Document]:
+    def longer_documents(self, times: int) -> Iterator[Document]:
         """Documents `times` as long as those of the splits, and held out like those of `val`.
 
         Asked of a corpus that draws its documents and says so (`provides: longer`); of another, more text is taken.
         """
         raise NotImplementedError
 
-    def dropped(self) -> dict[str, int]:
+    def skipped_inputs(self) -> dict[str, int]:
         """How many inputs were left out, by reason; told before training starts."""
         return {}

@@ -33,9 +33,11 @@ class Embedding(Component, nn.Module, ABC):
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "norm")
     width: int | None = None  # None: the stream's
-    whole: int | None = None  # how many values an example always has, however many rows it makes; None: one a row
+    values_per_example: int | None = (
+        None  # how many values an example always has, however many rows it makes; None: one a row
+    )
 
-    def own(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
+    def stack_part(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
         """What a stack of this shape has of it for itself, if anything: BART's norms, ELECTRA's projections."""
         return None
 
@@ -51,8 +53,8 @@ class Embedding(Component, nn.Module, ABC):
 
     @abstractmethod
     def cost(self, load: Load) -> Cost:
-        """What it does for `load.queries` rows, and `unembed` for `load.picks`; a look-up counts as nothing."""
+        """Return the cost of embedding `load.queries` tokens and scoring `load.head_positions`; a look-up is free."""
 
-    def own_cost(self, shape: Shape, load: Load) -> Cost:
+    def stack_part_cost(self, shape: Shape, load: Load) -> Cost:
         """What the part that a stack of this shape has for itself does for `load.queries` rows."""
         return Cost()

@@ -21,7 +21,7 @@ class TrialInfo(NamedTuple):
 
     metrics: tuple[str, ...]  # of the objectives that it is evaluated with: clm/loss, clm/accuracy
     length: int  # rows of an example
-    longest: int | None = None  # rows that the model can read; None: as many as one likes
+    max_length: int | None = None  # rows that the model can read; None: as many as one likes
 
 
 class GeneratedPair(NamedTuple):
@@ -29,14 +29,14 @@ class GeneratedPair(NamedTuple):
 
     source: str
     target: str
-    written: str
+    generated: str
 
 
 class EvaluatedModel(Protocol):
     """A model with its data, as a measure asks it: in the mode in which a model is used, and without a gradient."""
 
     @property
-    def known(self) -> TrialInfo: ...
+    def trial(self) -> TrialInfo: ...
 
     @property
     def shape(self) -> Shape:
@@ -50,7 +50,7 @@ class EvaluatedModel(Protocol):
     def device(self) -> torch.device: ...
 
     @property
-    def curve(self) -> Sequence[Mapping[str, float]]:
+    def learning_curve(self) -> Sequence[Mapping[str, float]]:
         """What each evaluation so far came to, this one last: `step`, `val/clm/loss`, and the measures before."""
         ...
 
@@ -63,19 +63,19 @@ class EvaluatedModel(Protocol):
         """What the objectives make of batches: `clm/loss`, `clm/accuracy`. Nothing of no batch."""
         ...
 
-    def rows(self, tokens: Tensor) -> Batch:
+    def token_batch(self, tokens: Tensor) -> Batch:
         """(B, T) ids as a batch of bare rows, for a model that reads no other stack."""
         ...
 
-    def scores(self, batch: Batch) -> Tensor:
+    def logits(self, batch: Batch) -> Tensor:
         """(B, T, C): what the head of the first objective says of all rows of the body."""
         ...
 
-    def weights(self, batch: Batch) -> list[Tensor]:
+    def attention_weights(self, batch: Batch) -> list[Tensor]:
         """Of each layer of the body that has any, how much its rows weigh each other: (B, H, T, S)."""
         ...
 
-    def write(
+    def generate(
         self, examples: int, *, beam: int = 1, length_penalty: float = 0.0, tokens: int | None = None
     ) -> Sequence[GeneratedPair]:
         """The first pairs of the validation split that the model has room for, and what it writes for their sources:
@@ -117,10 +117,10 @@ class Measure(Component, ABC):
     """
 
     @abstractmethod
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         """What it will measure of a trial, told before it begins."""
 
     @abstractmethod
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
         """A number for each name; where there is none, the reason in a few words. What it did not name for a reason may
         have that reason as well."""

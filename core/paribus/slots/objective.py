@@ -34,7 +34,7 @@ class Prompt(NamedTuple):
     body: tuple[int, ...]  # what the body reads before the first token that is written
     source: tuple[int, ...] | None = None  # what the part reads that the body attends to
     stop: int | None = None  # the token that ends what is written
-    both: bool = False  # whether rows of the prompt see each other both ways
+    bidirectional: bool = False  # whether rows of the prompt see each other both ways
 
 
 class GenerationTarget(NamedTuple):
@@ -69,23 +69,23 @@ class ForwardPass(Protocol):
         the objective made some. It names them by a `key` of its own, and what they gave is not computed again."""
         ...
 
-    def read(self) -> Tensor:
+    def last_layer_input(self) -> Tensor:
         """(B, T, D): what the last layer of the body read; asked of a topology that has such."""
         ...
 
-    def layer(self, layer: int, name: str) -> Tensor:
+    def captured(self, layer: int, name: str) -> Tensor:
         """What was kept of a layer of the body, as `captures` asked: `q`, `k` and `v`, (B, H|G, T, K), or its `rows`,
         (B, T, D); those of layer 0 are what the first layer read."""
         ...
 
-    def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
+    def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         """(B, N, D), (B, N) -> (B, N, D): rows that stand where those of `at` do, through that layer `times` over.
 
         Each sees what the layer read, and none is seen.
         """
         ...
 
-    def led(self, feed: StepInputFunction) -> Tensor:
+    def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
         """(B, T, D): what the body says where `feed` has rows read what the one before them said; asked of a topology
         that provides `feedback`."""
         ...
@@ -94,11 +94,11 @@ class ForwardPass(Protocol):
         """(…, D) -> (…, V), with a bias of the vocabulary where one is given."""
         ...
 
-    def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+    def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         """`make()`, or what it gave when this objective asked for `name` before in this pass."""
         ...
 
-    def scores(self, of: str | None = None) -> Tensor:
+    def head_logits(self, of: str | None = None) -> Tensor:
         """(B, T, C): the head of another objective on all rows of the body; None: the first that scores a vocabulary,
         or the embedding itself where there is none."""
         ...
@@ -121,22 +121,22 @@ class Objective(Component, nn.Module, ABC):
     injects: ClassVar[tuple[str, ...]] = ("shape", "vocabulary", "norm")
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels"}
     captures: Capture = Capture()  # what it reads of a pass besides rows; nobody else's is computed
-    teaches: Capture = Capture()  # and of its teacher's
-    again: int = 0  # how often the rows that its head runs on go through the last layer again
+    teacher_captures: Capture = Capture()  # and of its teacher's
+    last_layer_reruns: int = 0  # how often the rows that its head runs on go through the last layer again
 
-    def raw(self, length: int) -> int:
+    def text_length(self, length: int) -> int:
         """How many tokens of text one example of `length` rows eats."""
         return length
 
-    def examples(self, tokens: Tokens, length: int) -> int:
+    def example_count(self, tokens: Tokens, length: int) -> int:
         """How many examples an epoch has; asked of the objective that `forms`."""
         raise NotImplementedError
 
-    def lengths(self, tokens: Tokens, length: int) -> np.ndarray[Any, np.dtype[Any]] | None:
+    def example_lengths(self, tokens: Tokens, length: int) -> np.ndarray[Any, np.dtype[Any]] | None:
         """How many of `length` rows each example takes, for batches of about one length; None: all take all of them."""
         return None
 
-    def left_out(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
         """What of the documents is in no example, by reason: told before training starts, and kept in the record."""
         return {}
 
@@ -161,13 +161,13 @@ class Objective(Component, nn.Module, ABC):
 
     @abstractmethod
     def cost(self, load: Load) -> Cost:
-        """What the head does for `load.picks` rows, `unembed` not counted."""
+        """What the head does for `load.head_positions` rows, `unembed` not counted."""
 
     @abstractmethod
-    def picks(self, length: int) -> int:
+    def head_positions(self, length: int) -> int:
         """On how many rows the head runs, for an example of `length` rows."""
 
-    def frequencies(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
         """Nats a label of `targets` that knowing how frequent labels are in `train`, and nothing else, comes to.
 
         `targets` are its own of all examples that are evaluated. None for one that is trained on tokens of the
@@ -182,14 +182,14 @@ class Objective(Component, nn.Module, ABC):
         """
         return None
 
-    def fills(self, run: ForwardPass) -> Tensor | None:
+    def fill_logits(self, run: ForwardPass) -> Tensor | None:
         """(B, N, V): scores of what is hidden in rows `run.targets["pick"]`, (B, N), of a text that every part reads.
 
         None: whoever is trained for this fills no gaps.
         """
         return None
 
-    def scored(self, length: int) -> int | None:
+    def unembed_positions(self, length: int) -> int | None:
         """How many rows are scored against the vocabulary; None: all `picks`, if `logits` has them scored."""
         return None
 
@@ -197,5 +197,5 @@ class Objective(Component, nn.Module, ABC):
         """What is measured besides the loss; `observe` updates them."""
         return {}
 
-    def observe(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         """Updates `metrics` with one batch."""

@@ -27,17 +27,17 @@ class Position(Component, nn.Module, ABC):
 
     injects: ClassVar[tuple[str, ...]] = ("shape",)
     traits: ClassVar[Traits] = {"moments": [], "bias": "none", "owner": "stack"}
-    alone: ClassVar[bool] = True  # a table of places is none of distances, though both be called `table`
+    class_specific: ClassVar[bool] = True  # a table of places is none of distances, though both be called `table`
 
-    def own(self, shape: Shape) -> nn.Module | None:
+    def layer_part(self, shape: Shape) -> nn.Module | None:
         """What a layer of this shape has of it for itself, if anything; `bias` and `mix` find it as `pair.own`."""
         return None
 
-    def terms(self) -> int:
+    def score_terms(self) -> int:
         """How many terms a score is the sum of: its scale shrinks by their root, as options may decide."""
         return self.traits.get("terms", 1)
 
-    def mixes(self) -> bool:
+    def uses_mix(self) -> bool:
         """Whether `mix` is to be asked: an option may leave out what the trait says that there can be."""
         return "mix" in self.traits["moments"]
 
@@ -69,5 +69,5 @@ class Position(Component, nn.Module, ABC):
         return Cost()
 
     @abstractmethod
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         """The first position that it cannot express; None where there is no such."""

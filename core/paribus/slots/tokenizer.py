@@ -15,7 +15,7 @@ class Vocabulary(NamedTuple):
     size: int
     specials: Mapping[str, int]  # pad, cls, sep, mask, unk, bos, eos: those that it has
     sentinels: tuple[int, ...] = ()  # ids that stand for removed spans, in the order in which they are used
-    begins: frozenset[int] | None = None  # ids that a word begins with; None: the tokenizer cannot tell
+    word_starts: frozenset[int] | None = None  # ids that a word begins with; None: the tokenizer cannot tell
 
     @property
     def reserved(self) -> frozenset[int]:
@@ -30,7 +30,7 @@ class Tokenizer(Component, ABC):
     def train(self, texts: Iterable[str], size: int | None) -> None:
         """Learns a vocabulary of at most `size` from `texts`; a tokenizer with nothing to learn does nothing."""
 
-    def reads(self) -> str:
+    def external_fingerprint(self) -> str:
         """A hash of what decides what it learns besides the corpus and its options, such as a file; else nothing."""
         return ""
 

@@ -46,19 +46,19 @@ class Builder(Protocol):
         them here as well, where it is said alike: so a table of positions is shared as that of tokens is."""
         ...
 
-    def table(self) -> Embedding:
+    def separate_embedding(self) -> Embedding:
         """Another embedding, for a part that does not share: nobody has rows scored by it."""
         ...
 
-    def place(self, path: str) -> Shape:
+    def shape_of(self, path: str) -> Shape:
         """What a part that is no stack is built for."""
         ...
 
-    def owned(self, path: str) -> nn.ModuleDict | None:
+    def embedding_part(self, path: str) -> nn.ModuleDict | None:
         """What a part that is no stack has of the embedding for itself."""
         ...
 
-    def crossing(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
+    def cross_attention(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
         """The attention by which a recurrent part reads a memory, and what runs it."""
         ...
 
@@ -93,7 +93,9 @@ class Topology(Component, nn.Module, ABC):
     ) -> Output:
         """The output of one part. `memory` is that of the part it attends to, if it attends to one."""
 
-    def led(self, streams: Mapping[str, Stream], feed: StepInputFunction, memory: Memory | None) -> Output:
+    def run_with_feedback(
+        self, streams: Mapping[str, Stream], feed: StepInputFunction, memory: Memory | None
+    ) -> Output:
         """The output of the body where each row but the first may read what was made of the one before it.
 
         Asked of a topology that provides `feedback`, since its rows are made one after the other.

@@ -70,11 +70,11 @@ def _answers(case: Case, spec: Mapping[str, Any], model: Model, rows: int) -> tu
     text = babbled(spec, case.registry)
     spec = {**spec, "data": {**spec["data"], "batch": rows}}
     asked = ask(spec, case.registry, model, build_data(spec, case.registry, text), translated)
-    asked.curve = [{"step": 1, **{f"val/{name}": 1.0 for name in asked.known.metrics}}]
+    asked.learning_curve = [{"step": 1, **{f"val/{name}": 1.0 for name in asked.trial.metrics}}]
     (node,) = spec["measure"]
     measure = make(case.registry, "measure", node, kind=Measure)
     with evaluation_mode(model):
-        return measure.measure(asked), set(measure.names(asked.known))
+        return measure.measure(asked), set(measure.names(asked.trial))
 
 
 def _alike(one: float | str, other: float | str) -> bool:

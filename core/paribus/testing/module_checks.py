@@ -53,7 +53,7 @@ def reaching(case: Case, cell: Cell) -> Verdict:
     """A position is finite as far as it says that it reaches, and before its first row, where padding may be."""
     made = case.specimen(cell)
     position = _position(made.topology)
-    reach = position.reach()
+    reach = position.position_limit()
     width = made.stack().shape.head_width
     x = noise("rows", 1, 1, made.stack().shape.width)
     for place in (-3, 0, (reach if reach is not None else FAR) - 1):

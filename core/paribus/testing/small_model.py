@@ -75,11 +75,11 @@ class Specimen:
     @property
     def whole(self) -> bool:
         """Whether what it reads comes whole, as an image does, and not in as many tokens as one likes."""
-        return self.topology.embedding.whole is not None
+        return self.topology.embedding.values_per_example is not None
 
     def tokens(self, batch: int, length: int) -> Tensor:
         """(batch, length) ids of text, or as many values as it always reads."""
-        return tokens(batch, self.topology.embedding.whole or length)
+        return tokens(batch, self.topology.embedding.values_per_example or length)
 
     def layers(self) -> list[Layer]:
         """Those of the body, if that is a stack."""

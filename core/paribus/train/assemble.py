@@ -151,7 +151,7 @@ def longer_examples(spec: Spec, classes: Classes, data: Data, times: int) -> Exa
     """Validation examples of `times` as many rows: of what the corpus draws for it, or of more of its text."""
     corpus = make(classes, "corpus", spec["corpus"], kind=Corpus)
     drawn = "longer" in corpus.traits.get("provides", [])
-    tokens = encode_documents(corpus.longer(times), data.encoded.tokenizer) if drawn else data.encoded.val
+    tokens = encode_documents(corpus.longer_documents(times), data.encoded.tokenizer) if drawn else data.encoded.val
     asked, length = spec.get("evaluate") or spec["objective"], times * spec["dims"]["length"]
     longer_examples = {**spec, "dims": {**spec["dims"], "length": length}, "objective": asked, "evaluate": None}
     objectives = build(longer_examples, classes, data.encoded.vocabulary, KERNELS).objectives

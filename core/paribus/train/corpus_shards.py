@@ -113,7 +113,7 @@ class Shards:
             with Crew(write, processes) as crew:
                 found[split] = list(crew.map(enumerate(shards), write.found))
             if not any(shard.count for shard in found[split]):
-                raise _nothing(split, {**self.corpus.dropped(), **dropped_counts(found)})
+                raise _nothing(split, {**self.corpus.skipped_inputs(), **dropped_counts(found)})
         return found
 
     def _learned(self) -> bytes | None:

@@ -98,7 +98,7 @@ class Data(LightningDataModule):
         found = Counter(self.encoded.dropped)
         for examples in (self.train_examples, self.val_examples):
             for objective in examples.objectives.values():
-                found.update(objective.left_out(examples.tokens, examples.length))
+                found.update(objective.skipped_documents(examples.tokens, examples.length))
         return dict(found)
 
     def step(self, step: int) -> Batch:

@@ -40,9 +40,9 @@ class Examples:
         self.packed: PackedDocuments | None = None  # where whole documents share rows
         self._flow: ConcatenatedDocuments | None = None  # where documents are cut as they come
         if self.former is not None:
-            self.count = objectives[self.former].examples(tokens, length)
+            self.count = objectives[self.former].example_count(tokens, length)
             return
-        self.raw = max(objective.raw(length) for objective in objectives.values())
+        self.raw = max(objective.text_length(length) for objective in objectives.values())
         told = any("sentences" in objective.traits.get("needs", []) for objective in objectives.values())
         if documents == "packed":
             self.packed = PackedDocuments(tokens, vocabulary, self.raw, sentences=told)
@@ -53,7 +53,9 @@ class Examples:
 
     def lengths(self) -> Ints:
         """How many rows each example takes, for whoever wants those of about one length together."""
-        found = self.objectives[self.former].lengths(self.tokens, self.length) if self.former is not None else None
+        found = (
+            self.objectives[self.former].example_lengths(self.tokens, self.length) if self.former is not None else None
+        )
         if found is None:
             raise _all_alike(", ".join(self.objectives))
         return np.asarray(found)

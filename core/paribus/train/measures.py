@@ -59,14 +59,14 @@ class MeasureRunner:
         for name, measure in self.measures.items():
             if not last and not measure.traits.get("often"):
                 continue
-            self.asked.curve = [*curve[:-1], {**curve[-1], **found.metrics}] if curve else []
+            self.asked.learning_curve = [*curve[:-1], {**curve[-1], **found.metrics}] if curve else []
             self._ask(name, measure, found)
         return found
 
     def _ask(self, name: str, measure: Measure, found: MeasureResults) -> None:
         with evaluation_mode(self.asked.model):
             answers = measure.measure(self.asked)
-        missing = [each for each in measure.names(self.asked.known) if each not in answers]
+        missing = [each for each in measure.names(self.asked.trial) if each not in answers]
         assert not missing, f"the measure `{name}` says nothing of {missing}, which it named"
         for each, answer in answers.items():
             if isinstance(answer, str):
@@ -87,7 +87,7 @@ def measure_runner(
         return None
     found = measured_model(spec, classes, model, data, writer)
     for measure in measures.values():
-        measure.names(found.known)  # whoever lacks a library says so now, and not when the training is done
+        measure.names(found.trial)  # whoever lacks a library says so now, and not when the training is done
     return MeasureRunner(measures, found)
 
 
@@ -109,8 +109,8 @@ class MeasuredModel:
         self.data = data
         self._longer = longer
         self._writer = writer
-        self.curve: Sequence[Point] = ()
-        self.known: TrialInfo = trial_info(model.spec, model.assembled)
+        self.learning_curve: Sequence[Point] = ()
+        self.trial: TrialInfo = trial_info(model.spec, model.assembled)
         self._examples: dict[int, Examples] = {}
 
     @property
@@ -146,18 +146,18 @@ class MeasuredModel:
             else {}
         )
 
-    def rows(self, tokens: Tensor) -> Batch:
+    def token_batch(self, tokens: Tensor) -> Batch:
         return Batch({"body": Stream(tokens.to(self.device))}, {}, torch.arange(len(tokens)))
 
-    def scores(self, batch: Batch) -> Tensor:
-        return self.model.run(batch).scores(self.model.evaluated[0])
+    def logits(self, batch: Batch) -> Tensor:
+        return self.model.run(batch).head_logits(self.model.evaluated[0])
 
-    def weights(self, batch: Batch) -> list[Tensor]:
+    def attention_weights(self, batch: Batch) -> list[Tensor]:
         run = BatchForward(self.model.topology, batch, capture=True)
         captured = (layer.get("weights") for layer in run.output("body").captured)
         return [weights[:, :, : weights.shape[-1]] for weights in captured if weights is not None]
 
-    def write(
+    def generate(
         self, examples: int, *, beam: int = 1, length_penalty: float = 0.0, tokens: int | None = None
     ) -> Sequence[GeneratedPair]:
         if self._writer is None:

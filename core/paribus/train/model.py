@@ -106,7 +106,7 @@ class Model(LightningModule):
         wanted = merge_captures(each.captures for each in asking) if capture is None else capture
         taught = None
         if self.teacher is not None:
-            taught = self.teacher.run(batch, capture=merge_captures(each.teaches for each in asking))
+            taught = self.teacher.run(batch, capture=merge_captures(each.teacher_captures for each in asking))
         return BatchForward(self.topology, batch, capture=wanted, heads=heads, teacher=taught)
 
     def objective(self, name: str) -> Objective:
@@ -244,7 +244,7 @@ class Model(LightningModule):
         for name in evaluated:
             prefix = f"val/{name}/"
             own = {key.removeprefix(prefix): metric for key, metric in metrics.items() if key.startswith(prefix)}
-            self.objective(name).observe(run.of(name), own)
+            self.objective(name).update_metrics(run.of(name), own)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         distinct = [parameter for parameter in self.parameters() if parameter.requires_grad]

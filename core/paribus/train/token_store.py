@@ -104,7 +104,7 @@ def encode_corpus(
     entry. `learned` is a tokenizer's state that is kept: nothing is learned of this corpus then.
     """
     fingerprint = _fingerprint(corpus, cache)
-    encode_documents = tokenizer.reads() if learned is None else digest(learned)
+    encode_documents = tokenizer.external_fingerprint() if learned is None else digest(learned)
     kept: list[Json] = [encode_documents] if encode_documents else []
     folder = cache / digest_json([FORMAT, fingerprint, spec, _code(tokenizer), size, *kept])
     entry = _found(folder)
@@ -158,14 +158,14 @@ def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> Spl
 
 def _fingerprint(corpus: Corpus, cache: Path) -> str:
     """The corpus' own, or what it was when a glance told the same: a large one is not read for each trial."""
-    glance = corpus.glance()
+    glance = corpus.quick_fingerprint()
     if glance is None:
         return corpus.fingerprint()
     path = cache / "glances" / f"{digest_json([_code(corpus), glance])}.json"
     with suppress(StoreError):
         return str(read_json(path)["fingerprint"])
     found = corpus.fingerprint()
-    if corpus.glance() == glance:
+    if corpus.quick_fingerprint() == glance:
         make_folder(path.parent)
         write_json(path, {"fingerprint": found})
     return found
@@ -237,7 +237,7 @@ def _build(
         }
         images = corpus.traits.get("modality") == "images"  # whose letters are no text
         said: dict[str, Json] = {
-            "dropped": {**corpus.dropped(), **dropped_counts(found)},
+            "dropped": {**corpus.skipped_inputs(), **dropped_counts(found)},
             "overlap": overlap([shard.keys() for shard in found["train"]], [shard.keys() for shard in found["val"]]),
             "held": sum(shard.count for shard in found["val"]),
             "languages": list(languages),

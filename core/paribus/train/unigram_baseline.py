@@ -33,7 +33,7 @@ def unigram_baselines(model: Model, data: Data) -> dict[str, float]:
         objective = model.objective(name)
         if "loss" not in objective.terms:
             continue
-        nats = objective.frequencies(data.encoded.train, told[name])
+        nats = objective.unigram_loss(data.encoded.train, told[name])
         if nats is None and not needs_teacher(objective) and scores_the_vocabulary(objective, model.assembled):
             nats = token_unigram_loss(data, name, objective.terms["loss"], told[name])
         if nats is not None:

@@ -131,7 +131,7 @@ def _fits(path: str, ours: _Side, theirs: _Side) -> bool:
     if path not in theirs.named or theirs.named[path].shape != ours.named[path].shape:
         return False
     owner, other = ours.component(path), theirs.component(path)
-    alone = owner is not None and owner.alone
+    alone = owner is not None and owner.class_specific
     return ours.role(path) == theirs.role(path) and (not alone or type(owner) is type(other))
 
 

@@ -39,7 +39,7 @@ def unplaced(x: Tensor, positions: Tensor) -> Tensor:
 
 def test_embeddings_are_projected_last() -> None:
     embedding = table(segments=2, normed=True)
-    own = embedding.own(WIDE, norm)
+    own = embedding.stack_part(WIDE, norm)
     assert own is not None
     own.double()
 
@@ -56,11 +56,11 @@ def test_embeddings_are_projected_last() -> None:
 
 def test_each_stack_has_a_projection_unless_it_has_the_table_width() -> None:
     embedding = table()
-    wider = embedding.own(Shape(width=10, heads=2, head_width=5, length=8, vocabulary=V, layers=1), norm)
+    wider = embedding.stack_part(Shape(width=10, heads=2, head_width=5, length=8, vocabulary=V, layers=1), norm)
     assert wider is not None
     assert wider["project"].weight.shape == (10, E)
     same = table(D)
-    assert same.own(WIDE, norm) is None
+    assert same.stack_part(WIDE, norm) is None
     assert same(Stream(TOKENS), 0, unplaced, None)[0].shape == (2, 3, D)
 
 
@@ -93,15 +93,15 @@ def test_dropout_comes_before_the_projection() -> None:
 
 def test_cost_matches_the_torch_flop_counter() -> None:
     embedding = table().to("meta")
-    own = embedding.own(WIDE, norm)
+    own = embedding.stack_part(WIDE, norm)
     assert own is not None
     own.double().to("meta")
     with FlopCounterMode(display=False) as counter:
         embedding(Stream(TOKENS.to("meta")), 0, unplaced, own)
         embedding.unembed(torch.empty(5, E, device="meta", dtype=torch.float64))
-    load = Load(queries=6, keys=6, picks=5)
-    assert embedding.cost(load).flops + embedding.own_cost(WIDE, load).flops == counter.get_total_flops()
-    assert embedding.own_cost(Shape(E, 2, 2, 8, V, 1), load).flops == 0
+    load = Load(queries=6, keys=6, head_positions=5)
+    assert embedding.cost(load).flops + embedding.stack_part_cost(WIDE, load).flops == counter.get_total_flops()
+    assert embedding.stack_part_cost(Shape(E, 2, 2, 8, V, 1), load).flops == 0
 
 
 def test_every_matrix_has_a_role() -> None:

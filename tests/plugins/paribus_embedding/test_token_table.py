@@ -27,7 +27,7 @@ def norm(width: int | None = None) -> LayerNorm:
 
 
 def own(embedding: TokenTable) -> nn.ModuleDict | None:
-    return embedding.own(Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2), norm)
+    return embedding.stack_part(Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2), norm)
 
 
 def unplaced(x: Tensor, positions: Tensor) -> Tensor:
@@ -156,7 +156,9 @@ def test_cost_matches_the_torch_flop_counter(tie: bool) -> None:
     with FlopCounterMode(display=False) as counter:
         embedding.unembed(torch.empty(4, 6, device="meta", dtype=torch.float64))
         rows_of(embedding, Stream(TOKENS.to("meta")))
-    assert embedding.cost(Load(queries=8, keys=8, picks=4)).flops == counter.get_total_flops() == 2 * 4 * 6 * 11
+    assert (
+        embedding.cost(Load(queries=8, keys=8, head_positions=4)).flops == counter.get_total_flops() == 2 * 4 * 6 * 11
+    )
 
 
 def test_every_matrix_has_a_role() -> None:

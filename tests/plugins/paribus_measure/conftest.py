@@ -22,8 +22,8 @@ class Shown:
     says: Any = None  # of a batch: the scores of each row
     wrote: Any = None  # of how many pairs, and how: those, with what it made of them
     causal: bool = True
-    curve: Sequence[Mapping[str, float]] = ()
-    known: TrialInfo = TrialInfo(("clm/loss",), 16)
+    learning_curve: Sequence[Mapping[str, float]] = ()
+    trial: TrialInfo = TrialInfo(("clm/loss",), 16)
     vocabulary: Vocabulary = Vocabulary(24, {"pad": 0, "eos": 1})
     device: torch.device = torch.device("cpu")
     asked: list[tuple[int, int]] = field(default_factory=list)
@@ -39,18 +39,18 @@ class Shown:
     def metrics(self, batches: Iterable[Batch]) -> dict[str, float]:
         return {}
 
-    def rows(self, tokens: Tensor) -> Batch:
+    def token_batch(self, tokens: Tensor) -> Batch:
         return rows(tokens)
 
-    def scores(self, batch: Batch) -> Tensor:
+    def logits(self, batch: Batch) -> Tensor:
         scores: Tensor = self.says(batch)
         return scores
 
-    def weights(self, batch: Batch) -> list[Tensor]:
+    def attention_weights(self, batch: Batch) -> list[Tensor]:
         found: list[Tensor] = self.weighs(batch)
         return found
 
-    def write(self, examples: int, **manner: Any) -> Sequence[GeneratedPair]:
+    def generate(self, examples: int, **manner: Any) -> Sequence[GeneratedPair]:
         found: Sequence[GeneratedPair] = self.wrote(examples, **manner)
         return found
 

@@ -74,11 +74,11 @@ def test_a_threshold_is_passed_at_the_first_point_that_passes(
     at: float, below: bool, found: dict[str, float], shown: Any
 ) -> None:
     measure = StepsToThreshold(metric="val/clm/accuracy", at=at, below=below)
-    assert measure.measure(shown(curve=CURVE)) == found
+    assert measure.measure(shown(learning_curve=CURVE)) == found
 
 
 def test_a_metric_that_no_evaluation_has_is_told_of(shown: Any) -> None:
     measure = StepsToThreshold(metric="val/clm/acuracy", at=0.5)
     said = "no evaluation has `val/clm/acuracy`; valid: val/clm/accuracy"
-    assert measure.measure(shown(curve=CURVE)) == {"steps": said, "reached": said}
+    assert measure.measure(shown(learning_curve=CURVE)) == {"steps": said, "reached": said}
     assert "valid: none" in str(measure.measure(shown())["steps"])

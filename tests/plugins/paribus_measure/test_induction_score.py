@@ -73,5 +73,5 @@ def test_tokens_are_of_text_each_different_and_repeated(shown: Any) -> None:
 
 def test_a_model_of_three_rows_is_asked_nothing(shown: Any) -> None:
     subject = shown(weighs=weighs(uniform), says=says)
-    subject.known = subject.known._replace(length=3)
+    subject.trial = subject.trial._replace(length=3)
     assert set(InductionScore().measure(subject).values()) == {"there is no room for two tokens and the same again"}

@@ -86,7 +86,9 @@ def test_longer_questions_are_those_that_the_corpus_draws(ask: Ask, registry: Re
     data = paribus.data(spec, registry=registry)
     rows = longer_examples(spec, registry, data, 3).batch(DRAW).streams["body"].tokens
     shown = [data.encoded.tokenizer.decode(row.tolist()) for row in rows]
-    drawn = [document.text for document, _ in zip(Copy(examples=64, held_out=20).longer(3), range(4), strict=False)]
+    drawn = [
+        document.text for document, _ in zip(Copy(examples=64, held_out=20).longer_documents(3), range(4), strict=False)
+    ]
     assert [text.split(" > ")[0] + " >" for text in shown] == drawn
 
 

@@ -75,7 +75,7 @@ def test_without_the_library_it_is_said_before_anything_is_trained(monkeypatch: 
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_bleu_and_chrf_are_the_librarys(shown: Any, tokenize: Any, lowercase: bool) -> None:
     library = pytest.importorskip("sacrebleu", reason=LIBRARY)
-    written, targets = [each.written for each in PAIRS], [[each.target for each in PAIRS]]
+    written, targets = [each.generated for each in PAIRS], [[each.target for each in PAIRS]]
     found = Translation(tokenize=tokenize, lowercase=lowercase).measure(shown(wrote=wrote(*PAIRS)))
     bleu = library.corpus_bleu(written, targets, tokenize=tokenize, lowercase=lowercase)
     assert found["bleu"] == pytest.approx(bleu.score, rel=1e-12)
@@ -89,7 +89,7 @@ def test_bleu_and_chrf_are_the_librarys(shown: Any, tokenize: Any, lowercase: bo
 @pytest.mark.extras
 def test_who_copies_the_targets_has_all_of_every_score(shown: Any) -> None:
     pytest.importorskip("sacrebleu", reason=LIBRARY)
-    pairs = [each._replace(written=each.target) for each in PAIRS]
+    pairs = [each._replace(generated=each.target) for each in PAIRS]
     found = Translation().measure(shown(wrote=wrote(*pairs)))
     assert found == pytest.approx({"bleu": 100.0, "chrf": 100.0, "exact": 1.0, "pairs": 4.0})
 

@@ -30,18 +30,18 @@ class Table:
         rows: Tensor = self.table(tokens)
         return rows + tokens.cos().unsqueeze(-1)
 
-    def read(self) -> Tensor:
+    def last_layer_input(self) -> Tensor:
         return self.hidden().sin()
 
-    def layer(self, layer: int, name: str) -> Tensor:
+    def captured(self, layer: int, name: str) -> Tensor:
         raise AssertionError("a table has no layers")
 
-    def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
+    def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         """Each row and what the last layer read where it stands, halved as often as it goes through."""
-        where = self.read().gather(1, at.unsqueeze(-1).expand_as(asking))
+        where = self.last_layer_input().gather(1, at.unsqueeze(-1).expand_as(asking))
         return (asking + where) * 0.5**times
 
-    def led(self, feed: StepInputFunction) -> Tensor:
+    def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
         """Each row knows nothing of the others, but may be told another token by what the one before it said."""
         tokens = self.streams["body"].tokens.clone()
         for row in range(1, tokens.shape[1]):
@@ -52,12 +52,12 @@ class Table:
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return nn.functional.linear(h, self.table.weight, bias)
 
-    def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+    def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         if name not in self.made:
             self.made[name] = make()
         return self.made[name]
 
-    def scores(self, of: str | None = None) -> Tensor:
+    def head_logits(self, of: str | None = None) -> Tensor:
         return self.unembed(self.hidden())
 
     @property
@@ -82,25 +82,25 @@ class Taught:
     def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
         return self.rows
 
-    def read(self) -> Tensor:
+    def last_layer_input(self) -> Tensor:
         raise AssertionError("rows are given")
 
-    def layer(self, layer: int, name: str) -> Tensor:
+    def captured(self, layer: int, name: str) -> Tensor:
         return self.layers[layer, name]
 
-    def again(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
+    def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         raise AssertionError("rows are given")
 
-    def led(self, feed: StepInputFunction) -> Tensor:
+    def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
         raise AssertionError("rows are given")
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         raise AssertionError("scores are given")
 
-    def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+    def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         return make()
 
-    def scores(self, of: str | None = None) -> Tensor:
+    def head_logits(self, of: str | None = None) -> Tensor:
         return self.scored
 
     @property

@@ -30,8 +30,8 @@ def test_the_label_of_a_row_is_the_token_of_the_next(clm: Objective) -> None:
 
 
 def test_an_example_eats_one_token_more_than_it_has_rows(clm: Objective) -> None:
-    assert clm.raw(32) == 33
-    assert clm.picks(32) == 32
+    assert clm.text_length(32) == 33
+    assert clm.head_positions(32) == 32
 
 
 def test_the_first_token_of_another_document_is_not_predicted(clm: Objective) -> None:

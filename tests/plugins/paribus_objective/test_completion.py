@@ -49,7 +49,7 @@ def corpus(pairs: Sequence[Pair], marks: Sequence[float] | None = None) -> Token
 
 
 def all_of(made: Objective, tokens: Tokens, length: int) -> TrainingExamples:
-    return made.form(tokens, length, Draw(0, 0, torch.arange(made.examples(tokens, length))))
+    return made.form(tokens, length, Draw(0, 0, torch.arange(made.example_count(tokens, length))))
 
 
 def test_what_is_labelled_is_the_answer_and_its_end(build: Build, vocabulary: Vocabulary) -> None:
@@ -95,7 +95,7 @@ def test_the_loss_and_the_metrics_are_those_of_the_labels(build: Build, vocabula
     torch.testing.assert_close(term.total, torch.as_tensor(expected))
     assert int(term.count) == len(rows)
     metrics = made.metrics()
-    made.observe(run, metrics)
+    made.update_metrics(run, metrics)
     right = {(b, t): bool(logits[b, t].argmax() == labels[b, t]) for b, t in rows}
     assert float(metrics["accuracy"].compute()) == pytest.approx(sum(right.values()) / len(rows))
     whole = [all(hit for (b, _), hit in right.items() if b == row) for row in range(3)]
@@ -132,14 +132,14 @@ def test_pairs_that_do_not_fit_are_refused_left_out_or_cut_in_front(build: Build
     pairs: list[Pair] = [([10, 11, 12, 13, 14], [[20, 21]]), ([15], [[22]])]
     match = r"1 of 2 pairs take more than 6 rows, and as many as 8; valid: dims.length of 8 or more, or completion with"
     with pytest.raises(DataError, match=match):
-        build("completion", vocabulary, length=6, long="refuse").examples(corpus(pairs), 6)
+        build("completion", vocabulary, length=6, long="refuse").example_count(corpus(pairs), 6)
     dropping: Any = build("completion", vocabulary, length=6, long="drop")
     assert all_of(dropping, corpus(pairs), 6).streams["body"].tokens[:, :3].tolist() == [[15, SEP, 22]]
-    assert dropping.left_out(corpus(pairs), 6) == {"pairs that take more than 6 rows": 1}
+    assert dropping.skipped_documents(corpus(pairs), 6) == {"pairs that take more than 6 rows": 1}
     cutting = build("completion", vocabulary, length=6, long="cut")
     assert all_of(cutting, corpus(pairs), 6).streams["body"].tokens[0].tolist() == [12, 13, 14, SEP, 20, 21]
     with pytest.raises(DataError, match=r"1 of 1 pairs take more than 3 rows"):
-        build("completion", vocabulary, length=3, long="drop").examples(corpus(pairs[:1]), 3)
+        build("completion", vocabulary, length=3, long="drop").example_count(corpus(pairs[:1]), 3)
     with pytest.raises(SpecError, match=r"needs rows for a prompt and an answer, but there are 2; valid: ≥ 3"):
         build("completion", vocabulary, length=2)
 
@@ -147,7 +147,7 @@ def test_pairs_that_do_not_fit_are_refused_left_out_or_cut_in_front(build: Build
 def test_no_row_is_too_few_for_what_it_was_said_to_take(build: Build, vocabulary: Vocabulary) -> None:
     made: Any = build("completion", vocabulary)
     tokens = corpus(PAIRS)
-    for index, rows in enumerate(made.lengths(tokens, 32).tolist()):
+    for index, rows in enumerate(made.example_lengths(tokens, 32).tolist()):
         one = made.form(tokens, rows, Draw(0, 0, torch.tensor([index])))
         many = made.form(tokens, 32, Draw(0, 0, torch.tensor([index])))
         assert torch.equal(one.targets["labels"], many.targets["labels"][:, :rows])
@@ -165,9 +165,9 @@ def test_frequencies_are_those_of_what_is_predicted(build: Build, vocabulary: Vo
         counts[token] += 1
     nats = [-math.log(counts[token] / sum(counts.values())) for token in (20, 21, EOS)]
     targets = made.form(val, 32, Draw(0, 0, torch.arange(1))).targets
-    assert made.frequencies(train, targets) == pytest.approx(sum(nats) / 3)
+    assert made.unigram_loss(train, targets) == pytest.approx(sum(nats) / 3)
     targets["labels"].fill_(IGNORED)
-    assert made.frequencies(train, targets) is None
+    assert made.unigram_loss(train, targets) is None
 
 
 def test_each_side_has_its_language(build: Build, vocabulary: Vocabulary) -> None:

@@ -41,7 +41,7 @@ def tokens(corpus: Corpus) -> Any:
 
 
 def everything(made: Objective, tokens: Tokens, length: int) -> TrainingExamples:
-    count = made.examples(tokens, length)
+    count = made.example_count(tokens, length)
     return made.form(tokens, length, Draw(0, 0, torch.arange(count)))
 
 
@@ -115,7 +115,7 @@ def test_more_classes_than_sentinels_are_refused(build: Build, tokens: Any) -> N
     made = build("control", VOCABULARY._replace(sentinels=CODES[:4]), 8)
     words = r"tokenizer: control has a sentinel for each of 5 classes, but the tokenizer has 4; .* 5 or"
     with pytest.raises(DataError, match=words):
-        made.examples(tokens, 8)
+        made.example_count(tokens, 8)
 
 
 def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
@@ -128,7 +128,7 @@ def test_a_text_goes_on_behind_the_code_that_was_asked_for(build: Build) -> None
     asked, first = made.prompt([20, 21], GenerationTarget(language=1, label=3)), made.prompt([])
     assert asked is not None
     assert first is not None
-    assert (asked.body, asked.source, asked.stop, asked.both) == ((CODES[3], 20, 21), None, EOS, False)
+    assert (asked.body, asked.source, asked.stop, asked.bidirectional) == ((CODES[3], 20, 21), None, EOS, False)
     assert first.body == (CODES[0],)
     with pytest.raises(SpecError, match=rf"label: control has codes for {len(CODES)} classes, and 99 is none of them"):
         made.prompt([20], GenerationTarget(label=99))

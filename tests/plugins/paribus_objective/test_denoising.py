@@ -255,4 +255,4 @@ def test_a_single_row_is_refused(build: Build) -> None:
 def test_a_faulty_text_is_read_and_a_whole_one_written(build: Build) -> None:
     prompt = build("denoise", VOCABULARY).prompt([20, MASK, 30])
     assert prompt is not None
-    assert (prompt.body, prompt.source, prompt.stop, prompt.both) == ((PAD,), (20, MASK, 30, EOS), EOS, False)
+    assert (prompt.body, prompt.source, prompt.stop, prompt.bidirectional) == ((PAD,), (20, MASK, 30, EOS), EOS, False)

@@ -60,7 +60,7 @@ def test_the_loss_is_a_coins_of_these_odds_and_so_is_what_frequencies_alone_come
     share = 0.3 * 73 / 74
     found = labels[labels != IGNORED].tolist()
     nats = [-math.log(share if label else 1 - share) for label in found]
-    assert made.frequencies(None, formed.targets) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
+    assert made.unigram_loss(None, formed.targets) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
 
 
 def test_the_cost_of_the_head_is_what_torch_counts(build: Build, vocabulary: Vocabulary) -> None:
@@ -69,7 +69,7 @@ def test_the_cost_of_the_head_is_what_torch_counts(build: Build, vocabulary: Voc
     made = build("detection", vocabulary, first=True)
     with FlopCounterMode(display=False) as counter:
         made.logits(torch.randn(2, 9, 8, dtype=torch.float64), lambda h, bias=None: h)
-    assert 2 * made.cost(Load(9, 9, picks=made.picks(9))).flops == counter.get_total_flops()
+    assert 2 * made.cost(Load(9, 9, head_positions=made.head_positions(9))).flops == counter.get_total_flops()
 
 
 def test_an_example_is_the_same_in_any_batch(build: Build, vocabulary: Vocabulary) -> None:

@@ -91,7 +91,7 @@ def test_relations_are_those_of_the_papers(
     assert float(term.total) == pytest.approx(expected, rel=1e-9)
     assert (int(term.count), term.weight) == (9, 0.5)
     assert made.captures == Capture(heads=(-1,))
-    assert made.teaches == Capture(heads=(3,))
+    assert made.teacher_captures == Capture(heads=(3,))
 
 
 def test_a_row_relates_to_those_that_it_sees(build: Build, vocabulary: Vocabulary) -> None:
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused_and_what_would_is_named(build: Build, voca
 
 def test_it_costs_the_products_of_its_relations(build: Build, vocabulary: Vocabulary) -> None:
     made = build("distill-relations", vocabulary, relations=("qk", "vv"))
-    assert made.cost(Load(5, 5, picks=5)).flops == 2 * (2 * 5 * 5 * 8)
+    assert made.cost(Load(5, 5, head_positions=5)).flops == 2 * (2 * 5 * 5 * 8)
     assert not list(made.parameters())
 
 

@@ -42,7 +42,7 @@ def test_rows_are_brought_to_the_teachers_width_by_a_matrix(build: Build, vocabu
     (matrix,) = made.parameters()
     width = matrix.shape[1]
     assert tuple(matrix.shape) == (24, width)
-    assert made.cost(Load(4, 4, picks=4)).flops == 2 * 4 * 24 * width
+    assert made.cost(Load(4, 4, head_positions=4)).flops == 2 * 4 * 24 * width
     ours, theirs = torch.randn(1, 3, width, dtype=torch.float64), torch.randn(1, 3, 24, dtype=torch.float64)
     rows = {"rows": torch.zeros(1, 3, dtype=torch.long)}
     term = made(Taught(ours, ours, rows, Taught(theirs, theirs, {})))["loss"]
@@ -75,8 +75,8 @@ def test_rows_of_layers_are_held_against_those_that_are_named_of_the_teacher(
         expected += sum(squared(x, y) for x, y in pairs)
     assert float(made(run)["loss"].total.detach()) == pytest.approx(expected, rel=1e-12)
     assert made.captures.hidden == (0, 1, -1)
-    assert made.teaches.hidden == (0, 3, -1)
-    assert made.cost(Load(4, 4, picks=4)).flops == 3 * 2 * 4 * 8 * 16
+    assert made.teacher_captures.hidden == (0, 3, -1)
+    assert made.cost(Load(4, 4, head_positions=4)).flops == 3 * 2 * 4 * 8 * 16
 
 
 def test_as_many_layers_are_named_of_both(build: Build, vocabulary: Vocabulary) -> None:

@@ -42,7 +42,7 @@ def test_rows_are_those_of_the_authors_code(components: Registry) -> None:
     objective, run = passed(made, Stream(tokens(2, LENGTH)))
     pick = run.targets["pick"]
     with torch.no_grad():
-        read = run.read()
+        read = run.last_layer_input()
         asking = read.gather(1, pick.unsqueeze(-1).expand(-1, -1, 12)) + objective.places.weight[pick]
         for _ in range(2):
             asking = layer(made, read, asking, pick)

@@ -73,7 +73,7 @@ def test_windows_are_those_of_berts_loop(stride: int, asked: Tokens) -> None:
 
 def test_labels_are_the_rows_of_the_answer_or_the_first_where_it_is_not_whole(extract: Any, asked: Tokens) -> None:
     assert asked.targets is not None
-    count = extract.examples(asked, 23)
+    count = extract.example_count(asked, 23)
     formed = extract.form(asked, 23, Draw(0, 0, torch.arange(count)))
     bounds, documents = asked.targets.sentences, asked.targets.documents
     whole = 0
@@ -90,7 +90,7 @@ def test_labels_are_the_rows_of_the_answer_or_the_first_where_it_is_not_whole(ex
             inside = set(asked.targets.ids[bounds[documents[number] + words[0]] :][:3].tolist())
             assert words[0] < 0 or not inside <= set(tokens)
     assert whole >= 3
-    assert extract.lengths(asked, 23).tolist() == (formed.streams["body"].documents >= 0).sum(1).tolist()
+    assert extract.example_lengths(asked, 23).tolist() == (formed.streams["body"].documents >= 0).sum(1).tolist()
 
 
 def test_what_no_example_has_is_counted(build: Build, vocabulary: Vocabulary, asked: Tokens) -> None:
@@ -98,13 +98,13 @@ def test_what_no_example_has_is_counted(build: Build, vocabulary: Vocabulary, as
     lost = "answers that no window has whole", "tokens of questions that are longer than asked for"
     for stride, answers in ((1, 0), (4, 1)):
         narrow: Any = build("extract", vocabulary, 11, question=4, stride=stride)
-        assert narrow.left_out(asked, 11) == {lost[0]: answers, lost[1]: 27}
+        assert narrow.skipped_documents(asked, 11) == {lost[0]: answers, lost[1]: 27}
     wide: Any = build("extract", vocabulary, 128)
-    assert set(wide.left_out(asked, 128).values()) == {0}
+    assert set(wide.skipped_documents(asked, 128).values()) == {0}
 
 
 def test_only_the_first_row_and_those_of_the_context_are_scored(extract: Any, asked: Tokens, passed: Passed) -> None:
-    count = extract.examples(asked, 23)
+    count = extract.example_count(asked, 23)
     formed = extract.form(asked, 23, Draw(0, 0, torch.arange(count)))
     segments, documents = formed.streams["body"].segments, formed.streams["body"].documents
     for row in range(count):
@@ -142,7 +142,7 @@ def test_the_best_span_is_the_best_of_all_that_are_short_enough(most: int) -> No
 def test_a_model_that_knows_scores_all_and_one_that_says_nothing_the_share_that_nothing_answers(
     extract: Any, asked: Tokens, passed: Passed
 ) -> None:
-    count = extract.examples(asked, 23)
+    count = extract.example_count(asked, 23)
     formed = extract.form(asked, 23, Draw(0, 0, torch.arange(count)))
     knowing = torch.full((count, 23, 2), -9.0, dtype=torch.float64)
     for row, ends in enumerate(formed.targets["labels"].tolist()):
@@ -153,12 +153,12 @@ def test_a_model_that_knows_scores_all_and_one_that_says_nothing_the_share_that_
     for scores, wanted in ((knowing, 1.0), (silent, 1 / 4)):
         extract.logits = lambda hidden, unembed, scores=scores: scores
         metrics = extract.metrics()
-        extract.observe(passed(formed), metrics)
+        extract.update_metrics(passed(formed), metrics)
         assert {name: float(metric.compute()) for name, metric in metrics.items()} == {"exact": wanted, "f1": wanted}
 
 
 def test_frequencies_are_those_of_whoever_knows_how_often_nothing_answers(extract: Any, asked: Tokens) -> None:
-    count = extract.examples(asked, 23)
+    count = extract.example_count(asked, 23)
     targets = extract.form(asked, 23, Draw(0, 0, torch.arange(count))).targets
     none = (targets["labels"] == 0).all(1)
     share = (int(none.sum()) + 1) / (count + 2)
@@ -166,9 +166,9 @@ def test_frequencies_are_those_of_whoever_knows_how_often_nothing_answers(extrac
         -math.log(share) if none[row] else -math.log((1 - share) / (int(targets["open"][row].sum()) - 1))
         for row in range(count)
     ]
-    assert extract.frequencies(asked, targets) == pytest.approx(sum(nats) / count)
+    assert extract.unigram_loss(asked, targets) == pytest.approx(sum(nats) / count)
     two = {name: value[:2] for name, value in targets.items()}  # those that are evaluated, and no others
-    assert extract.frequencies(asked, two) == pytest.approx(sum(nats[:2]) / 2)
+    assert extract.unigram_loss(asked, two) == pytest.approx(sum(nats[:2]) / 2)
 
 
 @pytest.mark.parametrize(
@@ -184,13 +184,13 @@ def test_an_answer_that_is_not_in_its_context_is_refused(
 ) -> None:
     asked.labels = Labels(np.array([answer, *ANSWERS[1:]]).reshape(-1), np.arange(5) * 2)
     with pytest.raises(DataError, match=message):
-        extract.examples(asked, 23)
+        extract.example_count(asked, 23)
 
 
 def test_answers_have_two_ends(extract: Any, asked: Tokens) -> None:
     asked.labels = Labels(np.zeros(7), np.array([0, 2, 3, 5, 7]))
     with pytest.raises(DataError, match=r"document 1 has 1 labels, and extract takes two of each"):
-        extract.examples(asked, 23)
+        extract.example_count(asked, 23)
 
 
 def test_rows_that_hold_neither_question_nor_context_are_refused(build: Build, vocabulary: Vocabulary) -> None:
@@ -200,7 +200,7 @@ def test_rows_that_hold_neither_question_nor_context_are_refused(build: Build, v
 
 
 def test_the_head_runs_on_every_row(extract: Any) -> None:
-    assert extract.cost(Load(23, 23, picks=extract.picks(23))).flops == 2 * 23 * 8 * 2
+    assert extract.cost(Load(23, 23, head_positions=extract.head_positions(23))).flops == 2 * 23 * 8 * 2
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda once: pickle.loads(pickle.dumps(once))])

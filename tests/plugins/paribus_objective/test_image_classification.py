@@ -57,25 +57,25 @@ class Pass:
     def hidden(self, part: str = "body", *, tokens: torch.Tensor | None = None, key: str = "") -> torch.Tensor:
         return self.rows
 
-    def read(self) -> torch.Tensor:
+    def last_layer_input(self) -> torch.Tensor:
         raise AssertionError("nothing here asks the last layer")
 
-    def again(self, asking: torch.Tensor, at: torch.Tensor, times: int = 1) -> torch.Tensor:
+    def rerun_last_layer(self, asking: torch.Tensor, at: torch.Tensor, times: int = 1) -> torch.Tensor:
         raise AssertionError("nothing here asks the last layer")
 
-    def layer(self, layer: int, name: str) -> torch.Tensor:
+    def captured(self, layer: int, name: str) -> torch.Tensor:
         raise AssertionError("nothing here has layers")
 
-    def led(self, feed: StepInputFunction) -> torch.Tensor:
+    def hidden_with_feedback(self, feed: StepInputFunction) -> torch.Tensor:
         raise AssertionError("nothing here is fed")
 
     def unembed(self, h: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         raise AssertionError("nothing here is scored against a vocabulary")
 
-    def once(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def cached(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
         return make()
 
-    def scores(self, of: str | None = None) -> torch.Tensor:
+    def head_logits(self, of: str | None = None) -> torch.Tensor:
         raise AssertionError("nothing here is distilled")
 
     @property
@@ -94,7 +94,7 @@ def vocabulary() -> Vocabulary:
 
 def test_an_example_is_an_image_and_its_label(build: Build, vocabulary: Vocabulary) -> None:
     objective, tokens = build("image-classify", vocabulary), corpus([3, 0, 700, 999])
-    assert objective.examples(tokens, 5) == 4
+    assert objective.example_count(tokens, 5) == 4
     formed = form(objective, tokens, [2, 0])
     stream = formed.streams["body"]
     assert stream.tokens.tolist() == [list(range(24, 36)), list(range(12))]
@@ -141,16 +141,16 @@ def test_accuracy_is_the_share_that_was_the_first_guess(build: Build, vocabulary
     best = objective.head(rows[:, 0]).argmax(-1).tolist()  # type: ignore[operator]  # it is a module
     labels = [*best[:4], *((guess + 1) % 5 for guess in best[4:])]
     metrics = objective.metrics()
-    objective.observe(Pass(rows, labels), metrics)
+    objective.update_metrics(Pass(rows, labels), metrics)
     assert float(metrics["accuracy"].compute()) == pytest.approx(4 / 6)
 
 
 def test_frequencies_alone_come_to_the_entropy_of_the_labels(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("image-classify", vocabulary, classes=4)
     even = corpus([0, 1, 2, 3] * 5)
-    assert objective.frequencies(even, {"labels": torch.tensor([0, 1, 2, 3])}) == pytest.approx(math.log(4))
+    assert objective.unigram_loss(even, {"labels": torch.tensor([0, 1, 2, 3])}) == pytest.approx(math.log(4))
     # 3 + 1 of 8, 1 + 1, 0 + 1, 0 + 1
-    assert objective.frequencies(corpus([0, 0, 0, 1]), {"labels": torch.tensor([0, 2])}) == pytest.approx(
+    assert objective.unigram_loss(corpus([0, 0, 0, 1]), {"labels": torch.tensor([0, 2])}) == pytest.approx(
         -(math.log(4 / 8) + math.log(1 / 8)) / 2
     )
 
@@ -158,8 +158,8 @@ def test_frequencies_alone_come_to_the_entropy_of_the_labels(build: Build, vocab
 @pytest.mark.parametrize(("head", "flops"), [("linear", 2 * 8 * 5), ("mlp", 2 * 8 * (8 + 5))])
 def test_the_head_runs_on_one_row(head: str, flops: int, build: Build, vocabulary: Vocabulary) -> None:
     objective = build("image-classify", vocabulary, classes=5, head=head)
-    assert objective.picks(197) == 1
-    assert objective.cost(Load(197, 197, picks=1)).flops == flops
+    assert objective.head_positions(197) == 1
+    assert objective.cost(Load(197, 197, head_positions=1)).flops == flops
     roles = {name for module in objective.modules() for name in getattr(type(module), "roles", {})}
     assert roles >= {"head.weight"}
 
@@ -167,6 +167,6 @@ def test_the_head_runs_on_one_row(head: str, flops: int, build: Build, vocabular
 def test_other_text_objectives_are_held_against_even_odds(build: Build) -> None:
     vocabulary = Vocabulary(50, {"cls": 0, "sep": 1})
     for name in ("nsp", "sop"):
-        assert build(name, vocabulary).frequencies(corpus([0]), {"labels": torch.tensor([0])}) == math.log(2)
+        assert build(name, vocabulary).unigram_loss(corpus([0]), {"labels": torch.tensor([0])}) == math.log(2)
     assert functional.cross_entropy(torch.zeros(1, 2), torch.tensor([1])) == pytest.approx(math.log(2))
     assert isinstance(build("nsp", vocabulary), nn.Module)

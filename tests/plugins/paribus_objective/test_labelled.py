@@ -35,7 +35,7 @@ def pairs(corpus: Corpus) -> Tokens:
 
 def rows(objective: Objective, tokens: Tokens, length: int) -> list[list[int]]:
     """The tokens of each document's example, without padding."""
-    count = objective.examples(tokens, length)
+    count = objective.example_count(tokens, length)
     stream = objective.form(tokens, length, Draw(0, 0, torch.arange(count))).streams["body"]
     assert stream.documents is not None
     assert stream.tokens.shape == (count, length)
@@ -79,10 +79,12 @@ def test_the_rows_that_are_told_are_those_that_are_taken(
     for tokens in (singles, pairs):
         for length in (20, 64):
             taken = [len(row) for row in rows(objective, tokens, length)]
-            assert objective.lengths(tokens, length).tolist() == taken
+            assert objective.example_lengths(tokens, length).tolist() == taken
             marks, sides = 3 if tokens.targets else 2, [tokens, *([tokens.targets] if tokens.targets else [])]
             lost = sum(len(side.ids) for side in sides) + 3 * marks - sum(taken)
-            assert objective.left_out(tokens, length) == {"tokens of texts that are longer than their rows": lost}
+            assert objective.skipped_documents(tokens, length) == {
+                "tokens of texts that are longer than their rows": lost
+            }
 
 
 @pytest.mark.parametrize("pool", ["first", "mean", "last"])
@@ -150,9 +152,9 @@ def test_the_model_that_goes_on_predicts_every_token_behind_the_first(
 
 def test_frequencies_are_those_of_the_labels(build: Build, singles: Tokens, vocabulary: Vocabulary) -> None:
     for name in ("classify", "classify-causal"):
-        found = build(name, vocabulary).frequencies(singles, {"labels": torch.tensor([1, 1])})
+        found = build(name, vocabulary).unigram_loss(singles, {"labels": torch.tensor([1, 1])})
         assert found == pytest.approx(-np.log(3 / 5))
-    assert build("regress", vocabulary).frequencies(singles, {"judged": torch.tensor([1, 1])}) is None
+    assert build("regress", vocabulary).unigram_loss(singles, {"judged": torch.tensor([1, 1])}) is None
 
 
 @pytest.mark.parametrize("wrong", [2.0, -1.0, 0.5])
@@ -161,7 +163,7 @@ def test_a_label_that_is_no_class_is_refused(
 ) -> None:
     tokens = told(corpus([[2], [3]]), [1.0, wrong])
     with pytest.raises(DataError, match=rf"corpus: the corpus has the label {wrong:g}, but classify scores 2 classes"):
-        build("classify", vocabulary).examples(tokens, 32)
+        build("classify", vocabulary).example_count(tokens, 32)
 
 
 @pytest.mark.parametrize("name", ["classify", "regress"])
@@ -171,7 +173,7 @@ def test_a_document_without_its_one_label_is_refused(
     tokens = corpus([[2], [3]])
     tokens.labels = Labels(np.array([1.0, 0.0, 1.0]), np.array([0, 1, 3]))
     with pytest.raises(DataError, match=rf"document 1 has 2 labels, and {name} takes one of each; valid: one label a"):
-        build(name, vocabulary).examples(tokens, 32)
+        build(name, vocabulary).example_count(tokens, 32)
 
 
 def test_rows_that_hold_no_pair_are_refused(build: Build, vocabulary: Vocabulary) -> None:
@@ -187,7 +189,7 @@ def test_the_error_is_squared_and_summed(build: Build, passed: Passed, pairs: To
     assert pairs.targets is not None
     pairs.targets.ids = pairs.targets.ids % 90
     objective = build("regress", vocabulary, 64, pool="mean")
-    assert objective.examples(pairs, 64) == 3
+    assert objective.example_count(pairs, 64) == 3
     run = passed(objective.form(pairs, 64, Draw(0, 0, torch.arange(3))))
     rows = [run.hidden("body")[row, :size].mean(0) for row, size in enumerate([12, 51, 44])]
     said = objective.logits(torch.stack(rows), run.unembed)[:, 0]
@@ -196,6 +198,6 @@ def test_the_error_is_squared_and_summed(build: Build, passed: Passed, pairs: To
     torch.testing.assert_close(term.total, wanted, rtol=0, atol=1e-9)
     assert int(term.count) == 3  # a score may be any number, that of an ignored label as well
     metrics = objective.metrics()
-    objective.observe(run, metrics)
+    objective.update_metrics(run, metrics)
     wanted_r = np.corrcoef(said.detach().numpy(), [0.25, -100.0, 3.5])[0, 1]
     assert float(metrics["pearson"].compute()) == pytest.approx(wanted_r)

@@ -69,8 +69,8 @@ def test_as_many_places_are_kept_as_the_rate_can_fill(
     made = build("mlm", vocabulary, rate=rate)
     body = Stream(torch.full((5, length), 9))
     targets = made.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(5))).targets
-    assert targets["pick"].shape == targets["labels"].shape == (5, made.picks(length))
-    assert made.picks(length) == max(1, math.ceil(rate * length))
+    assert targets["pick"].shape == targets["labels"].shape == (5, made.head_positions(length))
+    assert made.head_positions(length) == max(1, math.ceil(rate * length))
     assert (targets["labels"] != IGNORED).any(1).all()
 
 
@@ -145,7 +145,7 @@ def test_a_rate_goes_evenly_from_its_start_to_its_end_in_batches_of_one_size(
     made = build("mlm", vocabulary, rate=start, over_time=OverTime(rate=end))
     for progress in (0.0, 0.25, 0.5, 1.0):
         found = hidden(made, 0, progress=progress)
-        assert found.shape == (64, made.picks(32)) == (64, math.ceil(max(start, end) * 32))
+        assert found.shape == (64, made.head_positions(32)) == (64, math.ceil(max(start, end) * 32))
         expected = 32 * (start + (end - start) * progress)
         assert (found < 99).double().sum(1).mean().item() == pytest.approx(expected, abs=4 * 0.5 / 8)
 

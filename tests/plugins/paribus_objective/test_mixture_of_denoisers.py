@@ -101,7 +101,7 @@ def test_the_regular_and_the_extreme_mode_take_as_much_as_they_say(mode: str, ra
 
 def test_batches_of_any_mixture_have_one_size(build: Build) -> None:
     made = build("ul2", VOCABULARY, 256)
-    text = made.raw(256)
+    text = made.text_length(256)
     widths = [sides(text, each.amount(text)) for each in DENOISERS]
     assert max(max(read for read, _ in widths) + 1, *(written for _, written in widths)) <= 256
     longer = [sides(text + 1, each.amount(text + 1)) for each in DENOISERS]
@@ -111,7 +111,7 @@ def test_batches_of_any_mixture_have_one_size(build: Build) -> None:
         of = [sides(N, each.amount(N)) for each in DENOISERS]
         assert batch.streams["encoder"].tokens.shape == (len(index), max(read for read, _ in of) + 1)
         assert batch.targets["labels"].shape == (len(index), max(written for _, written in of))
-        assert made.picks(256) == max(written for _, written in widths)
+        assert made.head_positions(256) == max(written for _, written in widths)
 
 
 def test_an_example_is_spoilt_the_same_alone(build: Build) -> None:
@@ -157,4 +157,4 @@ def test_a_text_is_read_in_the_sequential_mode_and_goes_on_behind_its_sentinel(b
     prompt = build("ul2", VOCABULARY).prompt([20, 21])
     assert prompt is not None
     assert prompt.source == (MODES[SEQUENTIAL], 20, 21, SENTINELS[0], EOS)
-    assert (prompt.body, prompt.stop, prompt.both) == ((PAD, SENTINELS[0]), EOS, False)
+    assert (prompt.body, prompt.stop, prompt.bidirectional) == ((PAD, SENTINELS[0]), EOS, False)

@@ -20,7 +20,7 @@ def nsp(build: Build, vocabulary: Vocabulary) -> Objective:
 
 
 def formed(nsp: Objective, tokens: Tokens, length: int, epochs: int) -> list[TrainingExamples]:
-    index = torch.arange(nsp.examples(tokens, length))
+    index = torch.arange(nsp.example_count(tokens, length))
     return [nsp.form(tokens, length, Draw(0, epoch, index)) for epoch in range(epochs)]
 
 
@@ -84,6 +84,6 @@ def test_rows_are_filled_but_for_the_ends_of_documents(nsp: Objective, corpus: C
 def test_one_document_is_not_enough(nsp: Objective, corpus: Corpus) -> None:
     tokens = corpus([[3, 3, 3]])
     with pytest.raises(DataError, match="nsp takes its negatives from another document"):
-        nsp.examples(tokens, 32)
+        nsp.example_count(tokens, 32)
     with pytest.raises(DataError, match="nsp takes its negatives from another document"):
         nsp.form(tokens, 32, Draw(0, 0, torch.arange(1)))

@@ -62,7 +62,7 @@ def examples(made: Objective, corpus: Corpus, index: Tensor, *, length: int, see
         tokens.targets = small(corpus(documents[::-1]))
         formed = made.form(tokens, length, draw)
         return made.corrupt(formed.streams, formed.targets, draw)
-    flow = torch.arange(1000 * made.raw(length)).reshape(1000, -1) * 7 % 74 + 6
+    flow = torch.arange(1000 * made.text_length(length)).reshape(1000, -1) * 7 % 74 + 6
     return made.corrupt({"body": Stream(flow[index])}, {}, draw)
 
 
@@ -226,8 +226,8 @@ def test_the_head_runs_on_as_many_rows_as_it_says(
     made = build(name, vocabulary)
     run = passed(formed(made, corpus, 3))
     made(run)
-    logits = run.once("logits", lambda: torch.empty(0))
-    assert logits.flatten(0, -2).shape[0] == 3 * made.picks(32)
+    logits = run.cached("logits", lambda: torch.empty(0))
+    assert logits.flatten(0, -2).shape[0] == 3 * made.head_positions(32)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -250,9 +250,9 @@ def test_rows_are_brought_to_the_width_at_which_they_are_scored_at_the_cost_that
     run.unembed = unembed  # type: ignore[method-assign]  # the fake pass, and meant
     with FlopCounterMode(display=False) as counter:
         made(run)
-    assert made.cost(Load(32, 32, picks=3 * made.picks(32))).flops == counter.get_total_flops()
+    assert made.cost(Load(32, 32, head_positions=3 * made.head_positions(32))).flops == counter.get_total_flops()
     assert all(h.shape[-1] == (table_width or 8) for h in scored)
-    told = made.scored(32)
+    told = made.unembed_positions(32)
     if told is not None:
         assert sum(h.shape[:-1].numel() for h in scored) == 3 * told
 
@@ -267,9 +267,9 @@ def test_accuracy_is_the_share_of_labels_that_are_guessed(
     for epoch in range(3):
         run = passed(formed(made, corpus, 4, epoch=epoch))
         made(run)
-        made.observe(run, metrics)
+        made.update_metrics(run, metrics)
         labels = run.targets["labels"].flatten()
-        guesses = run.once("logits", lambda: torch.empty(0)).flatten(0, -2).argmax(-1)
+        guesses = run.cached("logits", lambda: torch.empty(0)).flatten(0, -2).argmax(-1)
         right += int((guesses == labels)[labels != IGNORED].sum())
         wanted += int((labels != IGNORED).sum())
     assert metrics["accuracy"].compute() == pytest.approx(right / wanted)

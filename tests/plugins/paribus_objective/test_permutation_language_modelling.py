@@ -49,7 +49,7 @@ def test_tokens_stay_as_they_are_and_the_last_sixth_of_them_is_predicted(made: O
     formed = corrupted(made, rows=2000)
     assert torch.equal(formed.streams["body"].tokens, torch.arange(2000 * LENGTH).reshape(2000, LENGTH) * 7 % 74 + 6)
     _, _, labels = asked(formed)
-    assert labels.shape[1] == made.picks(LENGTH) == 6
+    assert labels.shape[1] == made.head_positions(LENGTH) == 6
     assert float((labels != IGNORED).sum()) / (2000 * LENGTH) == pytest.approx(1 / 6, abs=0.002)
 
 

@@ -138,8 +138,8 @@ def test_what_goes_through_rows_one_after_another_is_refused_in_a_decoder(overri
 def test_a_text_is_read_both_ways_and_goes_on(build: Build, parted: Objective) -> None:
     decoder = build("prefix-lm", VOCABULARY).prompt([20, 21])
     assert decoder is not None
-    assert (decoder.body, decoder.source, decoder.stop, decoder.both) == ((20, 21), None, EOS, True)
+    assert (decoder.body, decoder.source, decoder.stop, decoder.bidirectional) == ((20, 21), None, EOS, True)
     both = parted.prompt([20, 21])
     assert both is not None
-    assert (both.body, both.source, both.stop, both.both) == ((PAD,), (20, 21), EOS, False)
+    assert (both.body, both.source, both.stop, both.bidirectional) == ((PAD,), (20, 21), EOS, False)
     assert parted.prompt([]) == both._replace(source=(EOS,))

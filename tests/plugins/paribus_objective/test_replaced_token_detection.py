@@ -114,7 +114,7 @@ def test_a_draw_that_hits_the_original_is_an_original(build: Build, passed: Pass
     made: Any = build("rtd", vocabulary)
     batch = formed(made)
     run = passed(batch)
-    run.once("filled", lambda: nn.functional.one_hot(batch.targets["labels"].clamp(min=0), 100).double() * 1e4)
+    run.cached("filled", lambda: nn.functional.one_hot(batch.targets["labels"].clamp(min=0), 100).double() * 1e4)
     assert torch.equal(made._tokens(run), batch.streams["body"].tokens)
     replaced = made._replaced(run)
     assert not (replaced == 1).any()
@@ -159,7 +159,7 @@ def test_what_is_measured_is_what_can_be_counted(build: Build, passed: Passed, v
         run = passed(batch)
         nn.init.constant_(made.detector.scores.bias, 0.1 - 0.1 * epoch)
         made(run)
-        made.observe(run, metrics)
+        made.update_metrics(run, metrics)
         labels = batch.targets["labels"]
         filled += (made._filled(run).argmax(-1) == labels)[labels != IGNORED].tolist()
         told = batch.targets["told"] != IGNORED
@@ -273,5 +273,5 @@ def test_the_body_runs_once_and_so_does_the_generator(model: Model) -> None:
         model.topology.get_submodule(path).register_forward_hook(lambda *_, path=path: calls.append(path))
     run = BatchForward(model.topology, batch_of(model))
     model.terms(run, ["rtd"])
-    model.objective("rtd").observe(run.of("rtd"), model.objective("rtd").metrics())
+    model.objective("rtd").update_metrics(run.of("rtd"), model.objective("rtd").metrics())
     assert sorted(calls) == ["body", "generator"]

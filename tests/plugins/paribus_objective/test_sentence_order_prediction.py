@@ -20,7 +20,7 @@ def sop(build: Build, vocabulary: Vocabulary) -> Objective:
 
 
 def batches(sop: Objective, tokens: Tokens, length: int, epochs: int) -> list[TrainingExamples]:
-    index = torch.arange(sop.examples(tokens, length))
+    index = torch.arange(sop.example_count(tokens, length))
     return [sop.form(tokens, length, Draw(0, epoch, index)) for epoch in range(epochs)]
 
 
@@ -65,6 +65,6 @@ def test_both_orders_are_as_likely(sop: Objective, corpus: Corpus) -> None:
 
 
 def test_one_document_of_two_sentences_is_enough_and_one_sentence_is_not(sop: Objective, corpus: Corpus) -> None:
-    assert sop.examples(corpus([[3, 3]]), 32) == 1
+    assert sop.example_count(corpus([[3, 3]]), 32) == 1
     with pytest.raises(DataError, match="sop pairs consecutive sentences, but no document has two"):
-        sop.examples(corpus([[3], [4]]), 32)
+        sop.example_count(corpus([[3], [4]]), 32)

@@ -123,12 +123,12 @@ def test_a_source_is_read_from_its_end_where_that_was_asked_for(
 def test_a_pair_that_is_too_long_is_cut_on_the_side_that_is(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     made = build("seq2seq", vocabulary, 5)
     tokens = pairs([[9], [2], [4]], [[3], [7], [4]])
-    assert made.examples(tokens, 5) == 3
+    assert made.example_count(tokens, 5) == 3
     formed = made.form(tokens, 5, draw(0, 1, 2))
     assert formed.streams["encoder"].tokens[0].tolist() == [*text(tokens, 0)[:4], EOS]
     assert formed.targets["labels"][1].tolist() == [*text(tokens.targets, 1)[:4], EOS]
     assert formed.targets["labels"][2].tolist() == [*text(tokens.targets, 2), EOS]
-    assert made.left_out(tokens, 5) == {"ends of pairs that take more than 5 rows": 2}
+    assert made.skipped_documents(tokens, 5) == {"ends of pairs that take more than 5 rows": 2}
 
 
 def test_a_pair_that_is_too_long_is_dropped_where_that_was_asked_for(
@@ -136,12 +136,12 @@ def test_a_pair_that_is_too_long_is_dropped_where_that_was_asked_for(
 ) -> None:
     made = build("seq2seq", vocabulary, 5, long="drop")
     tokens = pairs([[9], [2], [4], [1]], [[3], [7], [4], [2]])
-    assert made.examples(tokens, 5) == 2
+    assert made.example_count(tokens, 5) == 2
     formed = made.form(tokens, 5, draw(0, 1))
     assert formed.targets["labels"][0].tolist() == [*text(tokens.targets, 2), EOS]
     assert formed.streams["encoder"].tokens[1].tolist() == [*text(tokens, 3), EOS, PAD, PAD, PAD]
-    assert made.left_out(tokens, 5) == {"pairs that take more than 5 rows": 2}
-    assert made.lengths(tokens, 5).tolist() == [5, 3]
+    assert made.skipped_documents(tokens, 5) == {"pairs that take more than 5 rows": 2}
+    assert made.example_lengths(tokens, 5).tolist() == [5, 3]
 
 
 def test_where_no_pair_is_left_the_error_says_how_long_they_are(
@@ -151,17 +151,17 @@ def test_where_no_pair_is_left_the_error_says_how_long_they_are(
     with pytest.raises(
         DataError, match=r"all 2 pairs take more than 5 rows \(8 at least\).*dims.length of 8 or more.* long: cut"
     ):
-        made.examples(pairs([[9], [2]], [[3], [7]]), 5)
+        made.example_count(pairs([[9], [2]], [[3], [7]]), 5)
 
 
 def test_how_many_rows_an_example_takes_is_what_its_longer_side_takes(
     build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
     tokens = pairs([[3, 2], [1], [30]], [[2], [3, 3], [1]], ([0, 1, 0], [1, 0, 1]))
-    assert build("seq2seq", vocabulary, 12).lengths(tokens, 12).tolist() == [6, 7, 12]
-    assert build("seq2seq", vocabulary, 12, languages=2).lengths(tokens, 12).tolist() == [7, 7, 12]
+    assert build("seq2seq", vocabulary, 12).example_lengths(tokens, 12).tolist() == [6, 7, 12]
+    assert build("seq2seq", vocabulary, 12, languages=2).example_lengths(tokens, 12).tolist() == [7, 7, 12]
     made = build("seq2seq", vocabulary, 12)
-    for document, rows in enumerate(made.lengths(tokens, 12)):
+    for document, rows in enumerate(made.example_lengths(tokens, 12)):
         formed = made.form(tokens, int(rows), draw(document))
         whole = made.form(tokens, 12, draw(document))
         for name in ("encoder", "body"):
@@ -188,7 +188,7 @@ def test_a_source_begins_with_its_language_and_the_body_is_started_with_the_targ
     assert encoder.tokens[1].tolist() == [FIRST + 2, *text(tokens, 1)[:6], EOS], "its mark and its end are kept"
     assert body.tokens[:, 0].tolist() == [FIRST + 2, FIRST + 1]
     assert formed.targets["labels"][0, :3].tolist() == [*text(tokens.targets, 0), EOS]
-    assert made.left_out(tokens, 8) == {"ends of pairs that take more than 8 rows": 1}
+    assert made.skipped_documents(tokens, 8) == {"ends of pairs that take more than 8 rows": 1}
 
 
 def test_rows_are_of_the_language_of_their_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
@@ -211,9 +211,9 @@ def test_a_corpus_without_languages_or_with_too_many_is_refused(
     with pytest.raises(
         DataError, match=r"marks 2 languages, but the corpus says of no text which it is in; valid: null"
     ):
-        made.examples(pairs([[3]], [[2]]), 32)
+        made.example_count(pairs([[3]], [[2]]), 32)
     with pytest.raises(DataError, match=r"objective.languages: seq2seq marks 2 languages, .* corpus has 3; valid: ≥ 3"):
-        made.examples(pairs([[3]], [[2]], ([0], [2])), 32)
+        made.example_count(pairs([[3]], [[2]], ([0], [2])), 32)
 
 
 # --- how it is asked to write ---
@@ -231,7 +231,7 @@ def test_a_prompt_is_what_an_example_begins_with(build: Build, pairs: Any, vocab
             assert formed.streams["encoder"].tokens[0, : len(prompt.source)].tolist() == list(prompt.source)
             assert (formed.streams["encoder"].tokens[0, len(prompt.source) :] == PAD).all()
             assert formed.streams["body"].tokens[0, :1].tolist() == list(prompt.body)
-            assert (prompt.stop, prompt.both) == (EOS, False)
+            assert (prompt.stop, prompt.bidirectional) == (EOS, False)
 
 
 def test_among_three_languages_a_prompt_is_told_both(build: Build, vocabulary: Vocabulary) -> None:
@@ -300,11 +300,11 @@ def test_exact_counts_the_pairs_that_are_written_without_a_fault(
     class Written:
         targets = formed.targets
 
-        def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
             return scores
 
     metrics = made.metrics()
-    made.observe(Written(), metrics)
+    made.update_metrics(Written(), metrics)
     assert metrics["exact"].compute() == pytest.approx(2 / 3)
     assert metrics["accuracy"].compute() == pytest.approx(12 / 13)
 
@@ -316,7 +316,7 @@ def test_frequencies_are_those_of_the_targets_labels(build: Build, pairs: Any, v
         seen, asked = (
             [
                 token
-                for document in range(made.examples(tokens, length))
+                for document in range(made.example_count(tokens, length))
                 for token in made.form(tokens, length, draw(document)).targets["labels"][0].tolist()
                 if token != IGNORED
             ]
@@ -324,9 +324,9 @@ def test_frequencies_are_those_of_the_targets_labels(build: Build, pairs: Any, v
         )
         counts = Counter(seen)
         nats = [-math.log((counts[token] + 1) / (len(seen) + 100)) for token in asked]
-        every = torch.arange(made.examples(val, length))
+        every = torch.arange(made.example_count(val, length))
         targets = made.form(val, length, Draw(0, 0, every)).targets
-        assert made.frequencies(train, targets) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
+        assert made.unigram_loss(train, targets) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
 
 
 def test_the_kept_pairs_are_found_once_and_not_copied(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
@@ -337,4 +337,4 @@ def test_the_kept_pairs_are_found_once_and_not_copied(build: Build, pairs: Any, 
     assert made.pairs.kept(tokens) is made.pairs.kept(tokens)
     other = copy.deepcopy(made)
     assert not other.pairs._kept
-    assert other.examples(tokens, 8) == 2
+    assert other.example_count(tokens, 8) == 2

@@ -79,8 +79,8 @@ def test_without_pad_the_decoder_starts_with_bos_and_without_bos_with_eos(
 
 def test_t5_eats_568_tokens_for_512_rows(build: Build) -> None:
     made = build("span-corruption", VOCABULARY, 512)
-    assert made.raw(512) == 568
-    assert made.picks(512) == 114
+    assert made.text_length(512) == 568
+    assert made.head_positions(512) == 114
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 0.85])
@@ -89,7 +89,7 @@ def test_a_text_is_the_longest_of_which_both_sides_fit(rate: float, mean_span: f
     made = build("span-corruption", VOCABULARY, 64, rate=rate, mean_span=mean_span)
     for length in (3, 4, 17, 64):
         fits = [n for n in range(2, 200) if max(sides(n, amount(n, rate, mean_span))) <= length]
-        assert made.raw(length) == max(fits)
+        assert made.text_length(length) == max(fits)
 
 
 def test_each_row_is_in_the_document_that_it_came_from(t5: Objective) -> None:

@@ -53,7 +53,7 @@ def test_a_run_is_as_long_as_there_is_room(corpus: Corpus) -> None:
 
 def test_a_label_stands_at_its_words_first_piece_and_nowhere_else(tag: Any, corpus: Corpus) -> None:
     tokens = tagged(corpus(DOCUMENTS))
-    assert tag.examples(tokens, 12) == 6  # of at most ten tokens
+    assert tag.example_count(tokens, 12) == 6  # of at most ten tokens
     formed = tag.form(tokens, 12, Draw(0, 0, torch.arange(6)))
     stream, labels = formed.streams["body"].tokens.tolist(), formed.targets["labels"].tolist()
     assert stream[0] == [1, *range(100, 106), 2, 0, 0, 0, 0]
@@ -61,8 +61,8 @@ def test_a_label_stands_at_its_words_first_piece_and_nowhere_else(tag: Any, corp
     both = [pair for row, told in zip(stream, labels, strict=True) for pair in zip(row, told, strict=True)]
     seen = {label: token for token, label in both if label != IGNORED}
     assert seen == {word: 100 + int(tokens.sentences[word]) for word in range(10)}
-    assert tag.lengths(tokens, 12).tolist() == [sum(token != 0 for token in row) for row in stream]
-    assert tag.left_out(tokens, 12) == {"tokens of words that are longer than their rows": 20}
+    assert tag.example_lengths(tokens, 12).tolist() == [sum(token != 0 for token in row) for row in stream]
+    assert tag.skipped_documents(tokens, 12) == {"tokens of words that are longer than their rows": 20}
     long = next(row for row in stream if 100 + int(tokens.sentences[7]) in row)
     assert long == [1, *range(119, 129), 2]  # a word that has no room is cut, and keeps its label
 
@@ -71,18 +71,18 @@ def test_what_is_ignored_in_the_corpus_is_ignored_here(tag: Any, corpus: Corpus)
     tokens = tagged(corpus([[1, 2], [3]]))
     assert tokens.labels is not None
     tokens.labels.values[1] = IGNORED
-    assert tag.examples(tokens, 12) == 2
+    assert tag.example_count(tokens, 12) == 2
     targets = tag.form(tokens, 12, Draw(0, 0, torch.arange(2))).targets
     labels = targets["labels"]
     assert sorted(labels[labels != IGNORED].tolist()) == [0, 2]
-    assert tag.frequencies(tokens, targets) == pytest.approx(-np.log(2 / 12))
+    assert tag.unigram_loss(tokens, targets) == pytest.approx(-np.log(2 / 12))
 
 
 def test_tags_that_are_no_words_are_refused(tag: Any, corpus: Corpus) -> None:
     tokens = corpus([[1, 2], [3]])
     tokens.labels = Labels(np.zeros(4), np.array([0, 2, 4]))
     with pytest.raises(DataError, match="corpus: document 1 has 2 tags and 1 words; valid: a tag for each word"):
-        tag.examples(tokens, 12)
+        tag.example_count(tokens, 12)
     tokens.labels = Labels(np.array([0.0, 10.0, 1.0]), np.array([0, 2, 3]))
     with pytest.raises(DataError, match="has the label 10, but tag scores 10 classes"):
-        tag.examples(tokens, 12)
+        tag.example_count(tokens, 12)

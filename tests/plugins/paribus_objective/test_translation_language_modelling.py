@@ -122,7 +122,7 @@ def test_both_sides_are_hidden_alike_and_no_mark_and_no_padding_is(build: Build,
 
 def test_examples_say_how_long_they_are_and_shorter_batches_hold_the_same(build: Build, tokens: Any) -> None:
     made = build("tlm", VOCABULARY)
-    lengths = made.lengths(tokens, 32)
+    lengths = made.example_lengths(tokens, 32)
     assert lengths is not None
     expected = [
         min(len(one) + len(other) + 4, 32) for one, other in zip(texts(tokens), texts(tokens.targets), strict=True)
@@ -149,7 +149,7 @@ def test_nothing_is_written(build: Build) -> None:
 
 
 def test_an_epoch_has_each_pair_once(build: Build, tokens: Any) -> None:
-    assert build("tlm", VOCABULARY).examples(tokens, 32) == 180
+    assert build("tlm", VOCABULARY).example_count(tokens, 32) == 180
 
 
 def test_what_is_formed_is_left_as_it_was(build: Build, tokens: Any) -> None:
@@ -167,4 +167,4 @@ def test_frequencies_are_those_of_both_sides(build: Build, corpus: Corpus) -> No
     made = build("tlm", Vocabulary(4, {"cls": 2, "sep": 2, "mask": 3}))
     shares = np.array([2, 3, 1, 1]) / 7  # one more of each than there are
     targets = {"labels": torch.tensor([[1, IGNORED], [0, 1]])}
-    assert made.frequencies(train, targets) == pytest.approx(-(np.log(shares[0]) + 2 * np.log(shares[1])) / 3)
+    assert made.unigram_loss(train, targets) == pytest.approx(-(np.log(shares[0]) + 2 * np.log(shares[1])) / 3)

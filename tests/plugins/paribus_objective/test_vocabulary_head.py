@@ -53,7 +53,7 @@ def test_it_says_what_layer_activation_norm_and_bias_say(build: Build, vocabular
 
 
 def test_it_costs_what_precedes_the_table(build: Build, vocabulary: Vocabulary) -> None:
-    load = Load(queries=16, keys=16, picks=5)
+    load = Load(queries=16, keys=16, head_positions=5)
     assert build("mlm", vocabulary).cost(load).flops == 2 * 5 * 8 * 8
     assert build("mlm", vocabulary, table_width=4).cost(load).flops == 2 * 5 * 8 * 4
     assert build("clm", vocabulary).cost(load).flops == 0

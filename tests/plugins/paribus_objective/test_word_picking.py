@@ -191,4 +191,4 @@ def test_one_draw_decides_for_a_whole_run() -> None:
 
 def test_a_tokenizer_that_knows_no_words_is_refused() -> None:
     with pytest.raises(SpecError, match=r"tokenizer: whole words are to be hidden together, but the tokenizer cannot"):
-        picking(LAWS["words"], 0.15, VOCABULARY._replace(begins=None))
+        picking(LAWS["words"], 0.15, VOCABULARY._replace(word_starts=None))

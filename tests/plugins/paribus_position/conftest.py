@@ -64,7 +64,7 @@ def paired(shape: Shape, filled: Callable[[nn.Module], nn.Module]) -> Callable[.
     def paired(position: Position, q: Tensor, k: Tensor, scale: float = 0.3, place: Shape = shape) -> Pair:
         heads = filled(Heads(place, kv_heads=place.heads // 2, bias=True))
         assert isinstance(heads, Heads)
-        own = position.own(place)
+        own = position.layer_part(place)
         size = (2, place.heads, place.head_width)
         return Pair(
             drawn("queries", *size[:2], q.shape[1], size[2]).requires_grad_(),

@@ -118,7 +118,7 @@ def test_a_distance_below_the_exact_buckets_is_rejected(shape: Shape) -> None:
 
 @pytest.mark.parametrize(("scores", "terms"), [("both", 3), ("c2p", 2), ("p2c", 2)])
 def test_the_scale_counts_terms(scores: Any, terms: int, shape: Shape) -> None:
-    assert Disentangled(shape, scores=scores).terms() == terms
+    assert Disentangled(shape, scores=scores).score_terms() == terms
 
 
 def test_dropout_applies_to_the_table_in_training(shape: Shape, filled: Filled, paired: Paired) -> None:
@@ -149,7 +149,7 @@ def test_the_declared_cost_is_correct(
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:
-    assert Disentangled(shape).reach() is None
+    assert Disentangled(shape).position_limit() is None
 
 
 # The published layers keep their scale in float32: exact where it is the root of a square.
@@ -159,7 +159,7 @@ ASKED = {"both": ["c2p", "p2c"], "c2p": ["c2p"], "p2c": ["p2c"]}
 def context(position: Disentangled, heads: Heads, own: nn.Module | None, x: Tensor, seen: Tensor) -> Tensor:
     """(B, T, D) -> (B, T, H * K): softmax attention with the position, up to its last projection."""
     q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
-    rows, scale = torch.arange(x.shape[1]).unsqueeze(0), (q.shape[-1] * position.terms()) ** -0.5
+    rows, scale = torch.arange(x.shape[1]).unsqueeze(0), (q.shape[-1] * position.score_terms()) ** -0.5
     pair = Pair(q, k, rows, rows, scale, q.shape[1], heads.project, torch.float64, own)
     scores = (q @ k.transpose(-1, -2) * scale + position.bias(pair)).masked_fill(~seen, -1e300)
     mixed: Tensor = scores.softmax(-1) @ v
@@ -195,7 +195,7 @@ def test_matches_deberta_v2(buckets: int | None, apart: bool, scores: Any, lengt
     theirs: Any = filled(published.DisentangledSelfAttention(config))
     position = Disentangled(shape, distance=6, buckets=buckets, scores=scores, separate_projections=apart)
     filled(position)
-    ours, own = Heads(shape, kv_heads=heads, bias=True).double(), position.own(shape)
+    ours, own = Heads(shape, kv_heads=heads, bias=True).double(), position.layer_part(shape)
     with torch.no_grad():
         for one, two in ((ours.q, theirs.query_proj), (ours.k, theirs.key_proj), (ours.v, theirs.value_proj)):
             moved(one, two.weight, two.bias)
@@ -224,7 +224,7 @@ def test_matches_deberta_v1(scores: Any, length: int, filled: Filled) -> None:
     theirs: Any = filled(published.DisentangledSelfAttention(config))
     position = Disentangled(shape, distance=6, scores=scores, separate_projections=True)
     filled(position)
-    ours, own = Heads(shape, kv_heads=heads, bias=True).double(), position.own(shape)
+    ours, own = Heads(shape, kv_heads=heads, bias=True).double(), position.layer_part(shape)
     assert own is not None
     own.double()
     with torch.no_grad():

@@ -93,4 +93,4 @@ def test_precision_is_that_of_scores_and_at_least_float32(asked: torch.dtype, gi
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:
-    assert made(shape).reach() is None
+    assert made(shape).position_limit() is None

@@ -33,7 +33,7 @@ def test_left_padding_reads_the_first_vector(shape: Shape) -> None:
 @pytest.mark.parametrize(("length", "reach"), [(None, 16), (40, 40)])
 def test_the_table_has_the_length_of_dims_or_of_the_option(length: int | None, reach: int, shape: Shape) -> None:
     position = Learned(shape, length=length)
-    assert position.reach() == position.table.num_embeddings == reach
+    assert position.position_limit() == position.table.num_embeddings == reach
     position.embed(torch.zeros(1, 1, 8), torch.tensor([[reach - 1]]))
 
 
@@ -46,7 +46,7 @@ def test_a_position_past_the_table_is_an_error(shape: Shape) -> None:
 def test_vectors_before_the_offset_are_unused(shape: Shape) -> None:
     position = Learned(shape, offset=2)
     assert position.table.num_embeddings == 18
-    assert position.reach() == 16
+    assert position.position_limit() == 16
     positions = torch.tensor([[-3, 0, 1, 15]])
     got = position.embed(torch.zeros(1, 4, 8), positions)
     assert torch.equal(got[0], position.table.weight[[2, 2, 3, 17]])

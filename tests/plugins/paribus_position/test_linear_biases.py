@@ -53,4 +53,4 @@ def test_precision_is_that_of_scores_and_at_least_float32(asked: torch.dtype, gi
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:
-    assert LinearBiases(shape).reach() is None
+    assert LinearBiases(shape).position_limit() is None

@@ -11,4 +11,4 @@ def test_it_changes_nothing_and_has_no_parameters(shape: Shape) -> None:
     assert position.embed(x, at) is x
     assert position.rotate(x, position.tables(at, 6), "query") is x
     assert list(position.parameters()) == []
-    assert position.reach() is None
+    assert position.position_limit() is None

@@ -22,7 +22,7 @@ def test_declared_moments_match_the_methods(name: str, component: type[Position]
     assert moments == overridden
     assert (component.traits["bias"] != "none") == ("bias" in moments)
     made = component(shape)
-    assert (made.reach() is not None) == component.traits.get("table", False)
+    assert (made.position_limit() is not None) == component.traits.get("table", False)
 
 
 @pytest.mark.parametrize(("name", "component"), position().items())

@@ -106,4 +106,4 @@ def test_invalid_sizes_are_rejected(causal: bool, buckets: int, distance: int, m
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:
-    assert made(shape, True).reach() is None
+    assert made(shape, True).position_limit() is None

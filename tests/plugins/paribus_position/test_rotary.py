@@ -130,4 +130,4 @@ def test_fractions_in_the_error_are_valid(head_width: int, shape: Shape) -> None
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:
-    assert Rotary(shape).reach() is None
+    assert Rotary(shape).position_limit() is None

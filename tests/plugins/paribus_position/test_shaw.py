@@ -68,7 +68,7 @@ def test_distances_are_clipped(shape: Shape, filled: Filled, paired: Paired) -> 
 def test_values_are_optional(shape: Shape, paired: Paired) -> None:
     position, rows = Shaw(shape, values=False), torch.arange(3).unsqueeze(0)
     assert position.mix(torch.ones(2, 4, 3, 3), paired(position, rows, rows)) is None
-    assert (position.mixes(), Shaw(shape).mixes()) == (False, True)
+    assert (position.uses_mix(), Shaw(shape).uses_mix()) == (False, True)
     assert {name for name, _ in position.named_parameters()} == {"keys.weight"}
 
 
@@ -84,4 +84,4 @@ def test_the_declared_cost_has_no_quadratic_term(values: bool, shape: Shape, pai
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:
-    assert Shaw(shape).reach() is None
+    assert Shaw(shape).position_limit() is None

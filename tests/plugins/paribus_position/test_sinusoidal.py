@@ -102,4 +102,4 @@ def test_the_dtype_of_the_input_is_preserved(shape: Shape) -> None:
 
 def test_it_has_no_parameters_and_no_maximum_length(shape: Shape) -> None:
     assert list(Sinusoidal(shape).parameters()) == []
-    assert Sinusoidal(shape).reach() is None
+    assert Sinusoidal(shape).position_limit() is None

@@ -137,7 +137,7 @@ def test_matches_xlnet(queries: int, keys: int, sizes: tuple[int, int], segments
     theirs: Any = filled(model.layer[0].rel_attn)
     shape = Shape(heads * head_width, heads, head_width, 16, 9, 1)
     position = TransformerXL(shape, untied=True, segments=segments)
-    own = position.own(shape).double()
+    own = position.layer_part(shape).double()
     leanings = own.leanings
     assert leanings is not None
     kinds = torch.tensor([[0] * (keys // 2) + [1] * (keys - keys // 2), [0, 1, 0, 0, 1, 1, 0, 2, 0][:keys]])
@@ -201,9 +201,9 @@ def test_u_and_v_belong_to_each_layer_or_to_all(shape: Shape) -> None:
     for untied in (True, False):
         position = TransformerXL(shape, untied=untied)
         held = {name for name, _ in position.named_parameters()}
-        own = {name for name, _ in position.own(shape).named_parameters()}
+        own = {name for name, _ in position.layer_part(shape).named_parameters()}
         assert (held, own) == ((set(), {"project.weight", *names}) if untied else (names, {"project.weight"}))
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:
-    assert TransformerXL(shape).reach() is None
+    assert TransformerXL(shape).position_limit() is None

@@ -80,14 +80,14 @@ RIGHT: dict[str, Callable[[list[str], list[str]], bool]] = {
 @pytest.mark.parametrize("name", TASKS)
 def test_every_answer_is_right(name: str) -> None:
     task = made(name)
-    for documents in (task.documents("train"), task.documents("val"), task.longer(3)):
+    for documents in (task.documents("train"), task.documents("val"), task.longer_documents(3)):
         assert all(RIGHT[name](*words(document)) for document in documents)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_splits_share_no_question(name: str) -> None:
     task = made(name)
-    splits = (task.documents("train"), task.documents("val"), task.longer(2))
+    splits = (task.documents("train"), task.documents("val"), task.longer_documents(2))
     train, val, longer = ({document.text for document in each} for each in splits)
     assert not train & val
     assert not (train | val) & longer
@@ -98,13 +98,13 @@ def test_longer_ones_are_longer_than_all_others_and_of_the_same_symbols(name: st
     task = made(name)
     short = [len(document.text.split()) for document in task.documents("train")]
     known = {word for it in task.documents("train") for text in (it.text, *it.target) for word in text.split()}
-    lengths = [len(document.text.split()) for document in task.longer(4)]
+    lengths = [len(document.text.split()) for document in task.longer_documents(4)]
     if name == "listops":  # how long an expression is follows from how it was nested
         assert sum(lengths) / len(lengths) > 2 * sum(short) / len(short)
     else:
         assert min(lengths) > max(short)
     assert max(lengths) <= 4 * max(short) + 2
-    assert {word for document in task.longer(4) for word in document.text.split()} <= known
+    assert {word for document in task.longer_documents(4) for word in document.text.split()} <= known
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -145,7 +145,7 @@ def test_keys_are_enough_for_the_pairs() -> None:
     with pytest.raises(SpecError, match=r"8 pairs need as many different keys, and there are 7; valid: ≥ 8"):
         AssociativeRecall(keys=7)
     with pytest.raises(DataError, match=r"error\[too-few-keys\] corpus.keys: 72 pairs need as many different keys"):
-        list(AssociativeRecall().longer(9))
+        list(AssociativeRecall().longer_documents(9))
 
 
 def test_what_is_given_in_an_answer_is_marked() -> None:

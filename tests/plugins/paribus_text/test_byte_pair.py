@@ -85,7 +85,7 @@ def test_a_broken_state_is_refused(state: bytes) -> None:
 
 def test_a_word_begins_with_the_blank_before_it() -> None:
     (ids,) = TOKENIZER.encode_batch(["the cat,\tthere"])
-    begins = TOKENIZER.vocabulary().begins
+    begins = TOKENIZER.vocabulary().word_starts
     assert begins is not None
     assert [TOKENIZER.decode([token])[0] for token in ids if token in begins] == [" ", "\t"]
     assert begins.isdisjoint(TOKENIZER.vocabulary().reserved)

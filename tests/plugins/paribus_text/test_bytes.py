@@ -63,7 +63,7 @@ def test_a_broken_state_is_refused(state: bytes) -> None:
 
 
 def test_a_word_begins_with_the_blank_before_it() -> None:
-    begins = Bytes().vocabulary().begins
+    begins = Bytes().vocabulary().word_starts
     assert begins is not None
     text = "one two,\nthree"
     assert [place for place, token in enumerate(text.encode()) if token in begins] == [3, 8]

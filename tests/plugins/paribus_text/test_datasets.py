@@ -42,9 +42,11 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_only_a_commit_is_known_without_reading() -> None:
     commit = "0123456789abcdef" * 2 + "01234567"
-    assert Datasets(dataset="glue", revision="main").glance() is None
-    assert Datasets(dataset="json", files=("a.jsonl",), revision=commit).glance() is None
-    one, other = (Datasets(dataset="glue", revision=commit, config=config).glance() for config in ("cola", "sst2"))
+    assert Datasets(dataset="glue", revision="main").quick_fingerprint() is None
+    assert Datasets(dataset="json", files=("a.jsonl",), revision=commit).quick_fingerprint() is None
+    one, other = (
+        Datasets(dataset="glue", revision=commit, config=config).quick_fingerprint() for config in ("cola", "sst2")
+    )
     assert one != other
     assert None not in (one, other)
 

@@ -33,7 +33,7 @@ def test_an_image_is_spread_over_all_values_and_stays_where_it_was(library: Any)
 
 def test_the_last_are_held_out_and_what_repeats_is_left_out(library: Any) -> None:
     assert [len(list(Digits(held_out=0.3).documents(split))) for split in ("train", "val")] == [7, 3]
-    assert Digits().dropped() == {"images that repeat another": 1}
+    assert Digits().skipped_inputs() == {"images that repeat another": 1}
     assert Digits().fingerprint() == Digits().fingerprint() != Digits(held_out=0.3).fingerprint()
 
 
@@ -47,5 +47,5 @@ def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.Monk
 def test_they_are_what_the_library_has() -> None:
     pytest.importorskip("sklearn")
     documents = [*Digits().documents("train"), *Digits().documents("val")]
-    assert len(documents) + sum(Digits().dropped().values()) == 1797
+    assert len(documents) + sum(Digits().skipped_inputs().values()) == 1797
     assert {len(document.text) for document in documents} == {64}

@@ -27,27 +27,31 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Text:
 
 
 def test_a_file_that_changed_is_seen_whatever_its_time_says(corpus: Text) -> None:
-    before, old = corpus.glance(), Path("a.txt").stat()
+    before, old = corpus.quick_fingerprint(), Path("a.txt").stat()
     assert before is not None
-    assert corpus.glance() == before
+    assert corpus.quick_fingerprint() == before
     text = Path("a.txt").read_text()
     Path("a.txt").write_text(text.replace("29", "92"))
     os.utime("a.txt", ns=(old.st_atime_ns, old.st_mtime_ns))
-    assert corpus.glance() not in (before, None)
+    assert corpus.quick_fingerprint() not in (before, None)
 
 
 def test_other_options_and_other_files_are_another_glance(corpus: Text) -> None:
-    found = {corpus.glance(), Text(path=("*.txt",)).glance(), Text(path=("a.txt",), documents="paragraph").glance()}
+    found = {
+        corpus.quick_fingerprint(),
+        Text(path=("*.txt",)).quick_fingerprint(),
+        Text(path=("a.txt",), documents="paragraph").quick_fingerprint(),
+    }
     Path("b.txt").write_text("One more.")
-    assert len(found | {corpus.glance(), None}) == 5
+    assert len(found | {corpus.quick_fingerprint(), None}) == 5
 
 
 def test_small_and_young_files_are_read(corpus: Text, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glancing, "SETTLED", 60.0)
-    assert corpus.glance() is None
+    assert corpus.quick_fingerprint() is None
     monkeypatch.setattr(glancing, "SETTLED", 0.0)
     monkeypatch.setattr(glancing, "LARGE", 1 << 30)
-    assert corpus.glance() is None
+    assert corpus.quick_fingerprint() is None
 
 
 def test_what_was_glanced_at_is_not_read_again(corpus: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_both_kinds_say_the_same(folder: Path) -> None:
 
 def test_what_is_left_out_is_counted(folder: Path) -> None:
     (folder / "de.po").write_text(WRITTEN)
-    assert MessageCatalogues(path=("de.po",)).dropped() == {
+    assert MessageCatalogues(path=("de.po",)).skipped_inputs() == {
         "translations that are marked as uncertain": 1,
         "translations that are the message itself": 1,
         "messages without a translation": 1,
@@ -146,7 +146,7 @@ def test_a_message_is_of_one_split_in_all_languages_and_counts_once(
     assert {document.target_language for document in val} == {"de", "fr", "pt_BR"}
     assert len(train) + len(val) == 3 * 40 + 1
     assert ("message 3", "de 3") in texts(corpus)
-    assert corpus.dropped() == {"messages that another catalogue has in the same language": 1}
+    assert corpus.skipped_inputs() == {"messages that another catalogue has in the same language": 1}
     assert {document.target_language for document in all_of(MessageCatalogues(languages=("fr",)))} == {"fr"}
 
 
@@ -179,7 +179,7 @@ def test_a_broken_catalogue_of_the_machine_is_left_out(folder: Path, monkeypatch
     broken = folder / "locale" / "de" / "LC_MESSAGES" / "a.mo"
     broken.write_bytes(b"no catalogue at all")
     monkeypatch.setattr(message_catalogues, "machine", lambda: sorted(folder.glob("locale/*/*/*.mo")))
-    assert MessageCatalogues().dropped() == {"catalogues that are broken": 1}
+    assert MessageCatalogues().skipped_inputs() == {"catalogues that are broken": 1}
 
 
 @pytest.mark.parametrize(

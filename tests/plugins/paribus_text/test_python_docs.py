@@ -40,7 +40,7 @@ def test_no_long_paragraph_is_in_both_splits() -> None:
     # The reference repeats whole sections: without care a sixth of the text stands there twice.
     seen = {sentence for document in TRAIN for sentence in document.sentences if len(sentence) >= 200}
     assert [sentence for document in VAL for sentence in document.sentences if sentence in seen] == []
-    assert next(iter(CORPUS.dropped().values())) > 0
+    assert next(iter(CORPUS.skipped_inputs().values())) > 0
 
 
 def test_no_document_has_an_empty_sentence() -> None:

@@ -106,7 +106,7 @@ def test_rows_of_parquet_are_numbered() -> None:
         "one",
         "three",
     ]
-    assert corpus.dropped() == {"rows without a text": 1}
+    assert corpus.skipped_inputs() == {"rows without a text": 1}
 
 
 @pytest.mark.extras
@@ -134,4 +134,4 @@ def test_a_folder_is_all_that_is_read_in_it(folder: Path) -> None:
     corpus = Text(path=("in",))
     texts = [document.text for split in ("train", "val") for document in corpus.documents(split)]
     assert sorted(texts) == ["Four.", "One.", "Three.", "Two."]
-    assert corpus.dropped() == {"files of a kind that is not read": 1}
+    assert corpus.skipped_inputs() == {"files of a kind that is not read": 1}

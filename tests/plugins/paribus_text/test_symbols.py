@@ -49,4 +49,4 @@ def test_every_symbol_begins_a_word() -> None:
     tokenizer = Symbols()
     tokenizer.train(["a b", "c"], None)
     vocabulary = tokenizer.vocabulary()
-    assert vocabulary.begins == frozenset(range(vocabulary.size)) - vocabulary.reserved
+    assert vocabulary.word_starts == frozenset(range(vocabulary.size)) - vocabulary.reserved

@@ -100,7 +100,7 @@ def test_what_has_no_label_or_no_text_is_left_out_and_counted() -> None:
     table(("One.", 1), ("Two.", ""), (" ", 1), ("Three.", 0))
     corpus = Table(path=("a.csv",), label="label")
     assert len(all_of(corpus)) == 2
-    assert corpus.dropped() == {"rows without a label": 1, "documents without text": 1}
+    assert corpus.skipped_inputs() == {"rows without a label": 1, "documents without text": 1}
 
 
 def test_the_same_text_is_in_one_split_whatever_its_label() -> None:

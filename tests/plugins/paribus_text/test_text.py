@@ -142,7 +142,7 @@ def test_what_is_left_out_is_counted_by_reason(folder: Path) -> None:
     corpus = Text(path=("*",))
     train, val = both(corpus)
     assert len(train) + len(val) == 2
-    assert corpus.dropped() == {
+    assert corpus.skipped_inputs() == {
         "files without text": 2,
         "files of a kind that is not read": 1,
         "documents without text": 1,

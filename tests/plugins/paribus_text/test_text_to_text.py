@@ -29,7 +29,7 @@ def of(provides: str, *documents: Document, names: tuple[str, ...] = ("no", "yes
         def fingerprint(self) -> str:
             return repr(documents)
 
-        def dropped(self) -> dict[str, int]:
+        def skipped_inputs(self) -> dict[str, int]:
             return {"others": 3}
 
     return Listed
@@ -51,7 +51,7 @@ def test_a_class_is_written_by_its_name_and_a_text_says_its_task() -> None:
 def test_a_class_without_a_name_is_left_out_and_counted() -> None:
     corpus = TextToText(of=of("labels", Document("a", ("A.",), labels=(2,)), Document("b", ("B.",), labels=(1,))))
     assert written(corpus) == [("sentence: B.", "yes")]
-    assert corpus.dropped() == {"others": 3, "documents of a class without a name": 1}
+    assert corpus.skipped_inputs() == {"others": 3, "documents of a class without a name": 1}
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_which_pieces_begin_a_word_is_read_off_its_kind(tmp_path: Path) -> None:
         (read(word_piece(tmp_path / "one.json")), "cat", "##at"),
         (read(byte_pair(tmp_path / "two.json")), "Ġthe", "the"),
     ):
-        begins = tokenizer.vocabulary().begins
+        begins = tokenizer.vocabulary().word_starts
         assert begins is not None
         known = {tokenizer.piece(token): token for token in range(tokenizer.vocabulary().size)}
         assert known[word] in begins
@@ -111,7 +111,7 @@ def test_which_pieces_begin_a_word_is_read_off_its_kind(tmp_path: Path) -> None:
 def test_what_counts_is_what_the_file_holds(tmp_path: Path) -> None:
     path = byte_pair(tmp_path / "tokenizer.json")
     tokenizer = TokenizerFile(path=str(path))
-    assert tokenizer.reads() == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert tokenizer.external_fingerprint() == hashlib.sha256(path.read_bytes()).hexdigest()
     spec = resolved("gpt-tiny", f"tokenizer={{name: file, path: {path}}}", registry=installed(no_plugins=True))
     index = installed(no_plugins=True).index
     before = fingerprint(spec, index)

@@ -68,7 +68,7 @@ def test_what_comes_often_is_one_piece() -> None:
 
 
 def test_pieces_that_begin_a_word_are_known() -> None:
-    begins = TOKENIZER.vocabulary().begins
+    begins = TOKENIZER.vocabulary().word_starts
     assert begins is not None
     (ids,) = TOKENIZER.encode_batch([" the cat sat thermat"])
     assert sum(token in begins for token in ids) == 4

@@ -105,7 +105,7 @@ def test_a_broken_state_is_refused(state: bytes) -> None:
 
 def test_a_word_begins_where_a_piece_is_not_within_one() -> None:
     (ids,) = TOKENIZER.encode_batch(["the cats, othere"])
-    begins = TOKENIZER.vocabulary().begins
+    begins = TOKENIZER.vocabulary().word_starts
     assert begins is not None
     assert sum(token in begins for token in ids) == 4 < len(ids)
     assert ids[0] in begins

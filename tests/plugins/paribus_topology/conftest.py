@@ -82,7 +82,7 @@ class Ramp(Position):
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         return x + positions.unsqueeze(-1) * torch.arange(WIDTH)
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None
 
 
@@ -109,16 +109,16 @@ class PartsBuilder:
         across = Ramp() if "cross" in shape.sublayers else None
         return Stack(shape, layers, [ramp], [(ramp, across)] * shape.layers, LayerNorm(WIDTH), ())
 
-    def table(self) -> Embedding:
+    def separate_embedding(self) -> Embedding:
         raise NotImplementedError
 
-    def place(self, path: str) -> Shape:
+    def shape_of(self, path: str) -> Shape:
         raise NotImplementedError
 
-    def owned(self, path: str) -> nn.ModuleDict | None:
+    def embedding_part(self, path: str) -> nn.ModuleDict | None:
         raise NotImplementedError
 
-    def crossing(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
+    def cross_attention(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
         raise NotImplementedError
 
     def layer(self, shape: Shape) -> Layer:

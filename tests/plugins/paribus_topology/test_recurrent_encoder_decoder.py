@@ -71,7 +71,7 @@ def test_input_feeding_matches_given_inputs(
         nothing = torch.zeros(2, 300, dtype=torch.float64)
         return StepInput(read[row], nothing if row == 3 else None)
 
-    hidden = model.topology.led({"body": target}, feed, memory).hidden
+    hidden = model.topology.run_with_feedback({"body": target}, feed, memory).hidden
     tokens = target.tokens.clone()
     for row, fed in read.items():
         tokens[:, row] = fed
@@ -87,7 +87,7 @@ def test_input_feeding_matches_given_inputs(
 
     other = torch.cat([tokens[:, :1], torch.tensor([[50], [51]]).expand(-1, 3)], dim=1)
     same(
-        model.topology.led({"body": target}, mean, memory).hidden,
+        model.topology.run_with_feedback({"body": target}, mean, memory).hidden,
         both(model, source, target._replace(tokens=other)).hidden,
     )
 

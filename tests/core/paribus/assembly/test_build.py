@@ -175,7 +175,7 @@ class OfLayer(Sloped):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
 
-    def reach(self) -> None:
+    def position_limit(self) -> None:
         return None
 
 
@@ -188,7 +188,7 @@ class OfStack(Sloped):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
 
-    def reach(self) -> None:
+    def position_limit(self) -> None:
         return None
 
 
@@ -201,14 +201,14 @@ class OfBoth(Sloped):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
 
-    def own(self, shape: Shape) -> nn.Module:
+    def layer_part(self, shape: Shape) -> nn.Module:
         return nn.Linear(1, shape.layer + 1 if shape.layer is not None else 1)
 
     def bias(self, pair: Pair) -> Tensor:
         assert isinstance(pair.position_part, nn.Linear)
         return super().bias(pair) * pair.position_part.weight[-1]
 
-    def reach(self) -> None:
+    def position_limit(self) -> None:
         return None
 
 
@@ -306,7 +306,7 @@ class Overflowing(Sloped):
             case "size":
                 torch.empty(10**20)
 
-    def reach(self) -> None:
+    def position_limit(self) -> None:
         return None
 
 

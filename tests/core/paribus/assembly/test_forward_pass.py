@@ -41,7 +41,7 @@ def test_a_sum_of_objectives_costs_one_pass(assemble: Assemble) -> None:
     terms = model.terms(run, ["mlm", "nsp"])
     assert {name: int(term.count) for name, term in terms.items()} == {"mlm/loss": 3, "nsp/loss": 2}
     for name in ("mlm", "nsp"):
-        model.objective(name).observe(run.of(name), model.objective(name).metrics())
+        model.objective(name).update_metrics(run.of(name), model.objective(name).metrics())
     assert (len(calls), len(embedded)) == (1, 1)
 
 
@@ -77,10 +77,10 @@ def test_an_objective_sees_its_own_targets_and_remembers_what_it_made(assemble: 
     one, other = run.of("one"), run.of("other")
     assert (list(one.targets), list(other.targets)) == (["labels"], [])
     assert one.streams is run.batch.streams
-    made = one.once("logits", lambda: torch.zeros(1))
-    assert one.once("logits", lambda: torch.ones(1)) is made
-    assert run.of("one").once("logits", lambda: torch.ones(1)) is made
-    assert other.once("logits", lambda: torch.ones(1)) is not made
+    made = one.cached("logits", lambda: torch.zeros(1))
+    assert one.cached("logits", lambda: torch.ones(1)) is made
+    assert run.of("one").cached("logits", lambda: torch.ones(1)) is made
+    assert other.cached("logits", lambda: torch.ones(1)) is not made
 
 
 def test_logits_are_freed_with_the_pass_and_do_not_wait_for_a_collection(assemble: Assemble) -> None:
@@ -88,7 +88,7 @@ def test_logits_are_freed_with_the_pass_and_do_not_wait_for_a_collection(assembl
     gc.disable()
     try:
         run = BatchForward(assemble("encoder-tiny").topology, batch())
-        logits = weakref.ref(run.of("one").once("logits", lambda: torch.zeros(1)))
+        logits = weakref.ref(run.of("one").cached("logits", lambda: torch.zeros(1)))
         assert logits() is not None
         del run
         assert logits() is None
@@ -120,12 +120,12 @@ def test_rows_and_heads_are_kept_of_the_layers_that_somebody_asks_for_and_of_no_
     run = BatchForward(model.topology, batch(), capture=Capture(heads=(-2,), hidden=(0, 1, -1)))
     assert [set(kept) for kept in run.output("body").captured] == [{"input", "q", "k", "v", "hidden"}, {"hidden"}]
     seen = run.of("clm")
-    assert [seen.layer(1, name).shape[1] for name in "qkv"] == [4, 2, 2]  # heads, and those that they share
+    assert [seen.captured(1, name).shape[1] for name in "qkv"] == [4, 2, 2]  # heads, and those that they share
     norm = model.get_submodule("body.norm")
-    torch.testing.assert_close(norm(seen.layer(-1, "hidden")), seen.hidden())
-    torch.testing.assert_close(seen.layer(2, "hidden"), seen.layer(-1, "hidden"))
+    torch.testing.assert_close(norm(seen.captured(-1, "hidden")), seen.hidden())
+    torch.testing.assert_close(seen.captured(2, "hidden"), seen.captured(-1, "hidden"))
     first = model.get_submodule("embedding.tokens")(batch().streams["body"].tokens)
-    torch.testing.assert_close(seen.layer(0, "hidden"), first)
+    torch.testing.assert_close(seen.captured(0, "hidden"), first)
 
 
 def test_queries_meet_keys_and_values_as_they_are_kept(assemble: Assemble) -> None:
@@ -148,7 +148,7 @@ def test_a_layer_that_is_not_there_is_named_and_so_is_one_without_heads(assemble
         BatchForward(model.topology, batch(), capture=Capture(hidden=(3,))).output("body")
     run = BatchForward(model.topology, batch(), capture=Capture(heads=(1, 2)))
     with pytest.raises(SpecError, match="layer 2 has no `q` to show: its attention compares no queries with keys"):
-        run.layer(2, "q")
+        run.captured(2, "q")
 
 
 def test_what_the_last_layer_read_is_kept_for_who_asks_for_it_alone(assemble: Assemble) -> None:

@@ -61,7 +61,7 @@ class TiedHead(Embedding):
         return nn.functional.linear(h, self.head.weight, bias)
 
     def cost(self, load: Load) -> Cost:
-        return Cost(2 * load.picks * self.head.weight.numel())
+        return Cost(2 * load.head_positions * self.head.weight.numel())
 
 
 @pytest.fixture(scope="module")

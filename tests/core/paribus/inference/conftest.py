@@ -85,7 +85,7 @@ def followed(voice: Voice, prompt: Prompt, ids: Sequence[int]) -> Tensor:
         stream = Stream(torch.tensor([prompt.source]))
         memory = memory_of(voice.topology.run({voice.source: stream}, voice.source))
     rows = torch.tensor([[*prompt.body, *ids]])
-    order = torch.arange(rows.shape[1]).clamp(min=len(prompt.body) - 1).unsqueeze(0) if prompt.both else None
+    order = torch.arange(rows.shape[1]).clamp(min=len(prompt.body) - 1).unsqueeze(0) if prompt.bidirectional else None
     hidden = voice.topology.run({"body": Stream(rows, order=order)}, "body", memory=memory).hidden
     return voice.head(hidden[:, len(prompt.body) - 1 :]).log_softmax(-1)[0]
 

@@ -114,7 +114,7 @@ def test_what_was_asked_may_see_itself_both_ways(
 ) -> None:
     model = shake(assemble("gpt-tiny", "position=rope"))
     voice = Voice(model.topology, model.topology.embedding.unembed)
-    prompts = [prompt._replace(both=True) for prompt in prompts_of(voice)]
+    prompts = [prompt._replace(bidirectional=True) for prompt in prompts_of(voice)]
     with torch.inference_mode():
         lines = wrote(Reader(voice, prompts, [MOST] * 3), GREEDY)
         anew = wrote(Reader(voice, prompts, [MOST] * 3, cached=False), GREEDY)
@@ -123,7 +123,7 @@ def test_what_was_asked_may_see_itself_both_ways(
             assert line.ids == other.ids == tuple(alone.argmax(-1).tolist())
             assert line.score == pytest.approx(float(alone.amax(-1).sum()), abs=1e-9)
             assert len(prompt.body) == 1 or line.score != pytest.approx(
-                float(followed(voice, prompt._replace(both=False), line.ids)[:-1].amax(-1).sum()), abs=1e-6
+                float(followed(voice, prompt._replace(bidirectional=False), line.ids)[:-1].amax(-1).sum()), abs=1e-6
             )
 
 

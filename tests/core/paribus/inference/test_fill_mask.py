@@ -30,7 +30,7 @@ def test_candidates_are_those_that_training_would_score_best(assembled: Assemble
     streams = {"body": Stream(ids), "generator": Stream(ids)}
     with torch.inference_mode():
         run = model.eval().run(Batch(streams, targets, torch.zeros(1, dtype=torch.long)))
-        filled = model.objective(name).fills(run.of(name))
+        filled = model.objective(name).fill_logits(run.of(name))
     assert filled is not None
     shares = filled[0].softmax(-1)
     assert len(found) == 2

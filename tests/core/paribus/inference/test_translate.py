@@ -36,7 +36,7 @@ def test_what_is_written_is_what_is_written_for_each_source_alone(manner: dict[s
     found = translated(model, data.encoded, 5, **manner)
     assert len(found) == 5
     for each in found:
-        assert each.written == paribus.generate(model, each.source, **manner).texts[0]
+        assert each.generated == paribus.generate(model, each.source, **manner).texts[0]
     assert len({each.source for each in found}) == 5
 
 
@@ -72,14 +72,14 @@ def test_each_pair_is_read_and_written_in_its_own_languages() -> None:
         of, to = (names[int(it[at])] for it in (val.languages, val.targets.languages))
         ways.add((of, to))
         alone = paribus.generate(model, each.source, language=to, source_language=of, tokens=4)
-        assert each.written == alone.texts[0]
+        assert each.generated == alone.texts[0]
     assert len(ways) > 2
 
 
 def test_a_decoder_writes_behind_the_source() -> None:
     model, data = made("objective=completion", "position=rope", "dims.length=64", preset="gpt-tiny")
     found = translated(model, data.encoded, 3, tokens=4)
-    assert [each.written for each in found] == [
+    assert [each.generated for each in found] == [
         paribus.generate(model, each.source, tokens=4).texts[0] for each in found
     ]
 

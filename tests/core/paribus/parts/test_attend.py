@@ -41,7 +41,7 @@ class Marking(Position):
         turned: Tensor = x * tables if side == "query" else x + tables
         return turned
 
-    def reach(self) -> None:
+    def position_limit(self) -> None:
         return None
 
 
@@ -56,7 +56,7 @@ class Reading(Position):
         assert pair.k is not None
         return pair.q @ pair.k.transpose(-1, -2)
 
-    def reach(self) -> None:
+    def position_limit(self) -> None:
         return None
 
 
@@ -205,13 +205,13 @@ class Sparing(Position):
 
     traits: ClassVar[Traits] = Reading.traits
 
-    def terms(self) -> int:
+    def score_terms(self) -> int:
         return 1
 
-    def mixes(self) -> bool:
+    def uses_mix(self) -> bool:
         return False
 
-    def reach(self) -> None:
+    def position_limit(self) -> None:
         return None
 
 

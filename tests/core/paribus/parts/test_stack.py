@@ -143,7 +143,7 @@ class Ramp(Position):
         rotated: Tensor = x * (1 + self.step * tables)
         return rotated
 
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         return None
 
 

@@ -18,7 +18,7 @@ class Writes(Measure):
         return ("pairs",)
 
     def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        return {"pairs": float(len(subject.write(4, tokens=2)))}
+        return {"pairs": float(len(subject.generate(4, tokens=2)))}
 
 
 @final
@@ -29,7 +29,7 @@ class Lacks(Measure):
         raise SpecError(Problem(code="not-installed", message="there is no library", valid="another"))
 
     def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        return dict.fromkeys(self.names(subject.known), 1.0)
+        return dict.fromkeys(self.names(subject.trial), 1.0)
 
 
 @final
@@ -40,7 +40,7 @@ class Breaks(Measure):
         raise SpecError(Problem(code="out-of-range", message="it is 3", valid="2"))
 
     def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        return dict.fromkeys(self.names(subject.known), 1.0)
+        return dict.fromkeys(self.names(subject.trial), 1.0)
 
 
 def test_one_that_has_the_model_write_is_tried_in_a_model_of_pairs(components: Registry) -> None:

@@ -29,7 +29,7 @@ class Listed(Corpus):
     def fingerprint(self) -> str:
         return repr(self.splits)
 
-    def dropped(self) -> dict[str, int]:
+    def skipped_inputs(self) -> dict[str, int]:
         return {"burnt": 2}
 
 

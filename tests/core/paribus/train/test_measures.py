@@ -32,11 +32,11 @@ class Nine(Measure):
 
     traits: ClassVar[Traits] = {"often": True}
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         return ("is", "step")
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        return {"is": 9.0, "step": subject.curve[-1]["step"]}
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        return {"is": 9.0, "step": model.learning_curve[-1]["step"]}
 
 
 @final
@@ -46,11 +46,11 @@ class Late(Measure):
     def __init__(self, *, least: Annotated[int, "of it", Range(0), Example(1)]) -> None:
         self.least = least
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         return ("again", "never", "nan")
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        found = subject.curve[-1]["val/nine/is"]
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        found = model.learning_curve[-1]["val/nine/is"]
         return {"again": max(found, self.least), "never": "nobody knows", "nan": float("nan")}
 
 
@@ -60,11 +60,13 @@ class Weighing(Measure):
 
     traits: ClassVar[Traits] = {"needs": ["weights", "shares"]}
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         return ("largest",)
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        return {"largest": max(float(layer.max()) for batch in subject.batches(4) for layer in subject.weights(batch))}
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        return {
+            "largest": max(float(layer.max()) for batch in model.batches(4) for layer in model.attention_weights(batch))
+        }
 
 
 @final
@@ -73,12 +75,12 @@ class Inventing(Measure):
 
     traits: ClassVar[Traits] = {"own": True, "sight": "past"}
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         return ("widest",)
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
-        tokens = subject.draw(3).below("tokens", subject.vocabulary.size, 5)
-        return {"widest": float(subject.scores(subject.rows(tokens)).shape[-1])}
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        tokens = model.draw(3).below("tokens", model.vocabulary.size, 5)
+        return {"widest": float(model.logits(model.token_batch(tokens)).shape[-1])}
 
 
 @final
@@ -90,14 +92,14 @@ class Pairing(Measure):
     def __init__(self, *, library: Annotated[bool, "whether it is there"] = True) -> None:
         self.library = library
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         if not self.library:
             raise SpecError(Problem(code="not-installed", message="there is no library", valid="another"))
         return ("pairs",)
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
         try:
-            return {"pairs": float(len(subject.write(3, beam=2)))}
+            return {"pairs": float(len(model.generate(3, beam=2)))}
         except SpecError as error:
             return {"pairs": error.problems[0].message}
 
@@ -112,10 +114,10 @@ class Showing(Measure):
 
     traits: ClassVar[Traits] = {"own": True}
 
-    def names(self, known: TrialInfo) -> Sequence[str]:
+    def names(self, trial: TrialInfo) -> Sequence[str]:
         return ("tokens",)
 
-    def measure(self, subject: EvaluatedModel) -> Mapping[str, float | str]:
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
         return {"tokens": 5.0}
 
 
@@ -275,13 +277,13 @@ def test_layers_without_weights_stand_beside_those_that_are_asked(
     model = assemble("gpt-tiny", *overrides, registry=registry)
     subject = ask(model, feed("gpt-tiny"), registry)
     (batch,) = subject.batches(8)
-    assert [tuple(layer.shape) for layer in subject.weights(batch)] == [(8, 4, 16, 16)]
+    assert [tuple(layer.shape) for layer in subject.attention_weights(batch)] == [(8, 4, 16, 16)]
 
 
 def test_examples_of_more_rows_are_more_of_the_same_text(assemble: Assemble, feed: Feed, components: Registry) -> None:
     data = feed("gpt-tiny")
-    subject = ask(assemble("gpt-tiny", "position=rope"), data, components)
-    (short,), (long,) = (list(subject.batches(4, times=times)) for times in (1, 2))
+    model = ask(assemble("gpt-tiny", "position=rope"), data, components)
+    (short,), (long,) = (list(model.batches(4, times=times)) for times in (1, 2))
     assert long.streams["body"].tokens.shape == (4, 32)
     assert torch.equal(long.streams["body"].tokens[0, :16], short.streams["body"].tokens[0])
     assert torch.equal(short.streams["body"].tokens, data.validation_batch(0).streams["body"].tokens[:4])
