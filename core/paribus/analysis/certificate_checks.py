@@ -12,7 +12,8 @@ from typing import Any, Final, Literal, NamedTuple, final
 
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
-from paribus.specs.diff import MISSING, at, touches
+from paribus.specs.diff import MISSING, touches
+from paribus.specs.paths import get_path
 
 Tensors = Mapping[str, Mapping[str, Any]]  # path -> shape, origin, draws, shaped, value, signs: as the record has them
 
@@ -150,7 +151,7 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
     """Each thing that is set beside others has a say by itself: it was put back, and another model came of it."""
     for entry in pair:
         for path in entry.provenance.get("ignored") or ():
-            value = at(entry.spec, path)
+            value = get_path(entry.spec, path, MISSING)
             yield (
                 "failure",
                 f"ignored option: `{path}` is {value} in {entry.variant}, and another value changes nothing",
@@ -158,7 +159,7 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
     variant = pair.variant
     for path in variant.provenance.get("dead") or ():
         there = (variant.trial.get("baseline_values") or {}).get(path, MISSING)
-        if path in pair.varied and at(pair.baseline.spec, path) == there:
+        if path in pair.varied and get_path(pair.baseline.spec, path, MISSING) == there:
             yield "failure", f"changed nothing: `{path}` does what the baseline's does, and other changes are beside it"
     idle = variant.provenance.get("idle") or ()
     for path in idle:

@@ -30,7 +30,8 @@ from paribus.analysis.certificate_checks import (
 )
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
-from paribus.specs.diff import MISSING, at, covered, differences, holds, touches
+from paribus.specs.diff import MISSING, covered, differences, holds, touches
+from paribus.specs.paths import get_path
 
 MOST: Final = 4  # of a kind that are told, in words that must fit a line
 
@@ -144,7 +145,7 @@ def _specs(pair: TrialPair) -> Iterator[Finding]:
         for difference in differences(entry.trial["spec"], entry.spec):
             yield "failure", f"another spec: {entry.variant} ran with another than its trial's: {difference}"
         for key, asked in {**entry.overrides, **entry.budget_overrides}.items():
-            found = at(entry.spec, key)
+            found = get_path(entry.spec, key, MISSING)
             if found is MISSING and asked is not None:
                 yield "failure", f"ignored option: `{key}` is not in the resolved spec of {entry.variant}"
             elif not holds(found, asked):

@@ -11,8 +11,9 @@ from paribus.errors import Problem, SpecError
 from paribus.planning.identity import ComponentCode
 from paribus.planning.match_search import BudgetMatch, solve
 from paribus.planning.time_matches import match_key
-from paribus.planning.variants import Spec, Specs, at, resolve
+from paribus.planning.variants import Spec, Specs, resolve
 from paribus.registry import Index
+from paribus.specs.paths import get_path
 from paribus.specs.reading_cache import Memory
 from paribus.specs.tree import shown
 from paribus.storage.store import Trial
@@ -91,10 +92,10 @@ def _counter(study: Study, variant: Variant, index: Index, count: Count) -> Call
 
 def matched_value(spec: Spec, dotted: str, study: Study) -> float | int:
     """Where a knob is now."""
-    value = at(spec, dotted)
+    value = get_path(spec, dotted)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         above, _, name = dotted.rpartition(".")
-        there = at(spec, above) if above else spec
+        there = get_path(spec, above) if above else spec
         missing = not isinstance(there, Mapping) or name not in there
         found = f"there is no `{dotted}`" if missing else f"`{dotted}` is {shown(value)}"
         what = f"{found} in the base, so it cannot be turned"
@@ -129,5 +130,5 @@ def resolve_with_budget(
         if "flops" in budget:
             where = study.location(("stages", stage.names[0], "budget") if stage.budget else ("budget",))
             whose = f"{variant.name} in {stage.name}" if stage.name else variant.name
-            steps[stage.name] = steps_for(budget["flops"], spend(specs[stage.name]), variant=whose, where=where)
+            steps[stage.name] = steps_for(budget["flops"], spend(specs[stage.name]), variant=whose, location=where)
     return resolve(study, variant, index, more, memory, steps)

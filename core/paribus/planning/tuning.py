@@ -15,8 +15,9 @@ from typing import Any, Final, final
 from paribus.errors import join_names
 from paribus.planning.match_budget import resolve_with_budget
 from paribus.planning.settings import BEST, SAME, TUNING, Excluded, Setting
-from paribus.planning.variants import Fingerprint, Specs, at, build_trials, lineage, matched_changes
+from paribus.planning.variants import Fingerprint, Specs, build_trials, lineage, matched_changes
 from paribus.registry import Index
+from paribus.specs.paths import get_path
 from paribus.specs.reading_cache import Memory
 from paribus.storage.atomic import parse_number
 from paribus.storage.store import Trial
@@ -193,7 +194,7 @@ def _at(study: Study, specs: Specs, key: str) -> Any:
     for stage in study.stages:
         here = key_in_stage(key, stage, study.stages)
         if here is not None:
-            return at(specs[stage.name], here)
+            return get_path(specs[stage.name], here)
     return None
 
 

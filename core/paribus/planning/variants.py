@@ -16,6 +16,7 @@ from paribus.planning.match_search import BudgetMatch
 from paribus.planning.settings import Excluded
 from paribus.registry import Index
 from paribus.specs.check import check
+from paribus.specs.paths import get_path
 from paribus.specs.reading_cache import Memory
 from paribus.specs.tree import Tree
 from paribus.storage.saved_model import reading
@@ -152,7 +153,7 @@ def _begun(stage: Stage, there: Mapping[tuple[str, str], Trial], before: str) ->
 
 def _instead(varied: Mapping[str, Any], baseline: Spec) -> dict[str, Any]:
     """What the baseline has where a variant changes several things: each may then be held against it by itself."""
-    return {key: found for key in varied if (found := at(baseline, key)) is not None} if len(varied) > 1 else {}
+    return {key: found for key in varied if (found := get_path(baseline, key)) is not None} if len(varied) > 1 else {}
 
 
 def _knobs(
@@ -164,7 +165,7 @@ def _knobs(
     following: Sequence[str],
 ) -> dict[str, Any]:
     """What was turned to match a budget, and what follows a varied key by `${dims.width}`: none of it was varied."""
-    knobs = {key: at(spec, key) for key in following}
+    knobs = {key: get_path(spec, key) for key in following}
     if study.match is not None and variant.name in matched:
         by = key_in_stage(study.match.by, stage, study.stages)
         if by is not None:
@@ -184,16 +185,6 @@ def reference_keys(value: Any, way: str = "") -> Iterator[str]:
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, item in pairs:
         yield from reference_keys(item, f"{way}.{key}" if way else str(key))
-
-
-def at(spec: Any, dotted: str) -> Any:
-    """What stands at a dotted key, or nothing."""
-    for key in dotted.split("."):
-        if isinstance(spec, list) and key.isdecimal() and int(key) < len(spec):
-            spec = spec[int(key)]
-        else:
-            spec = spec.get(key) if isinstance(spec, Mapping) else None
-    return spec
 
 
 NEVER_VALID: Final = ("unknown-component", "plugin-failed")  # what no other value of a product could make valid
@@ -246,7 +237,9 @@ def resolve_variants(
             found.problems.append(_alike(study, variant))
         else:
             found.resolved[variant.name], found.variants[variant.name], twins[line] = specs, variant, variant.name
-    found.problems.extend([*excluding.unused(study.location), *idle_levels(study, found.excluded)])
+    found.problems.extend(
+        [*excluding.unused(study.location), *idle_levels(study.varied, study.design, found.excluded, study.location_of)]
+    )
     found.problems[:] = dict.fromkeys(found.problems)
     return found
 

@@ -18,7 +18,7 @@ from paribus.planning.identity import ComponentCode
 from paribus.planning.paired_ratio import Ratio
 from paribus.planning.settings import Setting
 from paribus.planning.time_matches import FOLDER, match_key, match_path
-from paribus.planning.variants import at, resolve
+from paribus.planning.variants import resolve
 from paribus.runner.events import Event, OnEvent
 from paribus.runner.match_time_search import (
     FINAL_SECONDS,
@@ -32,6 +32,7 @@ from paribus.runner.match_time_search import (
 from paribus.runner.signals import InterruptedStudyError, StopRequest
 from paribus.runner.timing import LOG, run_timing_job
 from paribus.slots.launcher import Launcher, Plugins
+from paribus.specs.paths import get_path
 from paribus.specs.reading_cache import Memory
 from paribus.storage.atomic import make_folder, write_json
 from paribus.storage.lease import POLL_SECONDS, LeaseMonitor
@@ -121,7 +122,7 @@ def _asked(planned: PlannedStudy) -> dict[str, MatchTask]:
         found[match_key(base.spec, trial.spec, match.by)] = MatchTask(
             variant=f"{trial.variant}, {setting.label}" if setting.scale else trial.variant,
             by=match.by,
-            start=at(trial.spec, match.by),
+            start=get_path(trial.spec, match.by),
             baseline=match_key(base.spec, base.spec, match.by),
             spec=dict(rehearsal.first_step(base).spec),
             turned=partial(_turned, planned, setting, trial, memory),

@@ -1,4 +1,4 @@
-"""In what two resolved specs differ, and whether a study asked for it."""
+"""Differences between two resolved specs, and comparison with the values of a study."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, final
 
 WITHOUT_EFFECT = (("data", "workers"), ("from", "name"), ("from", "learned"), ("teacher", "name"))
-"""What may change in a trial's spec: of what a kept vocabulary was learned, the model that has it answers for."""
+"""Options of a spec that have no effect on a trial."""
 FREE: Final = tuple(".".join(keys) for keys in WITHOUT_EFFECT)
 
 
@@ -22,7 +22,7 @@ MISSING: Final = Missing()
 
 
 class Difference(NamedTuple):
-    """One value at which two specs differ."""
+    """A value that differs between two specs."""
 
     path: str
     before: Any
@@ -33,60 +33,53 @@ class Difference(NamedTuple):
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[Difference]:
-    """Value by value, in dotted paths; what has no effect on a trial is no difference."""
+    """Yield the values that differ, with their dotted paths; options without effect are skipped."""
     if path in FREE:
         return
     branches = _branches(before), _branches(after)
     if any(branches) and all(
         branch is not None or value is MISSING for branch, value in zip(branches, (before, after), strict=True)
     ):
-        one, other = (branch or {} for branch in branches)
-        for key in {**one, **other}:
-            inside = f"{path}.{key}" if path else key
-            yield from differences(one.get(key, MISSING), other.get(key, MISSING), inside)
+        left, right = (branch or {} for branch in branches)
+        for key in {**left, **right}:
+            yield from differences(left.get(key, MISSING), right.get(key, MISSING), f"{path}.{key}" if path else key)
     elif not _same(before, after):
         yield Difference(path, before, after)
 
 
 def covered(path: str, keys: Iterable[str]) -> bool:
-    """Whether `path` lies at or below one of `keys`, or does so in the whole spec that its part is merged over."""
-    return any(key == way or way.startswith(f"{key}.") for key in keys for way in (path, _inherited(path)))
+    """Return whether `path` is one of `keys` or below one, also as a path of the spec that a part inherits from."""
+    return any(key == it or it.startswith(f"{key}.") for key in keys for it in (path, _inherited(path)))
 
 
-def touches(keys: Iterable[str], places: Iterable[str]) -> bool:
-    """Whether one of `keys` is one of `places`, below it, or around it."""
-    bare = [_inherited(key) for key in keys]
+def touches(keys: Iterable[str], paths: Iterable[str]) -> bool:
+    """Return whether one of `keys` is one of `paths`, below one, or above one."""
+    inherited = [_inherited(key) for key in keys]
     return any(
-        key == place or key.startswith(f"{place}.") or place.startswith(f"{key}.") for key in bare for place in places
+        key == path or key.startswith(f"{path}.") or path.startswith(f"{key}.") for key in inherited for path in paths
     )
 
 
-def at(spec: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path, `MISSING` where there is none."""
-    value: Any = spec
-    for key in path.split("."):
-        value = (_branches(value) or {}).get(key, MISSING)
-    return value
-
-
-def holds(found: Any, asked: Any) -> bool:
-    """Whether a resolved value is what was asked for: a component by its name, or by some of its options."""
-    if asked is None or found is MISSING:
-        return asked is None  # null leaves the choice to whoever resolves it
-    if isinstance(found, list) and not isinstance(asked, list | tuple):
-        return len(found) == 1 and holds(found[0], asked)
-    if isinstance(asked, Mapping):
-        return isinstance(found, Mapping) and all(holds(found.get(key, MISSING), value) for key, value in asked.items())
-    if isinstance(asked, list | tuple):
-        items = found if isinstance(found, list | tuple) else [found]
-        return len(items) == len(asked) and all(map(holds, items, asked))
-    if isinstance(found, Mapping):
-        return _same(found.get("name"), asked)
-    return _same(found, asked) or (isinstance(asked, str) and _read(found, asked))
+def holds(value: Any, expected: Any) -> bool:
+    """Return whether a resolved value is the expected one: a component by its name or by some of its options."""
+    if expected is None or value is MISSING:
+        return expected is None  # null leaves the choice to the resolver
+    if isinstance(value, list) and not isinstance(expected, list | tuple):
+        return len(value) == 1 and holds(value[0], expected)
+    if isinstance(expected, Mapping):
+        return isinstance(value, Mapping) and all(
+            holds(value.get(key, MISSING), item) for key, item in expected.items()
+        )
+    if isinstance(expected, list | tuple):
+        items = value if isinstance(value, list | tuple) else [value]
+        return len(items) == len(expected) and all(map(holds, items, expected))
+    if isinstance(value, Mapping):
+        return _same(value.get("name"), expected)
+    return _same(value, expected) or (isinstance(expected, str) and _may_become(expected, value))
 
 
 def _inherited(path: str) -> str:
-    """The path of the whole spec that a part's own path is merged over: parts.decoder.cross.attention -> attention."""
+    """Return the path that a part's path inherits from: parts.decoder.cross.attention -> attention."""
     words = path.split(".")
     if words[0] == "parts" and len(words) > 2:
         words = words[3:] if words[2] == "cross" and len(words) > 3 else words[2:]
@@ -102,16 +95,16 @@ def _branches(value: Any) -> dict[str, Any] | None:
 
 
 def _same(before: Any, after: Any) -> bool:
-    """Equal, and not only as Python sees True and 1."""
+    """Return whether two values are equal; True and 1 are not."""
     if isinstance(before, bool) != isinstance(after, bool):
         return False
     return before is after or bool(before == after) or (_branches(before) == {} and _branches(after) == {})
 
 
-def _read(found: Any, asked: str) -> bool:
-    """Whether text that a spec reads as something else may have become this: `1e-3`, `${dims.width}`."""
+def _may_become(text: str, value: Any) -> bool:
+    """Return whether a spec may read text as this value: `1e-3`, `${dims.width}`."""
     try:
-        return "${" in asked or float(asked) == found
+        return "${" in text or float(text) == value
     except ValueError:
         return False
 

@@ -1,4 +1,4 @@
-"""Budgets: how much every variant may spend on its training, in steps, tokens, operations or seconds."""
+"""Budgets: the steps, tokens, FLOPs or seconds that every variant may train for."""
 
 from __future__ import annotations
 
@@ -7,72 +7,66 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from paribus.errors import Problem, SpecError, join_names
+from paribus.specs.paths import get_path
 from paribus.specs.tree import Keys, shown
 from paribus.specs.values import Validator
 
 WHOLE: Final = ("steps", "tokens")
 BUDGETS: Final = (*WHOLE, "flops", "seconds")
-MAX_STEPS: Final = 10**12  # steps, as a spec has them
+MAX_STEPS: Final = 10**12  # as in a spec
 CUT_KEYS: Final = {"flops": "trainer.max_steps", "seconds": "trainer.max_time"}
-"""What a budget cuts at another place in each variant; that they differ in it is what was asked for."""
+"""Keys in which variants may differ because their budget ends them at different steps."""
 
 Budget = Mapping[str, float]
-FlopsPerStep = Callable[[Mapping[str, Any]], int]  # the training operations of one step of a resolved spec
+FlopsPerStep = Callable[[Mapping[str, Any]], int]  # training FLOPs of one step of a resolved spec
 
 
-def parse_budget(validator: Validator, given: Any, at: Keys) -> dict[str, float]:
-    """A budget as it is written; nothing where none is."""
-    if given is None:
+def parse_budget(validator: Validator, value: Any, keys: Keys) -> dict[str, float]:
+    """Return a budget as it is written; empty for None."""
+    if value is None:
         return {}
-    found = validator.mapping(given, at, join_names(BUDGETS)) or {}
-    for key, value in found.items():
-        if key not in BUDGETS:
-            validator.unknown(key, (*at, key), BUDGETS)
-        elif key in WHOLE and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            validator.add_error("wrong-type", (*at, key), f"this is {shown(value)}", "a whole number ≥ 1")
-        elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            validator.add_error("wrong-type", (*at, key), f"this is {shown(value)}", "a number > 0")
-    if len(found) > 1:
-        validator.add_error("too-many", at, "a budget is in one unit", join_names(BUDGETS))
-    return dict(found)
+    budget = validator.mapping(value, keys, join_names(BUDGETS)) or {}
+    for unit, amount in budget.items():
+        if unit not in BUDGETS:
+            validator.unknown(unit, (*keys, unit), BUDGETS)
+        elif unit in WHOLE and (not isinstance(amount, int) or isinstance(amount, bool) or amount < 1):
+            validator.add_error("wrong-type", (*keys, unit), f"got {shown(amount)}", "a whole number ≥ 1")
+        elif isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < math.inf:
+            validator.add_error("wrong-type", (*keys, unit), f"got {shown(amount)}", "a number > 0")
+    if len(budget) > 1:
+        message = f"expected a budget in one unit, got {join_names(budget)}"
+        validator.add_error("too-many", keys, message, join_names(BUDGETS))
+    return dict(budget)
 
 
 def budget_changes(budget: Budget, data: Mapping[str, Any], steps: int | None) -> list[tuple[str, Any]]:
-    """What a budget comes to in a spec; `steps` is what the operations of a step made of one in FLOPs."""
+    """Return the changes of a spec that apply a budget; `steps` are those that a budget of FLOPs pays for."""
     if "seconds" in budget:
         return [("trainer.max_steps", None), ("trainer.max_time", {"seconds": budget["seconds"]})]
     if "flops" in budget:
-        found: float | None = steps or 1  # until it is known what a step takes
+        max_steps: float | None = steps or 1  # until the FLOPs of a step are counted
     elif "tokens" in budget:
         batch = (data.get("data") or {}).get("batch", 32)
         length = (data.get("dims") or {}).get("length", 1)
-        whole = isinstance(batch, int) and isinstance(length, int)
-        found = max(1, math.ceil(budget["tokens"] / (batch * length))) if whole else None
+        is_valid = isinstance(batch, int) and isinstance(length, int)
+        max_steps = max(1, math.ceil(budget["tokens"] / (batch * length))) if is_valid else None
     else:
-        found = budget.get("steps")
-    return [] if found is None else [("trainer.max_steps", found)]
+        max_steps = budget.get("steps")
+    return [] if max_steps is None else [("trainer.max_steps", max_steps)]
 
 
-def steps_for(flops: float, a_step: int, *, variant: str, where: str) -> int:
-    """As many steps as come nearest to a budget; one that is spent before the first step ends is an error."""
-    steps = round(flops / a_step)
-    if flops < a_step or steps > MAX_STEPS:
-        what = f"one step of {variant} takes {a_step:,} FLOPs, and the budget is {flops:,.0f}"
-        most = f"{MAX_STEPS * a_step:.3g}"
+def steps_for(flops: float, flops_per_step: int, *, variant: str, location: str) -> int:
+    """Return the number of steps nearest to a budget of FLOPs; a budget below one step is an error."""
+    steps = round(flops / flops_per_step)
+    if flops < flops_per_step or steps > MAX_STEPS:
+        message = f"one step of {variant} takes {flops_per_step:,} FLOPs, and the budget is {flops:,.0f}"
+        valid = f"≥ {flops_per_step:,}, ≤ {MAX_STEPS * flops_per_step:.3g}"
         raise SpecError(
-            Problem(
-                code="out-of-range", path="budget.flops", location=where, message=what, valid=f"≥ {a_step:,}, ≤ {most}"
-            )
+            Problem(code="out-of-range", path="budget.flops", location=location, message=message, valid=valid)
         )
     return steps
 
 
 def budget_cuts(budget: Budget, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the budget cuts a trial, by the key of its spec: nothing where it cuts all of them alike."""
-    return {key: _at(spec, key) for unit, key in CUT_KEYS.items() if unit in budget}
-
-
-def _at(spec: Any, dotted: str) -> Any:
-    for key in dotted.split("."):
-        spec = (spec or {}).get(key)
-    return spec
+    """Return the limit that the budget sets in a resolved spec, by key; empty where it is the same for all variants."""
+    return {key: get_path(spec, key) for unit, key in CUT_KEYS.items() if unit in budget}

@@ -1,4 +1,4 @@
-"""Designs: which variants a study has, given what it varies. Plain values in, plain values out."""
+"""Designs: the variants of a study, from what it varies: one at a time, grid, list, ladder, factorial."""
 
 from __future__ import annotations
 
@@ -15,106 +15,106 @@ from paribus.studies.fractional_factorial import RegularFraction, best_fraction,
 
 Change = tuple[str, Any]  # a dotted key and the value that it is given
 BASELINE: Final = "baseline"
-NAME: Final = "name"  # what a variant that is written down may be called
-MAX_NAME: Final = 60  # letters of a value that are shown
+NAME: Final = "name"  # key of a listed variant or change
+MAX_NAME: Final = 60  # characters of a name or a value
 
 
 @final
 @dataclass(frozen=True)
 class Variant:
-    """The base with some changes; the baseline has none, unless changes are taken back from it."""
+    """The base with some changes; the baseline has none, except in a leave-one-out design."""
 
     name: str
     changes: tuple[Change, ...] = ()
-    is_explicit: bool = True  # asked for by name, and not a cell of a product: where it is not valid, that is an error
-    previous: str = ""  # the rung below it, of a ladder
+    is_explicit: bool = True  # listed in the file, not a cell of a product; an invalid one is an error
+    previous: str = ""  # in a ladder: the rung below
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Variation:
-    """What a study says that it varies; each design reads a part of it."""
+    """What a study varies: the sections that designs read."""
 
-    vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # axes
+    vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values by axis
     when: Conditions = field(default_factory=dict)  # where the values of an axis apply
-    variants: Sequence[Mapping[str, Any]] = ()  # whole ones
-    changes: Sequence[Mapping[str, Any]] = ()  # what is put together, or taken back
-    fraction: int = 1  # of the combinations of factors: every one, every second, every fourth …
+    variants: Sequence[Mapping[str, Any]] = ()  # complete variants
+    changes: Sequence[Mapping[str, Any]] = ()  # combined, or removed one by one
+    fraction: int = 1  # 1: all combinations of factors, 2: half of them, 4: a quarter …
 
     @property
     def factors(self) -> list[list[Variant]]:
-        """What is free of each other in a factorial: the levels of each factor but the base's."""
+        """The factors of a factorial, each with its levels besides the base's."""
         if self.changes:
             return [[part] for part in self.parts]
         return [[named_variant((key, value)) for value in values] for key, values in self.vary.items()]
 
     @property
     def regular(self) -> RegularFraction | None:
-        """The generators of a fraction; none of a whole factorial, nor where there can be no such fraction."""
+        """The generators of a fraction; None for a full factorial, or where no such fraction exists."""
         return best_fraction(len(self.factors), self.fraction.bit_length() - 1) if self.fraction > 1 else None
 
     @property
     def parts(self) -> list[Variant]:
-        """The changes one by one, in order; an axis has as many as it has values."""
+        """The single changes in order: one for each listed change, or for each value of each axis."""
         return [*map(variant_from, self.changes)] if self.changes else [*one_at_a_time(self)]
 
 
 def one_at_a_time(varied: Variation) -> Iterator[Variant]:
-    """Each value of each axis by itself, all else as in the base."""
+    """Yield each value of each axis by itself."""
     for key, values in varied.vary.items():
         for value in values:
             yield named_variant((key, value))
 
 
 def grid(varied: Variation) -> Iterator[Variant]:
-    """Every combination of one value from each axis, of those that apply."""
+    """Yield every combination of values that applies."""
     return (named_variant(*cell.items(), chosen=False) for cell in applicable_cells(varied.vary, varied.when))
 
 
 def listed_variants(varied: Variation) -> Iterator[Variant]:
-    """The variants as they are written down, each called by its `name`, or else by what it changes."""
+    """Yield the listed variants, named by their `name` or by their changes."""
     return map(variant_from, varied.variants)
 
 
 def ladder(varied: Variation) -> Iterator[Variant]:
-    """Rung by rung: the base with the first change, with the first two, and so on."""
-    climbed: tuple[Change, ...] = ()
-    below = BASELINE
-    for place, part in enumerate(varied.parts):
-        name = part.name if varied.changes and NAME in varied.changes[place] else f"+ {part.name}"
-        climbed = (*climbed, *part.changes)
-        yield Variant(name, climbed, previous=below)
-        below = name
+    """Yield the base with the first change, with the first two, and so on."""
+    changes: tuple[Change, ...] = ()
+    previous = BASELINE
+    for index, part in enumerate(varied.parts):
+        name = part.name if varied.changes and NAME in varied.changes[index] else f"+ {part.name}"
+        changes = (*changes, *part.changes)
+        yield Variant(name, changes, previous=previous)
+        previous = name
 
 
 def leave_one_out(varied: Variation) -> Iterator[Variant]:
-    """All changes but one, for each of them; the baseline has all."""
+    """Yield all changes but one, for each change; the baseline has all."""
     parts = varied.parts
-    for place, part in enumerate(parts):
-        kept = (other for at, other in enumerate(parts) if at != place)
-        yield Variant(f"without {part.name}", tuple(change for other in kept for change in other.changes))
+    for index, part in enumerate(parts):
+        others = [*parts[:index], *parts[index + 1 :]]
+        yield Variant(f"without {part.name}", tuple(change for other in others for change in other.changes))
 
 
 def factorial(varied: Variation) -> Iterator[Variant]:
-    """Every combination of levels of the factors, or a fraction of them; that of the base's own is the baseline."""
+    """Yield every combination of levels, or a fraction of them, without the baseline."""
     return (variant for cell, variant in cells_with_variants(varied) if any(cell))
 
 
 def cells_with_variants(varied: Variation) -> Iterator[tuple[tuple[int, ...], Variant]]:
-    """Each cell with the variant that it is."""
+    """Yield each cell of a factorial with its variant."""
     factors = varied.factors
     for cell in cells(varied):
-        levels = [factors[place][level - 1] for place, level in enumerate(cell) if level]
+        levels = [factors[factor][level - 1] for factor, level in enumerate(cell) if level]
         changes = tuple(change for level in levels for change in level.changes)
         yield cell, Variant(" + ".join(level.name for level in levels) or BASELINE, changes, is_explicit=False)
 
 
 def cells(varied: Variation) -> Iterator[tuple[int, ...]]:
-    """The level of each factor in each cell of a factorial; 0 is the base's, which the first cell has of all."""
+    """Yield the level of each factor in each cell; 0 is the base's level, and the first cell is the base."""
     if varied.fraction > 1:
-        found = varied.regular
-        assert found is not None, "a study is read only where its fraction can be"
-        return found.cells()
+        regular = varied.regular
+        assert regular is not None, "reading a study checks its fraction"
+        return regular.cells()
     return itertools.product(*(range(len(levels) + 1) for levels in varied.factors))
 
 
@@ -127,7 +127,7 @@ DESIGNS: Final[Mapping[str, Design]] = {
     "leave-one-out": leave_one_out,
     "factorial": factorial,
 }
-PRODUCTS: Final = ("grid", "factorial")  # whose cells nobody wrote down one by one
+PRODUCTS: Final = ("grid", "factorial")  # designs whose cells are not listed in the file
 READS: Final[Mapping[str, tuple[str, ...]]] = {
     "one-at-a-time": ("vary",),
     "grid": ("vary",),
@@ -136,61 +136,63 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
     "leave-one-out": ("changes", "vary"),
     "factorial": ("changes", "vary"),
 }
-"""The keys of a study that a design reads, of which a study has one."""
+"""Sections that a design reads; a study has one of them."""
 
 
 def baseline(design: str, varied: Variation) -> Variant:
-    """What all variants are held against: the base, or all that a design takes back one by one."""
+    """Return the baseline: the base, or the full model of a leave-one-out design."""
     if design != "leave-one-out":
         return Variant(BASELINE)
     return Variant(BASELINE, tuple(change for part in varied.parts for change in part.changes))
 
 
 def describe_design(design: str, varied: Variation) -> str:
-    """How the variants of a design are to be read, where their names alone would mislead."""
+    """Return a sentence that explains the variants of a design, where their names alone would mislead."""
     if design == "ladder":
-        return f"Each rung has its own change and those of all rungs below it; the lowest is {BASELINE}."
+        return f"Each rung adds one change to the rung below it; the lowest is {BASELINE}."
     if design == "leave-one-out":
         names = ", ".join(part.name for part in varied.parts)
         return (
-            f"The {BASELINE} is the full model, with every change ({names}); each variant has one of them taken back, "
-            "so that `worse` says that the change helped."
+            f"The {BASELINE} is the full model, with every change ({names}); each variant removes one of them, "
+            "so `worse` means that the change helped."
         )
-    return _of_factors(varied) if design == "factorial" else ""
+    return _describe_factors(varied) if design == "factorial" else ""
 
 
-def _of_factors(varied: Variation) -> str:
+def _describe_factors(varied: Variation) -> str:
     names = [levels[0].name if len(levels) == 1 else levels[0].changes[0][0] for levels in varied.factors]
     count = math.prod(len(levels) + 1 for levels in varied.factors)
-    found = varied.regular
-    if found is None:
-        return f"The cells are all {count} combinations of {len(names)} factors; {BASELINE} has none of them on."
+    regular = varied.regular
+    if regular is None:
+        return f"The cells are all {count} combinations of {len(names)} factors; in {BASELINE} all are off."
     generated = "; ".join(
-        f"{name} is on where an odd number of {', '.join(names[each] for each in members(those))} are"
-        for name, those in zip(names[found.basic :], found.generators, strict=True)
+        f"{name} is on where an odd number of {', '.join(names[factor] for factor in members(generator))} are"
+        for name, generator in zip(names[regular.basic :], regular.generators, strict=True)
     )
     return (
         f"The cells are {count // varied.fraction} of {count} combinations of {len(names)} factors, a fraction of "
-        f"resolution {roman(found.resolution)}: {generated}. {describe_aliases(found, names)}"
+        f"resolution {roman(regular.resolution)}: {generated}. {describe_aliases(regular, names)}"
     )
 
 
 def describe_axes(varied: Variation) -> str:
-    """Of what a study with too many trials has how many: `attention: 3 x norm: 2`."""
+    """Return the sizes of what varies: `attention: 3 x norm: 2`."""
     counts = [(key, len(values)) for key, values in varied.vary.items()]
     counts += [
-        (key, len(those)) for key, those in (("variants", varied.variants), ("changes", varied.changes)) if those
+        (key, len(mappings))
+        for key, mappings in (("variants", varied.variants), ("changes", varied.changes))
+        if mappings
     ]
     return " x ".join(f"{key}: {count}" for key, count in counts)
 
 
 def variant_count(design: str, varied: Variation) -> int:
-    """How many variants there will be, the baseline not counted, without making one."""
+    """Return the number of variants besides the baseline, without making them."""
     if design == "list":
         return len(varied.variants)
     counts = [len(values) for values in varied.vary.values()]
     if design == "factorial":
-        levels = [2] * len(varied.changes) or [each + 1 for each in counts]
+        levels = [2] * len(varied.changes) or [count + 1 for count in counts]
         return math.prod(levels) // varied.fraction - 1
     if design == "grid":
         return count_combinations(varied.vary, varied.when) if counts else 0
@@ -198,32 +200,32 @@ def variant_count(design: str, varied: Variation) -> int:
 
 
 def variant_from(changes: Mapping[str, Any]) -> Variant:
-    """A variant that is written down as a mapping of changes, with or without a name."""
-    found = named_variant(*((key, value) for key, value in changes.items() if key != NAME))
-    return replace(found, name=str(changes[NAME])) if NAME in changes else found
+    """Return the variant of a listed mapping of changes, with or without a name."""
+    variant = named_variant(*((key, value) for key, value in changes.items() if key != NAME))
+    return replace(variant, name=str(changes[NAME])) if NAME in changes else variant
 
 
 def effective_changes(changes: Iterable[Change]) -> dict[str, Any]:
-    """What changes come to, one after another, by dotted key: a later one overrides what an earlier one said."""
-    found: dict[str, Any] = {}
+    """Return the net result of changes by dotted key; a later change overrides or merges with an earlier one."""
+    effective: dict[str, Any] = {}
     for key, value in changes:
-        for other in [other for other in found if other.startswith(f"{key}.")]:
-            del found[other]  # it is within what is now said, by which it was replaced or merged with it
-        for other in [other for other in found if key.startswith(f"{other}.")]:
-            tree = Tree({"": found[other]})
-            put(tree, f".{key.removeprefix(f'{other}.')}", Tree(value), "")
-            found[other] = tree.data[""]
-        found[key] = joined(found[key], value) if key in found else value
-    return found
+        for inner in [other for other in effective if other.startswith(f"{key}.")]:
+            del effective[inner]  # the new value contains it
+        for outer in [other for other in effective if key.startswith(f"{other}.")]:
+            tree = Tree({"": effective[outer]})
+            put(tree, f".{key.removeprefix(f'{outer}.')}", Tree(value), "")
+            effective[outer] = tree.data[""]
+        effective[key] = joined(effective[key], value) if key in effective else value
+    return effective
 
 
 def named_variant(*changes: Change, chosen: bool = True) -> Variant:
-    """A variant named by its changes: `attention=gqa(kv_heads=2) norm=rmsnorm`."""
+    """Return a variant that is named by its changes: `attention=gqa(kv_heads=2) norm=rmsnorm`."""
     return Variant(" ".join(f"{key}={format_value(value)}" for key, value in changes), tuple(changes), chosen)
 
 
 def format_value(value: Any) -> str:
-    """A value in a few letters."""
+    """Return a value as short text."""
     if isinstance(value, Mapping):
         options = ",".join(f"{key}={format_value(option)}" for key, option in value.items() if key != "name")
         name = str(value.get("name", ""))

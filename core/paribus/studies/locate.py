@@ -1,4 +1,4 @@
-"""Where studies are found: shipped with paribus, offered by a plugin, or a file of the user's."""
+"""Location of study files: shipped with Paribus, installed by a plugin, or at a path."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ RUN_KEYS = ("name", "seeds", "stop", "launcher", "loggers", "timeout")
 
 
 def available_studies(index: Index) -> Mapping[str, Path]:
-    """Every study that has a name."""
+    """Return the file of every named study."""
     shipped = {folder.name: folder / FILE for folder in sorted(_shipped().glob("*")) if (folder / FILE).is_file()}
     return {**shipped, **index.studies}
 
 
 def locate_study(source: str | Path, index: Index) -> tuple[Path, str]:
-    """The file of a study, and what its store is called."""
+    """Return the file of a study and its default name."""
     if isinstance(source, Path) or source.endswith((".yaml", ".yml")) or "/" in source:
         path = Path(source)
         if path.is_dir():
             path = path / FILE
         name = (path.resolve().parent.name if path.name == FILE else path.stem).lower()
         if not NAME.fullmatch(name):
-            what = f"`{name}` cannot be the name of a study"
+            message = f"`{name}` cannot be the name of a study"
             raise SpecError(
-                Problem(code="bad-name", location=str(path), message=what, valid=f"a file name like {NAME.pattern}")
+                Problem(code="bad-name", location=str(path), message=message, valid=f"a file name like {NAME.pattern}")
             )
         return path, name
-    known = available_studies(index)
-    if source not in known:
-        valid = f"{join_names(known) or 'none is installed'}, or a path that ends in .yaml"
-        what = f'unknown study "{source}"'
+    files = available_studies(index)
+    if source not in files:
+        valid = f"{join_names(files) or 'none is installed'}, or a path that ends in .yaml"
+        message = f'unknown study "{source}"'
         raise SpecError(
-            Problem(code="unknown-study", message=what, valid=valid, suggestion=closest_match(source, known))
+            Problem(code="unknown-study", message=message, valid=valid, suggestion=closest_match(source, files))
         )
-    return known[source], source
+    return files[source], source
 
 
 def default_name(study: Mapping[str, Any]) -> str:
@@ -54,7 +54,7 @@ def default_name(study: Mapping[str, Any]) -> str:
 
 
 def _shipped() -> Path:
-    """In a wheel the studies lie within the package; in a checkout they are beside it."""
+    """Return the folder of the shipped studies: inside the package in a wheel, beside it in a checkout."""
     package = Path(paribus.__file__).resolve().parent
     inside = package / "shipped" / "ablations"
     return inside if inside.is_dir() else package.parents[1] / "ablations"

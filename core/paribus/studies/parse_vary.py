@@ -1,18 +1,16 @@
-"""What a study file says that it varies, read: `vary`, `variants` or `changes`, as its design takes them.
-
-`exclude`: the cells of a product that a study leaves out, by what their specs say.
-"""
+"""Parser of `vary`, `variants`, `changes`, `fraction` and `exclude` in a study file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 from paribus.errors import Problem, closest_match, join_names
-from paribus.specs.diff import MISSING, at, holds
-from paribus.specs.tree import Keys, shown
+from paribus.specs.diff import MISSING, holds
+from paribus.specs.paths import get_path
+from paribus.specs.tree import Keys, dotted, shown
 from paribus.specs.values import Validator
 from paribus.studies.conditions import Conditions, check_conditions, parse_axis
 from paribus.studies.designs import (
@@ -28,14 +26,10 @@ from paribus.studies.designs import (
 )
 from paribus.studies.fractional_factorial import is_possible
 
-if TYPE_CHECKING:
-    from paribus.studies.study import Study
-
-
 KEYS: Final = ("vary", "variants", "changes")
-CONDITIONED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("one-at-a-time", "ladder", "leave-one-out"), "tries no combinations, so `when` would be ignored"),
-    "factorial": "needs factors that are free of each other: make one change of two that only go together",
+REFUSES_CONDITIONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("one-at-a-time", "ladder", "leave-one-out"), "has no combinations, so `when` would be ignored"),
+    "factorial": "needs independent factors: put two changes that only go together into one",
 }
 EXAMPLES: Final[Mapping[str, str]] = {
     "vary": "vary: {attention: [mqa, gqa]}",
@@ -44,132 +38,136 @@ EXAMPLES: Final[Mapping[str, str]] = {
 }
 
 
-def parse_design(validator: Validator, given: Any) -> str:
-    """The name of the design."""
-    if isinstance(given, str) and given in DESIGNS:
-        return str(given)
-    near = closest_match(str(given), DESIGNS)
-    validator.add_error("unknown-design", ("design",), f"there is no design {shown(given)}", join_names(DESIGNS), near)
+def parse_design(validator: Validator, value: Any) -> str:
+    """Return the name of the design."""
+    if isinstance(value, str) and value in DESIGNS:
+        return str(value)
+    suggestion = closest_match(str(value), DESIGNS)
+    message = f'unknown design "{value}"' if isinstance(value, str) else f"expected a design, got {shown(value)}"
+    validator.add_error("unknown-design", ("design",), message, join_names(DESIGNS), suggestion)
     return ""
 
 
-def parse_variation(validator: Validator, given: Mapping[str, Any], design: str) -> Variation:
-    """What varies, and every problem of it; nothing that the design would not read."""
-    vary, when = _vary(validator, given)
-    variants, changes = (_mappings(validator, given, key) for key in ("variants", "changes"))
+def parse_variation(validator: Validator, study: Mapping[str, Any], design: str) -> Variation:
+    """Return what a study varies, and report its problems and what the design would ignore."""
+    vary, when = _parse_axes(validator, study)
+    variants, changes = (_parse_mappings(validator, study, key) for key in ("variants", "changes"))
     varied = Variation(vary=vary, when=when, variants=variants, changes=changes)
     if design:
-        _read(validator, design, varied)
+        _check_design_keys(validator, design, varied)
     if design == "factorial":
-        _free(validator, varied)
-    if design and "fraction" in given:
-        varied = replace(varied, fraction=_fraction(validator, given["fraction"], design, varied))
+        _check_independent(validator, varied)
+    if design and "fraction" in study:
+        varied = replace(varied, fraction=_parse_fraction(validator, study["fraction"], design, varied))
     return varied
 
 
 def varied_keys(varied: Variation) -> list[tuple[Keys, str]]:
-    """Every key that is varied, and where that was written."""
-    found: list[tuple[Keys, str]] = [(("vary", key), key) for key in varied.vary]
-    for way, written in (("variants", varied.variants), ("changes", varied.changes)):
-        found += [((way, place, key), key) for place, each in enumerate(written) for key in each if key != NAME]
-    return found
+    """Return every varied key with its place in the file."""
+    keys: list[tuple[Keys, str]] = [(("vary", key), key) for key in varied.vary]
+    for section, mappings in (("variants", varied.variants), ("changes", varied.changes)):
+        keys += [
+            ((section, index, key), key) for index, mapping in enumerate(mappings) for key in mapping if key != NAME
+        ]
+    return keys
 
 
-def _vary(validator: Validator, given: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Conditions]:
-    found = validator.mapping(given.get("vary") or {}, ("vary",), "slot: [values]") or {}
-    axes = {key: parse_axis(validator, values, ("vary", key)) for key, values in found.items()}
+def _parse_axes(validator: Validator, study: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Conditions]:
+    section = validator.mapping(study.get("vary") or {}, ("vary",), "slot: [values]") or {}
+    axes = {key: parse_axis(validator, axis, ("vary", key)) for key, axis in section.items()}
     vary = {key: values for key, (values, _) in axes.items() if values}
     when = {key: whens for key, (_, whens) in axes.items() if any(whens)}
     check_conditions(validator, vary, {key: axes[key][1] for key in vary})
     return vary, when
 
 
-def _mappings(validator: Validator, given: Mapping[str, Any], way: str) -> list[Mapping[str, Any]]:
-    found = given.get(way) or []
-    if not isinstance(found, list) or not all(isinstance(each, Mapping) and each for each in found):
-        validator.add_error("wrong-type", (way,), f"`{way}` is a list of mappings", EXAMPLES[way])
+def _parse_mappings(validator: Validator, study: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
+    mappings = study.get(section) or []
+    if not isinstance(mappings, list) or not all(isinstance(mapping, Mapping) and mapping for mapping in mappings):
+        message = f"expected a list of mappings, got {shown(mappings)}"
+        validator.add_error("wrong-type", (section,), message, EXAMPLES[section])
         return []
-    one = "a variant" if way == "variants" else "a change"
-    for place, each in enumerate(found):
-        name = each.get(NAME, "a name")
+    kind = "a variant" if section == "variants" else "a change"
+    for index, mapping in enumerate(mappings):
+        name = mapping.get(NAME, "a name")
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or name == BASELINE:
-            what = f"{one} cannot be called {shown(name)}"
-            validator.add_error("bad-name", (way, place, NAME), what, f"at most {MAX_NAME} letters, not {BASELINE}")
-        if way == "changes" and set(each) == {NAME}:
-            validator.add_error("empty", (way, place), f"`{name}` changes nothing", EXAMPLES[way])
-    return found
+            message = f"{kind} cannot be called {shown(name)}"
+            valid = f"at most {MAX_NAME} letters, not {BASELINE}"
+            validator.add_error("bad-name", (section, index, NAME), message, valid)
+        if section == "changes" and set(mapping) == {NAME}:
+            validator.add_error("empty", (section, index), f"`{name}` changes nothing", EXAMPLES[section])
+    return mappings
 
 
-def _read(validator: Validator, design: str, varied: Variation) -> None:
-    said = [key for key in KEYS if getattr(varied, key)]
+def _check_design_keys(validator: Validator, design: str, varied: Variation) -> None:
+    sections = [key for key in KEYS if getattr(varied, key)]
     reads = READS[design]
-    for key in said:
+    either = " or ".join(f"`{key}`" for key in reads)
+    for key in sections:
         if key not in reads:
-            what = f"the design `{design}` reads {_either(reads)}, so `{key}` would be ignored"
-            others = [name for name, read in READS.items() if key in read]
-            validator.add_error("not-read", (key,), what, f"design: {join_names(others)}")
-    if len(reads) > 1 and set(reads) <= set(said):
-        what = f"the design `{design}` reads {_either(reads)}, and this study has both"
-        validator.add_error("too-many", (reads[0],), what, "one of them")
-    if not said and not any(_explains(problem) for problem in validator.problems):
+            message = f"the design `{design}` reads {either}, so `{key}` would be ignored"
+            designs = [name for name, keys in READS.items() if key in keys]
+            validator.add_error("not-read", (key,), message, f"design: {join_names(designs)}")
+    if len(reads) > 1 and set(reads) <= set(sections):
+        message = f"the design `{design}` reads {either}, and this study has both"
+        validator.add_error("too-many", (reads[0],), message, "one of them")
+    if not sections and not any(_is_about_variation(problem) for problem in validator.problems):
         validator.add_error("empty", (reads[0],), "this study varies nothing: 0 variants", EXAMPLES[reads[0]])
-    if varied.when and design in CONDITIONED:
+    if varied.when and design in REFUSES_CONDITIONS:
         key = next(iter(varied.when))
-        validator.add_error("not-read", ("vary", key), f"the design `{design}` {CONDITIONED[design]}", "design: grid")
+        message = f"the design `{design}` {REFUSES_CONDITIONS[design]}"
+        validator.add_error("not-read", ("vary", key), message, "design: grid")
     if design == "leave-one-out":
         for key, values in varied.vary.items():
             if len(values) > 1:
-                what = f"this axis has {len(values)} values, and of a full model it has one, which is taken back"
-                validator.add_error("too-many", ("vary", key), what, "one value")
+                message = f"expected one value, which the full model has, got {len(values)}"
+                validator.add_error("too-many", ("vary", key), message, "one value")
 
 
-def _explains(problem: Problem) -> bool:
-    """Whether it says why a study seems to vary nothing."""
-    return problem.path.partition(".")[0] in KEYS or problem.suggestion in KEYS
+def _is_about_variation(problem: Problem) -> bool:
+    """A problem that explains an empty variation: in one of the sections, or a misspelt section."""
+    return problem.path.partition(".")[0] in KEYS or problem.suggestion.strip("`") in KEYS
 
 
-def _fraction(validator: Validator, given: Any, design: str, varied: Variation) -> int:
-    """How many combinations there are to each that is run."""
-    at = ("fraction",)
+def _parse_fraction(validator: Validator, value: Any, design: str, varied: Variation) -> int:
+    """Return the number of combinations for each one that runs."""
+    keys = ("fraction",)
     if design != "factorial":
-        validator.add_error(
-            "not-read", at, f"the design `{design}` has no factors to run a fraction of", "design: factorial"
-        )
+        message = f"the design `{design}` has no factors, so it has no fraction"
+        validator.add_error("not-read", keys, message, "design: factorial")
         return 1
-    several = next((levels for levels in varied.factors if len(levels) > 1), None)
-    if several is not None:
-        what = f"a fraction is of factors with two levels, and `{several[0].changes[0][0]}` has {len(several) + 1}"
-        validator.add_error("no-fraction", at, what, "one value for each axis, besides the base's")
+    multilevel = next((levels for levels in varied.factors if len(levels) > 1), None)
+    if multilevel is not None:
+        message = f"a fraction needs two levels, and `{multilevel[0].changes[0][0]}` has {len(multilevel) + 1}"
+        validator.add_error("no-fraction", keys, message, "one value for each axis, besides the base's")
         return 1
     factors = len(varied.factors)
     valid = [1 << halvings for halvings in range(1, factors) if is_possible(factors, halvings)]
     try:
-        part = Fraction(str(given))
+        fraction = Fraction(str(value))
     except (ValueError, ZeroDivisionError):
-        part = Fraction(0)
-    if part.numerator != 1 or part.denominator not in valid:
-        what = f"this is {shown(given)}, and {factors} factors have no such fraction here that tells main effects apart"
-        validator.add_error("no-fraction", at, what, join_names(f"1/{each}" for each in valid) or "all of them")
+        fraction = Fraction(0)
+    if fraction.numerator != 1 or fraction.denominator not in valid:
+        message = f"got {shown(value)}, and {factors} factors have no such fraction that tells main effects apart"
+        validator.add_error("no-fraction", keys, message, join_names(f"1/{it}" for it in valid) or "all of them")
         return 1
-    return part.denominator
+    return fraction.denominator
 
 
-def _free(validator: Validator, varied: Variation) -> None:
-    """Each factor can be on or off whatever the others are."""
-    known: dict[str, str] = {}
-    for place, part in enumerate(varied.parts if varied.changes else ()):
+def _check_independent(validator: Validator, varied: Variation) -> None:
+    """Report factors that change a key of another factor."""
+    factor_by_key: dict[str, str] = {}
+    for index, part in enumerate(varied.parts if varied.changes else ()):
         for key, _ in part.changes:
-            other = next((each for each in known if each == key or each.startswith(f"{key}.")), None)
+            other = next((it for it in factor_by_key if it == key or it.startswith(f"{key}.")), None)
             if other is not None:
-                what = f"`{known[other]}` changes `{other}`, which this would undo where both are on"
-                valid = "factors that leave each other be; or two values of one axis, under `vary`"
-                validator.add_error("not-free", ("changes", place, key), what, valid)
-        known |= dict.fromkeys((key for key, _ in part.changes), part.name)
+                message = f"`{factor_by_key[other]}` changes `{other}`, which this would undo where both are on"
+                valid = "factors that change different keys; or two values of one axis, under `vary`"
+                validator.add_error("not-free", ("changes", index, key), message, valid)
+        factor_by_key |= dict.fromkeys((key for key, _ in part.changes), part.name)
 
 
-def _either(keys: Sequence[str]) -> str:
-    return " or ".join(f"`{key}`" for key in keys)
-
+# --- exclude ---
 
 REASON: Final = "reason"
 EXAMPLE: Final = "exclude: [{attention: mqa, norm: rmsnorm, reason: …}]"
@@ -178,81 +176,90 @@ EXAMPLE: Final = "exclude: [{attention: mqa, norm: rmsnorm, reason: …}]"
 @final
 @dataclass(frozen=True)
 class Exclusion:
-    """Cells of whose spec all of this holds: a component by its name or by some of its options, any other value."""
+    """Cells to skip: those whose spec has all of these values."""
 
-    holds: Mapping[str, Any]  # by dotted key
+    holds: Mapping[str, Any]  # by dotted key: a component by its name or some of its options, or any other value
     reason: str
     keys: Keys
 
     @property
     def message(self) -> str:
-        """What a reader of the plan is told."""
-        return self.reason or f"left out by `exclude`: {named_variant(*self.holds.items()).name}"
+        """The reason that a plan shows."""
+        return self.reason or f"excluded by `exclude`: {named_variant(*self.holds.items()).name}"
 
-    def matches(self, value: Callable[[str], Any]) -> bool:
-        """Whether it is about a cell, of which `value` tells what stands at a dotted key."""
-        return all(holds(value(key), wanted) for key, wanted in self.holds.items())
+    def matches(self, get_value: Callable[[str], Any]) -> bool:
+        """Return whether a cell is excluded; `get_value` returns its value at a dotted key."""
+        return all(holds(get_value(key), value) for key, value in self.holds.items())
 
 
-def parse_exclusions(validator: Validator, given: Any, design: str) -> tuple[Exclusion, ...]:
-    """The exclusions that a study writes down."""
-    if not given:
+def parse_exclusions(validator: Validator, value: Any, design: str) -> tuple[Exclusion, ...]:
+    """Return the section `exclude`."""
+    if not value:
         return ()
-    if not isinstance(given, list) or not all(isinstance(each, Mapping) for each in given):
-        what = f"`exclude` is a list of mappings, but this is {shown(given)}"
-        validator.add_error("wrong-type", ("exclude",), what, EXAMPLE)
+    if not isinstance(value, list) or not all(isinstance(cell, Mapping) for cell in value):
+        message = f"expected a list of mappings, got {shown(value)}"
+        validator.add_error("wrong-type", ("exclude",), message, EXAMPLE)
         return ()
     if design and design not in PRODUCTS:
-        what = f"the design `{design}` has only what is written down, so there is no cell to leave out"
-        validator.add_error("not-read", ("exclude",), what, f"design: {join_names(PRODUCTS)}")
-    return tuple(_read_exclusion(validator, each, ("exclude", place)) for place, each in enumerate(given))
+        message = f"the design `{design}` has only the variants that are listed, so `exclude` would be ignored"
+        validator.add_error("not-read", ("exclude",), message, f"design: {join_names(PRODUCTS)}")
+    return tuple(_parse_exclusion(validator, cell, ("exclude", index)) for index, cell in enumerate(value))
 
 
-def _read_exclusion(validator: Validator, each: Mapping[str, Any], keys: Keys) -> Exclusion:
-    reason = each.get(REASON, "")
+def _parse_exclusion(validator: Validator, mapping: Mapping[str, Any], keys: Keys) -> Exclusion:
+    reason = mapping.get(REASON, "")
     if not isinstance(reason, str):
-        validator.add_error("wrong-type", (*keys, REASON), f"this is {shown(reason)}", "a sentence")
-    cell = {key: value for key, value in each.items() if key != REASON}
+        validator.add_error("wrong-type", (*keys, REASON), f"got {shown(reason)}", "a sentence")
+    cell = {key: value for key, value in mapping.items() if key != REASON}
     if not cell:
-        validator.add_error("empty", keys, "this would leave out every cell", EXAMPLE)
+        validator.add_error("empty", keys, "this would exclude every cell", EXAMPLE)
     return Exclusion(cell, str(reason), keys)
 
 
-def idle_levels(study: Study, excluded: Iterable[tuple[str, str, str]]) -> Iterator[Problem]:
-    """Levels of factors that are what the base has: their effects would be 0, and in part those of the others."""
-    levels = {level.name: level for levels in study.varied.factors for level in levels}
-    for name, _, same in excluded if study.design == "factorial" else ():
-        if name in levels and same == BASELINE:
+def idle_levels(
+    varied: Variation, design: str, excluded: Iterable[tuple[str, str, str]], location_of: Callable[[str], str]
+) -> Iterator[Problem]:
+    """Yield levels of factors that equal the base: they would distort the effects of the other levels."""
+    levels = {level.name: level for levels in varied.factors for level in levels}
+    for name, _, same_as in excluded if design == "factorial" else ():
+        if name in levels and same_as == BASELINE:
             key = levels[name].changes[0][0]
-            what = f"`{name}` is what the base has, which every factor has as a level without being told"
+            message = f"`{name}` is the value of the base, which is a level of every factor already"
             valid = "values that the base does not have"
-            yield Problem(code="idle-level", path=key, location=study.location_of(key), message=what, valid=valid)
+            yield Problem(code="idle-level", path=key, location=location_of(key), message=message, valid=valid)
 
 
 @final
 class ExclusionFilter:
-    """Which cells are left out; and at the end, which exclusions were about none."""
+    """Filter of cells by the exclusions of a study, which records the exclusions that matched."""
 
     def __init__(self, exclusions: Sequence[Exclusion]) -> None:
         self.exclusions = exclusions
         self.used: set[Keys] = set()
 
     def reason(self, variant: Variant, spec: Mapping[str, Any] | None) -> str:
-        """Why a cell is left out; empty where it is not. What cannot be has no spec, and is known by its changes."""
+        """Return why a cell is excluded, or an empty string. A cell with an invalid spec is matched by its changes."""
         changes = dict(variant.changes)
-        found = ""
-        for each in self.exclusions if not variant.is_explicit else ():
-            if each.matches(lambda key: changes.get(key, MISSING) if spec is None else at(spec, key)):
-                self.used.add(each.keys)
-                found = found or each.reason
-        return found
 
-    def unused(self, where: Callable[[Keys], str]) -> Iterator[Problem]:
-        """An exclusion about no cell was mistyped, or is no longer needed: nobody is to believe that it is in force."""
-        for each in self.exclusions:
-            if each.keys not in self.used:
-                what = f"there is no cell with {named_variant(*each.holds.items()).name}, so this leaves nothing out"
-                path = ".".join(map(str, each.keys))
+        def get_value(key: str) -> Any:
+            return changes.get(key, MISSING) if spec is None else get_path(spec, key, MISSING)
+
+        reason = ""
+        for exclusion in self.exclusions if not variant.is_explicit else ():
+            if exclusion.matches(get_value):
+                self.used.add(exclusion.keys)
+                reason = reason or exclusion.message
+        return reason
+
+    def unused(self, location: Callable[[Keys], str]) -> Iterator[Problem]:
+        """Yield a problem for each exclusion that matched no cell: it is misspelt, or no longer needed."""
+        for exclusion in self.exclusions:
+            if exclusion.keys not in self.used:
+                name = named_variant(*exclusion.holds.items()).name
                 yield Problem(
-                    code="no-cell", path=path, location=where(each.keys), message=what, valid="what some cell has"
+                    code="no-cell",
+                    path=dotted(exclusion.keys),
+                    location=location(exclusion.keys),
+                    message=f"no cell has {name}, so this excludes nothing",
+                    valid="values of some cell",
                 )

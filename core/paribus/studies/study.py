@@ -1,4 +1,4 @@
-"""A study: a base spec, what varies, a design, seeds, a budget and a metric, from one YAML file."""
+"""Study: a base spec, what varies, a design, seeds, a budget and a metric, read from one YAML file."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from paribus.studies.options import (
     Tune,
     check_scale_keys,
     check_tuned_keys,
+    describe_value,
     parse_loggers,
     parse_looks,
     parse_matches,
@@ -63,10 +64,10 @@ KEYS: Final = (
     "stop",
 )
 METRIC: Final = re.compile(r"val/[a-z0-9._-]+/[a-z0-9._-]+")
-METRICS: Final = ("name", "better", "margin", "unlearned", "stage", "task")
-SEEDS: Final = 5  # three make an interval 2.5 times as wide, after Holm
-MOST_SEEDS: Final = 10_000
-MOST_MARGIN: Final = 1e9
+METRIC_KEYS: Final = ("name", "better", "margin", "unlearned", "stage", "task")
+DEFAULT_SEEDS: Final = 5  # with three, the interval would be 2.5 times as wide after Holm's correction
+MAX_SEEDS: Final = 10_000
+MAX_NUMBER: Final = 1e9  # of a margin, or of seconds
 
 Better = Literal["lower", "higher"]
 
@@ -74,19 +75,19 @@ Better = Literal["lower", "higher"]
 @final
 @dataclass(frozen=True)
 class Metric:
-    """What the verdict is about; `margin` is how much is too little to matter, where the study says so."""
+    """The metric of the verdict. A difference below `margin` is too small to matter."""
 
     name: str
     better: Better = "lower"
     margin: float | None = None
-    unlearned: bool = False  # whether a verdict is wanted of models that do not beat guessing by frequency
-    stage: str = ""  # the stage at whose end it is measured, with its task, where there are any
+    unlearned: bool = False  # whether to judge models that do not beat the unigram baseline
+    stage: str = ""  # the stage, with its task, at whose end the metric is measured
 
 
 @final
 @dataclass(frozen=True)
 class Study:
-    """A study that has been read and checked; its variants are still to be resolved."""
+    """A study after reading and checking. Its variants are not resolved yet."""
 
     name: str
     base: Tree
@@ -98,29 +99,31 @@ class Study:
     metric: Metric
     launcher: Any
     timeout: float | None
-    marks: Mapping[Keys, str]  # where what varies was written
+    marks: Mapping[Keys, str]  # file and line of each key
     stages: tuple[Stage, ...] = SINGLE_STAGE
-    matches: tuple[Match | None, ...] = ()  # several ways to match, side by side; `match` is then none
-    scales: Mapping[str, Tree] = field(default_factory=dict)  # the base at each, in place of `base`
+    matches: tuple[Match | None, ...] = ()  # several matches, shown side by side; `match` is then None
+    scales: Mapping[str, Tree] = field(default_factory=dict)  # the base at each scale, in place of `base`
     tune: Tune | None = None
     loggers: tuple[Mapping[str, Any], ...] = ()
     exclude: tuple[Exclusion, ...] = ()
-    looks: tuple[int, ...] = ()  # after how many seeds verdicts are taken, and variants may stop
+    looks: tuple[int, ...] = ()  # numbers of seeds after which a verdict may stop a variant early
 
     def location_of(self, key: str) -> str:
-        """Where a key that varies was written first."""
-        return self.location(self._written.get(key, ("tune", key) if ("tune", key) in self.marks else ("vary",)))
+        """Return the file and line where a varied or tuned key is first set."""
+        keys = ("tune", key) if ("tune", key) in self.marks else ("vary",)
+        return self.location(self._keys_of_varied.get(key, keys))
 
     @cached_property
-    def _written(self) -> Mapping[str, Keys]:
+    def _keys_of_varied(self) -> Mapping[str, Keys]:
         return {key: keys for keys, key in reversed(varied_keys(self.varied))}
 
     def location(self, keys: Keys) -> str:
+        """Return the file and line of a key, or of the nearest key around it."""
         return next((self.marks[keys[:end]] for end in range(len(keys), -1, -1) if keys[:end] in self.marks), "")
 
 
 def parse_study(name: str, tree: Tree, index: Index) -> Study:
-    """The study in a tree, or one error with every problem of its keys."""
+    """Return the study in a tree; otherwise raise one error with every problem of its keys."""
     study, problems = read_study(name, tree, index)
     if problems:
         raise SpecError(*problems)
@@ -128,51 +131,50 @@ def parse_study(name: str, tree: Tree, index: Index) -> Study:
 
 
 def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem]]:
-    """The study as far as it could be read, and every problem of its keys."""
+    """Return the readable part of a study, and every problem of its keys."""
     validator = Validator(tree, index)
-    given: Mapping[str, Any] = tree.data
-    for key in given:
+    data: Mapping[str, Any] = tree.data
+    for key in data:
         if key not in KEYS:
             validator.unknown(key, (key,), KEYS)
-    design = parse_design(validator, given.get("design", "one-at-a-time"))
-    varied = parse_variation(validator, given, design)
-    stages = parse_stages(validator, given.get("stages"), partial(parse_budget, validator))
+    design = parse_design(validator, data.get("design", "one-at-a-time"))
+    varied = parse_variation(validator, data, design)
+    stages = parse_stages(validator, data.get("stages"), partial(parse_budget, validator))
     keys = varied_keys(varied)
     check_stage_keys(validator, stages, keys)
     check_stage_names(validator, stages, keys)
-    base, matches = _base(validator, given, index), parse_matches(validator, given.get("match"))
-    seeds = parse_seeds(validator, given.get("seeds", SEEDS), ("seeds",), 0, MOST_SEEDS)
-    tune = parse_tune(validator, given.get("tune"), seeds)
+    base, matches = _parse_base(validator, data, index), parse_matches(validator, data.get("match"))
+    seeds = parse_seeds(validator, data.get("seeds", DEFAULT_SEEDS), ("seeds",), 0, MAX_SEEDS)
+    tune = parse_tune(validator, data.get("tune"), seeds)
     check_tuned_keys(validator, tune, keys, stages, [match.by for match in matches if match is not None])
-    check_scale_keys(validator, given.get("scales"), keys, stages)
+    check_scale_keys(validator, data.get("scales"), keys, stages)
+    load_base = partial(_base_at_scale, validator, data, index)
     study = Study(
-        name=_name(validator, given, name),
+        name=_parse_name(validator, data, name),
         base=base,
         design=design,
         varied=varied,
         seeds=seeds,
-        budget=parse_budget(validator, given.get("budget"), ("budget",)),
+        budget=parse_budget(validator, data.get("budget"), ("budget",)),
         match=matches[0] if len(matches) == 1 else None,
-        metric=_metric(validator, given.get("metric"), stages),
-        launcher=validator.component("launcher", given.get("launcher", "local"), ("launcher",), {}),
-        timeout=_timeout(validator, given.get("timeout")),
-        loggers=parse_loggers(validator, given.get("loggers")),
+        metric=_parse_metric(validator, data.get("metric"), stages),
+        launcher=validator.component("launcher", data.get("launcher", "local"), ("launcher",), {}),
+        timeout=_parse_timeout(validator, data.get("timeout")),
+        loggers=parse_loggers(validator, data.get("loggers")),
         stages=stages,
-        exclude=parse_exclusions(validator, given.get("exclude"), design),
+        exclude=parse_exclusions(validator, data.get("exclude"), design),
         marks=tree.marks,
         matches=matches if len(matches) > 1 else (),
-        scales=parse_scales(
-            validator, given.get("scales"), given.get("base"), partial(_begun, validator, given, index)
-        ),
+        scales=parse_scales(validator, data.get("scales"), data.get("base"), load_base),
         tune=tune,
-        looks=parse_looks(validator, given, design, seeds),
+        looks=parse_looks(validator, data, design, seeds),
     )
     return study, validator.problems
 
 
-def _name(validator: Validator, given: Mapping[str, Any], default: str) -> str:
+def _parse_name(validator: Validator, data: Mapping[str, Any], default: str) -> str:
     """Return the name of the study's folder in a store."""
-    name = given.get("name", default)
+    name = data.get("name", default)
     if isinstance(name, str) and NAME.fullmatch(name):
         return name
     valid = "lower-case letters, digits, `.`, `_` and `-`, at most 64: my-study"
@@ -180,83 +182,80 @@ def _name(validator: Validator, given: Mapping[str, Any], default: str) -> str:
     return default
 
 
-def _base(validator: Validator, given: Mapping[str, Any], index: Index) -> Tree:
-    base = given.get("base")
-    marks = {keys[1:]: mark for keys, mark in validator.tree.marks.items() if keys[:1] == ("base",)}
+def _parse_base(validator: Validator, data: Mapping[str, Any], index: Index) -> Tree:
+    base = data.get("base")
     if isinstance(base, str):
-        return _measured(validator, given, _found(validator, partial(load, base, (), index), ("base",)))
+        return _add_evaluation(validator, data, _load(validator, partial(load, base, (), index), ("base",)))
     if isinstance(base, dict):
-        return _measured(
-            validator, given, _found(validator, partial(begun, Tree(copied(base), marks), index), ("base",))
-        )
-    found = "missing" if base is None else shown(base)
-    validator.add_error("missing", ("base",), f"`base` is {found}: what every variant starts from", "a preset's name")
+        tree = Tree(copied(base), _base_marks(validator))
+        return _add_evaluation(validator, data, _load(validator, partial(begun, tree, index), ("base",)))
+    problem = "missing" if base is None else shown(base)
+    message = f"`base` is {problem}: expected the spec that every variant starts from"
+    validator.add_error("missing", ("base",), message, "a preset's name")
     return Tree()
 
 
-def _found(validator: Validator, find: Callable[[], Tree], at: Keys) -> Tree:
-    """A base; where there is none, what is wrong is told with all else."""
+def _base_marks(validator: Validator) -> dict[Keys, str]:
+    return {keys[1:]: mark for keys, mark in validator.tree.marks.items() if keys[:1] == ("base",)}
+
+
+def _load(validator: Validator, load_tree: Callable[[], Tree], keys: Keys) -> Tree:
+    """Return a base spec; on an error note its problems and return an empty tree."""
     try:
-        return find()
+        return load_tree()
     except SpecError as error:
-        where = validator.tree.where(at)
-        told = (each if each.location or each.path else replace(each, location=where) for each in error.problems)
-        validator.problems += (each for each in told if each not in validator.problems)
+        location = validator.tree.where(keys)
+        problems = (it if it.location or it.path else replace(it, location=location) for it in error.problems)
+        validator.problems += (problem for problem in problems if problem not in validator.problems)
         return Tree()
 
 
-def _begun(validator: Validator, given: Mapping[str, Any], index: Index, base: Mapping[str, Any]) -> Tree:
-    """The base at a scale, from what is said of it."""
-    marks = {keys[1:]: mark for keys, mark in validator.tree.marks.items() if keys[:1] == ("base",)}
-    tree = _found(validator, partial(begun, Tree(dict(base), marks), index), ("scales",))
-    return _measured(validator, given, tree)
+def _base_at_scale(validator: Validator, data: Mapping[str, Any], index: Index, base: Mapping[str, Any]) -> Tree:
+    tree = Tree(dict(base), _base_marks(validator))
+    return _add_evaluation(validator, data, _load(validator, partial(begun, tree, index), ("scales",)))
 
 
-def _measured(validator: Validator, given: Mapping[str, Any], tree: Tree) -> Tree:
-    """What the study says of all that is trained is measured alike."""
+def _add_evaluation(validator: Validator, data: Mapping[str, Any], tree: Tree) -> Tree:
+    """Put the study's `evaluate` and `measure` into the base, so that all variants are measured alike."""
     for key in () if not tree.data else ("evaluate", "measure"):
-        if key in given:
-            put_at(tree, key, given[key], validator.tree.where((key,)))
+        if key in data:
+            put_at(tree, key, data[key], validator.tree.where((key,)))
     return tree
 
 
-def put_at(tree: Tree, dotted: str, value: Any, where: str) -> None:
-    """Gives a dotted key a value, and remembers where that was written."""
-    put(tree, dotted, Tree(value, {(): where}), where)
+def put_at(tree: Tree, dotted: str, value: Any, location: str) -> None:
+    """Set a dotted key, and remember where its value was written."""
+    put(tree, dotted, Tree(value, {(): location}), location)
 
 
-def _metric(validator: Validator, given: Any, stages: Sequence[Stage]) -> Metric:
-    if isinstance(given, str):
-        given = {"name": given}
-    found = validator.mapping(given or {}, ("metric",), join_names(METRICS)) or {}
-    for key in found:
-        if key not in METRICS:
-            validator.unknown(key, ("metric", key), METRICS)
-    name, better, margin = found.get("name"), found.get("better", "lower"), found.get("margin")
+def _parse_metric(validator: Validator, value: Any, stages: Sequence[Stage]) -> Metric:
+    if isinstance(value, str):
+        value = {"name": value}
+    options = validator.mapping(value or {}, ("metric",), join_names(METRIC_KEYS)) or {}
+    for key in options:
+        if key not in METRIC_KEYS:
+            validator.unknown(key, ("metric", key), METRIC_KEYS)
+    name, better, margin = options.get("name"), options.get("better", "lower"), options.get("margin")
     if not isinstance(name, str) or not METRIC.fullmatch(name):
-        validator.add_error("missing", ("metric", "name"), _is(found, "name"), "val/<objective>/<name>: val/mlm/loss")
+        valid = "val/<objective>/<name>: val/mlm/loss"
+        validator.add_error("missing", ("metric", "name"), describe_value(options, "name"), valid)
     if better not in ("lower", "higher"):
-        validator.add_error("wrong-type", ("metric", "better"), f"this is {shown(better)}", "lower, higher")
-    if margin is not None and (
-        isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 < margin < 1e9
-    ):
-        validator.add_error("wrong-type", ("metric", "margin"), f"this is {shown(margin)}", "a number > 0, or none")
-    unlearned = found.get("unlearned", False)
+        validator.add_error("wrong-type", ("metric", "better"), f"got {shown(better)}", "lower, higher")
+    if margin is not None and not _is_positive(margin):
+        validator.add_error("wrong-type", ("metric", "margin"), f"got {shown(margin)}", "a number > 0, or none")
+    unlearned = options.get("unlearned", False)
     if not isinstance(unlearned, bool):
-        validator.add_error("wrong-type", ("metric", "unlearned"), f"this is {shown(unlearned)}", "true, false")
-    stage = parse_metric_stage(validator, found, stages)
+        validator.add_error("wrong-type", ("metric", "unlearned"), f"got {shown(unlearned)}", "true, false")
+    stage = parse_metric_stage(validator, options, stages)
     return Metric(str(name), "higher" if better == "higher" else "lower", margin, unlearned is True, stage)
 
 
-def _is(found: Mapping[str, Any], key: str) -> str:
-    """What stands at a key that is needed: what is not there is no null."""
-    return f"this is {shown(found[key])}" if key in found else f"`{key}` is missing"
+def _parse_timeout(validator: Validator, value: Any) -> float | None:
+    if value is not None and not _is_positive(value):
+        validator.add_error("wrong-type", ("timeout",), f"got {shown(value)}", "seconds for a trial, > 0")
+        return None
+    return None if value is None else float(value)
 
 
-def _timeout(validator: Validator, given: Any) -> float | None:
-    if given is None:
-        return None
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1e9:
-        validator.add_error("wrong-type", ("timeout",), f"this is {shown(given)}", "seconds for a trial, > 0")
-        return None
-    return float(given)
+def _is_positive(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, (int, float)) and 0 < value < MAX_NUMBER

@@ -67,6 +67,6 @@ def test_every_design_goes_with_every_setting(design: str, more: str, known: Ind
 
 @pytest.mark.parametrize("design", ["ladder", "factorial"])
 def test_what_holds_variants_against_one_another_does_not_stop_some(design: str, known: Index, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=f"the design `{design}` holds variants against one another"):
+    with pytest.raises(SpecError, match=f"the design `{design}` also compares variants with each other"):
         study({**BASE, **DESIGNS[design][1], "design": design, "stop": "when-decided", "seeds": 8}, registry=known,
               store=tmp_path)  # fmt: skip

@@ -145,10 +145,10 @@ def test_identities_are_the_same_in_another_process(known: Index) -> None:
 from paribus.registry import index
 from paribus.specs.input_limits import plain
 from paribus.planning.plan import plan
-from paribus.studies.study import study_of
+from paribus.studies.study import parse_study
 import sys
 known = index()
-study = study_of("mine", plain({dict(STUDY)!r}, "study"), known)
+study = parse_study("mine", plain({dict(STUDY)!r}, "study"), known)
 print(*(trial.identity for trial in plan(study, known, fingerprint=lambda spec: "text").trials))
 assert "torch" not in sys.modules
 """

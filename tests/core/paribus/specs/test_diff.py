@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.specs.diff import MISSING, at, covered, differences, holds, touches
+from paribus.specs.diff import MISSING, covered, differences, holds, touches
+from paribus.specs.paths import get_path
 
 leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.sampled_from(["mha", "gqa"])
 specs = st.recursive(
@@ -93,9 +94,9 @@ def test_a_key_touches_what_is_below_and_around_it() -> None:
 
 def test_a_value_is_found_by_its_path_in_mappings_and_lists() -> None:
     spec = {"attention": [{"name": "mha"}, {"name": "gqa", "kv_heads": 2}]}
-    assert at(spec, "attention.1.kv_heads") == 2
-    assert at(spec, "attention.2.kv_heads") is MISSING
-    assert at(spec, "attention.1.kv_heads.deeper") is MISSING
+    assert get_path(spec, "attention.1.kv_heads") == 2
+    assert get_path(spec, "attention.2.kv_heads", MISSING) is MISSING
+    assert get_path(spec, "attention.1.kv_heads.deeper", MISSING) is MISSING
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_what_is_confounded_is_what_has_the_same_column(size: tuple[int, int]) -
     for effect in effects:
         mirrored = tuple(-each for each in columns[effect])
         alike = {other for other in effects if other != effect and columns[other] in (columns[effect], mirrored)}
-        assert set(found.aliases(effect, most=3)) == alike
+        assert set(found.aliases(effect, limit=3)) == alike
 
 
 @given(sizes)
