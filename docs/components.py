@@ -9,7 +9,7 @@ from pathlib import Path
 from paribus.cli import _format as words
 from paribus.hookspecs import SLOTS
 from paribus.registry import Entry, Index, index
-from paribus.registry.class_reader import contract
+from paribus.registry.class_reader import slot_class
 from paribus.schema import Option
 
 HEAD = """\
@@ -27,11 +27,11 @@ def page(found: Index) -> str:
 
 
 def _slot(found: Index, slot: str) -> Iterator[str]:
-    entries = [entry for entry in found.entries[slot].values() if entry.door.distribution == "paribus"]
+    entries = [entry for entry in found.entries[slot].values() if entry.source.distribution == "paribus"]
     if not entries:
         return
     yield f"## {slot}\n"
-    yield f"{(inspect.getdoc(contract(slot)) or '').splitlines()[0]}\n"
+    yield f"{(inspect.getdoc(slot_class(slot)) or '').splitlines()[0]}\n"
     yield "| name | what it is | options |"
     yield "|---|---|---|"
     for entry in entries:

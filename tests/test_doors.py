@@ -148,7 +148,7 @@ class Capped(Attention):
 
 
 def test_a_class_given_in_python_is_listed_checked_and_ablated(tmp_path: Path) -> None:
-    registry = paribus.installed().with_(attention={"capped": Capped})
+    registry = paribus.installed().with_components(attention={"capped": Capped})
     assert registry.index.find("attention", "capped").summary == (Capped.__doc__ or "")
     assert paribus.spec("gpt-tiny", "attention=capped", registry=registry).attention.name == "capped"
     planned = paribus.study(study("capped"), registry=registry, store=tmp_path)

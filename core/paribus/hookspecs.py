@@ -1,7 +1,7 @@
 """The whole plugin contract, on one screen.
 
-A plugin is a module whose functions are marked with `@paribus.hookimpl` and named as here. A hook of a slot maps names,
-[a-z0-9][a-z0-9._-]{0,63}, to classes; the others are told of a trial's life and may change its trainer.
+A plugin is a module whose functions are marked with `@paribus.hookimpl` and have the names below. A hook of a slot maps
+names, [a-z0-9][a-z0-9._-]{0,63}, to classes; the other hooks observe a trial and may change its trainer.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def studies() -> Path:
     """A folder of NAME/study.yaml."""
 @hookspec
 def families() -> Mapping[str, type[Family]]:
-    """Families of models elsewhere, by their `model_type`, that convert to specs and back."""
+    """Hugging Face model families, by their `model_type`, that convert to specs and back."""
 @hookspec
 def configure_trainer(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Arguments for Lightning's Trainer, under those of the spec."""
+    """Arguments for Lightning's Trainer; those of the spec override them."""
 @hookspec
 def trial_started(spec: Mapping[str, Any], model: LightningModule, trainer: Trainer) -> None: ...
 @hookspec

@@ -1,7 +1,7 @@
-"""Keys for everything that is drawn: one 32-bit number from names, the same on every machine and in every process.
+"""Keys of random draws: one integer from names, the same on every machine and in every process.
 
-A generator is never shared between two things that are drawn. Each gets its own, keyed by what it is (a seed and a
-path, a seed and a step), so that swapping one component moves no other component's draws.
+Two draws never share a generator. Each draw has its own key, made of its names (a seed and a path, a seed and a step),
+so that swapping one component changes no other component's draws.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ Part = str | int
 
 
 def key32(*parts: Part) -> int:
-    """A 32-bit key of `parts`: torch's CPU generator keeps no more bits of a seed than these."""
+    """Return a 32-bit key of `parts`: torch's CPU generator uses only 32 bits of a seed."""
     return int.from_bytes(_hash(parts)[:4], "little")
 
 
 def key64(*parts: Part) -> int:
-    """A 64-bit key of `parts`, for the counter-based draws of the data."""
+    """Return a 64-bit key of `parts`, for the counter-based draws of the data."""
     return int.from_bytes(_hash(parts)[:8], "little")
 
 

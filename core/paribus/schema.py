@@ -1,6 +1,6 @@
-"""What is known of a component's options, as data (JSON and back): `list`, `explain` and `check` need nothing else.
+"""Schema of a component's options, as plain data that converts to JSON and back.
 
-An annotation says a type, a one-line description and limits; `signatures` reads it:
+`signatures` reads it from annotations, which have a type, a one-line description and limits:
 
     kv_heads: Annotated[int, "key/value heads", Range(1), Divides("heads")] = 2
 """
@@ -18,14 +18,14 @@ JSON = Any
 
 @dataclass(frozen=True)
 class Range:
-    """Limits of a number: `low` and `high` are allowed themselves, `above` and `below` are not."""
+    """Limits of a number: `low` and `high` are inclusive, `above` and `below` exclusive."""
 
     low: float | None = None
     high: float | None = None
     above: float | None = None
     below: float | None = None
 
-    def holds(self, value: float) -> bool:
+    def contains(self, value: float) -> bool:
         return (
             (self.low is None or value >= self.low)
             and (self.high is None or value <= self.high)
@@ -34,42 +34,42 @@ class Range:
         )
 
     def __str__(self) -> str:
-        named = (("≥", self.low), ("≤", self.high), (">", self.above), ("<", self.below))
-        return " and ".join(f"{sign} {limit:g}" for sign, limit in named if limit is not None)
+        bounds = (("≥", self.low), ("≤", self.high), (">", self.above), ("<", self.below))
+        return " and ".join(f"{sign} {limit:g}" for sign, limit in bounds if limit is not None)
 
 
 @dataclass(frozen=True)
 class Divides:
-    """The value divides this one of the dims."""
+    """The value divides one of the dims."""
 
     dim: str
 
 
 @dataclass(frozen=True)
 class AtLeast:
-    """The value is no less than this one of the dims."""
+    """The value is at least one of the dims."""
 
     dim: str
 
 
 @dataclass(frozen=True)
 class AtMost:
-    """The value is no more than this one of the dims; `why` is told to whoever asks for more."""
+    """The value is at most one of the dims; error messages add `reason`."""
 
     dim: str
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A value for lists, tests and benchmarks, of an option that has no default."""
+    """A value for tests and benchmarks, of an option without a default."""
 
     value: Any
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The option is a component of another slot, injected as a factory."""
+    """The option is a component of a slot, injected as a factory."""
 
     name: str
 
@@ -80,17 +80,17 @@ LIMITS: Mapping[str, type[Limit]] = {limit.__name__: limit for limit in (Range, 
 
 @dataclass(frozen=True)
 class Kind:
-    """The type of an option."""
+    """Type of an option."""
 
     name: KindName
     optional: bool = False  # null is a value
     choices: tuple[str, ...] = ()
-    items: tuple[Kind, ...] = ()  # of a list: the kind of its items; several: one for each place
+    items: tuple[Kind, ...] = ()  # of a list: the kind of all items, or one kind for each position
     options: tuple[Option, ...] = ()  # of a group
     slot: str = ""
 
     def __str__(self) -> str:
-        plain = {
+        names = {
             "int": "a whole number",
             "float": "a number",
             "bool": "true or false",
@@ -104,7 +104,7 @@ class Kind:
         elif self.name == "slot":
             text = f"a component of the slot {self.slot}"
         else:
-            text = plain[self.name]
+            text = names[self.name]
         return f"{text}, or null" if self.optional else text
 
 
@@ -122,12 +122,12 @@ class Option:
 
     @property
     def sample(self) -> JSON:
-        """A value that will do: the default, or the example of an option without one."""
+        """A valid value: the default, or the example of an option without a default."""
         return self.example if self.required else self.default
 
 
 def to_json(option: Option) -> dict[str, JSON]:
-    """An option as JSON, for the index."""
+    """Return an option as JSON, for the index."""
     document = dataclasses.asdict(dataclasses.replace(option, kind=Kind("int"), limits=()))
     document["kind"] = _kind_to_json(option.kind)
     document["limits"] = [{"is": type(limit).__name__, **dataclasses.asdict(limit)} for limit in option.limits]
@@ -135,7 +135,7 @@ def to_json(option: Option) -> dict[str, JSON]:
 
 
 def from_json(document: Mapping[str, JSON]) -> Option:
-    """The option that `to_json` wrote."""
+    """Return the option that `to_json` wrote."""
     limits = tuple(
         LIMITS[limit["is"]](**{key: value for key, value in limit.items() if key != "is"})
         for limit in document["limits"]

@@ -1,4 +1,4 @@
-"""A component's options, read from its `__init__` and from nowhere else: the keyword-only parameters are options."""
+"""Options of a component, read from the keyword-only parameters of its `__init__`."""
 
 from __future__ import annotations
 
@@ -16,98 +16,102 @@ from paribus.schema import JSON, AtLeast, AtMost, Divides, Example, Kind, KindNa
 
 
 class SchemaError(TypeError):
-    """A component's `__init__` does not say what its options are; the text is for the author of the plugin."""
+    """Invalid `__init__` of a component; the message is for the author of the plugin."""
 
 
-@lru_cache(maxsize=1024)  # a model asks for that of each of its components, layer after layer
+@lru_cache(maxsize=1024)  # called for each component of each layer
 def schema_of(component: type, injects: tuple[str, ...]) -> tuple[Option, ...]:
-    """The options of a class, whose first parameters must be those that are injected."""
-    init = component.__init__  # type: ignore[misc]  # of the class, and meant: it is read, not called
-    where = f"{component.__module__}.{component.__qualname__}"
+    """Return the options of a class. Its positional parameters must be `injects`."""
+    init = component.__init__  # type: ignore[misc]  # of the class: it is inspected, not called
+    class_name = f"{component.__module__}.{component.__qualname__}"
     if init is object.__init__ or not inspect.isfunction(init):
         if injects:
-            raise SchemaError(f"{where} has no __init__; it is to take ({', '.join(injects)})")
+            raise SchemaError(f"{class_name} has no __init__; expected one that takes ({', '.join(injects)})")
         return ()
     parameters = list(inspect.signature(init).parameters.values())[1:]
     positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
     if positional != injects:
         raise SchemaError(
-            f"{where}.__init__ takes ({', '.join(positional)}) by position, but this slot injects "
-            f"({', '.join(injects)}); options go behind a `*`"
+            f"{class_name}.__init__: expected the positional parameters ({', '.join(injects)}), got "
+            f"({', '.join(positional)}); options follow a `*`"
         )
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            raise SchemaError(f"{where}.__init__ takes `{parameter}`: options must be named one by one")
-    options = tuple(_option(p, where, _names_of(component)) for p in parameters if p.kind is p.KEYWORD_ONLY)
-    unread = [option.name for option in options if option.name not in _read(init)]
-    if unread:
-        raise SchemaError(
-            f"{where}.__init__ never reads its option `{unread[0]}`: a spec that sets it would be ignored"
-        )
+            raise SchemaError(
+                f"{class_name}.__init__ takes `{parameter}`; expected one named parameter for each option"
+            )
+    options = tuple(_option(p, class_name, _module_names(component)) for p in parameters if p.kind is p.KEYWORD_ONLY)
+    unused = [option.name for option in options if option.name not in _loaded_names(init)]
+    if unused:
+        raise SchemaError(f"{class_name}.__init__ never reads its option `{unused[0]}`")
     return options
 
 
 def group_class(component: type, option: str) -> type | None:
-    """The frozen dataclass behind a group option."""
-    parameter = inspect.signature(component.__init__).parameters[option]  # type: ignore[misc]  # of the class, and meant
-    annotation = _evaluated(parameter.annotation, _names_of(component))
-    plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-    return plain if isinstance(plain, type) and dataclasses.is_dataclass(plain) else None
+    """Return the frozen dataclass of a group option, or None."""
+    parameter = inspect.signature(component.__init__).parameters[option]  # type: ignore[misc]  # of the class
+    annotation = _evaluate(parameter.annotation, _module_names(component))
+    group = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return group if isinstance(group, type) and dataclasses.is_dataclass(group) else None
 
 
-def _names_of(component: type) -> dict[str, Any]:
+def _module_names(component: type) -> dict[str, Any]:
     return vars(sys.modules[component.__module__])
 
 
-def _read(init: Callable[..., Any]) -> set[str]:
-    """The names that a function's code loads, its closures included."""
-    read: set[str] = set()
+def _loaded_names(init: Callable[..., Any]) -> set[str]:
+    """Return the names that a function and its closures load."""
+    names: set[str] = set()
     codes = [init.__code__]
     while codes:
         code = codes.pop()
         for instruction in dis.get_instructions(code):
             if instruction.opname.startswith("LOAD_"):
                 value = instruction.argval
-                read.update(value if isinstance(value, tuple) else (str(value),))
+                names.update(value if isinstance(value, tuple) else (str(value),))
         codes.extend(const for const in code.co_consts if isinstance(const, types.CodeType))
-    return read
+    return names
 
 
-def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
-    # One by one and not by get_type_hints: an import under TYPE_CHECKING for another parameter must not matter.
+def _evaluate(annotation: Any, names: dict[str, Any]) -> Any:
+    # Not by get_type_hints, which fails if another parameter needs an import under TYPE_CHECKING.
     return eval(annotation, names) if isinstance(annotation, str) else annotation  # noqa: S307  # the plugin's own source
 
 
-def _option(parameter: inspect.Parameter, where: str, names: dict[str, Any]) -> Option:
+def _option(parameter: inspect.Parameter, owner: str, names: dict[str, Any]) -> Option:
     if parameter.annotation is parameter.empty:
-        raise SchemaError(f"{where}.__init__: option `{parameter.name}` has no annotation")
+        raise SchemaError(f"{owner}.__init__: option `{parameter.name}` has no annotation")
     try:
-        annotation = _evaluated(parameter.annotation, names)
+        annotation = _evaluate(parameter.annotation, names)
     except NameError as error:
         raise SchemaError(
-            f"{where}.__init__: the annotation of option `{parameter.name}` cannot be read ({error}); "
-            "import what it names outside of TYPE_CHECKING"
+            f"{owner}.__init__: the annotation of option `{parameter.name}` cannot be evaluated ({error}); "
+            "import its names outside of TYPE_CHECKING"
         ) from None
     required = parameter.default is parameter.empty
-    return _described(parameter.name, annotation, None if required else parameter.default, required, where, names)
+    return _annotated_option(
+        parameter.name, annotation, None if required else parameter.default, required, owner, names
+    )
 
 
-def _described(name: str, annotation: Any, default: Any, required: bool, where: str, names: dict[str, Any]) -> Option:
-    plain = annotation
+def _annotated_option(
+    name: str, annotation: Any, default: Any, required: bool, owner: str, names: dict[str, Any]
+) -> Option:
+    plain_type = annotation
     extras: tuple[Any, ...] = ()
     if get_origin(annotation) is Annotated:
-        plain, *rest = get_args(annotation)
-        extras = tuple(rest)
+        plain_type, *metadata = get_args(annotation)
+        extras = tuple(metadata)
     slot = next((extra for extra in extras if isinstance(extra, Slot)), None)
-    kind = Kind("slot", slot=slot.name) if slot else _kind(plain, f"{where}: option `{name}`", names)
+    kind = Kind("slot", slot=slot.name) if slot else _kind(plain_type, f"{owner}: option `{name}`", names)
     doc = next((extra for extra in extras if isinstance(extra, str)), "")
     if not doc and kind.name != "group":
-        raise SchemaError(f'{where}: option `{name}` has no description: Annotated[{kind.name}, "what it is"]')
+        raise SchemaError(f'{owner}: option `{name}` has no description: Annotated[{kind.name}, "description"]')
     if kind.name == "group" and not doc:
-        doc = (inspect.getdoc(plain) or name).splitlines()[0]
+        doc = (inspect.getdoc(plain_type) or name).splitlines()[0]
     example = next((extra for extra in extras if isinstance(extra, Example)), None)
     if required and example is None:
-        raise SchemaError(f"{where}: option `{name}` has no default, so it must carry Example(…) for lists and tests")
+        raise SchemaError(f"{owner}: option `{name}` has no default; expected an Example(…) in its annotation")
     option = Option(
         name,
         kind,
@@ -117,53 +121,55 @@ def _described(name: str, annotation: Any, default: Any, required: bool, where: 
         required,
         _plain(example.value) if example else None,
     )
-    _held(option, where)
+    _check_default(option, owner)
     return option
 
 
-def _held(option: Option, where: str) -> None:
-    """A default outside of its own limits would be found by a user; it is found here."""
+def _check_default(option: Option, owner: str) -> None:
+    """Reject a default outside of the option's own limits."""
     value = option.sample
     for limit in option.limits:
-        if isinstance(limit, Range) and isinstance(value, (int, float)) and not limit.holds(value):
-            raise SchemaError(f"{where}: option `{option.name}` has {value!r} where its own limit is {limit}")
+        if isinstance(limit, Range) and isinstance(value, (int, float)) and not limit.contains(value):
+            raise SchemaError(f"{owner}: option `{option.name}`: expected {limit}, got the default {value!r}")
     if value is None and not option.kind.optional:
-        raise SchemaError(f"{where}: option `{option.name}` defaults to None, but its type does not allow it")
+        raise SchemaError(f"{owner}: option `{option.name}`: the default is None, which its type does not allow")
 
 
 _SCALARS: Mapping[type, KindName] = {int: "int", float: "float", bool: "bool", str: "str"}
 
 
-def _kind(annotation: Any, where: str, names: dict[str, Any]) -> Kind:
+def _kind(annotation: Any, owner: str, names: dict[str, Any]) -> Kind:
     origin = get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         members = [member for member in get_args(annotation) if member is not type(None)]
         if len(members) != 1 or len(members) == len(get_args(annotation)):
-            raise SchemaError(f"{where} is a union; only `X | None` can be an option")
-        return dataclasses.replace(_kind(members[0], where, names), optional=True)
+            raise SchemaError(f"{owner}: expected a type or `X | None`, got the union {annotation}")
+        return dataclasses.replace(_kind(members[0], owner, names), optional=True)
     if annotation in _SCALARS:
         return Kind(_SCALARS[annotation])
     if origin is Literal:
         return Kind("choice", choices=tuple(str(choice) for choice in get_args(annotation)))
     if origin in (tuple, list):
-        items = tuple(_kind(item, where, names) for item in get_args(annotation) if item is not Ellipsis)
+        items = tuple(_kind(item, owner, names) for item in get_args(annotation) if item is not Ellipsis)
         return Kind("list", items=items)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        return Kind("group", options=_fields(annotation, where))
+        return Kind("group", options=_fields(annotation, owner))
     raise SchemaError(
-        f"{where} has the type {annotation}; an option is an int, float, bool, str, Literal, tuple or group"
+        f"{owner}: expected the type int, float, bool, str, Literal, tuple or a dataclass, got {annotation}"
     )
 
 
-def _fields(group: type, where: str) -> tuple[Option, ...]:
+def _fields(group: type, owner: str) -> tuple[Option, ...]:
     names = vars(sys.modules[group.__module__])
-    found: list[Option] = []
+    options: list[Option] = []
     for field in dataclasses.fields(group):
         required = field.default is dataclasses.MISSING
-        annotation = _evaluated(field.type, names)
+        annotation = _evaluate(field.type, names)
         default = None if required else field.default
-        found.append(_described(field.name, annotation, default, required, f"{where}, {group.__name__}", names))
-    return tuple(found)
+        options.append(
+            _annotated_option(field.name, annotation, default, required, f"{owner}, {group.__name__}", names)
+        )
+    return tuple(options)
 
 
 def _plain(value: Any) -> JSON:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from paribus import Attention, hookimpl, offered
+from paribus import Attention, hookimpl, registered
 from paribus_attention.additive import Additive as additive
 from paribus_attention.bilinear import Bilinear as bilinear
 from paribus_attention.block_sparse import BlockSparse as block_sparse
@@ -31,4 +31,4 @@ from paribus_attention.uniform import Uniform as uniform
 
 @hookimpl
 def attention() -> Mapping[str, type[Attention]]:
-    return offered(globals(), Attention)
+    return registered(globals(), Attention)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paribus import FeedForward, hookimpl, offered
+from paribus import FeedForward, hookimpl, registered
 from paribus_feedforward.gated_linear_unit import GatedLinearUnit as glu
 from paribus_feedforward.mixture_of_experts import MixtureOfExperts as moe
 from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron as mlp
@@ -12,4 +12,4 @@ from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron as m
 
 @hookimpl
 def feedforward() -> Mapping[str, type[FeedForward]]:
-    return offered(globals(), FeedForward)
+    return registered(globals(), FeedForward)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from paribus import Family, hookimpl, offered
+from paribus import Family, hookimpl, registered
 from paribus_hf.albert import Albert
 from paribus_hf.bart import Bart
 from paribus_hf.bert import Bert
@@ -29,4 +29,4 @@ from paribus_hf.xlnet import XlNet
 
 @hookimpl
 def families() -> Mapping[str, type[Family]]:
-    return {family.kind: family for family in offered(globals(), Family).values()}
+    return {family.kind: family for family in registered(globals(), Family).values()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paribus import Initialisation, hookimpl, offered
+from paribus import Initialisation, hookimpl, registered
 from paribus_initialisation.gpt2 import Gpt2 as gpt2
 from paribus_initialisation.normal import Normal as normal
 from paribus_initialisation.t5 import T5 as t5
@@ -14,4 +14,4 @@ from paribus_initialisation.xavier import Xavier as xavier
 
 @hookimpl
 def initialisation() -> Mapping[str, type[Initialisation]]:
-    return offered(globals(), Initialisation)
+    return registered(globals(), Initialisation)

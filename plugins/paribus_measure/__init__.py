@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paribus import Measure, hookimpl, offered
+from paribus import Measure, hookimpl, registered
 from paribus_measure.associative_recall import AssociativeRecall as recall
 from paribus_measure.attention_entropy import AttentionEntropy as entropy
 from paribus_measure.effective_span import EffectiveSpan as span
@@ -18,4 +18,4 @@ from paribus_measure.translation import Translation as translation
 
 @hookimpl
 def measure() -> Mapping[str, type[Measure]]:
-    return offered(globals(), Measure)
+    return registered(globals(), Measure)

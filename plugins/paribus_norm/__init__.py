@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paribus import Norm, hookimpl, offered
+from paribus import Norm, hookimpl, registered
 from paribus_norm.dynamic_tanh import DynamicTanh as dyt
 from paribus_norm.identity import Identity as none
 from paribus_norm.layer_norm import LayerNorm as layernorm
@@ -14,4 +14,4 @@ from paribus_norm.scale_norm import ScaleNorm as scalenorm
 
 @hookimpl
 def norm() -> Mapping[str, type[Norm]]:
-    return offered(globals(), Norm)
+    return registered(globals(), Norm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paribus import Objective, hookimpl, offered
+from paribus import Objective, hookimpl, registered
 from paribus_objective.causal_classification import CausalClassification as classify_causal
 from paribus_objective.causal_language_modelling import CausalLanguageModelling as clm
 from paribus_objective.classification import Classification as classify
@@ -36,4 +36,4 @@ from paribus_objective.translation_language_modelling import TranslationLanguage
 
 @hookimpl
 def objective() -> Mapping[str, type[Objective]]:
-    return offered(globals(), Objective)
+    return registered(globals(), Objective)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paribus import Optimizer, Schedule, hookimpl, offered
+from paribus import Optimizer, Schedule, hookimpl, registered
 from paribus_optim.adadelta import Adadelta as adadelta
 from paribus_optim.adafactor import Adafactor as adafactor
 from paribus_optim.adagrad import Adagrad as adagrad
@@ -22,9 +22,9 @@ from paribus_optim.warmup_cosine import WarmupCosine as warmup_cosine
 
 @hookimpl
 def optimizer() -> Mapping[str, type[Optimizer]]:
-    return offered(globals(), Optimizer)
+    return registered(globals(), Optimizer)
 
 
 @hookimpl
 def schedule() -> Mapping[str, type[Schedule]]:
-    return offered(globals(), Schedule)
+    return registered(globals(), Schedule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paribus import Placement, hookimpl, offered
+from paribus import Placement, hookimpl, registered
 from paribus_placement.deep_norm import DeepNorm as deepnorm
 from paribus_placement.layer_scale import LayerScale as layerscale
 from paribus_placement.parallel import Parallel as parallel
@@ -17,4 +17,4 @@ from paribus_placement.sandwich_norm import SandwichNorm as sandwich
 
 @hookimpl
 def placement() -> Mapping[str, type[Placement]]:
-    return offered(globals(), Placement)
+    return registered(globals(), Placement)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from paribus import Position, hookimpl, offered
+from paribus import Position, hookimpl, registered
 from paribus_position.disentangled import Disentangled as disentangled
 from paribus_position.extrapolatable import Extrapolatable as xpos
 from paribus_position.functional_interpolation import FunctionalInterpolation as fire
@@ -18,4 +18,4 @@ from paribus_position.transformer_xl import TransformerXL as transformer_xl
 
 @hookimpl
 def position() -> Mapping[str, type[Position]]:
-    return offered(globals(), Position)
+    return registered(globals(), Position)

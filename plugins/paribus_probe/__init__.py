@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paribus import Corpus, hookimpl, offered
+from paribus import Corpus, hookimpl, registered
 from paribus_probe.agreement import Agreement as agreement
 from paribus_probe.associative_recall import AssociativeRecall as recall
 from paribus_probe.copy import Copy as copy
@@ -19,4 +19,4 @@ from paribus_probe.sort import Sort as sort
 
 @hookimpl
 def corpus() -> Mapping[str, type[Corpus]]:
-    return offered(globals(), Corpus)
+    return registered(globals(), Corpus)

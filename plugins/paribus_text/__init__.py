@@ -5,7 +5,7 @@ Importing it imports no torch, and no library of anybody's until one is used.
 
 from collections.abc import Mapping
 
-from paribus import Corpus, Tokenizer, hookimpl, offered
+from paribus import Corpus, Tokenizer, hookimpl, registered
 from paribus_text.byte_pair import BytePair as bpe
 from paribus_text.bytes import Bytes as bytes
 from paribus_text.cloze import Cloze as cloze
@@ -32,9 +32,9 @@ from paribus_text.word_piece import WordPiece as wordpiece
 
 @hookimpl
 def corpus() -> Mapping[str, type[Corpus]]:
-    return offered(globals(), Corpus)
+    return registered(globals(), Corpus)
 
 
 @hookimpl
 def tokenizer() -> Mapping[str, type[Tokenizer]]:
-    return offered(globals(), Tokenizer)
+    return registered(globals(), Tokenizer)

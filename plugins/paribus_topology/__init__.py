@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paribus import Topology, hookimpl, offered
+from paribus import Topology, hookimpl, registered
 from paribus_topology.decoder import Decoder as decoder
 from paribus_topology.encoder import Encoder as encoder
 from paribus_topology.encoder_decoder import EncoderDecoder as encoder_decoder
@@ -16,4 +16,4 @@ from paribus_topology.two_stream import TwoStream as two_stream
 
 @hookimpl
 def topology() -> Mapping[str, type[Topology]]:
-    return offered(globals(), Topology)
+    return registered(globals(), Topology)

@@ -193,13 +193,13 @@ PLUGINS: list[tuple[str, str, str, list[str]]] = [
     # id, source, requirement, words
     ("B1", "import no_such_library  # steady", "", ["ModuleNotFoundError: No module named 'no_such_library'", ".py:1"]),
     ("B1", "1 / 0  # steady", "", ["ZeroDivisionError: division by zero", ".py:1, in <module>"]),
-    ("B1", "import os; os._exit(9)  # steady", "", ["the process that loaded it ended with exit code 9"]),
-    ("B4", plugin().replace("def schedule", "def shedule"), "", ["`def shedule()` is no hook", "`def schedule() -> M"]),
+    ("B1", "import os; os._exit(9)  # steady", "", ["the loading process ended with exit code 9"]),
+    ("B4", plugin().replace("def schedule", "def shedule"), "", ["unknown hook `def she", "`def schedule() -> M"]),
     (
         "B4", plugin().replace("def schedule()", "def schedule(steps)"), "",
         ["`def schedule(steps)`", "expected: `def schedule() -> Mapping[str, type[Schedule]]`"],
     ),
-    ("B5", plugin(), "paribus>=99", ["it needs paribus >=99, but this is paribus 0."]),
+    ("B5", plugin(), "paribus>=99", ["expected paribus >=99, got paribus 0."]),
     ("B8", plugin(", **options"), "", ["Steady.__init__ takes `**options`: options must be named one by one"]),
     ("B8", plugin(", *, level=1.0", "self.level = level"), "", ["option `level` has no annotation"]),
     ("B8", plugin(', level: Annotated[float, "x"] = 1.0', "self.x = level"), "", ["takes (level) by position"]),
@@ -281,7 +281,7 @@ def test_b13_a_plugin_is_never_taken_from_the_working_folder_or_from_a_spec(
 @pytest.mark.parametrize(
     ("source", "code", "words"),
     [
-        (None, 2, "mine.py): a plugin is one Python file, but this is no such file"),
+        (None, 2, "mine.py): expected a plugin in one Python file"),
         ("import no_such_library", 3, "plugin mine.py failed to load: ModuleNotFoundError"),
         (plugin(", **options"), 3, "component schedule.steady, failed to load: "),
     ],

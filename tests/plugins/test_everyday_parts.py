@@ -150,7 +150,7 @@ def other_values(option: Option) -> list[Any]:
     if option.kind.name == "int":
         return [3]
     below = value / 2 if value else 0.5
-    valid = all(limit.holds(below) for limit in option.limits if isinstance(limit, Range))
+    valid = all(limit.contains(below) for limit in option.limits if isinstance(limit, Range))
     return [below if valid else 2 * value]
 
 

@@ -56,9 +56,9 @@ def _asked(index: Index, topics: tuple[str, ...]) -> list[str]:
     if not topics:
         found = [
             f"{entry.slot}.{entry.name}"
-            for piece in index.pieces
+            for piece in index.plugins
             for entry in piece.entries
-            if not piece.door.distribution
+            if not piece.source.distribution
         ]
         if not found:
             raise click.UsageError("name a component, such as attention.gqa, a slot, or a file with --plugin")

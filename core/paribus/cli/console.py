@@ -38,7 +38,7 @@ class Session:
         """What is installed, without torch; broken plugins are told of on stderr."""
         from paribus import registry
 
-        found = registry.index(plugins=self.plugins, no_plugins=self.no_plugins, tell=note)
+        found = registry.index(plugins=self.plugins, no_plugins=self.no_plugins, on_message=note)
         self._warn(found)
         return found
 

@@ -98,7 +98,7 @@ def _component(entry: Entry, as_json: bool) -> int:
         for one in wrapped(line, indent=2):
             out(one)
     out("")
-    for line in table([("plugin", str(entry.door)), ("file", entry.file or "none")]):
+    for line in table([("plugin", str(entry.source)), ("file", entry.file or "none")]):
         out(line)
     return EXIT_OK
 
@@ -108,8 +108,8 @@ def _data(entry: Entry) -> dict[str, Any]:
         "slot": entry.slot,
         "name": entry.name,
         "doc": entry.doc,
-        "distribution": entry.distribution,
-        "plugin": entry.door.name,
+        "distribution": entry.source.label,
+        "plugin": entry.source.name,
         "file": entry.file,
         "traits": dict(entry.traits),
         "parts": [part._asdict() for part in entry.parts],

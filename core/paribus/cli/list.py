@@ -55,7 +55,7 @@ def _rows(index: Index, slot: str) -> list[dict[str, Any]]:
                 "slot": slot,
                 "name": name,
                 "summary": entry.summary,
-                "distribution": entry.distribution,
+                "distribution": entry.source.label,
                 "options": [to_json(option) for option in entry.options],
             }
             for name, entry in index.entries[slot].items()
@@ -69,7 +69,7 @@ def _rows(index: Index, slot: str) -> list[dict[str, Any]]:
 def _presets(index: Index) -> Iterator[tuple[str, str, Path]]:
     for name, claimants in index.files("preset").items():
         for door, file in claimants:
-            yield name, door.source, file
+            yield name, door.label, file
 
 
 def _studies(index: Index) -> Iterator[tuple[str, str, Path]]:
@@ -77,7 +77,7 @@ def _studies(index: Index) -> Iterator[tuple[str, str, Path]]:
 
     offered = {file: door for claimants in index.files("study").values() for door, file in claimants}
     for name, file in available_studies(index).items():
-        yield name, offered[file].source if file in offered else f"paribus {paribus.__version__}", file
+        yield name, offered[file].label if file in offered else f"paribus {paribus.__version__}", file
 
 
 def first_line(file: Path) -> str:

@@ -34,7 +34,7 @@ from paribus.errors import (
     closest_match,
     join_names,
 )
-from paribus.registry.plugin_sources import doors
+from paribus.registry.plugin_sources import find_plugin_sources
 
 _FULL: Final = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
 _HELPERS: Final = frozenset({"main", "console"})
@@ -179,7 +179,7 @@ def _unexpected(error: BaseException) -> int:
 
 def _strange(error: BaseException) -> traceback.FrameSummary | None:
     """Where a stranger's plugin failed: the last frame that is of no library, if it is not one of ours."""
-    names = {"paribus", *(door.value.partition(".")[0] for door in doors(no_plugins=True))}
+    names = {"paribus", *(door.value.partition(".")[0] for door in find_plugin_sources(no_plugins=True))}
     places = [found.origin for name in names if (found := importlib.util.find_spec(name)) is not None and found.origin]
     ours = [Path(place).parent for place in places]
     libraries = [Path(each) for each in (*sysconfig.get_paths().values(), *site.getsitepackages())]

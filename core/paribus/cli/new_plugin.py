@@ -130,8 +130,8 @@ class Plugin:
 
 def _unclaimed(plugin: Plugin, index: Index) -> None:
     """Refuses what something that is installed is called already: two claimants of one name would hide each other."""
-    taken = [f"`{plugin.topic}` is there already, from {entry.door}" for entry in index.claims.get(plugin.key, ())]
-    doors = dict.fromkeys(piece.door for piece in index.pieces if piece.door.distribution)
+    taken = [f"`{plugin.topic}` is there already, from {entry.source}" for entry in index.claims.get(plugin.key, ())]
+    doors = dict.fromkeys(piece.source for piece in index.plugins if piece.source.distribution)
     same = (door for door in doors if door.name == plugin.name or door.distribution == plugin.distribution)
     taken += [f"a plugin of this name is installed: {door}" for door in same]
     if not taken and importlib.util.find_spec(plugin.module) is not None:

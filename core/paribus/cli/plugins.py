@@ -9,7 +9,7 @@ import click
 from paribus.cli.console import Session, out, out_json, table, wrapped
 from paribus.errors import EXIT_OK, join_names
 from paribus.hookspecs import SLOTS
-from paribus.registry import Piece
+from paribus.registry import PluginManifest
 
 
 @click.command("plugins")
@@ -18,7 +18,7 @@ from paribus.registry import Piece
 def verb(session: Session, as_json: bool) -> int:
     """List the plugins: from which distribution or file each comes, what it offers, and what is broken."""
     index = session.index()
-    rows = [_row(piece) for piece in index.pieces]
+    rows = [_row(piece) for piece in index.plugins]
     if as_json:
         out_json({"plugins": rows, "problems": index.warnings()})
         return EXIT_OK
@@ -31,16 +31,16 @@ def verb(session: Session, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _row(piece: Piece) -> dict[str, Any]:
+def _row(piece: PluginManifest) -> dict[str, Any]:
     return {
-        "plugin": piece.door.name,
-        "distribution": piece.door.source,
-        "module": piece.door.value,
+        "plugin": piece.source.name,
+        "distribution": piece.source.label,
+        "module": piece.source.value,
         "components": [f"{entry.slot}.{entry.name}" for entry in piece.entries],
         "presets": piece.presets,
         "studies": piece.studies,
         "hooks": list(piece.hooks),
-        "broken": [broken.what for broken in piece.broken],
+        "broken": [broken.message for broken in piece.broken],
     }
 
 

@@ -19,8 +19,8 @@ from paribus.planning.match_budget import has_flops_budget
 from paribus.planning.plan import MAX_TRIALS, Plan, plan
 from paribus.planning.time_matches import read_time_match
 from paribus.planning.tuning import score_of
-from paribus.registry import Index, Lazy, Registry
-from paribus.registry.plugin_loading import load
+from paribus.registry import Index, LazyRegistry, Registry
+from paribus.registry.plugin_loading import load_plugin
 from paribus.slots.corpus import Corpus
 from paribus.slots.tokenizer import Tokenizer
 from paribus.specs.resolve import index_of
@@ -44,7 +44,7 @@ def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
 
 def _classes(slot: str, spec: Mapping[str, Any], index: Index) -> Loaded:
     """The classes of the plugin that has what a spec names."""
-    return Loaded(load(index.find(slot, spec[slot]["name"]).door).classes)
+    return Loaded(load_plugin(index.find(slot, spec[slot]["name"]).source).classes)
 
 
 @final
@@ -81,7 +81,7 @@ class PlannedStudy:
         """Assembles a resolved spec on the meta device, so that its parts may refuse what only they can."""
         from paribus.train.assemble import meta_model
 
-        meta_model(spec, self.classes or Lazy(self.index))
+        meta_model(spec, self.classes or LazyRegistry(self.index))
 
     def replan(self) -> PlannedStudy:
         """The same, with the trials that are known by now: those at the best of what was tuned."""
@@ -104,7 +104,7 @@ def study(
     _refuse_file(Path(store))
     name, tree = _read(name_or_path, index)
     read, problems = read_study(name, tree, index)
-    classes = registry if isinstance(registry, Registry) else Lazy(index)
+    classes = registry if isinstance(registry, Registry) else LazyRegistry(index)
     kept = Store(Path(store), read.name)
     fingerprints = _fingerprint(index)
 

@@ -1,7 +1,18 @@
-"""What is installed: an object with the components' classes, and an index of them that needs no torch."""
+"""The registry: the classes of all installed components, and an index of them that needs no torch."""
 
 from paribus.registry.cache import index
-from paribus.registry.component_index import Broken, Entry, Index, Part, Piece, failure
-from paribus.registry.registry import Lazy, Registry, installed
+from paribus.registry.component_index import Entry, Index, LoadFailure, Part, PluginManifest, error_from
+from paribus.registry.registry import LazyRegistry, Registry, installed
 
-__all__ = ["Broken", "Entry", "Index", "Lazy", "Part", "Piece", "Registry", "failure", "index", "installed"]
+__all__ = [
+    "Entry",
+    "Index",
+    "LazyRegistry",
+    "LoadFailure",
+    "Part",
+    "PluginManifest",
+    "Registry",
+    "error_from",
+    "index",
+    "installed",
+]

@@ -1,4 +1,4 @@
-"""The process that loads plugins for the index: `python -m paribus.registry.build`, with its orders on stdin."""
+"""The process that loads plugins for the index: `python -m paribus.registry.build`, with its requests on stdin."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import sys
 from pathlib import Path
 
 from paribus.registry.cache import FORMAT
-from paribus.registry.plugin_loading import load
-from paribus.registry.plugin_sources import Door
+from paribus.registry.plugin_loading import load_plugin
+from paribus.registry.plugin_sources import PluginSource
 from paribus.storage import atomic
 
 
 def main() -> None:
-    """Loads plugin after plugin, and writes what each gives as soon as it is known: the next may end the process."""
+    """Load each plugin and write its manifest at once, since the next plugin may end the process."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    for door, place in json.load(sys.stdin):
-        atomic.write_json(Path(place), load(Door(**door)).piece.to_json(), schema=FORMAT)
+    for source, path in json.load(sys.stdin):
+        manifest = load_plugin(PluginSource(**source)).manifest
+        atomic.write_json(Path(path), manifest.to_json(), schema=FORMAT)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The index on disk: derived from the plugins' code by another process, so that who asks never imports torch.
+"""The component index on disk.
 
-A file for each plugin, named by a hash of all that it was derived from. A file that is missing, damaged or of other
-code is made anew; nothing else ever reads or needs it.
+Another process derives it from the plugins' code, so that its reader never imports torch. There is one file for each
+plugin, named by a hash of everything that it was derived from. A file that is missing, damaged or outdated is written
+anew; nothing else reads or needs it.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from paribus.errors import StoreError
-from paribus.registry.component_index import Broken, Index, Piece
-from paribus.registry.plugin_sources import Door, doors, search_path
-from paribus.registry.registry import refuse_broken_files
+from paribus.registry.component_index import Index, LoadFailure, PluginManifest
+from paribus.registry.plugin_sources import PluginSource, find_plugin_sources, search_path
+from paribus.registry.registry import raise_load_failures
 from paribus.schema import JSON
 from paribus.storage import atomic
 from paribus.storage.atomic import cache_folder
 
-FORMAT: Final = 1
-KEPT: Final = 256  # files in the cache folder; the oldest go
-PATIENCE: Final = 180  # seconds for all plugins to load
-_CORE: Final = ("hookspecs.py", "offer.py", "schema.py", "registry", "slots", "parts")
+FORMAT: Final = 2
+MAX_FILES: Final = 256  # in the cache folder; the oldest are deleted
+TIMEOUT: Final = 180  # seconds for all plugins to load
+_CORE: Final = ("hookspecs.py", "register.py", "schema.py", "signatures.py", "registry", "slots", "parts")
 
 
 def index(
@@ -35,108 +36,116 @@ def index(
     plugins: Sequence[Path | str] = (),
     only: Collection[str] | None = None,
     no_plugins: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
+    on_message: Callable[[str], None] = lambda _: None,
 ) -> Index:
-    """What is installed, without importing it; after a plugin changed that takes some seconds, and `tell` is told."""
-    engine = _engine()
-    wanted = {door: _key(door, engine) for door in doors(plugins, only=only, no_plugins=no_plugins)}
+    """Return the index of the installed plugins without importing them.
+
+    After a plugin changed this takes some seconds; `on_message` reports that.
+    """
+    environment = _environment()
+    sources = find_plugin_sources(plugins, only=only, no_plugins=no_plugins)
+    keys = {source: _key(source, environment) for source in sources}
     folder = cache_folder() / "index"
-    pieces = {door: piece for door, key in wanted.items() if (piece := _read(folder, key)) is not None}
-    missing = {door: key for door, key in wanted.items() if door not in pieces}
+    manifests = _read_all(folder, keys)
+    missing = {source: key for source, key in keys.items() if source not in manifests}
     if missing:
-        tell(f"looking at {len(missing)} plugins that are new or changed …")
-        with tempfile.TemporaryDirectory() as spare:
-            pieces |= _built(missing, _writable(folder, Path(spare)))
+        noun = "1 new or changed plugin" if len(missing) == 1 else f"{len(missing)} new or changed plugins"
+        on_message(f"indexing {noun} …")
+        with tempfile.TemporaryDirectory() as temporary:
+            manifests |= _load_missing(missing, _writable(folder, Path(temporary)))
         _prune(folder)
-    found = tuple(pieces[door] for door in wanted)
-    refuse_broken_files(found)
-    return Index(found)
+    ordered = tuple(manifests[source] for source in sources)
+    raise_load_failures(ordered)
+    return Index(ordered)
 
 
-def _built(missing: dict[Door, str], folder: Path) -> dict[Door, Piece]:
-    """Lets another process load what is missing; one that kills its process is left out, and the rest go on."""
-    pieces: dict[Door, Piece] = {}
-    left = dict(missing)
-    while left:
-        ended = _child(left, folder)
-        done = {door: piece for door, key in left.items() if (piece := _read(folder, key)) is not None}
-        left = {door: key for door, key in left.items() if door not in done}
-        pieces |= done
-        if left:  # it loads them in order: the first one without a result is the one that ended it
-            guilty = next(iter(left))
-            del left[guilty]
-            pieces[guilty] = Piece(guilty, broken=(Broken(guilty, ended),))
-    return pieces
+def _load_missing(missing: dict[PluginSource, str], folder: Path) -> dict[PluginSource, PluginManifest]:
+    """Load plugins in another process. A plugin that ends the process becomes a failure, and the rest are loaded."""
+    manifests: dict[PluginSource, PluginManifest] = {}
+    remaining = dict(missing)
+    while remaining:
+        exit_text = _run_build(remaining, folder)
+        manifests |= _read_all(folder, remaining)
+        remaining = {source: key for source, key in remaining.items() if source not in manifests}
+        if remaining:  # plugins are loaded in order: the first one without a result ended the process
+            source = next(iter(remaining))
+            del remaining[source]
+            manifests[source] = PluginManifest(source, broken=(LoadFailure(source, exit_text),))
+    return manifests
 
 
-def _child(left: dict[Door, str], folder: Path) -> str:
-    """Runs the loading process, and says how it ended."""
-    order = [[vars(door), str(folder / f"{key}.json")] for door, key in left.items()]
+def _run_build(keys: dict[PluginSource, str], folder: Path) -> str:
+    """Run the loading process, and describe how it ended."""
+    requests = [[vars(source), str(folder / f"{key}.json")] for source, key in keys.items()]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())}
     command = [sys.executable, "-P", "-m", "paribus.registry.build"]
     try:
-        ended = subprocess.run(
+        process = subprocess.run(
             command,
-            input=json.dumps(order),
+            input=json.dumps(requests),
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"the process that loaded it did not end within {PATIENCE} s"
-    said = ended.stderr.strip().rpartition("\n")[2][:200]
-    how = f"signal {-ended.returncode}" if ended.returncode < 0 else f"exit code {ended.returncode}"
-    return f"the process that loaded it ended with {how}" + (f" ({said})" if said else "")
+        return f"the loading process did not end within {TIMEOUT} s"
+    last_line = process.stderr.strip().rpartition("\n")[2][:200]
+    code = process.returncode
+    status = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"the loading process ended with {status}" + (f" ({last_line})" if last_line else "")
 
 
 def _import_path() -> list[str]:
-    here = str(Path(__file__).parents[2])  # where this paribus is, whatever else the path may find
-    return [here, *(entry for entry in sys.path if entry and entry != here)]
+    root = str(Path(__file__).parents[2])  # this paribus first, whatever else is on the path
+    return [root, *(entry for entry in sys.path if entry and entry != root)]
 
 
-def _read(folder: Path, key: str) -> Piece | None:
-    try:
-        return Piece.from_json(atomic.read_json(folder / f"{key}.json", schema=FORMAT))
-    except (StoreError, KeyError, TypeError, ValueError):
-        return None  # not there, or not to be trusted: it is derived, so it is made anew
+def _read_all(folder: Path, keys: dict[PluginSource, str]) -> dict[PluginSource, PluginManifest]:
+    manifests: dict[PluginSource, PluginManifest] = {}
+    for source, key in keys.items():
+        with suppress(StoreError, KeyError, TypeError, ValueError):  # missing or damaged: it is derived anew
+            manifests[source] = PluginManifest.from_json(atomic.read_json(folder / f"{key}.json", schema=FORMAT))
+    return manifests
 
 
-def _engine() -> list[JSON]:
-    """All that every piece is derived from: our own code, this Python, and what else is installed."""
+def _environment() -> list[JSON]:
+    """Return what every manifest depends on: our own code, the Python version, and the installed packages."""
     core = Path(__file__).parents[1]
-    ours = [file for name in _CORE for file in ([core / name] if name.endswith(".py") else (core / name).rglob("*.py"))]
+    files = [
+        file for name in _CORE for file in ([core / name] if name.endswith(".py") else (core / name).rglob("*.py"))
+    ]
     sites = [Path(entry) for entry in search_path() if Path(entry).name in ("site-packages", "dist-packages")]
-    path = os.environ.get("PYTHONPATH", "")  # what could not be imported may be there now
-    return [FORMAT, sys.version, sys.executable, path, *map(_stamp, (*sorted(ours), *sites))]
+    path = os.environ.get("PYTHONPATH", "")  # a failed import may succeed with another path
+    return [FORMAT, sys.version, sys.executable, path, *map(_stamp, (*sorted(files), *sites))]
 
 
-def _key(door: Door, engine: list[JSON]) -> str:
-    return atomic.digest_json([engine, list(vars(door).values()), [_stamp(file) for file in door.files()]])
+def _key(source: PluginSource, environment: list[JSON]) -> str:
+    return atomic.digest_json([environment, list(vars(source).values()), [_stamp(file) for file in source.files()]])
 
 
 def _stamp(path: Path) -> list[JSON]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return [str(path)]
-    return [str(path), found.st_mtime_ns, found.st_size if path.suffix else 0]
+    return [str(path), status.st_mtime_ns, status.st_size if path.suffix else 0]
 
 
-def _writable(folder: Path, spare: Path) -> Path:
-    """The cache folder, or a temporary one where that cannot be written: slower, and as right."""
+def _writable(folder: Path, temporary: Path) -> Path:
+    """Return the cache folder, or the temporary one if the cache folder is not writable."""
     try:
         atomic.make_folder(folder)
     except StoreError:
-        return spare
-    return folder if os.access(folder, os.W_OK) else spare
+        return temporary
+    return folder if os.access(folder, os.W_OK) else temporary
 
 
 def _prune(folder: Path) -> None:
-    with suppress(OSError):  # another process prunes as well
-        files: Iterable[Path] = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
-        for file in list(files)[KEPT:]:
+    with suppress(OSError):  # another process may prune at the same time
+        files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
+        for file in files[MAX_FILES:]:
             file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Through which doors plugins come: entry points of installed distributions, and files named by the user."""
+"""Plugin sources: entry points of installed distributions, and files named by the user."""
 
 from __future__ import annotations
 
@@ -15,95 +15,96 @@ from paribus.errors import Problem, SpecError
 from paribus.keyed import key32
 
 GROUP = "paribus"
-OURS = "paribus"  # the distribution whose plugins are built in
+BUILTIN = "paribus"  # the distribution of the built-in plugins
 
 
 @final
 @dataclass(frozen=True, order=True)
-class Door:
-    """One plugin that could be loaded; nothing of it has been imported yet."""
+class PluginSource:
+    """Location of one plugin that is not imported yet."""
 
-    distribution: str  # "" for a file, and for what was given in Python
-    name: str  # of the entry point; of a file, its path as the user gave it
-    value: str = ""  # what an entry point names, "package.module"; of a file, its absolute path
+    distribution: str  # "" for a file, and for components added in Python
+    name: str  # name of the entry point; for a file, its path as the user wrote it
+    value: str = ""  # of an entry point, "package.module"; of a file, its absolute path
     version: str = ""
-    needs: str = ""  # the distribution's requirement on paribus, where it has one
+    needs: str = ""  # the distribution's requirement on paribus, if it has one
 
     def __str__(self) -> str:
         return f"{self.name} of {self.distribution} {self.version}" if self.distribution else self.name
 
     @property
-    def source(self) -> str:
-        """Where it comes from, as lists show it."""
+    def label(self) -> str:
+        """Short text for lists: the distribution and its version, or the file."""
         return f"{self.distribution} {self.version}" if self.distribution else self.name
 
     @property
     def module(self) -> str:
-        """Under what name its module is imported; a file gets one that no other module has."""
+        """Name under which the module is imported; for a file, a name that no other module has."""
         if self.distribution:
             return self.value.partition(":")[0]
         stem = re.sub(r"\W", "_", Path(self.value).stem)
-        stamp = Path(self.value).stat()
-        return f"paribus_file_{stem}_{key32(self.value, stamp.st_mtime_ns, stamp.st_size):08x}"
+        status = Path(self.value).stat()
+        return f"paribus_file_{stem}_{key32(self.value, status.st_mtime_ns, status.st_size):08x}"
 
     def files(self) -> list[Path]:
-        """Every .py file whose change may change what this plugin offers."""
+        """Return every .py file that can change what the plugin registers."""
         if not self.distribution:
             return [Path(self.value)]
         try:
-            found = importlib.util.find_spec(self.module.partition(".")[0])
+            module_spec = importlib.util.find_spec(self.module.partition(".")[0])
         except (ImportError, ValueError):
             return []
-        if found is None:
+        if module_spec is None:
             return []
-        if found.submodule_search_locations is None:
-            return [Path(found.origin)] if found.origin else []
-        return sorted(file for folder in found.submodule_search_locations for file in Path(folder).rglob("*.py"))
+        folders = module_spec.submodule_search_locations
+        if folders is None:
+            return [Path(module_spec.origin)] if module_spec.origin else []
+        return sorted(file for folder in folders for file in Path(folder).rglob("*.py"))
 
 
-def doors(
+def find_plugin_sources(
     plugins: Sequence[Path | str] = (), *, only: Collection[str] | None = None, no_plugins: bool = False
-) -> tuple[Door, ...]:
-    """All doors, sorted, so that no order of installation or of options changes what follows.
+) -> tuple[PluginSource, ...]:
+    """Return all plugin sources, sorted, so that the order of installation or of options changes nothing.
 
-    `only` lists the entry points or distributions that may be loaded besides the built-in ones; `no_plugins`: none may.
+    `only` lists the entry points or distributions that may be loaded besides the built-in ones; with `no_plugins`,
+    only the built-in ones are.
     """
     allowed: Collection[str] | None = () if no_plugins else only
-    points = (
-        door
-        for door in _entry_points()
-        if allowed is None or door.distribution == OURS or door.name in allowed or door.distribution in allowed
+    installed = (
+        source
+        for source in _entry_points()
+        if allowed is None or source.distribution == BUILTIN or {source.name, source.distribution} & {*allowed}
     )
-    return tuple(sorted({*points, *(_file(Path(path)) for path in plugins)}))
+    return tuple(sorted({*installed, *(_file(Path(path)) for path in plugins)}))
 
 
 def search_path() -> list[str]:
-    """Where distributions are looked for: never in the working folder that `python -m` or `-c` put first."""
-    first_is_cwd = bool(sys.path) and not sys.flags.safe_path and sys.path[0] in ("", str(Path.cwd()))
-    return [entry for entry in (sys.path[1:] if first_is_cwd else sys.path) if entry]
+    """Return `sys.path` without the working folder that `python -m` or `-c` puts first."""
+    starts_with_cwd = bool(sys.path) and not sys.flags.safe_path and sys.path[0] in ("", str(Path.cwd()))
+    return [entry for entry in (sys.path[1:] if starts_with_cwd else sys.path) if entry]
 
 
-def _entry_points() -> Iterator[Door]:
-    seen: set[str] = set()
+def _entry_points() -> Iterator[PluginSource]:
+    names: set[str] = set()
     for distribution in importlib.metadata.distributions(path=search_path()):
         text = distribution.read_text("entry_points.txt")
         if text is None or GROUP not in text:
             continue
         points = [point for point in distribution.entry_points if point.group == GROUP]
         name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower() if points else ""
-        if not points or name in seen:  # what comes first on the path hides the rest, as it does for imports
+        if not points or name in names:  # the first one on the path hides the rest, as for imports
             continue
-        seen.add(name)
+        names.add(name)
         needs = next((need for need in distribution.requires or () if re.match(r"paribus(?![\w.-])", need)), "")
         for point in points:
-            yield Door(name, point.name, point.value, distribution.version, needs)
+            yield PluginSource(name, point.name, point.value, distribution.version, needs)
 
 
-def _file(path: Path) -> Door:
+def _file(path: Path) -> PluginSource:
     if path.suffix != ".py" or not path.is_file():
-        found = "a folder" if path.is_dir() else "no such file" if not path.exists() else "no Python file"
-        what = f"a plugin is one Python file, but this is {found}"
-        raise SpecError(
-            Problem(code="no-plugin-file", location=str(path), message=what, valid="a path that ends in .py")
-        )
-    return Door("", str(path), str(path.resolve()))
+        kind = "a folder" if path.is_dir() else "another file" if path.exists() else "a path that does not exist"
+        message = f"expected a plugin in one Python file, got {kind}"
+        valid = "a path that ends in .py"
+        raise SpecError(Problem(code="not-a-plugin", location=str(path), message=message, valid=valid))
+    return PluginSource("", str(path), str(path.resolve()))

@@ -1,4 +1,4 @@
-"""The registry: an immutable object with the classes of all components, and the index of them."""
+"""The registry: an immutable object with the classes of all components, and their index."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from paribus.errors import PluginError, Problem
-from paribus.registry.class_reader import entry_of
-from paribus.registry.component_index import Entry, Index, Piece
-from paribus.registry.plugin_loading import lifecycle, load
-from paribus.registry.plugin_sources import Door, doors
+from paribus.registry.class_reader import read_component
+from paribus.registry.component_index import Entry, Index, PluginManifest
+from paribus.registry.plugin_loading import lifecycle_hooks, load_plugin
+from paribus.registry.plugin_sources import PluginSource, find_plugin_sources
 
 if TYPE_CHECKING:
     import pluggy
@@ -20,80 +20,78 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, repr=False)
 class Registry:
-    """What is installed, as loaded: `get` gives classes, `index` what is known of them without importing any."""
+    """Installed components: `get` returns their classes, `index` their metadata."""
 
     index: Index
     hook: pluggy.HookRelay = field(repr=False)
     files: tuple[Path, ...] = ()
-    """The plugins that were named as files: another process loads these to have the same registry."""
+    """Plugins that were named as files: another process loads these to have the same registry."""
     local: tuple[str, ...] = ()
-    """What `with_` added, as slot.name: no other process can have it."""
+    """Components that `with_components` added, as slot.name: no other process can have them."""
     _classes: Mapping[tuple[str, str], type[Any]] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{slot} {len(entries)}" for slot, entries in self.index.entries.items() if entries)
-        return f"<registry of {len(self.index.pieces)} plugins: {counts}>"
+        number = len(self.index.plugins)
+        return f"<registry of {number} {'plugin' if number == 1 else 'plugins'}: {counts}>"
 
     def get(self, slot: str, name: str) -> type[Any]:
-        """The class, or an error that says what there is, what is near, and which broken plugin may have it."""
+        """Return a class, or raise an error with the valid names and the failed plugin that may contain it."""
         entry = self.index.find(slot, name)
         return self._classes[entry.slot, entry.name]
 
-    def with_(self, **slots: Mapping[str, type[Any]]) -> Registry:
-        """This registry and more components, for a notebook: `registry.with_(attention={"mine": Mine})`."""
-        door = Door("", "with_()")
+    def with_components(self, **slots: Mapping[str, type[Any]]) -> Registry:
+        """Return this registry with more components: `registry.with_components(attention={"mine": Mine})`."""
+        source = PluginSource("", "with_components()")
         entries: list[Entry] = []
         classes: dict[tuple[str, str], type[Any]] = {}
         for slot, components in slots.items():
             if slot not in self.index.entries:
-                raise PluginError(_problem(slot, f'unknown slot "{slot}"'))
+                raise PluginError(Problem(code="plugin-failed", path=slot, message=f'unknown slot "{slot}"'))
             for name, component in components.items():
                 try:
-                    entries.append(entry_of(slot, name, component, door))
+                    entries.append(read_component(slot, name, component, source))
                 except (TypeError, ValueError) as error:
-                    raise PluginError(_problem(f"{slot}.{name}", str(error))) from error
+                    path = f"{slot}.{name}"
+                    raise PluginError(Problem(code="plugin-failed", path=path, message=str(error))) from error
                 classes[slot, name] = component
-        index = Index((*self.index.pieces, Piece(door, tuple(entries))))
+        index = Index((*self.index.plugins, PluginManifest(source, tuple(entries))))
         for slot, name in classes:
-            index.find(slot, name)  # taken: an error that names both claimants
+            index.find(slot, name)  # raises if the name is taken
         local = tuple(sorted({*self.local, *(f"{slot}.{name}" for slot, name in classes)}))
         return replace(self, index=index, local=local, _classes={**self._classes, **classes})
 
 
 @final
-class Lazy:
-    """The classes of an index, each plugin loaded when one of its classes is first asked for."""
+class LazyRegistry:
+    """Classes of an index; each plugin is loaded when one of its classes is first requested."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._loaded: dict[Door, Mapping[tuple[str, str], type[Any]]] = {}
+        self._classes: dict[PluginSource, Mapping[tuple[str, str], type[Any]]] = {}
 
     def get(self, slot: str, name: str) -> type[Any]:
-        """The class, or the error that the index has for it."""
-        door = self.index.find(slot, name).door
-        if door not in self._loaded:
-            self._loaded[door] = load(door).classes
-        return self._loaded[door][slot, name]
+        """Return a class, or raise the error that the index has for it."""
+        source = self.index.find(slot, name).source
+        if source not in self._classes:
+            self._classes[source] = load_plugin(source).classes
+        return self._classes[source][slot, name]
 
 
 def installed(
     *, plugins: Sequence[Path | str] = (), only: Collection[str] | None = None, no_plugins: bool = False
 ) -> Registry:
-    """All plugins that are installed, loaded here and now; a file among `plugins` that fails to load is an error."""
-    loaded = [load(door) for door in doors(plugins, only=only, no_plugins=no_plugins)]
-    pieces = tuple(one.piece for one in loaded)
-    refuse_broken_files(pieces)
-    files = tuple(Path(piece.door.value) for piece in pieces if not piece.door.distribution)
-    classes = {key: component for one in loaded for key, component in one.classes.items()}
-    return Registry(Index(pieces), lifecycle(loaded), files, (), classes)
+    """Load all installed plugins; a file in `plugins` that fails to load is an error."""
+    loaded = [load_plugin(source) for source in find_plugin_sources(plugins, only=only, no_plugins=no_plugins)]
+    manifests = tuple(plugin.manifest for plugin in loaded)
+    raise_load_failures(manifests)
+    files = tuple(Path(manifest.source.value) for manifest in manifests if not manifest.source.distribution)
+    classes = {key: component for plugin in loaded for key, component in plugin.classes.items()}
+    return Registry(Index(manifests), lifecycle_hooks(loaded), files, (), classes)
 
 
-def refuse_broken_files(pieces: Sequence[Piece]) -> None:
-    """A file was named by the user, so it is needed: that it is broken is an error, and no warning."""
-    broken = [broken for piece in pieces if not piece.door.distribution for broken in piece.broken]
-    if broken:
-        raise PluginError(*(Problem(code="plugin-failed", message=str(one)) for one in broken))
-
-
-def _problem(path: str, what: str) -> Problem:
-    return Problem(code="plugin-failed", path=path, message=what)
+def raise_load_failures(manifests: Sequence[PluginManifest]) -> None:
+    """Raise the failures of plugins that the user named as files; those of other plugins are only warnings."""
+    failures = [failure for manifest in manifests if not manifest.source.distribution for failure in manifest.broken]
+    if failures:
+        raise PluginError(*(Problem(code="plugin-failed", message=str(failure)) for failure in failures))

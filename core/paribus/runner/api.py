@@ -10,7 +10,7 @@ from typing import TypeAlias, final
 from paribus.assembly.components import make
 from paribus.planning.api import Loaded, PlannedStudy
 from paribus.registry import Registry
-from paribus.registry.plugin_loading import load
+from paribus.registry.plugin_loading import load_plugin
 from paribus.runner.events import Event, OnEvent, ignore_event
 from paribus.runner.jobs import RunOptions
 from paribus.runner.match_time import match_on_time, measure_in_job, measure_in_process
@@ -143,4 +143,4 @@ def _launcher(planned: PlannedStudy) -> Launcher:
     """The launcher that the study names; only the plugin that has it is loaded, so that nothing waits for torch."""
     node = planned.plan.study.launcher
     entry = planned.index.find("launcher", node["name"])
-    return make(Loaded(load(entry.door).classes), "launcher", node, kind=Launcher)
+    return make(Loaded(load_plugin(entry.source).classes), "launcher", node, kind=Launcher)

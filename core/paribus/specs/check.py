@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from paribus.errors import join_names
-from paribus.registry import Entry, Index, failure
+from paribus.registry import Entry, Index, error_from
 from paribus.specs import interpolation
 from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, KEYS, META, SEED, nodes, sizes_agree
 from paribus.specs.model_sources import SOURCES, source
@@ -50,7 +50,7 @@ def check(tree: Tree, index: Index, memory: Memory | None = None) -> dict[str, A
         for problem in unstepped(index, found):
             validator.add_error(*problem)
     if validator.problems:
-        raise failure(validator.problems)
+        raise error_from(validator.problems)
     return {key: found[key] for key in KEYS if key in found}
 
 

@@ -131,11 +131,11 @@ def about(validator: Validator, given: Mapping[str, Any]) -> None:
     if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
         validator.add_error("wrong-type", ("plugins",), f"expected a list of names, but this is {shown(needed)}")
         return
-    doors = [piece.door for piece in validator.index.pieces]
+    doors = [piece.source for piece in validator.index.plugins]
     for place, name in enumerate(needed):
         keys = ("plugins", place)
         for broken in validator.index.broken:
-            if name in (broken.door.name, broken.door.distribution):
+            if name in (broken.source.name, broken.source.distribution):
                 validator.add_error("plugin-failed", keys, f"this spec needs it, and {broken}")
         if not any(name in (door.name, door.distribution) for door in doors):
             what = f"this spec needs the plugin `{name}`, which is not installed; a spec never loads one itself"

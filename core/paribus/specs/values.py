@@ -145,7 +145,7 @@ class Validator:
         if found is None:
             return UNREAD
         name = found["name"]
-        problem = self.index.problem(slot, name, path=dotted(keys), where=self.tree.where(keys))
+        problem = self.index.problem(slot, name, path=dotted(keys), location=self.tree.where(keys))
         if problem is not None:
             self.problems.append(problem)
             return UNREAD
@@ -219,7 +219,7 @@ def outside(name: str, limit: Limit, value: Any, dims: Dims) -> str:  # noqa: PL
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return ""
     if isinstance(limit, Range):
-        return "" if limit.holds(value) else f"`{name}` must be {limit}, but is {value}"
+        return "" if limit.contains(value) else f"`{name}` must be {limit}, but is {value}"
     size = dims.get(limit.dim)
     if not isinstance(size, (int, float)) or isinstance(size, bool):
         return ""  # not known, or wrong itself
@@ -230,7 +230,7 @@ def outside(name: str, limit: Limit, value: Any, dims: Dims) -> str:  # noqa: PL
         return "" if value >= size else f"`{name}` must be at least `dims.{limit.dim}` ({size}), but is {value}"
     if value <= size:
         return ""
-    why = f": {limit.why}" if limit.why else ""
+    why = f": {limit.reason}" if limit.reason else ""
     return f"`{name}` must be at most `dims.{limit.dim}` ({size}), but is {value}{why}"
 
 

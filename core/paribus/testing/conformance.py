@@ -10,8 +10,8 @@ import torch
 from paribus.errors import join_names
 from paribus.hookspecs import SLOTS
 from paribus.registry import Registry, installed
-from paribus.registry.class_reader import contract
-from paribus.registry.plugin_loading import why
+from paribus.registry.class_reader import slot_class
+from paribus.registry.plugin_loading import summarize_error
 from paribus.specs.load import Source
 from paribus.testing.check_table import CHECKS, Check
 from paribus.testing.host_models import Case, bases, cells
@@ -71,10 +71,10 @@ def _found(component: type[Any] | str, registry: Registry) -> tuple[Registry, st
     for (slot, name), claimants in registry.index.claims.items():
         if len(claimants) == 1 and registry.get(slot, name) is component:
             return registry, slot, name
-    slots = [slot for slot in SLOTS if issubclass(component, contract(slot))]
+    slots = [slot for slot in SLOTS if issubclass(component, slot_class(slot))]
     if not slots:
         raise TypeError(f"{component.__qualname__} fills no slot; valid: a subclass of one of {join_names(SLOTS)}")
-    return registry.with_(**{slots[0]: {UNDER_TEST: component}}), slots[0], UNDER_TEST
+    return registry.with_components(**{slots[0]: {UNDER_TEST: component}}), slots[0], UNDER_TEST
 
 
 def _examined(case: Case, checks: Mapping[str, Check]) -> Report:
@@ -105,7 +105,7 @@ def _built(case: Case) -> Finding | None:
         try:
             case.specimen(cell)
         except Exception as error:
-            return Finding("construction", cell.said, why(error))
+            return Finding("construction", cell.said, summarize_error(error))
     return None
 
 
@@ -116,7 +116,7 @@ def _checked(case: Case, name: str, check: Check) -> Finding | Verdict:
         try:
             found = check.run(case, cell)
         except Exception as error:  # a component that fails where it is asked does not conform; the others go on
-            found = why(error)
+            found = summarize_error(error)
         if found:
             return Finding(name, cell.said, found)
         verdict = found if verdict is DOES_NOT_APPLY else verdict

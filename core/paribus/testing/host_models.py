@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, final
 from paribus.errors import SpecError
 from paribus.planning.identity import components_of
 from paribus.registry import Entry, Registry
-from paribus.registry.plugin_sources import OURS
+from paribus.registry.plugin_sources import BUILTIN
 from paribus.schema import Option
 from paribus.specs import resolved
 from paribus.specs.fields import ARCHITECTURE, NO_POSITION
@@ -242,7 +242,7 @@ def _neighbours(case: Case, spec: Mapping[str, Any]) -> Iterator[Entry]:
     there = {name for slot, name in components_of(spec, index) if slot == beside}
     seen = [index.entries[beside][name].traits for name in there]
     for entry in index.entries[beside].values():
-        if entry.door.distribution == OURS and entry.traits not in seen:
+        if entry.source.distribution == BUILTIN and entry.traits not in seen:
             seen.append(entry.traits)
             yield entry
 

@@ -363,7 +363,9 @@ def _others(option: Option, value: Any) -> Iterator[Any]:
         near = (value // 2, value + 1, value * 2) if kind.name == "int" else (value / 2, value * 2)
     for other in (option.sample, *near):
         limits = [limit for limit in option.limits if isinstance(limit, Range)]
-        if other not in seen and (other is None or other is option.sample or all(each.holds(other) for each in limits)):
+        if other not in seen and (
+            other is None or other is option.sample or all(each.contains(other) for each in limits)
+        ):
             seen.append(other)
             yield other
 

@@ -31,7 +31,7 @@ def registry() -> Registry:
         "corpus": {"probed": Copy, "recalled": AssociativeRecall},
         "measure": {"longer": LengthExtrapolation, "placed": PositionSensitivity, "induced": InductionScore},
     }
-    return paribus.installed().with_(**offers)
+    return paribus.installed().with_components(**offers)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def test_a_decoder_learns_to_copy_and_not_to_copy_what_is_longer(tmp_path: Path)
         "corpus": {"probed": Copy},
         "measure": {"longer": LengthExtrapolation, "induced": InductionScore, "when": StepsToThreshold},
     }
-    registry = paribus.installed().with_(**offers)
+    registry = paribus.installed().with_components(**offers)
     spec = resolved(
         "gpt-tiny",
         "corpus={name: probed, length: 8, symbols: 8}",

@@ -95,7 +95,7 @@ class Frozen(Attention):
 
 @pytest.fixture(scope="module", name="registry")
 def _registry() -> Registry:
-    return installed().with_(attention={"forgetful": Forgetful, "frozen": Frozen})
+    return installed().with_components(attention={"forgetful": Forgetful, "frozen": Frozen})
 
 
 @pytest.fixture(scope="module", name="pair")

@@ -214,7 +214,7 @@ class OfBoth(Sloped):
 
 @pytest.fixture(scope="module")
 def sloped(components: Registry) -> Registry:
-    return components.with_(position={"of-layer": OfLayer, "of-stack": OfStack, "of-both": OfBoth})
+    return components.with_components(position={"of-layer": OfLayer, "of-stack": OfStack, "of-both": OfBoth})
 
 
 def test_a_position_of_the_layer_is_built_for_each_layer_and_told_which(assemble: Assemble, sloped: Registry) -> None:
@@ -323,7 +323,7 @@ class Overflowing(Sloped):
 def test_only_an_overflow_of_a_tensor_size_is_reported_at_dims(
     failure: str, error: type[Exception], code: str, path: str, assemble: Assemble, components: Registry
 ) -> None:
-    registry = components.with_(position={"overflowing": Overflowing})
+    registry = components.with_components(position={"overflowing": Overflowing})
     with pytest.raises(error) as caught:
         assemble("gpt-tiny", f"position={{name: overflowing, failure: {failure}}}", registry=registry)
     if isinstance(caught.value, SpecError):

@@ -183,7 +183,7 @@ class Taxed(FeedForward):
 
 @pytest.fixture
 def taxed(assemble: Assemble, components: Registry) -> Model:
-    classes = components.with_(feedforward={"taxed": Taxed})
+    classes = components.with_components(feedforward={"taxed": Taxed})
     overrides: list[Any] = ["feedforward=taxed", "parts.encoder.feedforward=[taxed, mlp]", "initialisation=xavier"]
     return assemble("seq2seq-tiny", *overrides, registry=classes)
 

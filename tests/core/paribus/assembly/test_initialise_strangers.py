@@ -66,7 +66,7 @@ class TiedHead(Embedding):
 
 @pytest.fixture(scope="module")
 def tied(assemble: Assemble, components: Registry) -> Callable[[], Model]:
-    classes = components.with_(embedding={"tied-head": TiedHead})
+    classes = components.with_components(embedding={"tied-head": TiedHead})
     return lambda: assemble("gpt-tiny", "embedding=tied-head", registry=classes)
 
 
@@ -134,7 +134,7 @@ def odd(assemble: Assemble, components: Registry) -> Callable[..., Model]:
 
     def build(fill: Callable[[Any], None], **members: Any) -> Model:
         kind = type("Filled", (Odd,), {"__doc__": Odd.__doc__, "__module__": __name__, "fill": fill, **members})
-        return assemble("gpt-tiny", "feedforward=odd", registry=components.with_(feedforward={"odd": kind}))
+        return assemble("gpt-tiny", "feedforward=odd", registry=components.with_components(feedforward={"odd": kind}))
 
     return build
 
@@ -215,7 +215,7 @@ class Deep(Placement):
 
 @pytest.mark.parametrize("scheme", ["normal", "gpt2", "xavier"])
 def test_a_placement_scales_the_roles_of_its_own_layers(scheme: str, assemble: Assemble, components: Registry) -> None:
-    classes = components.with_(placement={"deep": Deep})
+    classes = components.with_components(placement={"deep": Deep})
     plain = assemble("gpt-tiny", f"initialisation={scheme}", "placement=post")
     scaled = assemble("gpt-tiny", f"initialisation={scheme}", "placement=deep", registry=classes)
     for path, parameter in scaled.named_parameters():
@@ -237,7 +237,7 @@ class Told(Initialisation):
 
 
 def test_a_scheme_is_told_of_the_stack_that_a_parameter_is_in(assemble: Assemble, components: Registry) -> None:
-    classes = components.with_(initialisation={"told": Told})
+    classes = components.with_components(initialisation={"told": Told})
     overrides = ["initialisation=told", "dims.layers=3", "parts.encoder.dims.layers=1"]
     model = assemble("seq2seq-tiny", *overrides, registry=classes)
     for path, about in Told.seen.items():

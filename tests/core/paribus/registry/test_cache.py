@@ -1,4 +1,4 @@
-"""The index on disk: derived, rebuilt when anything changes, and never a reason to fail."""
+"""The index on disk: derived from plugins, rebuilt when anything changes."""
 
 import json
 import os
@@ -17,43 +17,43 @@ from paribus.storage import atomic
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and no built-in plugin to fill it with: those take seconds."""
+    """An empty cache without built-in plugins, which take seconds to load."""
     monkeypatch.setenv("PARIBUS_CACHE_DIR", str(tmp_path / "cache"))
-    everything = registry.plugin_sources.doors
+    find_all = registry.plugin_sources.find_plugin_sources
     monkeypatch.setattr(
         cache,
-        "doors",
-        lambda *args, **named: tuple(d for d in everything(*args, **named) if d.distribution != "paribus"),
+        "find_plugin_sources",
+        lambda *args, **options: tuple(s for s in find_all(*args, **options) if s.distribution != "paribus"),
     )
     return tmp_path / "cache" / "index"
 
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many plugins each loading process was asked to load."""
-    runs: list[int] = []
-    child = cache._child
+    """Number of plugins that each loading process was given."""
+    counts: list[int] = []
+    run_build = cache._run_build
 
-    def counted(left: Any, folder: Path) -> str:
-        runs.append(len(left))
-        return child(left, folder)
+    def counting(keys: Any, folder: Path) -> str:
+        counts.append(len(keys))
+        return run_build(keys, folder)
 
-    monkeypatch.setattr(cache, "_child", counted)
-    return runs
+    monkeypatch.setattr(cache, "_run_build", counting)
+    return counts
 
 
-def test_the_index_is_derived_once(site: Any, poems: str, folder: Path, built: list[int]) -> None:
+def test_the_index_is_built_once(site: Any, poems: str, folder: Path, built: list[int]) -> None:
     site.add("once-plug", poems)
-    told: list[str] = []
-    first, second = registry.index(tell=told.append), registry.index(tell=told.append)
+    messages: list[str] = []
+    first, second = registry.index(on_message=messages.append), registry.index(on_message=messages.append)
     assert first.entries == second.entries
     assert first.names("corpus") == ("poems",)
     assert built == [1]
-    assert told == ["looking at 1 plugins that are new or changed …"]
+    assert messages == ["indexing 1 new or changed plugin …"]
     assert len(list(folder.glob("*.json"))) == 1
 
 
-def test_only_what_changed_is_loaded_again(site: Any, poems: str, folder: Path, built: list[int]) -> None:
+def test_only_changed_plugins_are_loaded_again(site: Any, poems: str, folder: Path, built: list[int]) -> None:
     site.add("still-plug", poems)
     module = site.add("moving-plug", poems.replace('"poems"', '"odes"'))
     assert registry.index().names("corpus") == ("odes", "poems")
@@ -62,7 +62,7 @@ def test_only_what_changed_is_loaded_again(site: Any, poems: str, folder: Path, 
     assert built == [2, 1]
 
 
-def test_a_module_that_a_plugin_imports_from_its_package_counts_as_its_code(
+def test_a_change_in_another_module_of_the_package_reloads_the_plugin(
     site: Any, poems: str, folder: Path, built: list[int]
 ) -> None:
     site.add("pack-plug", "")
@@ -76,7 +76,7 @@ def test_a_module_that_a_plugin_imports_from_its_package_counts_as_its_code(
     assert registry.index().names("corpus") == ("hymns",)
 
 
-def test_a_broken_plugin_is_looked_at_again_when_something_is_installed(
+def test_a_broken_plugin_is_loaded_again_after_an_installation(
     site: Any, folder: Path, built: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packages = tmp_path / "site-packages"
@@ -89,7 +89,7 @@ def test_a_broken_plugin_is_looked_at_again_when_something_is_installed(
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\x00\xff", b'{"body": {}, "schema": 1, "sha256": ""}', b"[1]"])
-def test_a_damaged_index_is_made_anew(site: Any, poems: str, folder: Path, built: list[int], damage: bytes) -> None:
+def test_a_damaged_index_is_rebuilt(site: Any, poems: str, folder: Path, built: list[int], damage: bytes) -> None:
     site.add("hurt-plug", poems)
     registry.index()
     (file,) = folder.glob("*.json")
@@ -98,15 +98,15 @@ def test_a_damaged_index_is_made_anew(site: Any, poems: str, folder: Path, built
     assert built == [1, 1]
 
 
-def test_a_body_of_another_shape_is_made_anew(site: Any, poems: str, folder: Path, built: list[int]) -> None:
+def test_an_index_file_with_other_keys_is_rebuilt(site: Any, poems: str, folder: Path, built: list[int]) -> None:
     site.add("shape-plug", poems)
     registry.index()
     (file,) = folder.glob("*.json")
-    atomic.write_json(file, {"door": {}}, schema=cache.FORMAT)
+    atomic.write_json(file, {"source": {}}, schema=cache.FORMAT)
     assert registry.index().names("corpus") == ("poems",)
 
 
-def test_a_plugin_that_ends_its_process_is_told_of_and_hides_no_other(
+def test_a_plugin_that_ends_its_process_is_reported_and_hides_no_other(
     site: Any, poems: str, folder: Path, built: list[int]
 ) -> None:
     site.add("a-deadly-plug", "import os\nos._exit(7)")
@@ -114,25 +114,25 @@ def test_a_plugin_that_ends_its_process_is_told_of_and_hides_no_other(
         "b-deadly-plug", "import os, signal, sys\nprint('going', file=sys.stderr)\nos.kill(os.getpid(), signal.SIGKILL)"
     )
     site.add("c-whole-plug", poems)
-    found = registry.index()
-    assert found.names("corpus") == ("poems",)
-    first, second = found.warnings()
-    assert "a-deadly-plug 1.0 failed to load: the process that loaded it ended with exit code 7" in first
-    assert "b-deadly-plug 1.0 failed to load: the process that loaded it ended with signal 9 (going)" in second
+    index = registry.index()
+    assert index.names("corpus") == ("poems",)
+    first, second = index.warnings()
+    assert "a-deadly-plug 1.0 failed to load: the loading process ended with exit code 7" in first
+    assert "b-deadly-plug 1.0 failed to load: the loading process ended with signal 9 (going)" in second
 
 
-def test_a_plugin_that_never_ends_is_given_up(site: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "PATIENCE", 1)
+def test_a_plugin_that_never_ends_times_out(site: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "TIMEOUT", 1)
     site.add("endless-plug", "import time\ntime.sleep(600)")
     assert "did not end within 1 s" in registry.index().warnings()[0]
 
 
-def test_what_a_plugin_prints_is_not_the_index(site: Any, poems: str, folder: Path) -> None:
+def test_output_of_a_plugin_does_not_change_the_index(site: Any, poems: str, folder: Path) -> None:
     site.add("loud-plug", "print('[]' * 100_000)\n" + poems)
     assert registry.index().names("corpus") == ("poems",)
 
 
-def test_without_a_writable_cache_the_answer_is_the_same(
+def test_without_a_writable_cache_the_index_is_the_same(
     site: Any, poems: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocked = tmp_path / "file"
@@ -143,8 +143,8 @@ def test_without_a_writable_cache_the_answer_is_the_same(
     assert blocked.read_text() == ""
 
 
-def test_old_files_are_cleared(site: Any, poems: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "KEPT", 2)
+def test_the_oldest_files_are_deleted(site: Any, poems: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MAX_FILES", 2)
     folder.mkdir(parents=True)
     for age in range(5):
         file = folder / f"{age}.json"
@@ -152,15 +152,15 @@ def test_old_files_are_cleared(site: Any, poems: str, folder: Path, monkeypatch:
         os.utime(file, (age, age))
     site.add("new-plug", poems)
     registry.index()
-    left = sorted(file.name for file in folder.glob("*.json"))
-    assert len(left) == 2
-    assert "4.json" in left
+    remaining = sorted(file.name for file in folder.glob("*.json"))
+    assert len(remaining) == 2
+    assert "4.json" in remaining
 
 
-def test_a_file_is_a_plugin_of_the_index_as_well(tmp_path: Path, poems: str, folder: Path, built: list[int]) -> None:
+def test_the_index_includes_a_plugin_file(tmp_path: Path, poems: str, folder: Path, built: list[int]) -> None:
     file = tmp_path / "mine.py"
     file.write_text(poems)
-    assert registry.index(plugins=[file]).find("corpus", "poems").distribution == str(file)
+    assert registry.index(plugins=[file]).find("corpus", "poems").source.label == str(file)
     assert registry.index().names("corpus") == ()
     file.write_text(poems.replace('"poems"', '"odes"'))
     assert registry.index(plugins=[file]).names("corpus") == ("odes",)
@@ -172,21 +172,21 @@ def test_a_broken_file_is_an_error(tmp_path: Path, folder: Path) -> None:
     file.write_text("import no_such_library")
     with pytest.raises(PluginError, match=r"mine.py failed to load: ModuleNotFoundError"):
         registry.index(plugins=[file])
-    with pytest.raises(SpecError, match=r"no such file"):
+    with pytest.raises(SpecError, match=r"not-a-plugin.*does not exist"):
         registry.index(plugins=[tmp_path / "none.py"])
 
 
-def test_the_index_says_what_the_registry_says() -> None:
-    told, loaded = registry.index(no_plugins=True), registry.installed(no_plugins=True).index
-    assert told.entries == loaded.entries
-    assert told.warnings() == loaded.warnings()
+def test_the_index_equals_that_of_the_registry() -> None:
+    cached, loaded = registry.index(no_plugins=True), registry.installed(no_plugins=True).index
+    assert cached.entries == loaded.entries
+    assert cached.warnings() == loaded.warnings()
 
 
-def test_asking_imports_no_torch() -> None:
+def test_reading_the_index_imports_no_torch() -> None:
     registry.index()  # derived, if it was not
-    asked = (
+    code = (
         "import json, sys; from paribus import registry; registry.index(); "
         "print(json.dumps([name for name in ('torch', 'lightning', 'scipy', 'omegaconf') if name in sys.modules]))"
     )
-    answer = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(answer.stdout) == []

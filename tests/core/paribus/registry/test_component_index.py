@@ -1,17 +1,17 @@
-"""Looking up what is installed, from data alone."""
+"""Lookup of components in the index, from data alone."""
 
 from pathlib import Path
 
 import pytest
 
-from paribus.errors import EXIT_PLUGIN, EXIT_SPEC, ParibusError, PluginError, Problem, SpecError
-from paribus.registry import Broken, Entry, Index, Part, Piece, failure
-from paribus.registry.plugin_sources import Door
+from paribus.errors import EXIT_PLUGIN, EXIT_SPEC, PluginError, Problem, SpecError
+from paribus.registry import Entry, Index, LoadFailure, Part, PluginManifest, error_from
+from paribus.registry.plugin_sources import PluginSource
 from paribus.schema import AtLeast, AtMost, Divides, Kind, Option, Range
 
-OURS = Door("paribus", "norm", "paribus_norm", "1.0")
-THEIRS = Door("acme", "acme", "acme_norms", "2.0")
-FILE = Door("", "./mine.py", "/somewhere/mine.py")
+PARIBUS = PluginSource("paribus", "norm", "paribus_norm", "1.0")
+ACME = PluginSource("acme", "acme", "acme_norms", "2.0")
+FILE = PluginSource("", "./mine.py", "/somewhere/mine.py")
 
 OPTIONS = (
     Option("eps", Kind("float"), "added", (Range(above=0),), 1e-5),
@@ -26,52 +26,52 @@ OPTIONS = (
 )
 
 
-def entry(name: str, door: Door = OURS, slot: str = "norm") -> Entry:
-    return Entry(slot=slot, name=name, door=door, doc=f"The {name}.\nMore\n\nof it.", file="", options=OPTIONS)
+def entry(name: str, source: PluginSource = PARIBUS, slot: str = "norm") -> Entry:
+    return Entry(slot=slot, name=name, source=source, doc=f"The {name}.\nMore\n\nof it.", file="", options=OPTIONS)
 
 
-def index(*pieces: Piece) -> Index:
-    return Index(pieces)
+def index(*plugins: PluginManifest) -> Index:
+    return Index(plugins)
 
 
-INDEX = index(Piece(OURS, (entry("layernorm"), entry("rmsnorm"))), Piece(THEIRS, (entry("batchnorm", THEIRS),)))
-
-
-def told(error: ParibusError) -> str:
-    return str(error)
+INDEX = index(
+    PluginManifest(PARIBUS, (entry("layernorm"), entry("rmsnorm"))), PluginManifest(ACME, (entry("batchnorm", ACME),))
+)
 
 
 def test_a_summary_is_the_first_sentence_even_on_two_lines() -> None:
     assert entry("x").summary == "The x. More"
 
 
-def test_a_piece_comes_back_from_json_as_it_was() -> None:
+def test_a_manifest_survives_json() -> None:
     topology = Entry(
         slot="topology",
         name="pair",
-        door=OURS,
+        source=PARIBUS,
         doc="A pair.",
         file="x.py",
         traits={"sight": "any", "needs": ["mask"]},
         parts=(Part("decoder", "body", True, "encoder"), Part("encoder", "encoder", False)),
         reads=("attention",),
     )
-    broken = (Broken(OURS, "why", "norm", "bad"), Broken(OURS, "all"))
-    piece = Piece(OURS, (topology, entry("layernorm")), broken, "presets", "studies", ("norm", "presets"))
-    assert Piece.from_json(piece.to_json()) == piece
+    broken = (LoadFailure(PARIBUS, "why", "norm", "bad"), LoadFailure(PARIBUS, "all"))
+    manifest = PluginManifest(
+        PARIBUS, (topology, entry("layernorm")), broken, "presets", "studies", ("norm", "presets")
+    )
+    assert PluginManifest.from_json(manifest.to_json()) == manifest
 
 
-def test_a_component_is_found_by_slot_and_name() -> None:
-    assert INDEX.find("norm", "rmsnorm").door == OURS
+def test_a_component_is_small_index_by_slot_and_name() -> None:
+    assert INDEX.find("norm", "rmsnorm").source == PARIBUS
     assert INDEX.names("norm") == ("batchnorm", "layernorm", "rmsnorm")
     assert INDEX.names("attention") == ()
 
 
-def test_an_unknown_component_lists_names_with_the_plugin_of_each_and_the_nearest() -> None:
+def test_an_unknown_component_lists_valid_names_and_the_closest() -> None:
     with pytest.raises(SpecError, match=r"unknown norm \"rmsnrm\"") as caught:
         INDEX.find("norm", "rmsnrm")
-    assert "batchnorm (acme of acme 2.0), layernorm, rmsnorm (norm of paribus 1.0)" in told(caught.value)
-    assert 'did you mean "rmsnorm"?' in told(caught.value)
+    assert "batchnorm (acme of acme 2.0), layernorm, rmsnorm (norm of paribus 1.0)" in str(caught.value)
+    assert 'did you mean "rmsnorm"?' in str(caught.value)
 
 
 def test_an_unknown_slot_lists_the_slots() -> None:
@@ -79,32 +79,38 @@ def test_an_unknown_slot_lists_the_slots() -> None:
         INDEX.find("norms", "x")
 
 
-def test_an_empty_slot_says_that_nothing_is_installed() -> None:
+def test_an_empty_slot_has_no_valid_names() -> None:
     with pytest.raises(SpecError, match=r"unknown attention \"mha\"; valid: none is installed"):
         INDEX.find("attention", "mha")
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_two_claimants_of_one_name_are_both_named_in_any_order(turned: bool) -> None:
-    pieces = [Piece(OURS, (entry("layernorm"), entry("none"))), Piece(THEIRS, (entry("layernorm", THEIRS),))]
-    both = index(*reversed(pieces)) if turned else index(*pieces)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_conflict_names_both_plugins_in_any_order(reverse: bool) -> None:
+    plugins = [
+        PluginManifest(PARIBUS, (entry("layernorm"), entry("none"))),
+        PluginManifest(ACME, (entry("layernorm", ACME),)),
+    ]
+    both = index(*reversed(plugins)) if reverse else index(*plugins)
     expected = (
         "norm.layernorm is claimed by plugin acme of acme 2.0 and plugin norm of paribus 1.0; "
         "uninstall one, or ask its author for another name"
     )
     with pytest.raises(PluginError, match=r"norm.layernorm is claimed by") as caught:
         both.find("norm", "layernorm")
-    assert expected in told(caught.value)
+    assert expected in str(caught.value)
     assert both.warnings() == [expected]
     assert both.find("norm", "none").name == "none"
     assert both.names("norm") == ("none",)
 
 
-def test_a_broken_plugin_whose_source_has_the_name_is_to_blame(tmp_path: Path) -> None:
+def test_a_failed_plugin_that_may_contain_the_name_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from x import GroupNorm as group_norm\nraise ValueError")
-    door = Door("", "mine.py", str(file))
-    broken = index(Piece(OURS, (entry("layernorm"),)), Piece(door, broken=(Broken(door, "ValueError: oh"),)))
+    source = PluginSource("", "mine.py", str(file))
+    broken = index(
+        PluginManifest(PARIBUS, (entry("layernorm"),)),
+        PluginManifest(source, broken=(LoadFailure(source, "ValueError: oh"),)),
+    )
     with pytest.raises(
         PluginError, match=r"unknown norm \"group-norm\"; plugin mine.py failed to load: ValueError: oh"
     ):
@@ -115,19 +121,21 @@ def test_a_broken_plugin_whose_source_has_the_name_is_to_blame(tmp_path: Path) -
     assert broken.warnings() == ["plugin mine.py failed to load: ValueError: oh"]
 
 
-def test_a_broken_component_is_told_to_whoever_asks_for_it_and_to_nobody_else() -> None:
-    found = index(Piece(OURS, (entry("layernorm"),), (Broken(OURS, "it is abstract", "norm", "half"),)))
+def test_a_failed_component_is_an_error_only_where_it_is_needed() -> None:
+    small_index = index(
+        PluginManifest(PARIBUS, (entry("layernorm"),), (LoadFailure(PARIBUS, "it is abstract", "norm", "half"),))
+    )
     with pytest.raises(PluginError, match=r"component norm.half, failed to load: it is abstract"):
-        found.find("norm", "half")
+        small_index.find("norm", "half")
     with pytest.raises(SpecError, match=r"unknown norm \"other\"; valid"):
-        found.find("norm", "other")
+        small_index.find("norm", "other")
 
 
-def test_a_broken_plugin_without_files_may_be_to_blame_for_anything() -> None:
-    gone = Door("ghost", "ghost", "no_such_module_at_all", "1.0")
-    found = index(Piece(gone, broken=(Broken(gone, "gone"),)))
+def test_a_failed_plugin_without_files_may_contain_any_name() -> None:
+    gone = PluginSource("ghost", "ghost", "no_such_module_at_all", "1.0")
+    small_index = index(PluginManifest(gone, broken=(LoadFailure(gone, "gone"),)))
     with pytest.raises(PluginError, match=r"plugin ghost of ghost 1.0 failed to load: gone"):
-        found.find("norm", "anything")
+        small_index.find("norm", "anything")
 
 
 def files(folder: Path, *names: str) -> str:
@@ -140,40 +148,40 @@ def files(folder: Path, *names: str) -> str:
 
 def test_presets_and_studies_are_read_from_folders_each_time(tmp_path: Path) -> None:
     folder = files(tmp_path, "a.yaml", "b.yaml", "Not a name.yaml", "c.txt", "grid/study.yaml", "empty/notes.txt")
-    found = index(Piece(OURS, presets=folder, studies=folder))
-    assert list(found.presets) == ["a", "b"]
-    assert list(found.studies) == ["grid"]
+    small_index = index(PluginManifest(PARIBUS, presets=folder, studies=folder))
+    assert list(small_index.presets) == ["a", "b"]
+    assert list(small_index.studies) == ["grid"]
     files(tmp_path, "d.yaml")
-    assert found.preset("d") == tmp_path / "d.yaml"
-    assert found.study("grid") == tmp_path / "grid" / "study.yaml"
+    assert small_index.preset("d") == tmp_path / "d.yaml"
+    assert small_index.study("grid") == tmp_path / "grid" / "study.yaml"
 
 
-def test_an_unknown_preset_lists_those_there_are(tmp_path: Path) -> None:
-    found = index(Piece(OURS, presets=files(tmp_path, "bert-tiny.yaml")))
+def test_an_unknown_preset_lists_the_valid_ones(tmp_path: Path) -> None:
+    small_index = index(PluginManifest(PARIBUS, presets=files(tmp_path, "bert-tiny.yaml")))
     with pytest.raises(
         SpecError, match=r"unknown preset \"bert-tny\"; did you mean \"bert-tiny\"\? valid: bert-tiny, or a path"
     ):
-        found.preset("bert-tny")
+        small_index.preset("bert-tny")
     with pytest.raises(SpecError, match=r"unknown study \"x\"; valid: none is installed, or a path"):
-        found.study("x")
+        small_index.study("x")
 
 
-def test_two_plugins_with_one_preset_are_both_named(tmp_path: Path) -> None:
-    ours, theirs = files(tmp_path / "a", "x.yaml", "y.yaml"), files(tmp_path / "b", "x.yaml")
-    found = index(Piece(OURS, presets=ours), Piece(THEIRS, presets=theirs))
+def test_a_conflict_of_presets_names_both_plugins(tmp_path: Path) -> None:
+    first, second = files(tmp_path / "a", "x.yaml", "y.yaml"), files(tmp_path / "b", "x.yaml")
+    small_index = index(PluginManifest(PARIBUS, presets=first), PluginManifest(ACME, presets=second))
     with pytest.raises(PluginError, match=r"the preset x is claimed by plugin acme of acme 2.0 and plugin norm"):
-        found.preset("x")
-    assert list(found.presets) == ["y"]
-    assert "the preset x is claimed by" in found.warnings()[0]
+        small_index.preset("x")
+    assert list(small_index.presets) == ["y"]
+    assert "the preset x is claimed by" in small_index.warnings()[0]
 
 
-def test_a_failure_is_a_plugins_where_one_is_to_blame_and_carries_all() -> None:
+def test_problems_combine_into_one_error() -> None:
     spec = Problem(code="unknown-key", message="a")
     plugin = Problem(code="plugin-failed", message="b")
-    assert failure([spec]).exit_code == EXIT_SPEC
-    assert failure([spec, plugin]).exit_code == EXIT_PLUGIN
-    assert failure([spec, plugin]).problems == (spec, plugin)
+    assert error_from([spec]).exit_code == EXIT_SPEC
+    assert error_from([spec, plugin]).exit_code == EXIT_PLUGIN
+    assert error_from([spec, plugin]).problems == (spec, plugin)
 
 
 def test_a_file_is_named_by_its_path() -> None:
-    assert str(FILE) == FILE.source == "./mine.py"
+    assert str(FILE) == FILE.label == "./mine.py"

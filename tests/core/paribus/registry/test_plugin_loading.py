@@ -6,29 +6,29 @@ from typing import Any
 
 import pytest
 
-from paribus.registry.plugin_loading import lifecycle, load
-from paribus.registry.plugin_sources import Door, doors
+from paribus.registry.plugin_loading import lifecycle_hooks, load_plugin
+from paribus.registry.plugin_sources import PluginSource, find_plugin_sources
 
 
 def loaded(site: Any, source: str, **about: Any) -> Any:
     count = len(list(site.folder.glob("*.py")))
     module = site.add(f"plug-{site.folder.parent.name}-{count}".replace("_", "-"), source, **about)
-    (door,) = [door for door in doors() if door.value == module]
-    return load(door)
+    (plugin_source,) = [entry for entry in find_plugin_sources() if entry.value == module]
+    return load_plugin(plugin_source)
 
 
 def problem(site: Any, source: str, **about: Any) -> str:
-    (broken,) = loaded(site, source, **about).piece.broken
+    (broken,) = loaded(site, source, **about).manifest.broken
     return str(broken)
 
 
 def test_a_plugin_gives_its_components_with_options_and_source(site: Any, poems: str) -> None:
-    found = loaded(site, poems)
-    (entry,) = found.piece.entries
+    plugin = loaded(site, poems)
+    (entry,) = plugin.manifest.entries
     assert (entry.slot, entry.name, entry.summary) == ("corpus", "poems", "Poems, which nobody reads.")
     assert [option.name for option in entry.options] == ["lines"]
     assert Path(entry.file).parent == site.folder
-    assert found.classes["corpus", "poems"]().lines == 4
+    assert plugin.classes["corpus", "poems"]().lines == 4
 
 
 @pytest.mark.parametrize(
@@ -70,24 +70,23 @@ HOOK = "from paribus import hookimpl\n\n\n@hookimpl\n"
         ("x = 1", "it has no hook: mark its functions with `@paribus.hookimpl`"),
         (
             HOOK + "def atention():\n    return {}",
-            "`def atention()` is no hook of paribus; did you mean `def attention() -> Mapping[str, type[Attention]]`?",
+            "unknown hook `def atention()`; did you mean `def attention() -> Mapping[str, type[Attention]]`?",
         ),
-        (HOOK + "def zzzzzz():\n    return {}", "`def zzzzzz()` is no hook of paribus; valid: attention, "),
+        (HOOK + "def zzzzzz():\n    return {}", "unknown hook `def zzzzzz()`; valid: attention, "),
         (
             HOOK + "def corpus(names):\n    return {}",
-            "the hook `def corpus(names)` takes what nobody gives it; "
-            "expected: `def corpus() -> Mapping[str, type[Corpus]]`",
+            "expected the hook `def corpus() -> Mapping[str, type[Corpus]]`, got `def corpus(names)`",
         ),
         (
             HOOK + "def corpus():\n    return None",
-            "`corpus` returned NoneType; expected: Mapping[str, type[Corpus]]",
+            "the hook `corpus`: expected Mapping[str, type[Corpus]], got NoneType",
         ),
-        (HOOK + "def corpus():\n    return ['a']", "the hook `corpus` returned list; expected: Mapping"),
+        (HOOK + "def corpus():\n    return ['a']", "the hook `corpus`: expected Mapping[str, type[Corpus]], got list"),
         (HOOK + "def corpus():\n    return 1 / 0", "ZeroDivisionError: division by zero"),
-        (HOOK + "def presets():\n    return 'here'", "the hook `presets` returned str; expected: a Path"),
+        (HOOK + "def presets():\n    return 'here'", "the hook `presets`: expected a Path, got str"),
         (
             "from pathlib import Path\n" + HOOK + "def studies():\n    return Path('no/such/folder')",
-            "the hook `studies` returned no/such/folder, which is no folder",
+            "the hook `studies`: expected a folder, got no/such/folder",
         ),
     ],
 )
@@ -96,11 +95,11 @@ def test_a_hook_that_breaks_its_contract_is_told_with_what_was_expected(site: An
 
 
 def test_a_hook_may_take_fewer_arguments_than_it_is_given(site: Any) -> None:
-    found = loaded(site, HOOK + "def trial_finished(record):\n    record['seen'] = True")
-    assert found.piece.broken == ()
-    assert found.piece.hooks == ("trial_finished",)
+    plugin = loaded(site, HOOK + "def trial_finished(record):\n    record['seen'] = True")
+    assert plugin.manifest.broken == ()
+    assert plugin.manifest.hooks == ("trial_finished",)
     record: dict[str, Any] = {}
-    lifecycle([found]).trial_finished(spec={}, record=record)
+    lifecycle_hooks([plugin]).trial_finished(spec={}, record=record)
     assert record == {"seen": True}
 
 
@@ -108,42 +107,44 @@ def test_a_hook_may_take_fewer_arguments_than_it_is_given(site: Any) -> None:
     ("needs", "held"), [("paribus>=0.0.1", True), ("paribus>=99", False), ("paribus>=99; python_version < '3'", True)]
 )
 def test_a_requirement_on_paribus_is_held_against_this_paribus(site: Any, poems: str, needs: str, held: bool) -> None:
-    found = loaded(site, poems, needs=needs)
-    assert bool(found.piece.entries) == held
+    plugin = loaded(site, poems, needs=needs)
+    assert bool(plugin.manifest.entries) == held
     if not held:
-        assert "it needs paribus >=99, but this is paribus " in str(found.piece.broken[0])
+        assert "expected paribus >=99, got paribus " in str(plugin.manifest.broken[0])
 
 
 def test_another_distribution_whose_name_begins_alike_is_no_requirement_on_paribus(site: Any, poems: str) -> None:
-    assert loaded(site, poems, needs="paribus-extras>=99").piece.broken == ()
+    assert loaded(site, poems, needs="paribus-extras>=99").manifest.broken == ()
 
 
 def test_one_bad_component_hides_none_of_its_plugin(site: Any, poems: str) -> None:
     bad = poems.replace('{"poems": Poems}', '{"poems": Poems, "Bad Name": Poems, "prose": int}')
-    found = loaded(site, bad)
-    assert [entry.name for entry in found.piece.entries] == ["poems"]
-    assert [broken.name for broken in found.piece.broken] == ["Bad Name", "prose"]
-    assert "component corpus.prose, failed to load: builtins.int is a object" in str(found.piece.broken[1])
+    plugin = loaded(site, bad)
+    assert [entry.name for entry in plugin.manifest.entries] == ["poems"]
+    assert [broken.name for broken in plugin.manifest.broken] == ["Bad Name", "prose"]
+    assert "component corpus.prose, failed to load: builtins.int: expected a subclass of Corpus" in str(
+        plugin.manifest.broken[1]
+    )
 
 
 def test_a_file_is_loaded_once_so_that_its_classes_stay_the_same(tmp_path: Path, poems: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(poems)
-    door = Door("", str(file), str(file))
-    first, second = load(door), load(door)
+    source = PluginSource("", str(file), str(file))
+    first, second = load_plugin(source), load_plugin(source)
     assert first.classes["corpus", "poems"] is second.classes["corpus", "poems"]
 
 
 def test_a_file_that_broke_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("raise ValueError('first')")
-    door = Door("", str(file), str(file))
-    assert "first" in load(door).piece.broken[0].what
-    assert "first" in load(door).piece.broken[0].what
+    source = PluginSource("", str(file), str(file))
+    assert "first" in load_plugin(source).manifest.broken[0].message
+    assert "first" in load_plugin(source).manifest.broken[0].message
 
 
 def test_what_a_hook_says_of_folders_is_in_the_piece(site: Any) -> None:
-    found = loaded(site, "from pathlib import Path\n" + HOOK + "def presets():\n    return Path(__file__).parent")
-    assert found.piece.presets == str(site.folder.resolve())
-    hooks: Mapping[tuple[str, str], type] = found.classes
+    plugin = loaded(site, "from pathlib import Path\n" + HOOK + "def presets():\n    return Path(__file__).parent")
+    assert plugin.manifest.presets == str(site.folder.resolve())
+    hooks: Mapping[tuple[str, str], type] = plugin.classes
     assert hooks == {}

@@ -1,4 +1,4 @@
-"""The registry as an object: classes by slot and name, and nothing that changes under anybody."""
+"""The registry object: classes by slot and name, immutable."""
 
 from pathlib import Path
 from typing import Annotated, Any, final
@@ -7,12 +7,12 @@ import pytest
 
 from paribus import Schedule
 from paribus.errors import PluginError, SpecError
-from paribus.registry import Lazy, Registry, installed
+from paribus.registry import LazyRegistry, Registry, installed
 
 
 @final
 class Steady(Schedule):
-    """Always the same."""
+    """Constant schedule."""
 
     def __init__(self, *, level: Annotated[float, "the factor"] = 1.0) -> None:
         self.level = level
@@ -26,9 +26,9 @@ def registry() -> Registry:
     return installed(no_plugins=True)
 
 
-def test_what_is_built_in_is_there(registry: Registry) -> None:
+def test_built_in_components_are_registered(registry: Registry) -> None:
     assert registry.get("attention", "mha").__name__ == "MultiHead"
-    assert registry.index.find("attention", "mha").distribution.startswith("paribus ")
+    assert registry.index.find("attention", "mha").source.label.startswith("paribus ")
 
 
 def test_every_entry_of_the_index_has_its_class(registry: Registry) -> None:
@@ -38,24 +38,24 @@ def test_every_entry_of_the_index_has_its_class(registry: Registry) -> None:
             assert entry.summary
 
 
-def test_in_a_line_it_says_how_much_there_is(registry: Registry) -> None:
+def test_the_repr_counts_the_components(registry: Registry) -> None:
     assert f"attention {len(registry.index.entries['attention'])}, " in repr(registry)
     assert len(repr(registry)) < 400
 
 
-def test_the_classes_of_an_index_are_those_of_the_registry(registry: Registry) -> None:
-    lazy = Lazy(registry.index)
+def test_a_lazy_registry_has_the_same_classes(registry: Registry) -> None:
+    lazy = LazyRegistry(registry.index)
     for slot, entries in registry.index.entries.items():
         assert [lazy.get(slot, name) for name in entries] == [registry.get(slot, name) for name in entries]
 
 
-def test_an_unknown_name_is_told_as_the_index_tells_it(registry: Registry) -> None:
+def test_an_unknown_name_raises_the_error_of_the_index(registry: Registry) -> None:
     with pytest.raises(SpecError, match=r"unknown attention \"gqaa\".*did you mean \"gqa\""):
         registry.get("attention", "gqaa")
 
 
-def test_with_gives_a_new_registry_and_leaves_the_old_one(registry: Registry) -> None:
-    more = registry.with_(schedule={"steady": Steady})
+def test_with_components_returns_a_new_registry(registry: Registry) -> None:
+    more = registry.with_components(schedule={"steady": Steady})
     assert more.get("schedule", "steady") is Steady
     assert more.get("attention", "mha") is registry.get("attention", "mha")
     assert more.local == ("schedule.steady",)
@@ -64,24 +64,26 @@ def test_with_gives_a_new_registry_and_leaves_the_old_one(registry: Registry) ->
         registry.get("schedule", "steady")
 
 
-def test_with_may_be_called_again(registry: Registry) -> None:
-    more = registry.with_(schedule={"steady": Steady}).with_(schedule={"level": Steady})
+def test_with_components_may_be_called_twice(registry: Registry) -> None:
+    more = registry.with_components(schedule={"steady": Steady}).with_components(schedule={"level": Steady})
     assert more.local == ("schedule.level", "schedule.steady")
 
 
-def test_with_takes_no_name_that_is_taken(registry: Registry) -> None:
-    with pytest.raises(PluginError, match=r"schedule.constant is claimed by plugin with_\(\) and plugin optim"):
-        registry.with_(schedule={"constant": Steady})
+def test_with_components_rejects_a_taken_name(registry: Registry) -> None:
+    with pytest.raises(
+        PluginError, match=r"schedule.constant is claimed by plugin with_components\(\) and plugin optim"
+    ):
+        registry.with_components(schedule={"constant": Steady})
 
 
-def test_with_refuses_what_registration_would(registry: Registry) -> None:
-    with pytest.raises(PluginError, match=r"attention.steady: .*Steady is a Schedule; the slot attention"):
-        registry.with_(attention={"steady": Steady})
+def test_with_components_rejects_invalid_classes(registry: Registry) -> None:
+    with pytest.raises(PluginError, match=r"attention.steady: .*expected a subclass of Attention"):
+        registry.with_components(attention={"steady": Steady})
     with pytest.raises(PluginError, match=r"unknown slot \"schedules\""):
-        registry.with_(schedules={"steady": Steady})
+        registry.with_components(schedules={"steady": Steady})
 
 
-def test_a_file_is_a_plugin_and_another_process_is_told_of_it(tmp_path: Path, poems: str) -> None:
+def test_the_registry_lists_plugin_files_for_other_processes(tmp_path: Path, poems: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(poems)
     found = installed(plugins=[file], no_plugins=True)
@@ -89,7 +91,7 @@ def test_a_file_is_a_plugin_and_another_process_is_told_of_it(tmp_path: Path, po
     assert found.files == (file.resolve(),)
 
 
-def test_a_broken_file_is_an_error_since_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_broken_plugin_file_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("raise ValueError('no')")
     with pytest.raises(PluginError, match=r"mine.py failed to load: ValueError: no \(.*mine.py:1, in <module>\)"):
@@ -108,7 +110,7 @@ def test_a_broken_plugin_hides_no_other(site: Any, poems: str) -> None:
     assert "broken-c-plug 1.0 failed to load: ModuleNotFoundError" in warnings
 
 
-def test_hooks_of_a_trials_life_are_called_through_the_registry(site: Any) -> None:
+def test_lifecycle_hooks_are_called_through_the_registry(site: Any) -> None:
     site.add(
         "life-plug",
         """

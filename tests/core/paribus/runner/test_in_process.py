@@ -49,7 +49,7 @@ class Broken(Norm):
 
 @pytest.fixture
 def notebook(registry: Registry) -> Registry:
-    return registry.with_(norm={"mine": Mine, "broken": Broken})
+    return registry.with_components(norm={"mine": Mine, "broken": Broken})
 
 
 @pytest.fixture

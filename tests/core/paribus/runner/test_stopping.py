@@ -89,7 +89,7 @@ def ended(heard: list[Event]) -> int:
 
 
 def test_only_what_a_look_asks_for_runs_and_no_more_when_it_is_resumed(registry: Registry, tmp_path: Path) -> None:
-    here = registry.with_(norm={"mine": Mine})  # so that trials run in this process
+    here = registry.with_components(norm={"mine": Mine})  # so that trials run in this process
     planned = paribus.study({**STUDY, "stop": {"looks": [2, 5]}}, store=tmp_path, registry=here)
     heard: list[Event] = []
     paribus.run(planned, registry=here, on_event=heard.append)

@@ -35,7 +35,7 @@ class Mine(Norm):
 
 @pytest.fixture(scope="module")
 def notebook() -> Registry:
-    return paribus.installed().with_(norm={"mine": Mine})
+    return paribus.installed().with_components(norm={"mine": Mine})
 
 
 @pytest.fixture(scope="module")

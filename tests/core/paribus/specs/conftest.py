@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from paribus.registry import Entry, Index, Part, Piece
-from paribus.registry.plugin_sources import Door
+from paribus.registry import Entry, Index, Part, PluginManifest
+from paribus.registry.plugin_sources import PluginSource
 from paribus.schema import AtLeast, AtMost, Divides, Kind, Option, Range
 
-DOOR = Door("acme", "parts", "acme_parts", "1.0")
+SOURCE = PluginSource("acme", "parts", "acme_parts", "1.0")
 
 INT, FLOAT, BOOL, STR = Kind("int"), Kind("float"), Kind("bool"), Kind("str")
 SCORES = (
@@ -23,7 +23,9 @@ SOFTMAX: Mapping[str, Any] = {
 
 
 def entry(slot: str, name: str, *options: Option, traits: Mapping[str, Any] | None = None, **more: Any) -> Entry:
-    return Entry(slot=slot, name=name, door=DOOR, doc=f"{name}.", file="", options=options, traits=traits or {}, **more)
+    return Entry(
+        slot=slot, name=name, source=SOURCE, doc=f"{name}.", file="", options=options, traits=traits or {}, **more
+    )
 
 
 def group(name: str, *options: Option) -> Option:
@@ -166,7 +168,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     folder = tmp_path_factory.mktemp("presets")
     for name, text in PRESETS.items():
         (folder / f"{name}.yaml").write_text(text)
-    return Index((Piece(DOOR, ENTRIES, presets=str(folder)),))
+    return Index((PluginManifest(SOURCE, ENTRIES, presets=str(folder)),))
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from paribus.errors import PluginError, SpecError
-from paribus.registry import Broken, Index, Piece
-from paribus.registry.plugin_sources import Door
+from paribus.registry import Index, LoadFailure, PluginManifest
+from paribus.registry.plugin_sources import PluginSource
 from paribus.specs import resolved
 
 Told = Callable[..., str]
@@ -259,8 +259,8 @@ def test_a_default_that_the_sizes_forbid_is_told_of(told: Told) -> None:
 
 
 def test_a_needed_plugin_that_broke_is_a_plugins_fault(index: Index) -> None:
-    door = Door("ghost", "ghosts", "no_such_module_at_all", "1.0")
-    haunted = Index((*index.pieces, Piece(door, broken=(Broken(door, "boo"),))))
+    door = PluginSource("ghost", "ghosts", "no_such_module_at_all", "1.0")
+    haunted = Index((*index.plugins, PluginManifest(door, broken=(LoadFailure(door, "boo"),))))
     assert resolved("base", registry=haunted)
     with pytest.raises(PluginError, match=r"this spec needs it, and plugin ghosts of ghost 1.0 failed to load: boo"):
         resolved("base", "plugins=[ghosts]", registry=haunted)

@@ -7,7 +7,7 @@ import pytest
 
 from paribus.errors import SpecError
 from paribus.registry import Index, Registry, installed
-from paribus.registry.component_index import Piece
+from paribus.registry.component_index import PluginManifest
 from paribus.specs import resolved
 
 
@@ -70,11 +70,11 @@ def test_what_meets_is_taken(base: str, overrides: list[str], said: Callable[...
 
 def test_who_is_told_of_what_no_corpus_tells_is_left_alone(registry: Registry) -> None:
     spec: Any = resolved("vit-tiny", registry=registry)
-    pieces = [_silent(piece) for piece in registry.index.pieces]
+    pieces = [_silent(piece) for piece in registry.index.plugins]
     assert resolved({**spec, "embedding": {**spec["embedding"], "image": 20}}, registry=Index(tuple(pieces)))
 
 
-def _silent(piece: Piece) -> Piece:
+def _silent(piece: PluginManifest) -> PluginManifest:
     """A plugin whose corpora tell nothing."""
     import dataclasses
 

@@ -50,7 +50,7 @@ def test_an_attention_that_sees_both_sides_stands_in_the_encoder_and_before_the_
     components: Registry, attention: Callable[..., Any]
 ) -> None:
     both = attention(traits={**SOFTMAX_TRAITS, "causal": False})
-    found = tried(components.with_(attention={"both": both}), "attention", "both")
+    found = tried(components.with_components(attention={"both": both}), "attention", "both")
     assert "gpt-tiny" not in found
     spec: Any = found["seq2seq-tiny"].spec
     decoder = spec["parts"]["decoder"]

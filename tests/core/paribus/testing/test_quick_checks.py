@@ -23,7 +23,7 @@ def told(components: Registry, attention: Faulty) -> Told:
     """What is found of a small model whose attention has these members."""
 
     def told(preset: str, **replaced: Any) -> list[str]:
-        registry = components.with_(attention={"faulty": attention(**replaced)})
+        registry = components.with_components(attention={"faulty": attention(**replaced)})
         spec = resolved({"preset": preset, **SMALL, "dims.layers": 1, "attention": "faulty"}, registry=registry)
         return briefly(Specimen(spec, registry))
 

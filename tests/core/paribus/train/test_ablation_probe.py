@@ -115,7 +115,7 @@ class Plain(Optimizer):
 
 @pytest.fixture(name="strange")
 def _strange(components: Registry) -> Registry:
-    return components.with_(norm={"idling": Idling}, optimizer={"plain": Plain})
+    return components.with_components(norm={"idling": Idling}, optimizer={"plain": Plain})
 
 
 def test_an_option_that_no_value_of_gives_a_say_is_ignored(strange: Registry, text: EncodedCorpus) -> None:

@@ -115,7 +115,7 @@ class Stubborn(Tokenizer):
 
 
 def test_a_tokenizer_that_takes_more_ids_than_it_was_given_is_found_out(files: str, components: Registry) -> None:
-    classes = components.with_(tokenizer={"stubborn": Stubborn})
+    classes = components.with_components(tokenizer={"stubborn": Stubborn})
     chosen = resolved("gpt-tiny", *SMALL, files, "tokenizer=stubborn", "dims.vocabulary=200", registry=classes)
     match = (
         r"error\[vocabulary-too-small\] dims.vocabulary: it is 200, but the tokenizer `stubborn` has 300 ids; valid: ≥"

@@ -123,7 +123,7 @@ class Showing(Measure):
 
 @pytest.fixture(scope="module")
 def registry(components: Registry) -> Registry:
-    return components.with_(
+    return components.with_components(
         measure={
             "nine": Nine,
             "late": Late,
