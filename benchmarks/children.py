@@ -16,7 +16,7 @@ code = main(sys.argv[1:])
 print("torch" in sys.modules, file=sys.stderr)
 sys.exit(code)
 """
-COMMAND = ("-m", "paribus.cli.main")
+COMMAND = ("-m", "paribus")
 
 
 class Ran(NamedTuple):

@@ -58,7 +58,7 @@ def study(attention: str) -> dict[str, Any]:
 def answer(folder: Path, *words: str, path: Path | None = None) -> Any:
     """What a verb says as JSON, in a process of its own."""
     environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
-    command = [sys.executable, "-m", "paribus.cli.main", *words, "--json"]
+    command = [sys.executable, "-m", "paribus", *words, "--json"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

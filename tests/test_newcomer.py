@@ -52,7 +52,7 @@ def run(checkout: Path, *words: str) -> str:
 
 
 def paribus(checkout: Path, *words: str) -> str:
-    return run(checkout, "paribus.cli.main", *words)
+    return run(checkout, "paribus", *words)
 
 
 def test_it_is_listed_and_explained(checkout: Path) -> None:

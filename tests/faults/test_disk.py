@@ -131,7 +131,7 @@ def test_on_a_disk_that_is_really_full_a_trial_is_told_of_and_goes_on_when_there
     words = ["train", "encoder-tiny", *sizes, "trainer.max_steps=4", "--store", str(megabyte / "runs"), "--json"]
 
     def run() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "paribus.cli.main", *words]
+        command = [sys.executable, "-m", "paribus", *words]
         return subprocess.run(
             command, env=process_environment(), capture_output=True, text=True, check=False, cwd=tmp_path
         )

@@ -43,7 +43,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         if plan is not None:
             (tmp_path / "plan.json").write_text(json.dumps(plan))
         process = subprocess.Popen(
-            [sys.executable, "-m", "paribus.cli.main", "--plugin", str(SABOTEUR), *words],
+            [sys.executable, "-m", "paribus", "--plugin", str(SABOTEUR), *words],
             stdout=more.pop("stdout", subprocess.PIPE),
             stderr=subprocess.PIPE,
             text=True,

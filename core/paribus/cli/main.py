@@ -199,7 +199,3 @@ def _code(error: click.exceptions.Exit | SystemExit) -> int:
         note(error.code)
         return 1
     return error.code or EXIT_OK
-
-
-if __name__ == "__main__":
-    sys.exit(main())

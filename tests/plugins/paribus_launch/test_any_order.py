@@ -33,7 +33,7 @@ def runner(folder: Path, tmp_path: Path) -> Runner:
         path = written(folder, how, to=tmp_path / f"{dice}/study")
         command = ["--plugin", str(PLUGIN), "run", str(path), "--store", str(tmp_path / "runs"), "--no-timing"]
         return subprocess.Popen(
-            [sys.executable, "-m", "paribus.cli.main", *command],
+            [sys.executable, "-m", "paribus", *command],
             env={**os.environ, "PARIBUS_CACHE_DIR": str(tmp_path / "cache")},
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

@@ -50,7 +50,7 @@ def test_an_existing_cluster_is_joined(
     paribus.run(planned)
     (tmp_path / "joined").mkdir()
     path = written(folder, {"name": "ray", "address": address, "cpus": 0.5}, to=tmp_path / "joined")
-    command = ["paribus.cli.main", "run", str(path), "--store", str(tmp_path / "runs"), "--jobs", "4", "--no-timing"]
+    command = ["paribus", "run", str(path), "--store", str(tmp_path / "runs"), "--jobs", "4", "--no-timing"]
     done = subprocess.run(
         [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, check=False
     )

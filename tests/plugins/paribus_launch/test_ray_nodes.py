@@ -81,7 +81,7 @@ def test_two_nodes_leave_the_records_of_local_trials(
     path = written(folder, launcher, to=tmp_path / "nodes")
     command = ["run", str(path), "--store", str(tmp_path / "runs"), "--jobs", "2", "--no-timing", "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "paribus.cli.main", *command],
+        [sys.executable, "-m", "paribus", *command],
         env=environment,
         capture_output=True,
         text=True,

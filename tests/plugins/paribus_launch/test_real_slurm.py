@@ -82,7 +82,7 @@ def runner() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
     processes = []
 
     def start(path: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "paribus.cli.main", "run", str(path), "--jobs", "2", "--no-timing"]
+        command = [sys.executable, "-m", "paribus", "run", str(path), "--jobs", "2", "--no-timing"]
         process = subprocess.Popen([*command, "--store", str(path.parent / "runs")], env={**os.environ})
         processes.append(process)
         return process

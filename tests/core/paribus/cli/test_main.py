@@ -189,7 +189,7 @@ def test_what_is_printed_drives_no_terminal(capsys: pytest.CaptureFixture[str]) 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
     """Runs a shell command in which `paribus` is this one."""
-    script = f'paribus() {{ "{sys.executable}" -m paribus.cli.main "$@"; }}; {command}'
+    script = f'paribus() {{ "{sys.executable}" -m paribus "$@"; }}; {command}'
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, errors="replace", check=False)
 
 

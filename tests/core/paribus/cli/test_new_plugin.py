@@ -99,7 +99,7 @@ def test_what_is_written_is_typed_strictly(written: Path) -> None:
 @pytest.mark.slow
 def test_an_attention_and_a_launcher_serve_a_study(site: Path, tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(STUDY)
-    command = [sys.executable, "-m", "paribus.cli.main", "run", "study.yaml", "--jobs", "2", "--json"]
+    command = [sys.executable, "-m", "paribus", "run", "study.yaml", "--jobs", "2", "--json"]
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
