@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from paribus.analysis.compare import codes_by_setting, compare_settings
 from paribus.analysis.early_stopping import seeds_by_variant, variant_states
@@ -24,6 +24,11 @@ from paribus.storage.atomic import digest_json
 from paribus.storage.store import Trial
 from paribus.studies.designs import BASELINE, describe_design
 
+UNRECORDED: Final = (
+    "This look could not be recorded: the store is not writable. A later comparison cannot warn about seeds that are "
+    "added after it."
+)
+
 
 def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] = ()) -> Table:
     """Return the verdict table of a study, from the records in its store."""
@@ -34,15 +39,24 @@ def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] 
     records = read_records(planned.store)
     asked = [(_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings]
     table = compare_settings(asked, accept_code=accept_code)
-    for setting in settings:
-        found = next((each for each in table.settings if each.setting == setting.name), None)
-        if found is not None and any(row.n for row in found.rows):  # means alone tell which way it goes
-            asks = planned.plan.study
-            planned.store.add_look(_baseline(planned, setting), asks.seeds, asks.looks)
-    return replace(
-        table,
-        sections=(*_untimed(planned), *transfer_sections(table, settings), *tuning_sections(planned.plan, records)),
-    )
+    if not _record_looks(planned, table):
+        table = replace(table, notes=(*table.notes, UNRECORDED))
+    sections = (*_untimed(planned), *transfer_sections(table, settings), *tuning_sections(planned.plan, records))
+    return replace(table, sections=sections)
+
+
+def _record_looks(planned: PlannedStudy, table: Table) -> bool:
+    """Record in the store that these verdicts were shown; False where that could not be written."""
+    asked = planned.plan.study
+    shown = {each.setting: {row.variant for row in each.rows if row.n} for each in table.settings}
+    keys = [
+        key
+        for setting in planned.plan.settings
+        for variant, key in _comparison_keys(planned, setting).items()
+        if variant in shown.get(setting.name, ())
+    ]
+    written = [planned.store.add_look(key, asked.seeds, asked.looks) for key in keys]
+    return all(written)
 
 
 def _untimed(planned: PlannedStudy) -> Iterator[Section]:
@@ -123,18 +137,30 @@ def _entries(planned: PlannedStudy, setting: Setting, records: Mapping[str, Mapp
     return load_entries(planned.store, trials, [*planned.plan.trials, *through], records)
 
 
-def _baseline(planned: PlannedStudy, setting: Setting) -> str:
-    """What a setting's verdicts are held against, whatever the seeds and the code; nothing, while that is not known."""
-    known = planned.plan.trial_by_identity
-    trial: Trial | None = next(iter(setting.trials_of(BASELINE)), None)
-    if trial is None:
-        return ""
+def _comparison_keys(planned: PlannedStudy, setting: Setting) -> dict[str, str]:
+    """Return a key of what each variant is compared on, independent of seeds and code.
+
+    It covers the baseline, the variant, the metric and the budget. A variant whose spec is not known yet has none.
+    """
+    asked = planned.plan.study
+    keys = {
+        name: _spec_key(planned, trials[0])
+        for name in (variant.name for variant in setting.variants)
+        if (trials := setting.trials_of(name))
+    }
+    shared = [keys.get(BASELINE), asked.metric.name, asked.metric.stage, asked.budget]
+    return {name: digest_json([*shared, key]) for name, key in keys.items() if name != BASELINE and BASELINE in keys}
+
+
+def _spec_key(planned: PlannedStudy, first: Trial) -> str:
+    """Return a digest of the specs of a trial and of those that it begins from, whatever their seeds and code."""
     specs = []
+    trial: Trial | None = first
     while trial is not None:
-        began = {"from": {**trial.spec["from"], "trial": ""}} if trial.parent_id else {}
-        specs.append(identity_of({**trial.spec, **began, "seed": 0}, "", ""))
-        trial = known.get(trial.parent_id)
-    return specs[0] if len(specs) == 1 else digest_json(specs)
+        parent = {"from": {**trial.spec["from"], "trial": ""}} if trial.parent_id else {}
+        specs.append(identity_of({**trial.spec, **parent, "seed": 0}, "", ""))
+        trial = planned.plan.trial_by_identity.get(trial.parent_id)
+    return digest_json(specs)
 
 
 def rungs_below(held: Setting) -> dict[str, str]:
@@ -146,6 +172,7 @@ def rungs_below(held: Setting) -> dict[str, str]:
 def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> ComparisonSpec:
     """What the study asks, in one of its settings: the first, unless one is given."""
     asked, setting = planned.plan.study, setting or planned.plan.settings[0]
+    keys = _comparison_keys(planned, setting).values()
     return ComparisonSpec(
         study=asked.name,
         baseline=BASELINE,
@@ -166,8 +193,8 @@ def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> Co
         matching_note=matching_note(setting),
         mismatch_note=mismatch_note(setting),
         knob_notes=knob_notes(setting),
-        previous_looks=tuple(planned.store.looks(_baseline(planned, setting))),
+        previous_looks=tuple(dict.fromkeys(look for key in keys for look in planned.store.looks(key))),
         look_seeds=asked.looks,
-        replanned=planned.store.has_other_stops(_baseline(planned, setting), asked.seeds, asked.looks),
+        replanned=any(planned.store.has_other_stops(key, asked.seeds, asked.looks) for key in keys),
         throughput=None if (found := timing_document(planned.store)) is None else Throughput(found),
     )

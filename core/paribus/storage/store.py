@@ -151,15 +151,16 @@ class Store:
         """Return the `trial.json` of a trial."""
         return self._read(self.folder(identity) / TRIAL)
 
-    def add_look(self, of: str, seeds: Sequence[int], stops: Sequence[int] = ()) -> None:
-        """Keeps with which seeds verdicts were shown, for later ones to tell whether seeds were added since.
+    def add_look(self, of: str, seeds: Sequence[int], stops: Sequence[int] = ()) -> bool:
+        """Record the seeds of a verdict that was shown; False where that could not be written.
 
-        `of` says of what: two studies of one name share a folder, and no trial. `stops` are the looks of a study that
-        may stop early.
+        `of` identifies the comparison, as studies of one name share a folder. `stops` are the looks of a study that may
+        stop early.
         """
-        if (tuple(seeds), tuple(stops)) not in self._looks(of):
-            look = {"of": of, "seeds": list(seeds), **({"stops": list(stops)} if stops else {})}
-            append_line(self.root / LOOKS, json.dumps(look), files=self.files)
+        if (tuple(seeds), tuple(stops)) in self._looks(of):
+            return True
+        look = {"of": of, "seeds": list(seeds), **({"stops": list(stops)} if stops else {})}
+        return append_line(self.root / LOOKS, json.dumps(look), files=self.files)
 
     def looks(self, of: str) -> Iterator[tuple[int, ...]]:
         """The seeds of each verdict that was shown, the first one first."""

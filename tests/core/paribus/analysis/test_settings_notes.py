@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import paribus
+from paribus.analysis.api import UNRECORDED
 from paribus.analysis.compare import compare, compare_settings
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -25,7 +26,7 @@ from paribus.report.terminal import table_text
 from paribus.specs.input_limits import plain
 from paribus.storage.atomic import make_folder, write_json
 from paribus.storage.saved_model import RECORD
-from paribus.storage.store import Store, Trial
+from paribus.storage.store import LOOKS, Store, Trial
 from paribus.studies.designs import BASELINE
 from paribus.studies.options import FIRST_TUNING_SEED
 from paribus.studies.study import parse_study
@@ -295,3 +296,29 @@ def test_a_comparison_before_the_tuning_has_ended_says_so(tmp_path: Path, record
     text = "\n".join(found.sections[0].lines)
     assert "baseline: not chosen yet (0.002: 1 of 2 without a record, 0.004: 1 of 2 without a record)" in text
     assert "each at its best: 6 tuning trials have no record, and at most 9 follow" in text
+
+
+def seed_warnings(study: Mapping[str, Any], root: Path, record: Record) -> list[str]:
+    planned = plan_of(study, root)
+    fill(planned, record, lambda trial: 2.0 + jitter(trial))
+    return [line for line in paribus.compare(planned).warnings if "after a verdict" in line]
+
+
+def test_added_seeds_are_reported_for_the_variants_that_were_shown(tmp_path: Path, record: Record) -> None:
+    few, more = {**STUDY, "seeds": 3}, {**STUDY, "seeds": 5}
+    assert seed_warnings(few, tmp_path, record) == []
+    assert seed_warnings({**more, "vary": {"attention": [{"name": "gqa", "kv_heads": 2}]}}, tmp_path, record) == []
+    assert seed_warnings({**more, "metric": {"name": "val/mlm/accuracy", "better": "higher"}}, tmp_path, record) == []
+    assert seed_warnings({**more, "budget": {"steps": 20}}, tmp_path, record) == []
+    assert len(seed_warnings({**more, "vary": {"attention": ["mqa"]}}, tmp_path, record)) == 1
+
+
+def test_a_look_that_could_not_be_recorded_is_noted(
+    tmp_path: Path, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = plan_of(STUDY, tmp_path)
+    fill(planned, record, lambda trial: 2.0 + jitter(trial))
+    assert UNRECORDED not in paribus.compare(planned).notes
+    (planned.store.root / LOOKS).unlink()
+    monkeypatch.setattr(Store, "add_look", lambda *_: False)
+    assert UNRECORDED in paribus.compare(planned).notes

@@ -100,6 +100,6 @@ def test_with_which_seeds_verdicts_were_shown_is_kept_in_order_and_once(tmp_path
 
 def test_a_store_that_cannot_be_written_costs_no_verdict(tmp_path: Path) -> None:
     store = Store(tmp_path, "never-made")
-    store.add_look("a", (0, 1))
+    assert not store.add_look("a", (0, 1))
     assert list(store.looks("a")) == []
     assert not store.root.exists()
