@@ -131,7 +131,7 @@ class SpecBuilder:
         self._embedded = self._shape(self.parts["body"])  # what the embedding is made for
         self._positions: dict[str, list[tuple[Node, Position]]] = {}  # of each stack so far, as they are said
 
-    def of(self, part: Part) -> Spec:
+    def part_spec(self, part: Part) -> Spec:
         """The spec as this part reads it."""
         own = (self.spec.get("parts") or {}).get(part.name, {})
         dims = {**self.spec["dims"], **own.get("dims", {})}
@@ -143,7 +143,7 @@ class SpecBuilder:
 
     def _shape(self, part: Part, layer: int | None = None) -> Shape:
         """The place of what stands in a part, before it is known how wide the embedding's rows are."""
-        spec = self.of(part)
+        spec = self.part_spec(part)
         dims = spec["dims"]
         if layer is not None and shared_layers(spec, dims["layers"]).count(layer) > 1:
             layer = None
@@ -162,11 +162,11 @@ class SpecBuilder:
             stack=part.path,
             causal=part.causal,
             sublayers=sublayers,
-            cross_layers=self.of(reader)["dims"]["layers"] if reader else 0,
+            cross_layers=self.part_spec(reader)["dims"]["layers"] if reader else 0,
             dropout=float(spec["dropout"]),
         )
 
-    def around(self, part: Part, layer: int | None = None) -> Shape:
+    def cross_shape(self, part: Part, layer: int | None = None) -> Shape:
         """The place of a cross-attention, and of what tells its rows apart: a memory has no future."""
         assert part.cross is not None, "only asked of a part that attends to another"
         memory_width = self.shape(self.parts[part.cross]).width
@@ -220,11 +220,11 @@ class SpecBuilder:
 
     def stack(self, path: str, *, placed: str | None = None) -> Stack:
         part = self.parts[path]
-        spec, shape = self.of(part), self.shape(part)
+        spec, shape = self.part_spec(part), self.shape(part)
         lent = [] if placed is None else self._positions[placed]
         shared = self._shared(as_list(spec["position"]), shape, lent)
         self._positions[path] = list(zip(as_list(spec["position"]), shared, strict=True))
-        across = self._shared(as_list(self._cross(spec)["position"]), self.around(part), []) if part.cross else []
+        across = self._shared(as_list(self._cross(spec)["position"]), self.cross_shape(part), []) if part.cross else []
         layers: list[Layer] = []
         wiring: list[tuple[Position, Position | None]] = []
         for first in shared_layers(spec, shape.layers):
@@ -235,7 +235,7 @@ class SpecBuilder:
             own = self._own(spec["position"], shared, first, self.shape(part, first))
             cross = None
             if part.cross:
-                cross = self._own(self._cross(spec)["position"], across, first, self.around(part, first))
+                cross = self._own(self._cross(spec)["position"], across, first, self.cross_shape(part, first))
             layers.append(self._layer(spec, part, first, own, cross))
             wiring.append((own, cross))
         last = layers[-1].placement if layers else None
@@ -273,7 +273,7 @@ class SpecBuilder:
         cross = None
         if part.cross:
             node = component_of_layer(self._cross(spec)["attention"], index)
-            cross = make(self.classes, "attention", node, self.around(part, index), kind=Attention)
+            cross = make(self.classes, "attention", node, self.cross_shape(part, index), kind=Attention)
         feedforward, placement = None, None
         if "feedforward" in shape.sublayers:
             node = component_of_layer(spec["feedforward"], index)

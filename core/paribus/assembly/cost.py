@@ -96,8 +96,8 @@ def count_parameters(children: Mapping[str, nn.Module]) -> int:
 class TokenCounts(NamedTuple):
     """What a part is given of one example."""
 
-    rows: int  # that it reads
-    asked: int  # that only ask, behind these
+    tokens: int  # that it reads
+    queries: int  # that only ask, behind these
 
 
 def tokens_per_part(model: ModelParts, length: int) -> dict[str, TokenCounts]:
@@ -131,8 +131,8 @@ def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
     owned = [stage.embedding for stage in _stages(model) if stage.embedding is not None]
     yield CostLine("embedding", sum(_fresh(module, seen) for module in (embedding, *owned)), flops, 0)
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
-        rows = given[part.path].rows
-        trains = Load(sum(given[part.path]), rows, memory=given[part.cross].rows if part.cross else 0)
+        rows = given[part.path].tokens
+        trains = Load(sum(given[part.path]), rows, memory=given[part.cross].tokens if part.cross else 0)
         decodes = Load(length, length, memory=length if part.cross else 0) if part.causal else None
         for share in stage.costs(trains, decodes):
             count = sum(_fresh(module, seen) for module in share.modules)
@@ -145,7 +145,7 @@ def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
         objective = _objective(model, name)
         flops = objective.cost(Load(length, length, head_positions=objective.head_positions(length))).flops
         if objective.last_layer_reruns:
-            flops += objective.last_layer_reruns * _last(model, given["body"].rows, objective.head_positions(length))
+            flops += objective.last_layer_reruns * _last(model, given["body"].tokens, objective.head_positions(length))
         yield CostLine(f"objectives.{name}", _fresh(objective, seen), flops if name in model.trained else 0, 0)
 
 

@@ -49,7 +49,7 @@ def verb(session: Session, source: Path, overrides: tuple[str, ...], target: Pat
 def lines(report: AdaptationReport) -> list[str]:
     """A table of what became of the tensors, and the damage below it."""
     rows = [
-        [said, f"{len(fates)} tensors", f"({sum(fate.numbers for fate in fates):,} numbers)", why]
+        [said, f"{len(fates)} tensors", f"({sum(fate.size for fate in fates):,} numbers)", why]
         for kind, what in _SAID.items()
         for said, fates, why in _grouped(kind, what, report.tensors.of(kind))
     ]

@@ -300,7 +300,7 @@ def _logger_nodes(validator: Validator, items: list[Any]) -> Iterator[Mapping[st
         elif name not in LOGGERS:
             message = f'unknown logger "{name}"'
             validator.add_error("unknown-logger", keys, message, join_names(LOGGERS), closest_match(name, LOGGERS))
-        elif not LOGGERS[name].there:
+        elif not LOGGERS[name].is_installed:
             message = f"the logger `{name}` needs the package `{LOGGERS[name].package}`, which is not installed"
             validator.add_error("no-package", keys, message, f"pip install 'paribus[{name}]'")
         else:

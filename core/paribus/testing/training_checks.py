@@ -34,7 +34,7 @@ def training(case: Case, cell: Cell) -> Verdict:
         return DOES_NOT_APPLY
     model, data = build_model(spec, case.registry, text.vocabulary), build_data(spec, case.registry, text)
     if spec.get("teacher") is not None:
-        model.learn_from(build_model({**spec, "seed": spec["seed"] + 1}, case.registry, text.vocabulary))
+        model.set_teacher(build_model({**spec, "seed": spec["seed"] + 1}, case.registry, text.vocabulary))
     matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
     others = [parameter for parameter in model.parameters() if parameter.ndim < 2]
     optimizer = model.optimizer.build(matrices, others)

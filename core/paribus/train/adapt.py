@@ -100,7 +100,7 @@ def initial_model(
     model.text = TextCodec.of(text)
     model.flops = 0
     if spec.get("teacher") is not None:
-        model.learn_from(_named(spec, "teacher", classes, text)[0])
+        model.set_teacher(_named(spec, "teacher", classes, text)[0])
     if not {"name", "sha256", "trial"} & set(spec.get("from") or {}):
         return model, None
     source, found = _named(spec, "from", classes, text)
@@ -109,7 +109,7 @@ def initial_model(
     else:
         report = AdaptationReport(transfer_weights(model, source, _recoded(model, source, classes, text)), ())
     report = replace(report, sha256=found.sha256)
-    model.adoption, model.origin, model.flops = report.tensors, found.sha256, found.flops
+    model.weight_transfer, model.source_sha256, model.flops = report.tensors, found.sha256, found.flops
     return model, report
 
 

@@ -121,7 +121,7 @@ def build_model(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
         seed=spec["seed"],
         steps=(spec["trainer"] or {}).get("max_steps"),
     )
-    model.about = about
+    model.parameter_info = about
     return model
 
 

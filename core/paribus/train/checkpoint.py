@@ -27,7 +27,7 @@ from paribus.storage.atomic import (
     quarantine,
     remove_temporary_files,
 )
-from paribus.train.sharding import full_tensor
+from paribus.train.distributed import full_tensor
 from paribus.train.states import (
     check_optimizer,
     distinct_tensors,

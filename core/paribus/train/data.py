@@ -60,7 +60,7 @@ class Data(LightningDataModule):
         self.seed = seed
         self.steps = steps
         self.accumulate = accumulate
-        self.done = 0  # steps taken before: a resumed run starts behind them
+        self.completed_steps = 0  # steps taken before: a resumed run starts behind them
         self.train_examples = self.examples(encoded.train, trained, length)
         self.val_examples = self.examples(encoded.val, evaluated, length)
         self.val_count = min(options.validation, self.val_examples.count)
@@ -93,7 +93,7 @@ class Data(LightningDataModule):
         return None if packed is None else packed.fill
 
     @property
-    def left_out(self) -> dict[str, int]:
+    def dropped(self) -> dict[str, int]:
         """What of the corpus is in no example of either split, by reason."""
         found = Counter(self.encoded.dropped)
         for examples in (self.train_examples, self.val_examples):
@@ -122,7 +122,7 @@ class Data(LightningDataModule):
             )
         return batch
 
-    def changes(self) -> bool:
+    def changes_during_training(self) -> bool:
         """Whether an objective makes other examples as the training goes on."""
         self.step(0)
         return self._timed
@@ -142,7 +142,7 @@ class Data(LightningDataModule):
             assert not draw.timed, "whether an objective asks how far the training is does not change"
         return self._ahead[2][at - first]
 
-    def micro(self, item: int, rank: int = 0, ranks: int = 1) -> Batch:
+    def micro_batch(self, item: int, rank: int = 0, ranks: int = 1) -> Batch:
         """Micro-batch `item` of the run: a share of its step's rows, with the counts of the whole step."""
         step, share = divmod(item, self.accumulate)
         shares = self.accumulate * ranks
@@ -164,9 +164,9 @@ class Data(LightningDataModule):
             self.accumulate = self.trainer.accumulate_grad_batches
         if self.accumulate * ranks > self.batch_size:
             raise SpecError(_too_many_shares(self.batch_size, self.accumulate, ranks))
-        count = (self.steps_an_epoch if self.steps is None else self.steps - self.done) * self.accumulate
-        first, numbers = self.done * self.accumulate, _numbers(count)
-        batches = _Batches(lambda number: self.micro(first + numbers.epoch * count + number, rank, ranks), count)
+        count = (self.steps_an_epoch if self.steps is None else self.steps - self.completed_steps) * self.accumulate
+        first, numbers = self.completed_steps * self.accumulate, _numbers(count)
+        batches = _Batches(lambda number: self.micro_batch(first + numbers.epoch * count + number, rank, ranks), count)
         return self._loader(batches, numbers, self.options.workers)
 
     def val_dataloader(self) -> DataLoader[Batch]:

@@ -29,7 +29,7 @@ def initial_tensors(model: Model) -> dict[str, dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {}
     named = dict(model.named_parameters(remove_duplicate=False))
-    for path, about in model.about.items():
+    for path, about in model.parameter_info.items():
         origin = _origin(model, path)
         found[path] = {
             "shape": list(about.shape),
@@ -82,10 +82,10 @@ def optimizer_options(model: Model, optimizer: torch.optim.Optimizer) -> dict[st
 
 def _origin(model: Model, path: str) -> str:
     """Where a tensor's value comes from, if not from its own draws: how it was had of which saved model."""
-    fate = model.adoption.begins.get(path) if model.adoption is not None else None
+    fate = model.weight_transfer.by_path.get(path) if model.weight_transfer is not None else None
     if fate is None or fate.kind == "new":
         return ""
-    return f"{model.origin[:DIGEST_LENGTH]} {fate.how or fate.kind}"
+    return f"{model.source_sha256[:DIGEST_LENGTH]} {fate.how or fate.kind}"
 
 
 def untrained_outputs_digest(model: Model, data: Data) -> str:

@@ -1,7 +1,10 @@
-"""A trial on several devices: a process for each, all of which do the same with a share of each step's rows.
+"""Trials on several devices: one process per device, and parameters that are sharded over the processes (FSDP).
 
-Each holds the whole model and data, so that a step's loss is one sum over one count, whoever summed which rows. The
-first of them is the trial's own process: it alone writes, is told to stop, and leaves the record.
+Each process holds the model and the data, and takes a share of the rows of each step. A step's loss is one sum over
+one count, so it does not depend on the number of processes. Rank 0 is the trial's own process, and alone writes.
+
+With FSDP, attentions and feed-forwards are sharded one by one, and the remaining parameters (embeddings, norms, heads)
+together. Checkpoints and digests are of full tensors, which all processes have to request together.
 """
 
 from __future__ import annotations
@@ -13,53 +16,62 @@ import socket
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
-from paribus.errors import Problem, SpecError
+from paribus.errors import Problem, SpecError, join_names
+from paribus.parts.layer import Layer
 from paribus.specs.trainer_options import IN_PIECES, counted, sharded, uncut
 from paribus.train.worker_pool import may_fork
 
 Record = TypeVar("Record")
 
 POLL_SECONDS: Final = 0.05
-EXIT_TIMEOUT_SECONDS: Final = 30.0  # seconds for the others to end once the first has
+EXIT_TIMEOUT_SECONDS: Final = 30.0  # for the other processes to end after rank 0
+FORWARD_METHODS: Final = ("training_step", "observe")  # methods of the model that need its parameters unsharded
+
+
+# -- processes ----------------------------------------------------------------------------------------------------
 
 
 class ProcessRank(NamedTuple):
-    """Which of a trial's processes this is, and what they must agree on."""
+    """Rank of this process among the processes of a trial."""
 
     rank: int = 0
-    of: int = 1  # processes in all
+    world_size: int = 1
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         return self.rank == 0
 
-    def summed(self, share: Tensor) -> Tensor:
-        """The loss of a step, of which each process has a share."""
-        if self.of == 1:
+    def sum_shares(self, share: Tensor) -> Tensor:
+        """Return the loss of a step, of which each process has a share."""
+        if self.world_size == 1:
             return share
         total = share.clone()
         torch.distributed.all_reduce(total)
         return total
 
-    def agreed(self, asked: bool, device: torch.device) -> bool:
-        """Whether any of them was asked to stop: then all do, at the same step."""
-        if self.of == 1:
-            return asked
-        flag = torch.tensor(float(asked), device=device)
+    def any_true(self, value: bool, device: torch.device) -> bool:
+        """Whether the value is true in any process."""
+        if self.world_size == 1:
+            return value
+        flag = torch.tensor(float(value), device=device)
         torch.distributed.all_reduce(flag)
         return bool(flag > 0)
 
 
 def process_count(trainer: Mapping[str, Any]) -> int:
-    """How many processes a trainer asks for, on this machine."""
+    """Return the number of processes that a trainer needs on this machine."""
     count = counted(trainer)
     if count is not None:
         return count
@@ -67,54 +79,54 @@ def process_count(trainer: Mapping[str, Any]) -> int:
 
 
 def validate_devices(trainer: Mapping[str, Any]) -> None:
-    """What a trial cannot be cut into."""
-    for key, what, valid in uncut(trainer):
-        raise _refused(key, what, valid)
+    """Raise an error for options that do not work on several devices."""
+    for key, message, valid in uncut(trainer):
+        raise _refused(key, message, valid)
 
 
 def lightning_strategy(trainer: Mapping[str, Any], count: int) -> Any:
-    """Lightning's strategy. Its own `fsdp` takes CUDA; the one of torch's newer `fully_shard` runs on any device."""
+    """Return Lightning's strategy. Its own `fsdp` needs CUDA; torch's newer `fully_shard` runs on any device."""
     strategy = trainer.get("strategy", "auto")
     return ModelParallelStrategy(count, 1) if strategy == IN_PIECES else strategy
 
 
 def run_distributed(trainer: Mapping[str, Any], run: Callable[[ProcessRank], Record]) -> Record:
-    """Runs it in as many processes as the trainer wants, of which this is the first, and returns what comes of it."""
+    """Call `run` in as many processes as the trainer needs, this one as rank 0, and return its result in this one."""
     count = process_count(trainer)
     if count == 1 and not sharded(trainer):
         return run(ProcessRank())
     validate_devices(trainer)
     if not may_fork():
-        what = f"{count} devices take a process each, and this one has threads, which a copy would not have"
-        raise _refused("devices", what, "1, or a study: its trials have processes of their own")
-    with _environment(count):
-        others = {_forked(ProcessRank(rank, count), run): rank for rank in range(1, count)}
+        message = f"{count} devices need one process each, and this process cannot be forked: it has threads"
+        raise _refused("devices", message, "1, or `paribus train` or a study, which run trials in single threads")
+    with _process_group_environment(count):
+        ranks = {_fork(ProcessRank(rank, count), run): rank for rank in range(1, count)}
         try:
-            found = run(ProcessRank(0, count))
+            result = run(ProcessRank(0, count))
         except BaseException as error:
-            _lost(_ended(others, 1.0), error)
+            _raise_first_failure(_wait(ranks, 1.0), error)
             raise
-        _ended(others, EXIT_TIMEOUT_SECONDS)
-        return found
+        _wait(ranks, EXIT_TIMEOUT_SECONDS)
+        return result
 
 
-def _forked(ranks: ProcessRank, run: Callable[[ProcessRank], Any]) -> int:
+def _fork(rank: ProcessRank, run: Callable[[ProcessRank], Any]) -> int:
     pid = os.fork()
     if pid:
         return pid
     code = 1
-    gc.freeze()  # a process group of a trial before this one would wait, as it ends, for threads that no copy has
+    gc.freeze()  # the process group of an earlier trial would wait for threads that a forked process does not have
     try:
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-            signal.signal(each, signal.SIG_IGN)  # the first process is asked, and tells at which step all stop
-        os.environ["LOCAL_RANK"] = str(ranks.rank)
-        run(ranks)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)  # rank 0 handles signals, and all stop at the same step
+        os.environ["LOCAL_RANK"] = str(rank.rank)
+        run(rank)
         code = 0
     except Exception as error:
         if type(error).__name__ in ("DivergedError", "InterruptedTrialError"):
             code = 0
         else:
-            print(f"process {ranks.rank} of {ranks.of}:", file=sys.stderr)  # noqa: T201  # the log is where this is read
+            print(f"process {rank.rank} of {rank.world_size}:", file=sys.stderr)  # noqa: T201  # goes to the trial's log
             traceback.print_exc()
     finally:
         with suppress(Exception):
@@ -122,57 +134,147 @@ def _forked(ranks: ProcessRank, run: Callable[[ProcessRank], Any]) -> int:
         os._exit(code)
 
 
-def _ended(others: Mapping[int, int], seconds: float) -> dict[int, int]:
-    """How the others ended, by rank: exit codes, and signals below 0; whoever has not by then is killed."""
+def _wait(ranks: Mapping[int, int], seconds: float) -> dict[int, int]:
+    """Return the exit codes by rank, negative for signals; kill the processes that have not ended in time."""
     codes: dict[int, int] = {}
-    until = time.monotonic() + seconds
-    left = dict(others)
-    while left:
-        for pid, rank in list(left.items()):
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
+    deadline = time.monotonic() + seconds
+    running = dict(ranks)
+    while running:
+        for pid, rank in list(running.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
                 codes[rank] = os.waitstatus_to_exitcode(status)
-                del left[pid]
-        if left and time.monotonic() > until:
-            for pid in left:
+                del running[pid]
+        if running and time.monotonic() > deadline:
+            for pid in running:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             break
-        time.sleep(POLL_SECONDS if left else 0)
+        time.sleep(POLL_SECONDS if running else 0)
     return codes
 
 
-def _lost(codes: Mapping[int, int], error: BaseException) -> None:
-    """Where another process failed first, the error of this one only says that it is gone."""
+def _raise_first_failure(codes: Mapping[int, int], error: BaseException) -> None:
+    """Where another process failed first, raise that failure: the error of this process is only its consequence."""
     failed = {rank: code for rank, code in codes.items() if code}
     if not failed or not isinstance(error, Exception):
         return
     rank, code = next(iter(failed.items()))
-    if code < 0:  # killed: so is the trial, which is then tried again
+    if code < 0:  # killed by a signal: so is the trial, which is then retried
         os.kill(os.getpid(), -code)
     raise RuntimeError(f"process {rank} of the trial's failed first, see the log; here: {error}") from error
 
 
 @contextmanager
-def _environment(count: int) -> Iterator[None]:
-    """What Lightning reads: that its processes are there already, and where they meet."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_RANK": "0", "WORLD_SIZE": str(count)}
-    before = {name: os.environ.get(name) for name in (*meeting, "NODE_RANK")}
-    os.environ.update({**meeting, "NODE_RANK": "0"})
+def _process_group_environment(count: int) -> Iterator[None]:
+    """Set the variables by which Lightning finds processes that are already running, and their address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_RANK": "0", "WORLD_SIZE": str(count)}
+    previous = {name: os.environ.get(name) for name in (*variables, "NODE_RANK")}
+    os.environ.update({**variables, "NODE_RANK": "0"})
     try:
         yield
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
-        for name, value in before.items():
+        for name, value in previous.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
 
 
-def _refused(key: str, what: str, valid: str) -> SpecError:
-    return SpecError(Problem(code="trainer-refused", path=f"trainer.{key}", message=what, valid=valid))
+def _refused(key: str, message: str, valid: str) -> SpecError:
+    return SpecError(Problem(code="trainer-refused", path=f"trainer.{key}", message=message, valid=valid))
+
+
+# -- sharded parameters -------------------------------------------------------------------------------------------
+
+
+def shard(model: nn.Module, device: torch.device) -> None:
+    """Shard the parameters of a model over all processes."""
+    if scalars := [name for name, parameter in model.named_parameters() if not parameter.ndim]:
+        message = f"parameters without dimensions cannot be sharded: {join_names(scalars)}"
+        raise SpecError(Problem(code="trainer-refused", path="trainer.strategy", message=message, valid="ddp"))
+    mesh = _mesh(device)
+    for unit in shard_units(model):
+        unit.register_forward_hook(_copy_views)
+        fully_shard(unit, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    for method in FORWARD_METHODS:
+        register_fsdp_forward_method(model, method)
+
+
+def _mesh(device: torch.device) -> DeviceMesh:
+    """Return a mesh of all processes. Torch caches its state by mesh, and a forked process would inherit that of
+    another rank, so the mesh of each trial has a name of its own."""
+    name = f"pieces-{os.environ.get('MASTER_PORT', '')}"
+    return init_device_mesh(device.type, (torch.distributed.get_world_size(),), mesh_dim_names=(name,))
+
+
+def _copy_views(module: nn.Module, inputs: object, output: Tensor | tuple[Tensor | None, ...]) -> Any:
+    """Copy outputs that are views: an in-place operation on a view would drop the hook that unshards for backward."""
+    if isinstance(output, tuple):
+        return tuple(None if tensor is None else _copy_views(module, inputs, tensor) for tensor in output)
+    return output.clone() if output._is_view() else output
+
+
+def shard_units(model: nn.Module) -> list[nn.Module]:
+    """Return the attentions and feed-forwards of all layers that share no parameter with another module."""
+    layers = [module for module in model.modules() if isinstance(module, Layer)]
+    parts = [part for layer in layers for part in (layer.attention, layer.cross, layer.feedforward) if part is not None]
+    candidates = list(dict.fromkeys(parts))
+    inside = {module for part in candidates for module in part.modules()}
+    outside = {
+        id(parameter)
+        for module in model.modules()
+        if module not in inside
+        for parameter in module.parameters(recurse=False)
+    }
+    counts = Counter(id(parameter) for part in candidates for parameter in part.parameters())
+    units: list[nn.Module] = []
+    for part in candidates:
+        parameters = [id(parameter) for parameter in part.parameters()]
+        if parameters and all(counts[key] == 1 and key not in outside for key in parameters):
+            units.append(part)
+    return units
+
+
+def is_sharded(model: nn.Module) -> bool:
+    return isinstance(model, FSDPModule)
+
+
+@contextmanager
+def unsharded(model: nn.Module) -> Iterator[None]:
+    """Hold the full model in each process for the block; no effect on a model that is not sharded."""
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for module in units:
+        module.unshard()
+        module.set_reshard_after_forward(False, recurse=False)
+    try:
+        yield
+    finally:
+        for module in units:
+            module.reshard()
+            module.set_reshard_after_forward(module is not model, recurse=False)
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return the full tensor of a sharded one, which all processes have to request; any other tensor as it is."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    with torch.no_grad():
+        return tensor.full_tensor().cpu()
+
+
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """Return a full tensor sharded as `other` is, or replicated where their shapes differ."""
+    if not isinstance(other, DTensor) or not tensor.ndim:
+        return tensor
+    mesh = other.device_mesh
+    assert mesh.get_coordinate() == (mesh.get_local_rank(),), "this process has the mesh of another rank"
+    placements = other.placements if tensor.shape == other.shape else [Replicate()]
+    result: Tensor = distribute_tensor(tensor.to(other.device), mesh, placements, src_data_rank=None)
+    return result

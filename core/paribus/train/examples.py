@@ -88,9 +88,9 @@ class Examples:
             return self.objectives[self.former].form(self.tokens, length, draw)
         index = draw.index.numpy()
         if self.packed is not None:
-            return TrainingExamples({"body": self.packed.cut(index)}, {})
+            return TrainingExamples({"body": self.packed.examples(index)}, {})
         assert self._flow is not None
-        return TrainingExamples({"body": self._flow.cut(index, self.raw)}, {})
+        return TrainingExamples({"body": self._flow.examples(index, self.raw)}, {})
 
     def _counts(self, targets: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
         return {

@@ -46,7 +46,7 @@ class LoggerCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for node in self._nodes:
-            self._trying(node["name"], partial(self._begin, node))
+            self._guarded(node["name"], partial(self._begin, node))
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: Any) -> None:
         points = len(self._keeper.curve)
@@ -58,7 +58,7 @@ class LoggerCallback(Callback):
         self._write()
         for name, logger in list(self._loggers.items()):
             status_name = "KILLED" if name == "mlflow" and status == "aborted" else status
-            self._trying(name, partial(logger.finalize, status_name))
+            self._guarded(name, partial(logger.finalize, status_name))
 
     def _begin(self, node: Mapping[str, Any]) -> None:
         logger = make_logger(node, self._run)
@@ -75,9 +75,9 @@ class LoggerCallback(Callback):
         self._losses, self._points, self._last = len(losses), len(curve), time.monotonic()
         entries.sort(key=lambda entry: entry[1])
         for name, logger in list(self._loggers.items()):
-            self._trying(name, partial(_tell, logger, entries))
+            self._guarded(name, partial(_tell, logger, entries))
 
-    def _trying(self, name: str, what: Callable[[], object]) -> None:
+    def _guarded(self, name: str, what: Callable[[], object]) -> None:
         try:
             with torch.random.fork_rng(devices=[]):
                 what()

@@ -36,7 +36,7 @@ class LoggerRun:
         plain = re.sub(r"[^A-Za-z0-9._=-]+", "-", self.variant).strip("-.")[:NAME_LENGTH]
         return f"{plain}-seed-{self.seed}-{self.identity[:6]}"
 
-    def fresh(self, logger: str) -> Path:
+    def clean_folder(self, logger: str) -> Path:
         """The logger's folder, without what an earlier try of the trial left there: it is told all of it again."""
         shutil.rmtree(self.folder / logger / self.name, ignore_errors=True)
         return self.folder / logger
@@ -45,13 +45,15 @@ class LoggerRun:
 def _csv(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
     from lightning.pytorch.loggers import CSVLogger
 
-    return CSVLogger(run.fresh("csv"), name=run.name, version="", **options)
+    return CSVLogger(run.clean_folder("csv"), name=run.name, version="", **options)
 
 
 def _tensorboard(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
     from lightning.pytorch.loggers import TensorBoardLogger
 
-    return TensorBoardLogger(run.fresh("tensorboard"), name=run.name, version="", default_hp_metric=False, **options)
+    return TensorBoardLogger(
+        run.clean_folder("tensorboard"), name=run.name, version="", default_hp_metric=False, **options
+    )
 
 
 def _mlflow(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
@@ -66,7 +68,7 @@ def _mlflow(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
 def _wandb(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
     from lightning.pytorch.loggers import WandbLogger
 
-    folder = run.fresh("wandb") / run.name
+    folder = run.clean_folder("wandb") / run.name
     folder.mkdir(parents=True, exist_ok=True)
     return WandbLogger(name=run.name, save_dir=folder, group=run.variant, **{"project": run.study, **options})
 
@@ -80,7 +82,7 @@ class LoggerType(NamedTuple):
     package: str = ""
 
     @property
-    def there(self) -> bool:
+    def is_installed(self) -> bool:
         return not self.package or find_spec(self.package) is not None
 
 

@@ -23,7 +23,7 @@ from paribus.slots.objective import LossTerm, Objective
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.topology import Topology, memory_of
-from paribus.train.sharding import is_sharded, shard
+from paribus.train.distributed import is_sharded, shard
 from paribus.train.training_clock import SCHEDULE_STEPS, TrainingClock
 
 if TYPE_CHECKING:
@@ -60,18 +60,18 @@ class Model(LightningModule):
         self.evaluated = tuple(evaluated)
         self.seed = seed
         self.steps = steps
-        self.watch: TrainingClock | None = None  # where time alone ends the training
-        self.done = 0  # steps taken before this fit: a resumed run goes on counting
+        self.clock: TrainingClock | None = None  # where time alone ends the training
+        self.completed_steps = 0  # steps taken before this fit: a resumed run goes on counting
         self.optimizer = optimizer
         self._schedule = schedule
-        self.about: dict[str, ParameterInfo] = {}  # what the initialisation was told of each parameter
-        self.adoption: WeightTransfer | None = None  # what became of the tensors of the model that it began from
-        self.origin = ""  # the sha256 of that model
+        self.parameter_info: dict[str, ParameterInfo] = {}  # what the initialisation was told of each parameter
+        self.weight_transfer: WeightTransfer | None = None  # what became of the tensors of the model that it began from
+        self.source_sha256 = ""  # the sha256 of that model
         self.flops: int | None = None  # what its values took, with those that it began from, where that is known
         self.tokenizer = ""  # the fingerprint of what makes its tokens, where that is known
         self.text: TextCodec | None = None  # and what makes them, where that is at hand
         self._teacher: tuple[Model, ...] = ()  # a tuple, as it is none of this model's modules: it is never saved
-        self.shares: Tensor | None = None  # the loss of the step so far, summed over its micro-batches
+        self.step_loss: Tensor | None = None  # the loss of the step so far, summed over its micro-batches
         self._metrics: dict[str, Metric] = {}
         self._sum: Tensor | None = None  # running loss since it was last logged, never synchronised before
         self._summed = 0
@@ -89,7 +89,7 @@ class Model(LightningModule):
         """A model that objectives learn from, which learns nothing itself, and is no part of this one."""
         return next(iter(self._teacher), None)
 
-    def learn_from(self, teacher: Model) -> None:
+    def set_teacher(self, teacher: Model) -> None:
         """Gives objectives that need one a teacher, which is frozen here."""
         self._teacher = (teacher.eval().requires_grad_(False),)
 
@@ -195,13 +195,13 @@ class Model(LightningModule):
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx % self.trainer.accumulate_grad_batches == 0:
             # Dropout of a step depends on (seed, step, rank) alone: a swap shifts no draw of a later step.
-            step = self.done + self.trainer.global_step
+            step = self.completed_steps + self.trainer.global_step
             seed_draws(key32(self.seed, "step", step, self.trainer.global_rank), self.device)
-            self.shares = None
+            self.step_loss = None
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = self.loss(batch)
-        self.shares = loss.detach() if self.shares is None else self.shares + loss.detach()
+        self.step_loss = loss.detach() if self.step_loss is None else self.step_loss + loss.detach()
         if batch.micro_batches > 1:  # undoes the means that Lightning and DDP will take of the shares of a step's sum
             loss = loss * batch.micro_batches
         self._log_sometimes(loss.detach(), last=(batch_idx + 1) % self.trainer.accumulate_grad_batches == 0)
@@ -260,11 +260,11 @@ class Model(LightningModule):
 
     def _factor(self) -> Callable[[int], float]:
         """What the schedule makes of a step; of one that only time will end, of how much of that has passed."""
-        watch = self.watch
+        watch = self.clock
         if watch is not None:
-            return lambda step: self._schedule.factor(watch.part(), SCHEDULE_STEPS)
+            return lambda step: self._schedule.factor(watch.schedule_step(), SCHEDULE_STEPS)
         steps = self.steps or int(self.trainer.estimated_stepping_batches)
-        return lambda step: self._schedule.factor(min(self.done + step, steps - 1), steps)
+        return lambda step: self._schedule.factor(min(self.completed_steps + step, steps - 1), steps)
 
 
 # Lightning asks for the signature at each step, and Python puts it together anew each time, which takes 60 µs.

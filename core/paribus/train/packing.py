@@ -43,7 +43,7 @@ class ConcatenatedDocuments:
         """How many whole pieces there are."""
         return self.size // length
 
-    def cut(self, index: Array, length: int) -> Stream:
+    def examples(self, index: Array, length: int) -> Stream:
         """Pieces number `index` of `length` ids; kept apart by document where that was asked for."""
         places = index[:, None] * length + np.arange(length)[None, :]
         ids, document, source = self._read(places)
@@ -125,7 +125,7 @@ class PackedDocuments:
         """Which share of all rows is text."""
         return float(self._pieces.length.sum() / (self.count * self.length)) if self.count else 1.0
 
-    def cut(self, index: Array) -> Stream:
+    def examples(self, index: Array) -> Stream:
         """Rows number `index`."""
         counts = self._rows[index + 1] - self._rows[index]
         row = np.repeat(np.arange(len(index)), counts)

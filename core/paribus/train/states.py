@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from paribus.errors import Problem, StoreError, join_names
 from paribus.storage.atomic import Json
-from paribus.train.sharding import full_tensor, shard_like
+from paribus.train.distributed import full_tensor, shard_like
 from paribus.train.tensor_file import pack, unpack
 
 

@@ -1,4 +1,4 @@
-"""How long a training has taken, what lies between its steps not counted, and whether its time is over."""
+"""Clock of a training run: time spent in training steps, and whether the time budget is used up."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final, final
 
 import torch
 
-SCHEDULE_STEPS: Final = 10_000  # into which a training that is cut by time is divided, for a schedule
+SCHEDULE_STEPS: Final = 10_000  # steps that a schedule sees when the budget is a time
 
 
 @final
 class TrainingClock:
-    """Two clocks that run while steps are taken.
+    """Clock that runs during training steps and stands still between them.
 
-    `seconds` is by the wall. `spent` is what a limit is held against: on a CPU it is CPU time of this process, which
-    others cannot slow down by taking the core away, and on an accelerator, which this process waits for, the wall's.
+    `seconds` is wall time. `spent` is the time that the limit bounds: on a CPU the CPU time of this process, which
+    other processes cannot change; on an accelerator, where this process mostly waits, the wall time.
     """
 
     def __init__(self, limit: float | None = None) -> None:
@@ -25,49 +25,49 @@ class TrainingClock:
         self.seconds = 0.0
         self.spent = 0.0
         self.clock = "cpu"
-        self._began: tuple[float, float] | None = None  # by both clocks; None: it stands still
+        self._started: tuple[float, float] | None = None  # wall and limited time; None while paused
 
-    def go(self, device: torch.device) -> None:
+    def start(self, device: torch.device) -> None:
         self.clock = "cpu" if device.type == "cpu" else "wall"
-        self._began = self._now()
+        self._started = self._now()
 
     def pause(self) -> None:
-        """What comes now is not of the training."""
-        if self._began is not None:
-            seconds, own = self._now()
-            self.seconds += seconds - self._began[0]
-            self.spent += own - self._began[1]
-            self._began = None
+        """Stop the clock until `start`."""
+        if self._started is not None:
+            wall, limited = self._now()
+            self.seconds += wall - self._started[0]
+            self.spent += limited - self._started[1]
+            self._started = None
 
     @contextmanager
     def paused(self, device: torch.device) -> Iterator[None]:
         """Stop the clock for the block, if it runs."""
-        running = self._began is not None
+        running = self._started is not None
         self.pause()
         yield
         if running:
-            self.go(device)
+            self.start(device)
 
-    def over(self) -> bool:
-        """Whether the limit has been reached, by a step that is still running."""
-        return self.limit is not None and self.so_far() >= self.limit
+    def is_over(self) -> bool:
+        """Whether the limit is reached; the current step counts up to now."""
+        return self.limit is not None and self.elapsed() >= self.limit
 
-    def share(self) -> float:
-        """How much of the limit is spent, from 0 to 1."""
-        return 0.0 if self.limit is None else min(1.0, self.so_far() / self.limit)
+    def fraction(self) -> float:
+        """Return the fraction of the limit that is spent, from 0 to 1."""
+        return 0.0 if self.limit is None else min(1.0, self.elapsed() / self.limit)
 
-    def part(self) -> int:
-        """The same in whole parts, for a schedule that counts steps."""
-        return min(int(self.share() * SCHEDULE_STEPS), SCHEDULE_STEPS - 1)
+    def schedule_step(self) -> int:
+        """Return the same fraction as a step number, for a schedule that counts steps."""
+        return min(int(self.fraction() * SCHEDULE_STEPS), SCHEDULE_STEPS - 1)
 
-    def so_far(self) -> float:
-        return self.spent + (0.0 if self._began is None else self._now()[1] - self._began[1])
+    def elapsed(self) -> float:
+        return self.spent + (0.0 if self._started is None else self._now()[1] - self._started[1])
 
     def _now(self) -> tuple[float, float]:
         wall = time.perf_counter()
         return wall, time.process_time() if self.clock == "cpu" else wall
 
 
-def is_evaluation_due(share: float, done: int, points: int) -> bool:
-    """Whether the next of `points` evaluations is due, evenly over the time, `done` of which there were."""
-    return done < points and share >= (done + 1) / points
+def is_evaluation_due(fraction: float, done: int, evaluations: int) -> bool:
+    """Whether the next of several evaluations is due; they are spread evenly over the time budget."""
+    return done < evaluations and fraction >= (done + 1) / evaluations

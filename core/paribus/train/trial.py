@@ -1,4 +1,4 @@
-"""One trial, from its spec to its record; cut anywhere and run again, it comes to the same record."""
+"""Training of one trial, from its spec to its record. An interrupted trial resumes and gives the same record."""
 
 from __future__ import annotations
 
@@ -36,14 +36,13 @@ from paribus.train.checkpoint import (
 )
 from paribus.train.data import Data
 from paribus.train.digests import initial_tensors, tensor_digest, untrained_outputs_digest, validation_digest
-from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed
+from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed, unsharded
 from paribus.train.encoding import dropped_summary
 from paribus.train.logger_callback import LoggerCallback
 from paribus.train.loggers import LoggerRun
 from paribus.train.measures import MeasureRunner, Writer, measure_runner
 from paribus.train.model import Model
 from paribus.train.provenance import provenance, reset_peak_memory
-from paribus.train.sharding import unsharded
 from paribus.train.tokenizer_state import TextCodec, write_text
 from paribus.train.training_clock import TrainingClock
 from paribus.train.trial_callback import (
@@ -65,163 +64,148 @@ Record = dict[str, Any]
 @final
 @dataclass(frozen=True)
 class TrialContext:
-    """Under what a trial runs: none of it changes what comes out."""
+    """Surroundings of a trial: nothing in them changes its result."""
 
     identity: str
     folder: Path
     checkpoint_seconds: float = 30.0
-    checkpoint_steps: int | None = None  # instead, every so many steps: for tests
+    checkpoint_steps: int | None = None  # a checkpoint every so many steps instead: for tests
     should_stop: Callable[[], bool] = lambda: False
     on_step: Callable[[int, float], None] = lambda step, loss: None
     on_message: Callable[[str], None] = lambda text: None
-    contended: bool = False  # other trials share the machine, so its speed is not the trial's own
-    hooks: Any = None  # the plugins' `configure_trainer`, `trial_started`, `trial_finished`
-    changes: Mapping[str, Any] = field(default_factory=dict)  # what a study changed to come to this spec
-    baseline_values: Mapping[str, Any] = field(default_factory=dict)  # what its baseline has in these places
+    contended: bool = False  # other trials share the machine, so timings are not representative
+    hooks: Any = None  # of the plugins: `configure_trainer`, `trial_started`, `trial_finished`
+    changes: Mapping[str, Any] = field(default_factory=dict)  # values that a study changed to get this spec
+    baseline_values: Mapping[str, Any] = field(default_factory=dict)  # values of the baseline at the same keys
     files: Files = field(default=FILES)
-    loggers: Sequence[Mapping[str, Any]] = ()  # Lightning's, that are told of it
-    logger_run: LoggerRun | None = None  # what they call it, where there are any
-    ranks: ProcessRank = ProcessRank()  # which of the trial's processes this is
-    writer: Writer | None = None  # lets measures have the model write; None: they have the reason in place of a number
+    loggers: Sequence[Mapping[str, Any]] = ()  # Lightning's loggers, by name and options
+    logger_run: LoggerRun | None = None  # name and folder for the loggers, if there are any
+    rank: ProcessRank = ProcessRank()
+    writer: Writer | None = None  # generates text for measures; None: such measures have a reason instead of a value
 
-    def for_rank(self, ranks: ProcessRank) -> TrialContext:
-        """For one of the trial's processes: the first is the one that is heard and asked."""
-        if ranks.first:
-            return replace(self, ranks=ranks)
-        plain = TrialContext(self.identity, self.folder)
-        asked, tell, note = plain.should_stop, plain.on_step, plain.on_message
-        return replace(self, ranks=ranks, logger_run=None, should_stop=asked, on_step=tell, on_message=note)
+    def for_rank(self, rank: ProcessRank) -> TrialContext:
+        """Return the context of one of the trial's processes: only the first reports and can be interrupted."""
+        if rank.is_first:
+            return replace(self, rank=rank)
+        silent = TrialContext(self.identity, self.folder)
+        return replace(
+            self,
+            rank=rank,
+            logger_run=None,
+            should_stop=silent.should_stop,
+            on_step=silent.on_step,
+            on_message=silent.on_message,
+        )
 
 
-def run_trial(spec: Spec, classes: Registry, terms: TrialContext) -> Record:
-    """Trains, evaluates and writes the record; a trial that diverges has a record too."""
-    return run_distributed(spec["trainer"] or {}, lambda ranks: _run(spec, classes, terms.for_rank(ranks)))
+def run_trial(spec: Spec, classes: Registry, context: TrialContext) -> Record:
+    """Train, evaluate and write the record; a trial that diverges has a record too."""
+    return run_distributed(spec["trainer"] or {}, lambda rank: _run(spec, classes, context.for_rank(rank)))
 
 
-def _run(spec: Spec, classes: Registry, terms: TrialContext) -> Record:
+def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     started = time.time()
-    _hush()
+    _silence_lightning()
     text = load_corpus(spec, classes)
-    found = probe_variant(spec, terms.changes, classes, text, terms.baseline_values)
+    probe = probe_variant(spec, context.changes, classes, text, context.baseline_values)
     reset_peak_memory()
     if text.built and dropped_summary(text.dropped):  # once a study, not for each of its trials
-        terms.on_message(f"left out of the corpus: {dropped_summary(text.dropped)}")
-    model, adapted = initial_model(spec, classes, text, measured=True)
+        context.on_message(f"left out of the corpus: {dropped_summary(text.dropped)}")
+    model, adaptation = initial_model(spec, classes, text, measured=True)
     data = build_data(spec, classes, text)
-    watch = TrainingClock(lasting(spec["trainer"]))
-    given = (spec["trainer"] or {}).get("max_steps") or (DEFAULT_STEPS if watch.limit is None else None)
-    steps = given or UNLIMITED_STEPS
-    model.steps = data.steps = given
-    model.watch = None if given else watch
-    flops = model.flops
-    examples = dropped_summary({why: count for why, count in data.left_out.items() if why not in text.dropped})
+    clock = TrainingClock(lasting(spec["trainer"]))
+    max_steps = (spec["trainer"] or {}).get("max_steps") or (DEFAULT_STEPS if clock.limit is None else None)
+    steps = max_steps or UNLIMITED_STEPS
+    model.steps = data.steps = max_steps
+    model.clock = None if max_steps else clock
+    previous_flops = model.flops
+    examples = dropped_summary({why: count for why, count in data.dropped.items() if why not in text.dropped})
     if examples:
-        terms.on_message(f"left out of the examples: {examples}")
-    began = {
+        context.on_message(f"left out of the examples: {examples}")
+    initial = {
         "tensors": initial_tensors(model),
         "outputs": untrained_outputs_digest(model, data),
         "validation": validation_digest(data),
     }
-    _knows_its_end(data)
-    keeper = _keeper(model, data, steps, watch, terms, measure_runner(spec, classes, model, data, terms.writer))
-    diverged: DivergedError | None = None
-    diary = (
-        LoggerCallback(keeper, spec, terms.loggers, terms.logger_run, terms.on_message)
-        if terms.logger_run is not None
-        else None
-    )
-    trainer = _trainer(
-        spec, steps - keeper.step if given else -1, [keeper] if diary is None else [keeper, diary], terms
-    )
-    status = "failed"
-    try:
-        if keeper.step < steps:
-            _fit(spec, trainer, model, data, terms)
-        status = "success"
-    except DivergedError as error:
-        diverged = error
-    except InterruptedTrialError:
-        status = "aborted"
-        raise
-    finally:
-        if diary is not None:
-            diary.close(status)
-    begun = {} if adapted is None else {"from": adapted.to_json()}
+    _check_duration(data)
+    measures = measure_runner(spec, classes, model, data, context.writer)
+    callback = _trial_callback(model, data, steps, clock, context, measures)
+    callbacks: list[Callback] = [callback]
+    logger: LoggerCallback | None = None
+    if context.logger_run is not None:
+        logger = LoggerCallback(callback, spec, context.loggers, context.logger_run, context.on_message)
+        callbacks.append(logger)
+    trainer = _trainer(spec, steps - callback.step if max_steps else -1, callbacks, context)
+    diverged = None if callback.step >= steps else _fit(spec, trainer, model, data, context, logger)
     record: Record = {
-        "identity": terms.identity,
+        "identity": context.identity,
         "spec": dict(spec),
         "result": {
-            **_result(spec, model, data, keeper, trainer, began, diverged),
-            **_flops(model, keeper.step * data.batch_size, flops),
-            **begun,
+            **_result(spec, model, data, callback, trainer, initial, diverged),
+            **_flops(model, callback.step * data.batch_size, previous_flops),
+            **({} if adaptation is None else {"from": adaptation.to_json()}),
         },
         "provenance": {
-            **provenance(started, watch.seconds, terms.contended, model.device),
-            **({} if watch.limit is None else {"spent_seconds": watch.spent}),
-            **found.to_json(),
+            **provenance(started, clock.seconds, context.contended, model.device),
+            **({} if clock.limit is None else {"spent_seconds": clock.spent}),
+            **probe.to_json(),
         },
     }
+    is_first = context.rank.is_first
     if diverged is None:
-        first = terms.ranks.first
-        save_weights(terms.folder / WEIGHTS, model, {"identity": terms.identity}, write=first, files=terms.files)
-    if not terms.ranks.first:
+        metadata = {"identity": context.identity}
+        save_weights(context.folder / WEIGHTS, model, metadata, write=is_first, files=context.files)
+    if not is_first:
         return record
     if diverged is None:
-        write_text(terms.folder, TextCodec.of(text), files=terms.files)
-    write_json(terms.folder / RECORD, record, files=terms.files)
-    if terms.hooks is not None:
-        terms.hooks.trial_finished(spec=spec, record=record)
+        write_text(context.folder, TextCodec.of(text), files=context.files)
+    write_json(context.folder / RECORD, record, files=context.files)
+    if context.hooks is not None:
+        context.hooks.trial_finished(spec=spec, record=record)
     return record
 
 
-def _knows_its_end(data: Data) -> None:
-    """Refuses what changes with how far the training is, where only time will tell how far that is."""
-    if data.steps is None and data.changes():
-        what = "an objective changes as the training goes on, and how far this one is, cut by time, is not known"
-        valid = "a budget in steps, tokens or FLOPs, or an objective that stays as it is"
-        raise SpecError(Problem(code="does-not-fit", path="trainer.max_time", message=what, valid=valid))
-
-
-def _keeper(
-    model: Model, data: Data, steps: int, watch: TrainingClock, terms: TrialContext, measures: MeasureRunner | None
+def _trial_callback(
+    model: Model, data: Data, steps: int, clock: TrainingClock, context: TrialContext, measures: MeasureRunner | None
 ) -> TrialCallback:
+    """Return the callback of a trial, resumed from its latest checkpoint if there is one."""
     fingerprint = environment_fingerprint(model.device)
-    last = time.monotonic()
+    last_save = time.monotonic()
 
-    def due(step: int) -> bool:
-        nonlocal last
-        if terms.checkpoint_steps is not None:
-            return step % terms.checkpoint_steps == 0
-        if time.monotonic() - last < terms.checkpoint_seconds:
+    def is_checkpoint_due(step: int) -> bool:
+        nonlocal last_save
+        if context.checkpoint_steps is not None:
+            return step % context.checkpoint_steps == 0
+        if time.monotonic() - last_save < context.checkpoint_seconds:
             return False
-        last = time.monotonic()
+        last_save = time.monotonic()
         return True
 
-    checkpoints, points = terms.folder / CHECKPOINTS, data.options.evaluations
-    keeper = TrialCallback(
+    folder, evaluations = context.folder / CHECKPOINTS, data.options.evaluations
+    callback = TrialCallback(
         model,
         data,
         steps=steps,
-        points=[-(-steps * (at + 1) // points) for at in range(points)],
-        keep=checkpoint_writer(checkpoints, terms.identity, fingerprint, terms.files),
-        due=due,
-        asked=terms.should_stop,
-        tell=terms.on_step,
+        evaluation_steps=[-(-steps * (index + 1) // evaluations) for index in range(evaluations)],
+        save_checkpoint=checkpoint_writer(folder, context.identity, fingerprint, context.files),
+        is_checkpoint_due=is_checkpoint_due,
+        should_stop=context.should_stop,
+        on_step=context.on_step,
         measure=measures,
-        watch=watch,
+        clock=clock,
     )
-    keeper.ranks = terms.ranks
-    found = load_latest(checkpoints, terms.identity, fingerprint, files=terms.files)
-    if isinstance(found, (Checkpoint, UnusableCheckpoints)):
-        for line in found.notes:
-            terms.on_message(line)
-    if isinstance(found, Checkpoint):
-        keeper.resume(found)
-    return keeper
+    callback.rank = context.rank
+    checkpoint = load_latest(folder, context.identity, fingerprint, files=context.files)
+    if isinstance(checkpoint, (Checkpoint, UnusableCheckpoints)):
+        for line in checkpoint.notes:
+            context.on_message(line)
+    if isinstance(checkpoint, Checkpoint):
+        callback.resume(checkpoint)
+    return callback
 
 
-def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: TrialContext) -> Trainer:
-    own: dict[str, Any] = {
+def _trainer(spec: Spec, steps: int, callbacks: Sequence[Callback], context: TrialContext) -> Trainer:
+    options: dict[str, Any] = {
         "accelerator": "auto",
         "devices": 1,
         "logger": False,
@@ -231,87 +215,112 @@ def _trainer(spec: Spec, steps: int, ours: Sequence[Callback], terms: TrialConte
         "num_sanity_val_steps": 0,
         "limit_val_batches": 0,
         "max_epochs": 1,
-        "plugins": LightningEnvironment(),  # processes are ours to start, whatever cluster this may be a job of
+        "plugins": LightningEnvironment(),  # paribus starts the processes itself, also within a job of a cluster
     }
-    for asked in terms.hooks.configure_trainer(spec=spec) if terms.hooks is not None else ():
-        own.update(asked or {})
-    own.update(spec["trainer"] or {})
-    own["strategy"] = lightning_strategy(own, terms.ranks.of)
-    own.pop("max_time", None)  # Lightning's own clock counts evaluations, and forgets what a resumed trial took before
+    for hook_options in context.hooks.configure_trainer(spec=spec) if context.hooks is not None else ():
+        options.update(hook_options or {})
+    options.update(spec["trainer"] or {})
+    options["strategy"] = lightning_strategy(options, context.rank.world_size)
+    options.pop("max_time", None)  # Lightning's clock includes evaluations, and starts at 0 in a resumed trial
     if steps < 0:
-        own["max_epochs"] = -1
-    callbacks = [*own.pop("callbacks", []), *ours]
+        options["max_epochs"] = -1
+    callbacks = [*options.pop("callbacks", []), *callbacks]
     try:
-        return Trainer(**{**own, "max_steps": steps}, callbacks=callbacks)
+        return Trainer(**{**options, "max_steps": steps}, callbacks=callbacks)
     except (MisconfigurationException, TypeError, ValueError) as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        what = f"Lightning takes no such trainer: {first}"
-        raise SpecError(
-            Problem(code="trainer-refused", path="trainer", message=what, valid="what this machine has")
-        ) from error
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        message = f"Lightning rejects these options: {reason}"
+        valid = "options that Lightning supports on this machine"
+        raise SpecError(Problem(code="trainer-refused", path="trainer", message=message, valid=valid)) from error
 
 
-def _fit(spec: Spec, trainer: Trainer, model: Model, data: Data, terms: TrialContext) -> None:
-    if terms.hooks is not None and terms.ranks.first:
-        terms.hooks.trial_started(spec=spec, model=model, trainer=trainer)
-    failure: list[BaseException] = []
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")  # its advice is for people
-        try:
-            trainer.fit(model, data)
-        except (DivergedError, InterruptedTrialError) as error:
-            failure.append(error)
-    if failure:
-        raise failure[0]
+def _fit(
+    spec: Spec, trainer: Trainer, model: Model, data: Data, context: TrialContext, logger: LoggerCallback | None
+) -> DivergedError | None:
+    """Train the model, and return the error of a training that diverged."""
+    if context.hooks is not None and context.rank.is_first:
+        context.hooks.trial_started(spec=spec, model=model, trainer=trainer)
+    failure: DivergedError | InterruptedTrialError | None = None  # handled below, without Lightning's frames
+    status = "failed"
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            try:
+                trainer.fit(model, data)
+                status = "success"
+            except DivergedError as error:
+                failure = error
+            except InterruptedTrialError as error:
+                failure, status = error, "aborted"
+    finally:
+        if logger is not None:
+            logger.close(status)
+    if isinstance(failure, InterruptedTrialError):
+        raise failure
+    return failure
+
+
+def _check_duration(data: Data) -> None:
+    """Reject objectives that change during training where the number of steps is not known."""
+    if data.steps is None and data.changes_during_training():
+        message = "an objective changes during training, but a budget in seconds leaves the number of steps open"
+        valid = "a budget in steps, tokens or FLOPs, or an objective that does not change"
+        raise SpecError(Problem(code="does-not-fit", path="trainer.max_time", message=message, valid=valid))
+
+
+def _silence_lightning() -> None:
+    """Silence Lightning's advice, which is for interactive use."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def _result(
     spec: Spec,
     model: Model,
     data: Data,
-    keeper: TrialCallback,
+    callback: TrialCallback,
     trainer: Trainer,
-    began: Mapping[str, Any],
+    initial: Mapping[str, Any],
     diverged: DivergedError | None,
 ) -> dict[str, Any]:
-    """All that must come out bitwise the same when the trial is run again."""
+    """Return the part of the record that must be bitwise equal when the trial is run again."""
     length = spec["dims"]["length"]
     with unsharded(model):
-        cost, unigrams = model_cost(model.assembled, length), unigram_baselines(model, data)
+        cost, baselines = model_cost(model.assembled, length), unigram_baselines(model, data)
     text = data.encoded
     result: dict[str, Any] = {
         "state": "done" if diverged is None else "diverged",
-        "steps": keeper.step,
-        "tokens": keeper.step * data.batch_size * length,
-        "metrics": {} if diverged else {key: value for key, value in keeper.curve[-1].items() if key != "step"},
-        "curve": keeper.curve,
-        "losses": keeper.losses,
-        "frequencies": unigrams,
+        "steps": callback.step,
+        "tokens": callback.step * data.batch_size * length,
+        "metrics": {} if diverged else {key: value for key, value in callback.curve[-1].items() if key != "step"},
+        "curve": callback.curve,
+        "losses": callback.losses,
+        "frequencies": baselines,
         "parameters": cost.parameters,
         "flops_per_token": cost.flops_per_token,
         "cache_bytes_per_token": cost.cache_bytes_per_token(),
         "data": {
             "corpus": text.fingerprint,
             "tokenizer": text.tokenizer_fingerprint,
-            "dropped": data.left_out,
+            "dropped": data.dropped,
             "whole": data.val_count == data.val_examples.count,  # whether all of the validation split is evaluated
             **({} if data.fill is None else {"fill": data.fill}),
         },
         "objectives": [node["name"] for node in as_list(spec["objective"])],
         "certificate": {
-            **began,
-            "batches": keeper.batches,
-            "order": keeper.order,
-            "along": keeper.along,
-            "losses": tensor_digest(torch.tensor(keeper.losses, dtype=torch.float64)),
-            "no_gradient": keeper.no_gradient,
-            "manners": keeper.manners,
+            **initial,
+            "batches": callback.batches,
+            "order": callback.order,
+            "along": callback.batch_digests,
+            "losses": tensor_digest(torch.tensor(callback.losses, dtype=torch.float64)),
+            "no_gradient": callback.no_gradient,
+            "manners": callback.optimizer_options,
         },
     }
-    if keeper.watch.limit is not None:
-        result["cut"] = {"by": "seconds", "seconds": keeper.watch.limit, "clock": keeper.watch.clock}
-    if keeper.unmeasured:
-        result["unmeasured"] = keeper.unmeasured
+    if callback.clock.limit is not None:
+        result["cut"] = {"by": "seconds", "seconds": callback.clock.limit, "clock": callback.clock.clock}
+    if callback.unmeasured:
+        result["unmeasured"] = callback.unmeasured
     if diverged is not None:
         return {**result, "diverged": {"step": diverged.step, "last": diverged.last}}
     optimizer = trainer.optimizers[0] if trainer.optimizers else None
@@ -321,16 +330,10 @@ def _result(
     return {**result, "digests": digests}
 
 
-def _flops(model: Model, examples: int, before: int | None) -> dict[str, int]:
-    """What the training took, and what it took with all that the model began from, where that is known."""
+def _flops(model: Model, examples: int, previous: int | None) -> dict[str, int]:
+    """Return the FLOPs of the training, and with those of the model it started from, where they are known."""
     length = model.spec["dims"]["length"]
     teacher = None if model.teacher is None else model.teacher.assembled
     with unsharded(model):
-        own = examples * training_flops(model.assembled, length, teacher)
-    return {"training_flops": own, **({} if before is None else {"total_flops": before + own})}
-
-
-def _hush() -> None:
-    """Lightning's advice is for people; a trial reports by its record."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
+        flops = examples * training_flops(model.assembled, length, teacher)
+    return {"training_flops": flops, **({} if previous is None else {"total_flops": previous + flops})}

@@ -1,7 +1,4 @@
-"""What watches a trial from step to step: losses, digests, evaluations, checkpoints, and the wish to stop.
-
-Which parameters no gradient reaches: they count among the parameters, and do nothing.
-"""
+"""Lightning callback of a trial: losses, digests, evaluations, checkpoints, and interruption."""
 
 from __future__ import annotations
 
@@ -19,50 +16,44 @@ from paribus.storage.atomic import FILES, Files
 from paribus.train.checkpoint import Checkpoint, restore, save
 from paribus.train.data import Data, join_shares
 from paribus.train.digests import batch_digest, chain_digest, optimizer_options
-from paribus.train.distributed import ProcessRank
+from paribus.train.distributed import ProcessRank, full_tensor, is_sharded, unsharded
 from paribus.train.evaluate import evaluate
 from paribus.train.measures import MeasureRunner
 from paribus.train.model import Model
-from paribus.train.sharding import full_tensor, is_sharded, unsharded
 from paribus.train.training_clock import TrainingClock, is_evaluation_due
 
-CHECKED_STEPS: Final = 8  # first steps, all of which are looked at
+CHECKED_STEPS: Final = 8  # all of the first steps are checked for missing gradients
+UNLIMITED_STEPS: Final = 1 << 62  # steps of a training run that ends after a time
+LOSS_READ_INTERVAL: Final = 20  # steps between two reads of the losses from an accelerator, so that no step waits
 
 
 def should_check_gradients(step: int, steps: int) -> bool:
-    """Whether gradients are looked at before this step: the first ones, then ever more rarely, and the last one.
+    """Whether to look for parameters without a gradient: at the first steps, ever more rarely, and at the last step.
 
-    What begins behind a gate of 0 has its first gradient late, and a layer that is left out by lot at some steps has
-    one at others: so one step says nothing. All steps would cost time for a model with experts that nobody asks.
+    One step is not enough: a parameter behind a gate of 0 gets its first gradient late, and a layer that is dropped at
+    random has none at some steps. Checking every step would slow down large models with experts.
     """
     return step < CHECKED_STEPS or step & (step - 1) == 0 or step == steps - 1
 
 
 def parameters_without_gradient(model: nn.Module, names: Sequence[str]) -> list[str]:
-    """Those of `names` whose parameters have no gradient now, or one that is 0 throughout; the device waits once."""
+    """Return the names whose parameters have no gradient, or one of zeros only; the device is synchronized once."""
     parameters = dict(model.named_parameters())
-    known = [(name, _any(parameters[name].grad)) for name in names]
-    with_gradient = [(name, moved) for name, moved in known if moved is not None]
-    if not with_gradient:
+    gradients = [(name, parameters[name].grad) for name in names]
+    nonzero = {name: _any_nonzero(gradient) for name, gradient in gradients if gradient is not None}
+    if not nonzero:
         return list(names)
-    moved = torch.stack([moved for _, moved in with_gradient]).tolist()
-    touched = {name for (name, _), any_of in zip(with_gradient, moved, strict=True) if any_of}
-    return [name for name in names if name not in touched]
+    flags = dict(zip(nonzero, torch.stack(list(nonzero.values())).tolist(), strict=True))
+    return [name for name in names if not flags.get(name)]
 
 
-def _any(gradient: Tensor | None) -> Tensor | None:
-    if gradient is None:
-        return None
+def _any_nonzero(gradient: Tensor) -> Tensor:
     return (gradient.coalesce().values() if gradient.is_sparse else full_tensor(gradient)).any()
-
-
-UNLIMITED_STEPS = 1 << 62  # steps of a training that time alone ends
-LOSS_READ_INTERVAL = 20  # on an accelerator, losses are read this many steps at a time, so that no step waits
 
 
 @final
 class DivergedError(Exception):
-    """The loss stopped being a number."""
+    """The loss is not finite."""
 
     def __init__(self, step: int, last: float | None) -> None:
         super().__init__(f"the loss was not finite at step {step}; the last finite value was {last}")
@@ -72,12 +63,12 @@ class DivergedError(Exception):
 
 @final
 class InterruptedTrialError(Exception):
-    """Somebody asked for the trial to stop; its checkpoint is written."""
+    """The trial was interrupted on request; its checkpoint is written."""
 
 
 @final
 class TrialCallback(Callback):
-    """Keeps a trial: all that it knows goes into a checkpoint and comes back out of it."""
+    """Callback whose whole state is saved in checkpoints, so that an interrupted trial resumes bitwise."""
 
     def __init__(
         self,
@@ -85,39 +76,39 @@ class TrialCallback(Callback):
         data: Data,
         *,
         steps: int,
-        points: Sequence[int],
-        keep: Callable[[TrialCallback, Trainer], None],
-        due: Callable[[int], bool],
-        asked: Callable[[], bool],
-        tell: Callable[[int, float], None],
+        evaluation_steps: Sequence[int],
+        save_checkpoint: Callable[[TrialCallback, Trainer], None],
+        is_checkpoint_due: Callable[[int], bool],
+        should_stop: Callable[[], bool],
+        on_step: Callable[[int, float], None],
         measure: MeasureRunner | None = None,
-        watch: TrainingClock | None = None,
+        clock: TrainingClock | None = None,
     ) -> None:
         self.model = model
         self.data = data
         self.steps = steps
-        self.points = frozenset(points)
-        self.keep = keep
-        self.due = due
-        self.asked = asked
-        self.tell = tell
-        self.ranks = ProcessRank()
+        self.evaluation_steps = frozenset(evaluation_steps)
+        self.save_checkpoint = save_checkpoint
+        self.is_checkpoint_due = is_checkpoint_due
+        self.should_stop = should_stop
+        self.on_step = on_step
+        self.rank = ProcessRank()
         self.measure = measure
-        self.unmeasured: dict[str, str] = {}  # what measures could not find, and why
+        self.unmeasured: dict[str, str] = {}  # measures without a value, and the reason
         self.step = 0
         self.losses: list[float] = []
         self.curve: list[dict[str, Any]] = []
         self.batches = ""
         self.order = ""
-        self.along: dict[str, str] = {}  # the batches as of each power of two: what trials of other lengths share
+        self.batch_digests: dict[str, str] = {}  # at each power of two: trials of different lengths share these
         self.no_gradient: list[str] = []
-        self.manners: dict[str, str] = {}  # how the optimizer treats each parameter
-        self.watch = watch or TrainingClock()  # evaluations and checkpoints not counted
-        self.loaded: Checkpoint | None = None
+        self.optimizer_options: dict[str, str] = {}
+        self.clock = clock or TrainingClock()  # stands still during evaluations and checkpoints
+        self.checkpoint: Checkpoint | None = None
         self._micro_batches: list[Batch] = []  # of the current step
-        self._unread: list[tuple[Tensor, int, str, str]] = []  # a loss, its step, and the digests as of then
+        self._unread: list[tuple[Tensor, int, str, str]] = []  # a loss, its step, and the digests at that step
 
-    # -- a checkpoint's worth ------------------------------------------------------------------------------------
+    # -- state in checkpoints -------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         return {
@@ -125,34 +116,34 @@ class TrialCallback(Callback):
             "curve": self.curve,
             "batches": self.batches,
             "order": self.order,
-            "along": self.along,
+            "along": self.batch_digests,
             "no_gradient": self.no_gradient,
-            "seconds": self.watch.seconds,
-            "spent": self.watch.spent,
+            "seconds": self.clock.seconds,
+            "spent": self.clock.spent,
         }
 
-    def resume(self, loaded: Checkpoint) -> None:
-        """Goes on from a checkpoint; parameters and optimizer follow once Lightning has made the optimizer."""
-        self.loaded = loaded
-        self.step = self.model.done = self.data.done = loaded.step
-        self.losses = loaded.extra["losses"].tolist()
-        self.curve = list(loaded.extra["curve"])
-        self.batches, self.order = loaded.extra["batches"], loaded.extra["order"]
-        self.along = dict(loaded.extra["along"])
-        self.no_gradient = list(loaded.extra["no_gradient"])
-        self.watch.seconds, self.watch.spent = loaded.extra["seconds"], loaded.extra["spent"]
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint. Parameters and optimizer are restored when Lightning has made the optimizer."""
+        self.checkpoint = checkpoint
+        self.step = self.model.completed_steps = self.data.completed_steps = checkpoint.step
+        self.losses = checkpoint.extra["losses"].tolist()
+        self.curve = list(checkpoint.extra["curve"])
+        self.batches, self.order = checkpoint.extra["batches"], checkpoint.extra["order"]
+        self.batch_digests = dict(checkpoint.extra["along"])
+        self.no_gradient = list(checkpoint.extra["no_gradient"])
+        self.clock.seconds, self.clock.spent = checkpoint.extra["seconds"], checkpoint.extra["spent"]
 
-    # -- what Lightning calls ------------------------------------------------------------------------------------
+    # -- Lightning hooks ------------------------------------------------------------------------------------------
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.manners = optimizer_options(self.model, trainer.optimizers[0])
-        if self.loaded is not None:
-            restore(self.loaded, self.model, trainer.optimizers[0])
-        self.watch.go(self.model.device)
+        self.optimizer_options = optimizer_options(self.model, trainer.optimizers[0])
+        if self.checkpoint is not None:
+            restore(self.checkpoint, self.model, trainer.optimizers[0])
+        self.clock.start(self.model.device)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
         # The digest is of the whole step, so that it does not depend on how the step is divided.
-        if self.ranks.of > 1:
+        if self.rank.world_size > 1:
             if batch_idx % trainer.accumulate_grad_batches:
                 return
             batch = self.data.step(self.step)
@@ -176,90 +167,89 @@ class TrialCallback(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
-        if self.model.done + trainer.global_step == self.step:
-            return  # a micro-batch that is not the last of its step
-        self.step = self.model.done + trainer.global_step
+        if self.model.completed_steps + trainer.global_step == self.step:
+            return  # not the last micro-batch of its step
+        self.step = self.model.completed_steps + trainer.global_step
         if self.step & (self.step - 1) == 0:
-            self.along[str(self.step)] = self.batches
-        assert self.model.shares is not None
-        self._unread.append((self.ranks.summed(self.model.shares), self.step, self.batches, self.order))
-        ending = self.step == self.steps or self.watch.over()
-        if self.model.device.type == "cpu" or len(self._unread) >= LOSS_READ_INTERVAL or ending:
-            self.read()
-        if ending or self._is_point():
-            self._evaluate(last=ending)
-        if ending:
+            self.batch_digests[str(self.step)] = self.batches
+        assert self.model.step_loss is not None
+        self._unread.append((self.rank.sum_shares(self.model.step_loss), self.step, self.batches, self.order))
+        is_last = self.step == self.steps or self.clock.is_over()
+        if self.model.device.type == "cpu" or len(self._unread) >= LOSS_READ_INTERVAL or is_last:
+            self.read_losses()
+        if is_last or self._is_evaluation_due():
+            self._evaluate(last=is_last)
+        if is_last:
             trainer.should_stop = self.step < self.steps
-            return  # what follows is the record: a checkpoint of the end would resume without an optimizer to digest
-        asked = self._asked()
-        if asked or self.due(self.step):
-            self.watch.pause()
-            self.read()
-            if self.ranks.first or is_sharded(self.model):
-                self.keep(self, trainer)
-            self.watch.go(self.model.device)
-        if asked:
+            return  # the record follows: a checkpoint of the last step would resume without an optimizer to digest
+        should_stop = self._any_should_stop()
+        if should_stop or self.is_checkpoint_due(self.step):
+            self.clock.pause()
+            self.read_losses()
+            if self.rank.is_first or is_sharded(self.model):
+                self.save_checkpoint(self, trainer)
+            self.clock.start(self.model.device)
+        if should_stop:
             raise InterruptedTrialError("asked to stop; the checkpoint is written")
 
-    def _asked(self) -> bool:
-        """Several processes ask each other, which an accelerator is not to wait for at each step."""
-        device = self.model.device
-        if self.ranks.of > 1 and device.type != "cpu" and self.step % LOSS_READ_INTERVAL:
-            return False
-        return self.ranks.agreed(self.asked(), device)
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.clock.pause()
 
-    def read(self) -> None:
-        """Takes losses off the device, and notices the first that is no number."""
+    def _any_should_stop(self) -> bool:
+        """Whether any process should stop. On accelerators this is exchanged at few steps, since it synchronizes."""
+        device = self.model.device
+        if self.rank.world_size > 1 and device.type != "cpu" and self.step % LOSS_READ_INTERVAL:
+            return False
+        return self.rank.any_true(self.should_stop(), device)
+
+    def read_losses(self) -> None:
+        """Copy losses from the device, and raise `DivergedError` at the first one that is not finite."""
         for loss, step, batches, order in self._unread:
             value = float(loss)
             if not math.isfinite(value):
-                # What was done since, before anybody looked, must not show: how much that was depends on the moment.
+                # Later steps must leave no trace: how many there were depends on when the losses are read.
                 self.step, self.batches, self.order = step, batches, order
                 self.curve = [point for point in self.curve if point["step"] < step]
-                self.along = {at: digest for at, digest in self.along.items() if int(at) <= step}
+                self.batch_digests = {key: digest for key, digest in self.batch_digests.items() if int(key) <= step}
                 raise DivergedError(step, self.losses[-1] if self.losses else None)
             self.losses.append(value)
         self._unread.clear()
-        with self.watch.paused(self.model.device):  # progress output is no part of a budget in seconds
-            self.tell(self.step, self.losses[-1])
+        with self.clock.paused(self.model.device):  # progress output is no part of a budget in seconds
+            self.on_step(self.step, self.losses[-1])
 
-    def _is_point(self) -> bool:
-        """Whether it is to be evaluated now: at one of the steps that were named, or of as many parts of the time."""
+    def _is_evaluation_due(self) -> bool:
         if self.steps < UNLIMITED_STEPS:
-            return self.step in self.points
-        return is_evaluation_due(self.watch.share(), len(self.curve), self.data.options.evaluations)
+            return self.step in self.evaluation_steps
+        return is_evaluation_due(self.clock.fraction(), len(self.curve), self.data.options.evaluations)
 
     def _evaluate(self, *, last: bool) -> None:
-        self.watch.pause()
+        self.clock.pause()
         self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
         if self.measure is not None:
             with unsharded(self.model):
-                found = self.measure(self.curve, last=last)
-            self.curve[-1].update(found.metrics)
-            self.unmeasured = found.unmeasured
-        self.watch.go(self.model.device)
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.watch.pause()
+                results = self.measure(self.curve, last=last)
+            self.curve[-1].update(results.metrics)
+            self.unmeasured = results.unmeasured
+        self.clock.start(self.model.device)
 
 
 def checkpoint_writer(
     folder: Path, identity: str, fingerprint: dict[str, str], files: Files = FILES
 ) -> Callable[[TrialCallback, Trainer], None]:
-    """Writes a checkpoint of the keeper's trial into `folder`."""
+    """Return a function that writes a checkpoint of a trial into `folder`."""
 
-    def keep(keeper: TrialCallback, trainer: Trainer) -> None:
+    def write(callback: TrialCallback, trainer: Trainer) -> None:
         save(
             folder,
-            keeper.step,
-            model=keeper.model,
+            callback.step,
+            model=callback.model,
             optimizer=trainer.optimizers[0],
             generators={"torch": torch.get_rng_state()},
-            extra=keeper.state(),
+            extra=callback.state(),
             identity=identity,
             fingerprint=fingerprint,
-            write=keeper.ranks.first,
+            write=callback.rank.is_first,
             files=files,
         )
 
-    return keep
+    return write

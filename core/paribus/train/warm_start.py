@@ -27,7 +27,7 @@ class TensorTransfer(NamedTuple):
 
     path: str
     kind: Kind
-    numbers: int
+    size: int
     how: str = ""
 
 
@@ -36,16 +36,16 @@ class TensorTransfer(NamedTuple):
 class WeightTransfer:
     """What became of every tensor on either side."""
 
-    fates: tuple[TensorTransfer, ...]
+    transfers: tuple[TensorTransfer, ...]
 
     def of(self, kind: Kind) -> tuple[TensorTransfer, ...]:
         """Those that were kept, converted, are new, or were dropped."""
-        return tuple(fate for fate in self.fates if fate.kind == kind)
+        return tuple(fate for fate in self.transfers if fate.kind == kind)
 
     @property
-    def begins(self) -> dict[str, TensorTransfer]:
+    def by_path(self) -> dict[str, TensorTransfer]:
         """The fate of each tensor that the model has, by its path."""
-        return {fate.path: fate for fate in self.fates if fate.kind != "dropped"}
+        return {fate.path: fate for fate in self.transfers if fate.kind != "dropped"}
 
     def to_json(self) -> dict[str, Any]:
         """Paths by kind, with how, where there is something to say."""
@@ -105,7 +105,7 @@ class _Side:
 
     def role(self, path: str) -> Role | None:
         """What a parameter is for; a buffer is for nothing that is known."""
-        about = self.model.about.get(self.first(path))
+        about = self.model.parameter_info.get(self.first(path))
         return about.role if about is not None else None
 
     def component(self, path: str) -> Component | None:

@@ -49,11 +49,11 @@ def test_weights_match_the_paper(
 
 def test_encoder_decoder_weights_depend_on_both_depths() -> None:
     overrides = ("dims.width=16", "parts.encoder.dims.layers=3", "parts.decoder.dims.layers=5", "placement=deepnorm")
-    made = paribus.assemble(paribus.spec("seq2seq-tiny", *overrides)).about
+    made = paribus.assemble(paribus.spec("seq2seq-tiny", *overrides)).parameter_info
     both = (3**4 * 5) ** (1 / 16)
     assert made["encoder.layers.0.attention.heads.v.weight"].gain == pytest.approx(0.87 / both)
     assert made["body.layers.0.cross.heads.o.weight"].gain == pytest.approx(60**-0.25)
-    alone = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "placement=deepnorm")).about
+    alone = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "placement=deepnorm")).parameter_info
     assert alone["body.layers.1.feedforward.inner.weight"].gain == pytest.approx(16**-0.25)
     assert alone["body.layers.1.attention.heads.q.weight"].gain == 1.0
     assert alone["embedding.tokens.weight"].gain == 1.0

@@ -157,7 +157,7 @@ def test_a_different_attention_changes_no_other_tensor() -> None:
 def test_cost_matches_the_torch_flop_counter(manner: tuple[str, ...]) -> None:
     model = meta_model(paribus.spec(*manner, "dims.length=16"), installed())
     lines = {line.path: line.flops for line in model_cost(model, 16).lines}
-    rows = {path: given.rows for path, given in tokens_per_part(model, 16).items()}
+    rows = {path: given.tokens for path, given in tokens_per_part(model, 16).items()}
     tokens = {path: Stream(torch.zeros(1, count, dtype=torch.long, device="meta")) for path, count in rows.items()}
     with counting() as counter:
         memory = memory_of(model.topology.run(tokens, "encoder"))

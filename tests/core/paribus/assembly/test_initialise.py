@@ -83,14 +83,16 @@ def test_seeds_that_share_their_low_bits_give_other_models(assemble: Callable[..
     models = [assemble("gpt-tiny", f"seed={seed}") for seed in (1, 1 + 2**32, 2, 2**62 + 1)]
     for one, other in itertools.combinations(models, 2):
         found = dict(tensors(other))
-        drawn = [path for path, about in one.about.items() if about.role in DRAWN]
+        drawn = [path for path, about in one.parameter_info.items() if about.role in DRAWN]
         assert drawn
         assert [path for path in drawn if torch.equal(found[path], one.get_parameter(path))] == []
 
 
 def test_no_two_tensors_of_a_model_begin_alike(assemble: Callable[..., Model]) -> None:
     model = assemble("seq2seq-tiny", "embedding.tie=false", "embedding.segments=2")
-    starts = {path: found.flatten()[:4].tolist() for path, found in tensors(model) if model.about[path].role in DRAWN}
+    starts = {
+        path: found.flatten()[:4].tolist() for path, found in tensors(model) if model.parameter_info[path].role in DRAWN
+    }
     assert len({tuple(start) for start in starts.values()}) == len(starts)
 
 
@@ -131,8 +133,8 @@ def test_a_parameter_is_its_draws_times_one_number_that_its_role_and_shape_decid
 ) -> None:
     model = assemble(preset, f"initialisation={scheme}", "dims.width=12", "feedforward.expand=3", "seed=5")
     found = dict(tensors(model))
-    assert found.keys() == model.about.keys()
-    for path, about in model.about.items():
+    assert found.keys() == model.parameter_info.keys()
+    for path, about in model.parameter_info.items():
         if about.role in DRAWN:
             expected = standard_normal(5, path, about.shape) * scale(
                 scheme, about.role, about.shape, preset == "seq2seq-tiny", path
@@ -165,7 +167,7 @@ def test_every_parameter_has_the_role_that_its_place_asks_for(assemble: Callable
         r".*norms?\.(\w+\.)?weight": "gain",
         r".*bias": "bias",
     }
-    for path, about in model.about.items():
+    for path, about in model.parameter_info.items():
         assert about.role == next(role for place, role in places.items() if re.fullmatch(place, path)), path
 
 

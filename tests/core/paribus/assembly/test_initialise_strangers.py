@@ -185,8 +185,8 @@ def test_a_vector_with_a_role_starts_as_its_role_says(role: Role, expected: floa
 
 def test_an_outer_class_has_the_last_word_on_a_role(odd: Callable[..., Model]) -> None:
     model = odd(lambda module: None, roles={"outer.weight": "residual"})
-    assert model.about["body.layers.0.feedforward.outer.weight"].role == "residual"
-    assert odd(lambda module: None).about["body.layers.0.feedforward.outer.weight"].role == "weight"
+    assert model.parameter_info["body.layers.0.feedforward.outer.weight"].role == "residual"
+    assert odd(lambda module: None).parameter_info["body.layers.0.feedforward.outer.weight"].role == "weight"
 
 
 def test_a_parameter_that_is_not_trained_stays_so(odd: Callable[..., Model]) -> None:
@@ -219,7 +219,7 @@ def test_a_placement_scales_the_roles_of_its_own_layers(scheme: str, assemble: A
     plain = assemble("gpt-tiny", f"initialisation={scheme}", "placement=post")
     scaled = assemble("gpt-tiny", f"initialisation={scheme}", "placement=deep", registry=classes)
     for path, parameter in scaled.named_parameters():
-        about = scaled.about[path]
+        about = scaled.parameter_info[path]
         factor = 0.25 if about.role == "residual" else 1.0
         assert about.gain == (factor if ".layers." in path else 1.0)
         torch.testing.assert_close(parameter, plain.get_parameter(path) * factor)

@@ -60,7 +60,7 @@ def test_a_trial_that_diverges_is_told_with_its_step(capsys: pytest.CaptureFixtu
     [
         ("trainer.max_step=5", "lightning.Trainer has no argument `max_step`"),
         ("trainer.max_step=5", 'did you mean "max_steps"?'),
-        ("trainer.accelerator=abacus", "Lightning takes no such trainer: "),
+        ("trainer.accelerator=abacus", "error[trainer-refused] trainer"),
     ],
 )
 def test_what_lightning_does_not_take_is_the_users_mistake(

@@ -141,14 +141,21 @@ def test_a_cut_ahead_of_a_divergence_changes_nothing(
 def test_what_was_done_between_a_divergence_and_its_discovery_does_not_show() -> None:
     nothing: Any = None
     keeper = TrialCallback(
-        nothing, nothing, steps=9, points=[], keep=nothing, due=nothing, asked=nothing, tell=lambda step, loss: None
+        nothing,
+        nothing,
+        steps=9,
+        evaluation_steps=[],
+        save_checkpoint=nothing,
+        is_checkpoint_due=nothing,
+        should_stop=nothing,
+        on_step=lambda step, loss: None,
     )
     keeper.step, keeper.batches, keeper.order = 4, "b4", "o4"
     keeper.curve = [{"step": 1}, {"step": 3}]
     losses = (2.0, 1.5, float("inf"), float("nan"))
     keeper._unread = [(torch.tensor(loss), at, f"b{at}", f"o{at}") for at, loss in enumerate(losses, start=1)]
     with pytest.raises(DivergedError, match=r"not finite at step 3; the last finite value was 1\.5"):
-        keeper.read()
+        keeper.read_losses()
     assert (keeper.step, keeper.batches, keeper.order, keeper.curve) == (3, "b3", "o3", [{"step": 1}])
 
 

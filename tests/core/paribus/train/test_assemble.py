@@ -142,7 +142,7 @@ def test_a_model_has_the_shapes_that_were_counted(
 
 def test_what_was_assembled_says_of_each_parameter_what_it_is(files: str, components: Registry) -> None:
     model = assemble_spec(spec("bert-tiny", *SMALL, files, registry=components), registry=components)
-    assert model.about.keys() == model.state_dict().keys()
+    assert model.parameter_info.keys() == model.state_dict().keys()
 
 
 def test_a_model_that_no_memory_could_hold_is_refused_before_it_is_made(files: str, components: Registry) -> None:

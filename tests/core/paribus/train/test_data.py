@@ -81,7 +81,7 @@ def test_micro_batches_and_ranks_share_the_rows_of_a_step_each_once(
     for step in (0, 4):
         expected = whole.step(step)
         items = range(step * accumulate, (step + 1) * accumulate)
-        shares = [data.micro(item, rank, ranks) for item in items for rank in range(ranks)]
+        shares = [data.micro_batch(item, rank, ranks) for item in items for rank in range(ranks)]
         assert {share.micro_batches for share in shares} == {accumulate * ranks}
         rows = torch.cat([share.index for share in shares])
         assert sorted(rows.tolist()) == sorted(expected.index.tolist())
@@ -127,7 +127,7 @@ def test_workers_make_the_same_batches_in_the_same_order(preset: str, feed: Feed
 
 def test_a_run_that_is_resumed_goes_on_behind_the_steps_that_are_done(feed: Feed) -> None:
     whole, rest = (feed("encoder-tiny", "trainer.max_steps=9", "trainer.accumulate_grad_batches=2") for _ in range(2))
-    rest.done = 5
+    rest.completed_steps = 5
     assert digests(rest.train_dataloader()) == digests(whole.train_dataloader())[10:]
     assert len(rest.train_dataloader()) == 8
 
@@ -201,11 +201,11 @@ def test_a_flow_tells_the_sentences_of_its_tokens_where_they_are_asked_for(text:
         owners.append(last)  # the end mark is none of the sentence before it
     assert len(owners) == flow.size
     for at in range(3):
-        told = flow.cut(np.array([at]), 16).sentences
+        told = flow.examples(np.array([at]), 16).sentences
         assert told is not None
         piece = owners[at * 16 : (at + 1) * 16]
         assert told[0].tolist() == [owner - piece[0] for owner in piece]
-    assert ConcatenatedDocuments(text.train, text.vocabulary, apart=False).cut(np.array([0]), 16).sentences is None
+    assert ConcatenatedDocuments(text.train, text.vocabulary, apart=False).examples(np.array([0]), 16).sentences is None
 
 
 def test_a_draw_knows_how_much_of_the_training_lies_behind_it(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_a_tokenizer_without_an_end_mark_closes_documents_with_what_it_has(text:
     for specials, mark in (({"sep": 3}, [3]), ({"pad": 0}, [])):
         bare = EncodedCorpus(text.tokenizer, Vocabulary(40, specials), text.train, text.val, "", "", {}, 0)
         flow = ConcatenatedDocuments(bare.train, bare.vocabulary, apart=True)
-        cut = flow.cut(np.arange(flow.size), 1)
+        cut = flow.examples(np.arange(flow.size), 1)
         assert cut.tokens.flatten().tolist() == [
             token for document in documents(text.train) for token in [*document, *mark]
         ]

@@ -30,7 +30,7 @@ def test_a_piece_is_what_it_would_be_of_the_whole(length: int, mark: int | None)
     flow = ConcatenatedDocuments(tokens, Vocabulary(1000, {} if mark is None else {"eos": mark}), apart=True)
     assert (flow.size, flow.count(length)) == (len(whole), len(whole) // length)
     index = luck.permutation(flow.count(length))
-    cut = flow.cut(index, length)
+    cut = flow.examples(index, length)
     assert cut.documents is not None
     assert cut.languages is not None
     for at, ids, documents, languages in zip(index, cut.tokens, cut.documents, cut.languages, strict=True):

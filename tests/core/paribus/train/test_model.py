@@ -70,7 +70,7 @@ def test_unequal_micro_batches_have_the_gradient_of_one_batch(
 ) -> None:
     model = shake(assemble(preset))
     data, cut = (feed(preset, f"trainer.accumulate_grad_batches={shares}") for shares in (1, accumulate))
-    whole, shares = data.step(3), [cut.micro(3 * accumulate + share) for share in range(accumulate)]
+    whole, shares = data.step(3), [cut.micro_batch(3 * accumulate + share) for share in range(accumulate)]
     expected, found = gradients(model, whole), gradients(model, *shares)
     assert found.keys() == expected.keys()
     for name, grad in expected.items():
@@ -83,7 +83,7 @@ def test_the_mean_of_the_means_of_unequal_micro_batches_is_another_loss(
 ) -> None:
     model = shake(assemble("gpt-tiny"))
     data = feed("gpt-tiny", "data.documents=apart", "trainer.accumulate_grad_batches=8")
-    alone = [model.loss(data.micro(share)._replace(counts=None)).detach() for share in range(8)]
+    alone = [model.loss(data.micro_batch(share)._replace(counts=None)).detach() for share in range(8)]
     assert abs(sum(alone) / 8 - model.loss(data.step(0)).detach()) > 1e-4
 
 
@@ -245,7 +245,7 @@ def test_matrices_decay_and_what_is_not_trained_is_left_out(assemble: Assemble) 
 def test_the_rate_of_a_run_that_is_resumed_goes_on_where_it_was(assemble: Assemble) -> None:
     def rates(done: int) -> list[float]:
         model = assemble("gpt-tiny", "trainer.max_steps=10")
-        model.done = done
+        model.completed_steps = done
         made: Any = model.configure_optimizers()
         found = []
         for _ in range(10 - done):

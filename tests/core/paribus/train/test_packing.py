@@ -35,7 +35,7 @@ def side(lengths: list[int]) -> SplitTokens:
 def test_each_document_lies_in_rows_once_at_positions_of_its_own(lengths: list[int], most: int, window: int) -> None:
     tokens = side(lengths)
     rows = PackedDocuments(tokens, VOCABULARY, most, window=window)
-    cut = rows.cut(np.arange(rows.count))
+    cut = rows.examples(np.arange(rows.count))
     assert cut.documents is not None
     assert cut.positions is not None
     assert cut.languages is not None
@@ -67,7 +67,7 @@ def test_each_document_lies_in_rows_once_at_positions_of_its_own(lengths: list[i
 
 def test_sentences_are_told_where_they_are_asked_for() -> None:
     tokens = SplitTokens(np.arange(100, 112), np.array([0, 3, 5, 9, 12]), np.array([0, 2, 4]))
-    told = PackedDocuments(tokens, VOCABULARY, 16, sentences=True).cut(np.array([0])).sentences
+    told = PackedDocuments(tokens, VOCABULARY, 16, sentences=True).examples(np.array([0])).sentences
     assert told is not None
     assert told[0].tolist() == [0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 4, 4, 4, 5, 0, 0]
 

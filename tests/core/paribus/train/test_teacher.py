@@ -32,7 +32,7 @@ def pair(assemble: Assemble, shake: Shake) -> tuple[Model, Model]:
     """A model, and its teacher, which is deeper."""
     teacher = shake(assemble("bert-tiny", "dims.layers=3", "objective=mlm"))
     model = assemble("bert-tiny", "objective=" + ALL.format("mlm"), HASHED).double()
-    model.learn_from(teacher)
+    model.set_teacher(teacher)
     return model, teacher
 
 
@@ -101,7 +101,7 @@ def test_both_read_what_is_masked_however_the_objectives_are_listed(
 def test_a_model_that_is_its_own_teacher_has_nothing_to_learn_from_it(assemble: Assemble, feed: Feed) -> None:
     words = ("objective=" + ALL.format("clm"), HASHED)
     model = assemble("gpt-tiny", *words).double().eval()
-    model.learn_from(assemble("gpt-tiny", "objective=clm").double())
+    model.set_teacher(assemble("gpt-tiny", "objective=clm").double())
     with torch.no_grad():
         terms = model.terms(model.run(feed("gpt-tiny", *words).step(0)), model.trained)
     assert all(abs(float(terms[f"{name}/loss"].total)) < 1e-9 for name in ("distill-scores", "distill-rows"))
@@ -110,7 +110,7 @@ def test_a_model_that_is_its_own_teacher_has_nothing_to_learn_from_it(assemble: 
 def test_nor_in_its_layers(assemble: Assemble, feed: Feed) -> None:
     words = ("objective=[clm, distill-relations, {name: distill-rows, layers: [0, 1, -1], of: [0, 1, -1]}]", HASHED)
     model = assemble("gpt-tiny", *words).double().eval()
-    model.learn_from(assemble("gpt-tiny", "objective=clm").double())
+    model.set_teacher(assemble("gpt-tiny", "objective=clm").double())
     with torch.no_grad():
         terms = model.terms(model.run(feed("gpt-tiny", *words).step(0)), model.trained)
     assert all(abs(float(terms[f"{name}/loss"].total)) < 1e-9 for name in ("distill-relations", "distill-rows"))
@@ -121,14 +121,14 @@ def test_a_layer_of_the_teacher_is_asked_for_what_is_learned_of_it_alone(
 ) -> None:
     words = ("objective=[mlm, {name: distill-relations, layer: 1, of: 3}]", HASHED)
     model = assemble("bert-tiny", *words).double()
-    model.learn_from(pair[1])
+    model.set_teacher(pair[1])
     run = model.run(feed("bert-tiny", *words).step(0))
     with torch.no_grad():
         model.terms(run, model.trained)
     assert run.teacher is not None
     assert [set(kept) for kept in run.teacher.output("body").captured] == [set(), set(), {"q", "k", "v"}]
     model = assemble("bert-tiny", words[0].replace("of: 3", "of: 4"), HASHED).double()
-    model.learn_from(pair[1])
+    model.set_teacher(pair[1])
     with pytest.raises(SpecError, match="there is no layer 4; valid: 1 to 3, or -1 to -3"):
         model.loss(feed("bert-tiny", *words).step(0))
 
@@ -150,7 +150,7 @@ def test_a_teacher_with_another_vocabulary_of_the_same_size_is_refused(
 def test_a_head_that_one_of_the_two_has_not_is_named(pair: tuple[Model, Model], feed: Feed, assemble: Assemble) -> None:
     words = ("objective=[mlm, {name: distill-scores, of: sop}]", HASHED)
     model = assemble("bert-tiny", *words).double()
-    model.learn_from(pair[1])
+    model.set_teacher(pair[1])
     with pytest.raises(SpecError, match="no head `sop` to be distilled"):
         model.loss(feed("bert-tiny", *words).step(0))
 

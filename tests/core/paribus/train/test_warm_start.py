@@ -80,7 +80,7 @@ def test_fewer_heads_are_the_means_of_groups(assemble: Assemble, shake: Shake) -
                 expected = torch.cat([(heads[0] + heads[1]) / 2, (heads[2] + heads[3]) / 2])
                 torch.testing.assert_close(ours[name], expected, rtol=0, atol=1e-15)
     assert {fate.how for fate in report.of("converted")} == {"4 heads averaged in groups of 2"}
-    assert len(report.of("kept")) + len(report.of("converted")) == len(source.about)
+    assert len(report.of("kept")) + len(report.of("converted")) == len(source.parameter_info)
     for fate in report.of("kept"):
         assert torch.equal(ours[fate.path], theirs[fate.path])
 
@@ -176,7 +176,7 @@ def test_a_model_with_other_objectives_keeps_its_body(assemble: Assemble, shake:
 def test_every_number_on_either_side_is_accounted_for(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("bert-tiny", "dims.layers=3"))
     model, report = adopted(assemble("bert-tiny", "attention=mqa", "norm=rmsnorm", "position=t5"), source)
-    assert sum(fate.numbers for fate in report.begins.values()) == sum(each.numel() for each in model.parameters())
+    assert sum(fate.size for fate in report.by_path.values()) == sum(each.numel() for each in model.parameters())
     names = dict(source.named_parameters()).keys()
     assert names == paths(report.of("kept")) | paths(report.of("converted")) & names | paths(report.of("dropped"))
 

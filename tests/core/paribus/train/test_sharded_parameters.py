@@ -12,7 +12,7 @@ from paribus.errors import SpecError
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
 from paribus.train.assemble import meta_model
-from paribus.train.sharding import full_tensor, is_sharded, shard, shard_like, shard_units, unsharded
+from paribus.train.distributed import full_tensor, is_sharded, shard, shard_like, shard_units, unsharded
 
 SMALL = ("dims.width=16", "dims.heads=2", "dims.length=16", "dims.layers=2")
 
@@ -61,7 +61,7 @@ def test_what_shares_a_parameter_with_anything_else_stays_with_the_rest() -> Non
 def test_a_parameter_that_is_a_single_number_is_named() -> None:
     model = nn.Module()
     model.gate = nn.Parameter(torch.tensor(0.5))
-    with pytest.raises(SpecError, match=r"trainer.strategy: a parameter that is a single number.*gate.*valid: ddp"):
+    with pytest.raises(SpecError, match=r"trainer-refused.*trainer.strategy.*gate"):
         shard(model, torch.device("cpu"))
 
 
