@@ -75,7 +75,7 @@ def test_where_another_process_failed_first_that_is_what_is_told(capfd: pytest.C
 
 def test_a_process_with_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["paribus.train.distributed"], "may_fork", lambda: False)
-    with pytest.raises(SpecError, match="trainer-refused.*trainer.devices"):
+    with pytest.raises(SpecError, match=r"trainer-refused.*trainer.devices"):
         run_distributed(BOTH, lambda ranks: ranks)
 
 

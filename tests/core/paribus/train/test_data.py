@@ -230,7 +230,7 @@ def test_steps_that_are_made_together_are_what_each_is_alone(
 ) -> None:
     together = feed(preset, "data.batch=4")
     made = [batch_digest(together.step(step)) for step in range(2 * together.steps_an_epoch)]
-    monkeypatch.setattr(module, "TOGETHER", 1)
+    monkeypatch.setattr(module, "BATCHED_TOKENS", 1)
     alone = feed(preset, "data.batch=4")
     assert made == [batch_digest(alone.step(step)) for step in range(2 * alone.steps_an_epoch)]
     assert together._together > alone._together == 1
